@@ -109,6 +109,11 @@ Trigger = Annotated[
     ProcessingTime | Once | AvailableNow | Continuous | RealTime, Field(discriminator="kind")
 ]
 
+#: Sinks of Spark's whose rows are stored nowhere.
+UNKEPT_SINKS = frozenset({"noop", "console", "memory"})
+#: Sinks of Spark's that list no batches of their own: continuous processing and async progress
+#: tracking take none that does.
+UNLISTED_SINKS = UNKEPT_SINKS | {"kafka"}
 #: Triggers after which a query ends by itself, and is then COMPLETED.
 ENDING_TRIGGERS = frozenset({"once", "available_now"})
 #: Triggers whose tasks never end.

@@ -13,8 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from queries.domain.definitions.sinks import UNKEPT
-from queries.domain.definitions.spec import PythonQuery, QuerySpec, SqlQuery
+from queries.domain.definitions.spec import UNKEPT_SINKS, PythonQuery, QuerySpec, SqlQuery
 from queries.domain.failures.diagnosis import classify
 from queries.domain.probes.plan_comparison import Difference, compare, in_words
 from queries.domain.probes.plan_shapes import of_plan
@@ -55,7 +54,7 @@ _LABELS = {
 #: What was seen to fail without a start of the definition.
 _UNTRIED = {"end": AttemptEnd.FAILED, "batch": None, "rows": None, "ms": 0}
 _BAD = (AttemptEnd.FAILED, AttemptEnd.LATE)
-_QUIET_SINKS = UNKEPT | {""}
+_QUIET_SINKS = UNKEPT_SINKS | {""}
 _KAFKA_TYPES = frozenset({"string", "binary"})
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from sqlglot import exp
 
 from queries.domain.checkpoints.logged_offsets import records_between
-from queries.domain.definitions.sinks import UNLISTED
 from queries.domain.definitions.spec import (
+    UNLISTED_SINKS,
     AvailableNow,
     Continuous,
     Once,
@@ -135,13 +135,13 @@ def _values(options: Mapping[str, str]) -> list[Problem]:
 
 
 def _sink(name: str) -> list[Problem]:
-    if name in UNLISTED:
+    if name in UNLISTED_SINKS:
         return []
     message = (
         f"is not supported with a {name} sink: rows of a replayed batch could not be told "
         "from new ones."
     )
-    return [_refused(message, f"Remove it, or write to {either(UNLISTED)}.")]
+    return [_refused(message, f"Remove it, or write to {either(UNLISTED_SINKS)}.")]
 
 
 def _trigger(spec: SqlQuery | PythonQuery, every: str) -> list[Problem]:

@@ -6,8 +6,8 @@ most of them only after a driver has been started for the query.
 
 import re
 
-from queries.domain.definitions.sinks import UNLISTED
 from queries.domain.definitions.spec import (
+    UNLISTED_SINKS,
     Continuous,
     ProcessingTime,
     PythonQuery,
@@ -24,7 +24,7 @@ REAL_TIME_MIN_MS = 5000
 _SHORTEST_MS = {"processing_time": 0, "continuous": 1, "real_time": REAL_TIME_MIN_MS}
 CONTINUOUS_SOURCES = frozenset({"kafka", "rate"})
 REAL_TIME_SOURCES = frozenset({"kafka"})
-REAL_TIME_SINKS = UNLISTED - {"noop"}
+REAL_TIME_SINKS = UNLISTED_SINKS - {"noop"}
 #: What real-time mode does not support, tried with Spark 4.3 on a broker: its allowlist has no
 #: operator for it. Continuous processing has none for any of `Operator`.
 REAL_TIME_REFUSES = frozenset(
@@ -113,7 +113,7 @@ def _limits(
 
 
 def _continuous(spec: SqlQuery | PythonQuery) -> list[Problem]:
-    problems = _limits(spec, "continuous", CONTINUOUS_SOURCES, UNLISTED)
+    problems = _limits(spec, "continuous", CONTINUOUS_SOURCES, UNLISTED_SINKS)
     if spec.sink and spec.sink.output_mode == "complete":
         message = "needs an aggregation, which continuous processing does not have."
         problems.append(Problem("sink.output_mode", "complete", message, "Use append or update."))

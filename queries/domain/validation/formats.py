@@ -8,8 +8,7 @@ from queries.domain.definitions import ddl
 from queries.domain.definitions.configuration import option_problems
 from queries.domain.definitions.declared_connectors import Declared, formats_of
 from queries.domain.definitions.locations import path_problem
-from queries.domain.definitions.sinks import UNLISTED
-from queries.domain.definitions.spec import Sink, Source, SqlQuery, Table
+from queries.domain.definitions.spec import UNLISTED_SINKS, Sink, Source, SqlQuery, Table
 from queries.domain.errors import Problem
 from queries.domain.kafka.options import (
     group_problems,
@@ -23,7 +22,7 @@ from queries.domain.validation import known_options
 FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
 SOURCES = FILES | {"rate", "rate-micro-batch", "socket", "kafka"}
 TABLES = FILES
-SINKS = FILES | UNLISTED
+SINKS = FILES | UNLISTED_SINKS
 #: Formats that Spark's own package lacks -> the connector that brings them.
 CONNECTORS = {"kafka": "kafka", "avro": "avro"}
 #: Connectors that a command installs.

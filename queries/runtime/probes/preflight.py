@@ -17,8 +17,7 @@ from typing import Any, Protocol
 
 from queries.checkpoints.file_sink import LOG, write_empty_log
 from queries.domain.definitions.data_roots import DataRoots
-from queries.domain.definitions.sinks import UNLISTED
-from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS
+from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS, UNLISTED_SINKS
 from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, PreflightTask, Tried
 from queries.runtime import build
 from queries.runtime.failures.error_capture import from_java, from_python
@@ -37,7 +36,7 @@ NOTHING_S = 2.0  # a source that has answered and waits for data this long has n
 TRIGGER_S = 3.0  # Spark refuses a trigger at start() or in the first batch
 #: Sinks that Spark tracks asynchronously (seen: what `start()` of 4.3 lets through). A definition
 #: cannot name "foreach": only what a function returns has it.
-ASYNC_SINKS = UNLISTED | {"foreach"}
+ASYNC_SINKS = UNLISTED_SINKS | {"foreach"}
 _INSUFFICIENT = "INSUFFICIENT_SLOT"  # of the probe's few cores, not of the application's
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from queries.checkpoints import batches
 from queries.checkpoints.logs import CheckpointLogs
-from queries.domain.definitions.sinks import UNKEPT
+from queries.domain.definitions.spec import UNKEPT_SINKS
 from queries.domain.errors import HeadgateError
 from queries.domain.kafka.offset_ranges import ranges, records
 from queries.models.checkpoints import SourceLag
@@ -140,7 +140,7 @@ def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
     if sink is not None:
         return [f"{sink.root} keeps its files; what is read again is written a second time."]
     said = [_twice(kind, where, "what is read again")]
-    if stateful and kind not in UNKEPT:
+    if stateful and kind not in UNKEPT_SINKS:
         said.append(
             "Batches are numbered from 0 again: code that skips batch numbers it has seen will "
             f"skip all batches up to {newest}."
@@ -151,7 +151,7 @@ def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
 def _twice(kind: str, where: str, what: str) -> str:
     if kind == "kafka":
         return f"Topic {where} gets the rows of {what} a second time: its readers see both copies."
-    if kind in UNKEPT:
+    if kind in UNKEPT_SINKS:
         return f"The {kind} sink keeps nothing, so nothing is duplicated."
     return (
         f"The query's own code gets the rows of {what} a second time, possibly split into "
