@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.validation.known_options import KNOWN, misspelt
+from queries.domain.validation.known_options import KNOWN, misspelt, option_problems, refused
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,41 @@ def test_every_known_option_passes_however_it_is_written(name: str) -> None:
 )
 def test_what_resembles_nothing_or_is_of_an_unknown_format_passes(name: str, option: str) -> None:
     assert misspelt("x", name, {option: "1"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "why"),
+    [
+        ("json", "fs.file.impl", "org.acme.Own", "is not an option of json"),
+        ("parquet", "parquet.acme.class", "org.acme.Own", "is not an option of parquet"),
+        ("lake", "fs.defaultFS", "viewfs://x/", "configuration of Hadoop"),
+        ("csv", "codec", "org.acme.Own", "load org.acme.Own"),
+    ],
+)
+def test_an_option_that_reaches_further_than_its_format_is_refused(
+    name: str, option: str, value: str, why: str
+) -> None:
+    found = refused("sink.options", name, {option: value})
+    assert [one.field for one in found] == [f"sink.options.{option}"]
+    assert why in found[0].message
+    assert found[0].way_out
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("kafka", "kafka.client.id", "fs.defaultFS"),
+        ("json", "checkpointLocation", "/c"),
+        ("json", "asyncProgressTrackingEnabled", "true"),
+        ("json", "compression", "gzip"),
+        ("parquet", "parquet.block.size", "1048576"),
+        ("lake", "mergeMode", "fast"),
+    ],
+)
+def test_an_option_of_its_own_is_not(name: str, option: str, value: str) -> None:
+    assert refused("sink.options", name, {option: value}) == []
+
+
+def test_an_option_is_told_of_once() -> None:
+    found = option_problems("options", "json", {"multiLin": "true", "fs.defaultFS": "x"})
+    assert [one.field for one in found] == ["options.multiLin", "options.fs.defaultFS"]
