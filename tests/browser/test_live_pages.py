@@ -230,14 +230,16 @@ def test_a_paused_page_stands_still_until_it_is_live_again(
     look: Open, site: Site, stage: Stage, viewer: User
 ) -> None:
     query = stage.query("delays")
-    page = look(viewer, "/queries/")
+    page, beside = look(viewer, "/queries/"), look(viewer, "/queries/")
     live(page)
+    live(beside)
     page.locator("#live").click()
     expect(page.locator("#live")).to_contain_text("Paused")
-    stage.up("delays")
-    site.say(f"query:{query.pk}")
-    row = page.locator(f"#row-{query.pk}")
-    page.wait_for_timeout(1500)
+    row, told = (one.locator(f"#row-{query.pk}") for one in (page, beside))
+    for phase in (Phase.STARTING, Phase.RUNNING):  # by the second, both have had the first
+        Query.objects.filter(pk=query.pk).update(phase=phase)
+        site.say(f"query:{query.pk}")
+        expect(told).to_have_attribute("data-phase", phase, timeout=LIMIT_MS)
     assert row.get_attribute("data-phase") == "STOPPED"
     page.locator("#live").click()
     expect(row).to_have_attribute("data-phase", "RUNNING", timeout=LIMIT_MS)
