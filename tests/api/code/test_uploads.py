@@ -30,8 +30,8 @@ FILES = {"job.py": "def build(spark, params): ...\n", "shared/times.py": "ZONE =
 
 @pytest.fixture(autouse=True)
 def kept(settings: Settings, tmp_path: Path) -> Path:
-    """Return the folder that uploads go into."""
-    settings.CODE_DIR = tmp_path / "code"
+    """Return the folder that uploads go into; what other tests have left is not pruned here."""
+    settings.CODE_DIR, settings.PACKAGES_DIR = tmp_path / "code", tmp_path / "packages"
     return tmp_path / "code"
 
 
