@@ -1,20 +1,25 @@
 """What walls cost a driver: the time to its first batch, and the events a second that it tells.
 
-Real drivers, `--rounds` (5) in each mode that this host can give, taken in turn so that all see
-the same machine. Each runs one query whose source always has a batch of 1,000 rows, for
-`--seconds` (15) of measuring. Accounts are made for the time and removed; that takes root and a
-Python that other accounts get to, and a mode that cannot be had is said and left out.
+Real drivers, `--rounds` (5) of one in each mode that this host can give. They start one after the
+other, in turn; then all warm up for `--warm` (30) seconds, and each is measured `--windows` (5)
+times for `--seconds` (4) while the others are stopped by a signal: a machine that is slow for a
+while is slow for all modes. Each runs one query whose source always has a batch of 1,000 rows.
+Accounts are made for the time and removed; that takes root and a Python that other accounts get
+to, and a mode that cannot be had is said and left out.
 The last line is JSON: `ours` and `ratio` are the events a second within the walls that cost most,
 over those without; `start_s` and `start_ratio` by mode are the median times from launch to the
 first commit. Promised: within 5 %.
 """
 
 import argparse
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
+
+import psutil
 
 from benchmarks._measuring import report, spread, workplace
 from listeners import spool
@@ -23,28 +28,45 @@ from queries.domain.walls import Mode
 from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest, rate_query
 
-TAKES = "9 minutes"
+TAKES = "13 minutes"
 _SOURCE = {"name": "numbers", "format": "rate-micro-batch", "options": {"rowsPerBatch": "1000"}}
 _AT_ONCE = {"kind": "processing_time", "interval": "0 seconds"}
 
 
-def measure(
-    home: Path, mode: Mode, seconds: float, accounts: Sequence[str] = ()
-) -> tuple[float, float]:
-    """Return seconds from launch to the first commit, and events a second after it."""
-    driver = DriverUnderTest(home, walls=mode, accounts=accounts)
-    try:
-        began = time.monotonic()
-        driver.launch(checkpoints=(f"file://{home}/checkpoints/q1",)).ready()
-        driver.start(10, rate_query(sources=[_SOURCE], trigger=_AT_ONCE))
-        driver.wait_run(10, RunState.RUNNING)
-        started = time.monotonic() - began
-        time.sleep(seconds / 4)  # the JVM compiles what it runs most
-        before, since = _events(driver), time.monotonic()
-        time.sleep(seconds)
-        return started, (_events(driver) - before) / (time.monotonic() - since)
-    finally:
-        driver.end()
+def started(driver: DriverUnderTest) -> float:
+    """Return the seconds from the launch of a driver to its query's first commit."""
+    began = time.monotonic()
+    driver.launch(checkpoints=(f"file://{driver.home}/checkpoints/q1",)).ready()
+    driver.start(10, rate_query(sources=[_SOURCE], trigger=_AT_ONCE))
+    driver.wait_run(10, RunState.RUNNING)
+    return time.monotonic() - began
+
+
+def by_turns(
+    drivers: Mapping[Mode, DriverUnderTest], warm: float, windows: int, seconds: float
+) -> dict[Mode, float]:
+    """Return the events a second of each driver while it has the machine for itself."""
+    time.sleep(warm)  # the JVMs compile what they run most
+    told = dict.fromkeys(drivers, 0)
+    for driver in drivers.values():
+        _signal(driver, signal.SIGSTOP)
+    for turn in range(windows):
+        modes = list(drivers)
+        for mode in modes[turn % len(modes) :] + modes[: turn % len(modes)]:
+            _signal(drivers[mode], signal.SIGCONT)
+            time.sleep(seconds / 4)  # the batch that was stopped ends
+            before = _events(drivers[mode])
+            time.sleep(seconds)
+            told[mode] += _events(drivers[mode]) - before
+            _signal(drivers[mode], signal.SIGSTOP)
+    return {mode: count / (windows * seconds) for mode, count in told.items()}
+
+
+def _signal(driver: DriverUnderTest, number: signal.Signals) -> None:
+    """Send a signal to the driver's processes; its shim goes on and looks after them."""
+    for process in psutil.Process(driver.ident().pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # Hadoop starts a `chmod` for each file that it writes
+            process.send_signal(number)
 
 
 def _events(driver: DriverUnderTest) -> int:
@@ -70,21 +92,46 @@ def _accounts(folder: Path, modes: Sequence[Mode]) -> Iterator[tuple[str, ...]]:
         yield tuple(names)
 
 
+def a_round(
+    folder: Path, modes: Sequence[Mode], names: Sequence[str], options: argparse.Namespace
+) -> dict[Mode, tuple[float, float]]:
+    """Return seconds to the first commit, and events a second, of one driver in each mode."""
+    drivers: dict[Mode, DriverUnderTest] = {}
+    starts: dict[Mode, float] = {}
+    try:
+        for mode in modes:
+            home = folder / mode
+            home.mkdir(mode=0o711)
+            given = names if mode is Mode.ACCOUNTS else ()
+            for other in drivers.values():
+                _signal(other, signal.SIGSTOP)
+            drivers[mode] = DriverUnderTest(home, walls=mode, accounts=given)
+            starts[mode] = started(drivers[mode])
+        for driver in drivers.values():
+            _signal(driver, signal.SIGCONT)
+        events = by_turns(drivers, options.warm, options.windows, options.seconds)
+    finally:
+        for driver in drivers.values():
+            _signal(driver, signal.SIGCONT)
+            driver.end()
+    return {mode: (starts[mode], events[mode]) for mode in modes}
+
+
 def take_turns(
-    modes: Sequence[Mode], rounds: int, seconds: float
+    modes: Sequence[Mode], options: argparse.Namespace
 ) -> dict[Mode, list[tuple[float, float]]]:
     """Return what was measured in each mode; each begins a round as often as the others."""
     found: dict[Mode, list[tuple[float, float]]] = {mode: [] for mode in modes}
     with workplace("walls") as folder:
         folder.chmod(0o711)
         with _accounts(folder, modes) as names:
-            for turn in range(rounds):
+            for turn in range(options.rounds):
                 first = turn % len(modes)
-                for mode in (*modes[first:], *modes[:first]):
-                    home = folder / f"{turn}-{mode}"
-                    home.mkdir(mode=0o711)
-                    given = names if mode is Mode.ACCOUNTS else ()
-                    found[mode].append(measure(home, mode, seconds, given))
+                place = folder / str(turn)
+                place.mkdir(mode=0o711)
+                measured = a_round(place, (*modes[first:], *modes[:first]), names, options)
+                for mode, figures in measured.items():
+                    found[mode].append(figures)
     return found
 
 
@@ -92,7 +139,9 @@ def main() -> None:
     """Measure, and print a line of JSON."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--seconds", type=float, default=15)
+    options.add_argument("--seconds", type=float, default=4)
+    options.add_argument("--windows", type=int, default=5)
+    options.add_argument("--warm", type=float, default=30)
     asked = options.parse_args()
     lacking = missing()
     for mode, reason in lacking.items():
@@ -100,10 +149,14 @@ def main() -> None:
     walled = [mode for mode in (Mode.BUBBLEWRAP, Mode.ACCOUNTS) if mode not in lacking]
     if not walled:
         raise SystemExit("This host has no walls to measure.")
-    found = take_turns((Mode.NEITHER, *walled), asked.rounds, asked.seconds)
+    found = take_turns((Mode.NEITHER, *walled), asked)
     for mode, figures in found.items():
         starts, events = zip(*figures, strict=True)
-        print(f"{mode}: start {spread(starts, '.2f')} s, {spread(events, '.2f')} events/s")
+        pairs = [own / base for own, (_, base) in zip(events, found[Mode.NEITHER], strict=True)]
+        print(
+            f"{mode}: start {spread(starts, '.2f')} s, {spread(events, '.2f')} events/s, "
+            f"{spread(pairs, '.3f')} of those without in the same round"
+        )
     tell(found, walled)
 
 
