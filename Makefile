@@ -32,7 +32,7 @@ connector: ## Download a connector: make connector ARGS=avro
 cluster: ## Start a trial Spark standalone cluster on loopback; make stop ends it
 	@$(SETUP) manage.py cluster
 
-check: ## Lint, types, contracts, and every test without Spark, browser or broker: two to three minutes on two cores
+check: ## Lint, types, contracts, and every test without Spark, browser or broker: a few minutes on two cores
 	@$(SETUP) --dev bootstrap/check.py
 
 test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
