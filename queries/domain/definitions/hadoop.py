@@ -2,8 +2,8 @@
 
 A path means what Hadoop's configuration says: a key can mount one folder upon another, lead a
 scheme to another file system, or have a text decoded into objects of Java. Such keys are refused to
-everybody. Of the others, those that tune a client or say where and as whom it connects may be
-set by everybody, the rest by who may write Python (`queries.domain.definitions.code`).
+everybody. Of the others, those that tune a client, or say where it connects and by which account,
+may be set by everybody, the rest by who may write Python (`queries.domain.definitions.code`).
 """
 
 import re

@@ -111,13 +111,20 @@ def _refusal(name: str, option: str, value: str) -> tuple[str, str] | None:
         return None  # said by their own rules
     if name in _HANDED_ON and option not in KNOWN[name] and not _tunes(name, option):
         message = f"is not an option of {name}, and Spark would hand it to Hadoop."
-        return message, "Remove it, or set it in the application's configuration: spark.hadoop.…"
+        return message, _elsewhere(option, value)
     if name not in _HANDED_ON and hadoop.is_foreign(option):
         message = "is configuration of Hadoop or Spark, not an option of a format."
-        return message, "Set it in the application's configuration: spark.hadoop.…"
+        return message, _elsewhere(option, value)
     if option in _CODECS and (loaded := unknown_class(value)):
         return f"has the driver load {loaded}.", "Name a codec: gzip, snappy, zstd, …"
     return None
+
+
+def _elsewhere(option: str, value: str) -> str:
+    """Return the way out for a key of Hadoop's: configuration, where nobody refuses it there."""
+    if hadoop.refusal(option, value):
+        return "Remove it."
+    return "Remove it, or set it in the application's configuration: spark.hadoop.…"
 
 
 def _tunes(name: str, option: str) -> bool:

@@ -33,7 +33,7 @@ class Deploy(models.Model):
     owner = models.CharField(max_length=80, default="")  # [O] of the set
     source = models.JSONField(default=dict)  # [O] {repository, commit}
     asked = models.JSONField(default=dict)  # [O] the set, as an apply takes it
-    #: [O] [{application, name, team}]: whom the set concerns; application null: not there yet
+    #: [O] [{application, name, team}]: what the set concerns; application null: not there yet
     touches = models.JSONField(default=list)
     diff = models.JSONField(default=list)  # [O] what the plan said, object by object; masked
     canary = models.JSONField(default=list)  # [O] names

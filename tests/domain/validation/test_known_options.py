@@ -73,3 +73,11 @@ def test_an_option_of_its_own_is_not(name: str, option: str, value: str) -> None
 def test_an_option_is_told_of_once() -> None:
     found = option_problems("options", "json", {"multiLin": "true", "fs.defaultFS": "x"})
     assert [one.field for one in found] == ["options.multiLin", "options.fs.defaultFS"]
+
+
+@pytest.mark.parametrize(
+    ("option", "leads"), [("fs.file.impl", False), ("fs.s3a.connection.maximum", True)]
+)
+def test_nobody_is_led_to_configuration_that_is_refused_as_well(option: str, leads: bool) -> None:
+    [found] = refused("sink.options", "json", {option: "org.acme.Own"})
+    assert ("configuration" in found.way_out) is leads
