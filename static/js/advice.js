@@ -9,28 +9,8 @@
   if (!root || !source) return;
   const curve = JSON.parse(source.textContent);
 
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const tint = (colour, share) => `color-mix(in srgb, ${colour} ${share}%, transparent)`;
-  const three = (value) => Number(value.toPrecision(3)).toString();
-  const duration = (ms) => {
-    if (ms === null || ms === undefined) return "–";
-    if (ms < 1000) return `${three(ms)} ms`;
-    return ms < 60000 ? `${three(ms / 1000)} s` : `${three(ms / 60000)} min`;
-  };
-  const rows = (value) => {
-    if (value === null || value === undefined) return "–";
-    if (value >= 1e6) return `${three(value / 1e6)}M/s`;
-    return value >= 1e3 ? `${three(value / 1e3)}k/s` : `${three(value)}/s`;
-  };
+  const { css, tint, rate, duration, axis } = headgate.figures;
   const TICKS_MS = [50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 3e4, 6e4, 3e5, 9e5, 3.6e6];
-
-  const axis = (extra) => ({
-    stroke: css("--ink-3"),
-    font: "11px Inter Variable, system-ui, sans-serif",
-    grid: { stroke: css("--line-soft"), width: 1 },
-    ticks: { show: false },
-    ...extra,
-  });
 
   // Each kind: its columns and how values are written.
   const KINDS = {
@@ -40,7 +20,7 @@
       table: () => [curve.interval, curve.low, curve.high, curve.latency],
     },
     throughput: {
-      write: rows,
+      write: rate,
       colour: () => css("--chart-2"),
       table: () => [curve.interval, curve.throughput],
     },

@@ -2,8 +2,6 @@
 //
 //   <div data-charts="/…/series/?range=1h" data-live-event="batches-42">
 //     <div class="chart" data-chart="rates|phases|watermark|state" data-limit="5000"></div>
-//
-// Colours come from the stylesheet's variables, so that both themes are right.
 (() => {
   "use strict";
   const root = document.querySelector("[data-charts]");
@@ -18,30 +16,7 @@
     walCommit: "Log",
     commitOffsets: "Commit",
   };
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const tint = (colour, share) => `color-mix(in srgb, ${colour} ${share}%, transparent)`;
-
-  const number = (value) => {
-    if (value === null || value === undefined) return "–";
-    const size = Math.abs(value);
-    for (const [limit, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-      if (size >= limit) return `${three(value / limit)}${unit}`;
-    }
-    return three(value);
-  };
-  const three = (value) => {
-    const size = Math.abs(value);
-    if (size >= 100 || Number.isInteger(value)) return value.toFixed(0);
-    return value.toFixed(size >= 10 ? 1 : 2).replace(/\.?0+$/, "");
-  };
-  const duration = (ms) => {
-    if (ms === null || ms === undefined) return "–";
-    if (ms < 1000) return `${Math.round(ms)} ms`;
-    const s = ms / 1000;
-    if (s < 60) return `${three(s)} s`;
-    if (s < 3600) return `${three(s / 60)} min`;
-    return s < 172800 ? `${three(s / 3600)} h` : `${three(s / 86400)} d`;
-  };
+  const { css, tint, number, rate, duration, axis } = headgate.figures;
 
   const clock = (at) => {
     const { day, time } = headgate.local(at * 1000);
@@ -62,7 +37,7 @@
   // Each kind: its series, how values are written, and what to say when there is nothing.
   const KINDS = {
     rates: {
-      write: (v) => `${number(v)}/s`,
+      write: rate,
       none: "No rates yet",
       series: () => [
         { label: "Input", values: column("input_rows_per_second"), colour: css("--chart-1") },
@@ -106,14 +81,6 @@
       return (sums[i] += value);
     }));
   };
-
-  const axis = (extra) => ({
-    stroke: css("--ink-3"),
-    font: "11px Inter Variable, system-ui, sans-serif",
-    grid: { stroke: css("--line-soft"), width: 1 },
-    ticks: { show: false },
-    ...extra,
-  });
 
   // What happened: a line at its moment, in the colour of its kind; outages are shaded.
   // The order is that of what one asks for first, where several lie on one another.
