@@ -1,7 +1,6 @@
 """A probe has one limit for Spark's start, which a slow host needs, and one for its question."""
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +22,8 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processe
     made.end()
 
 
-def _launch(ground: Processes, *, start_s: float | None, question_s: float) -> None:
-    spec = replace(_spec(1), probe=True, start_deadline_s=start_s)
+def _launch(ground: Processes, *, start_s: float | None, question_s: float, epoch: int = 1) -> None:
+    spec = replace(_spec(epoch), probe=True, start_deadline_s=start_s)
     task = XrayTask("file:///nowhere", limit_s=question_s, rows=1)
     ground.launcher.launch_probe(spec, task.dumps())
 
@@ -37,7 +36,9 @@ def _found(ground: Processes) -> dict[str, Any]:
 def test_the_time_for_the_question_begins_when_spark_is_up(ground: Processes) -> None:
     _launch(ground, start_s=600, question_s=0.1)
     assert _found(ground)["at"] == "Starting Spark"
-    time.sleep(3)  # it has ended by then, if its time for the question runs
+    # Another, begun later and with more time than that, has used up its own.
+    _launch(ground, start_s=1, question_s=600, epoch=2)
+    ground.until(2, Liveness.EXITED, probe=True)
     assert not _found(ground)["done"]
     assert ground.launcher.sight(NAME, 1, probe=True).liveness is Liveness.ALIVE
 

@@ -74,7 +74,7 @@ def hostile_ui(port: int) -> Iterator[HostileUi]:
             pass  # the other side has hung up
 
     server = Server(("127.0.0.1", port), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield ui
