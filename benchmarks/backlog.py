@@ -263,7 +263,7 @@ def _one_transaction() -> None:
 
 
 class _AtOnce:
-    """What `listeners.loops.slices.Work` is, without slices."""
+    """What `listeners.loops.slices.BulkRun` is, without slices."""
 
     @contextmanager
     def slice(self) -> Iterator[None]:

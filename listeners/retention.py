@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 
 from listeners import models
 from listeners.loops.backlogs import RETENTION
-from listeners.loops.slices import Work, bulk_work
+from listeners.loops.slices import BulkRun, bulk_work
 from listeners.loops.troubles import each
 from listeners.series import WIDTHS_S
 from listeners.wire import Kind
@@ -55,7 +55,7 @@ def is_due(*, now: datetime) -> bool:
     return row is None or row.ran_at is None or bool(row.left_rows) or row.ran_at < now - LOOK_EVERY
 
 
-def _remove(work: Work, rows: "QuerySet[Any]") -> int:
+def _remove(work: BulkRun, rows: "QuerySet[Any]") -> int:
     """Delete rows in slices while there is time; return how many went."""
     kind, removed = rows.model._meta.model_name or "", 0
     while work.has_time:

@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 
 from listeners import models
 from listeners.loops.backlogs import ROLLUPS, rows_left
-from listeners.loops.slices import Work, bulk_work
+from listeners.loops.slices import BulkRun, bulk_work
 from listeners.loops.troubles import set_aside
 from listeners.series import WIDTHS_S, watermark_delay_s
 
@@ -59,7 +59,7 @@ def _new_rows() -> list[tuple[int, int, datetime]]:
     return list(rows.values_list("pk", "query", "at")[:_ROWS_AT_ONCE])
 
 
-def _sum_up(work: Work, new: list[tuple[int, int, datetime]]) -> None:
+def _sum_up(work: BulkRun, new: list[tuple[int, int, datetime]]) -> None:
     """Write the buckets of new rows, all of them: half a step would have to be done again."""
     fine, middle, coarse = WIDTHS_S
     touched = {(query, floor(at, fine)) for _, query, at in new}
@@ -73,7 +73,7 @@ def _sum_up(work: Work, new: list[tuple[int, int, datetime]]) -> None:
         models.Cursor.advance(ROLLUPS, new[-1][0])
 
 
-def _keep(work: Work, buckets: Iterable[models.Rollup]) -> None:
+def _keep(work: BulkRun, buckets: Iterable[models.Rollup]) -> None:
     def write(some: Sequence[tuple[Any, ...]]) -> None:
         with connection.cursor() as cursor:
             cursor.executemany(_UPSERT, some)

@@ -94,7 +94,7 @@ _sizes: dict[str, int] = {}  # of this process's slices by kind of work, as the 
 _at_work = threading.BoundedSemaphore(max(1, settings.WORKER_THREADS // 2))
 
 
-class Work:
+class BulkRun:
     """A run of one kind of bulk work: it has the lease, and a limit of time."""
 
     def __init__(self, name: str, until: datetime, limit_s: float) -> None:
@@ -204,7 +204,7 @@ class Work:
 
 
 @contextmanager
-def bulk_work(name: str, *, limit_s: float) -> Iterator[Work | None]:
+def bulk_work(name: str, *, limit_s: float) -> Iterator[BulkRun | None]:
     """Begin a run of one kind of bulk work, `limit_s` long at most.
 
     None where another worker does it now, or where half of this process's threads do bulk work:
@@ -213,7 +213,7 @@ def bulk_work(name: str, *, limit_s: float) -> Iterator[Work | None]:
     if not _at_work.acquire(blocking=False):
         yield None
         return
-    work: Work | None = None
+    work: BulkRun | None = None
     try:
         work = _leased(name, limit_s)
         yield work
@@ -225,9 +225,9 @@ def bulk_work(name: str, *, limit_s: float) -> Iterator[Work | None]:
             work.end()
 
 
-def _leased(name: str, limit_s: float) -> Work | None:
+def _leased(name: str, limit_s: float) -> BulkRun | None:
     models.Cursor.objects.get_or_create(name=name)
     now = datetime.now(UTC)
     free = Q(leased_until=None) | Q(leased_until__lt=now) | Q(leased_until__gt=now + 2 * LEASE)
     taken = models.Cursor.objects.filter(free, name=name).update(leased_until=now + LEASE)
-    return Work(name, now + LEASE, limit_s) if taken else None
+    return BulkRun(name, now + LEASE, limit_s) if taken else None

@@ -18,7 +18,7 @@ from django.db.models import Count, Min, Q
 from controlplane import nudge
 from listeners import models, streams
 from listeners.loops.backlogs import GAPS, of_host
-from listeners.loops.slices import Work, bulk_work
+from listeners.loops.slices import BulkRun, bulk_work
 from listeners.loops.troubles import each, set_aside
 from listeners.ranges import Range, holes, overlap
 from listeners.spool import Spooled
@@ -118,7 +118,7 @@ def judge(
 
 
 def _in_slices(
-    work: Work, every: Sequence["Missing"], write: Callable[["Missing"], None], kind: str
+    work: BulkRun, every: Sequence["Missing"], write: Callable[["Missing"], None], kind: str
 ) -> bool:
     """Write something of each driver or run by itself; return whether there was time for all."""
     waiting = list(every)
@@ -283,7 +283,7 @@ def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
 
 # --- repair -------------------------------------------------------------------------------
 def _repair_from_spools(
-    work: Work, missing: list[Missing], spooled: Spooled, now: datetime
+    work: BulkRun, missing: list[Missing], spooled: Spooled, now: datetime
 ) -> tuple[set[Key], int]:
     """Store what spools hold of what is missing; return who was asked for all, and the events."""
     asked: set[Key] = set()
@@ -302,7 +302,7 @@ def _repair_from_spools(
 
 
 def _repair(
-    work: Work, one: Missing, wanted: list[Range], spooled: Spooled, now: datetime
+    work: BulkRun, one: Missing, wanted: list[Range], spooled: Spooled, now: datetime
 ) -> tuple[bool, int]:
     """Store what a spool holds; return whether all of it was read, and how many events came."""
     found: list[Event] = []

@@ -14,7 +14,7 @@ from queries.selectors.triggers.advice import async_operators
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AdvisedOperator:
     """An operator and what is said of it."""
 
     one: Operator
@@ -27,7 +27,7 @@ class Told:
 
 
 @shows(
-    Told,
+    AdvisedOperator,
     "one.name one.batches one.calls one.retries failed=one.errors one.timeouts one.dead_letters "
     "calls_per_second=one.rate possible_per_second=one.possible latency_ms=one.percentiles_ms "
     "one.waited_ms one.allowed one.used one.cap one.keys one.cpu one.tasks bound says.evidence "
@@ -70,4 +70,8 @@ class QueryAsyncView(ApiView):
     @answers("get_query_async", QueryAsyncBody)
     def get(self, name: str) -> dict[str, Any]:
         """Return the figures of a query's async operators, what bounds them, and advice."""
-        return {"operators": [Told(*each) for each in async_operators(definitions.query(name).pk)]}
+        return {
+            "operators": [
+                AdvisedOperator(*each) for each in async_operators(definitions.query(name).pk)
+            ]
+        }

@@ -9,7 +9,7 @@ from django.db.models.lookups import Contains
 
 from queries.domain.states import Desired, Hold, Phase, Reason, StopMode
 from queries.models.because import BecauseField
-from queries.models.standing import changing_field, rank_field
+from queries.models.query_rank import changing_field, rank_field
 
 
 class Query(models.Model):
@@ -64,10 +64,10 @@ class Query(models.Model):
     replay_records = models.BigIntegerField(null=True)  # what a crash now would replay
     preflight_fails = models.BooleanField(default=False)  # the one that its next start requires
 
-    # Written by the database (models/standing.py).
+    # Written by the database (models/query_rank.py).
     own_rank = rank_field()  # Rank by the columns above
     changing = changing_field()  # desired and actual differ, and nobody has to act
-    rank: int  # no column: `queries.selectors.supervision.standing` adds it to the rows of lists
+    rank: int  # no column: `selectors.supervision.query_groups` adds it to rows of lists
 
     class Meta:
         constraints: ClassVar = [

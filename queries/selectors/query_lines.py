@@ -18,7 +18,7 @@ from queries.domain.supervision.health import Health
 from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
-from queries.models.standing import Rank
+from queries.models.query_rank import Rank
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.kafka.lag import LagLine, lag_lines
 from queries.selectors.newest import (
@@ -30,7 +30,7 @@ from queries.selectors.newest import (
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
 from queries.selectors.supervision.health import BATCHES, health_of, trigger_of
 from queries.selectors.supervision.query_filters import Filters, queries
-from queries.selectors.supervision.standing import FOREIGN_SHOWN_FOR
+from queries.selectors.supervision.query_groups import FOREIGN_SHOWN_FOR
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
 

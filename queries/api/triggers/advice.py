@@ -70,7 +70,7 @@ class LimitBody(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AdvisedTrigger:
     """What is said of a query's trigger."""
 
     found: QueryAdvice
@@ -102,7 +102,7 @@ class Told:
 
 
 @shows(
-    Told,
+    AdvisedTrigger,
     "found.revision measured_revision=found.measured says.batches says.untold cost "
     "rows_per_second=says.rate checkpoint_tax=says.tax says.now says.curve says.overload "
     "outgrown says.suggestions triggers=says.limits",
@@ -128,7 +128,7 @@ class QueryAdviceView(ApiView):
     """Advice on a query's trigger."""
 
     @answers("get_query_advice", AdviceBody)
-    def get(self, name: str) -> Told:
+    def get(self, name: str) -> AdvisedTrigger:
         """Return what a query's batches show about its trigger, with suggestions."""
         line = query_line(name, now=self.now)
         found = query_advice(line)
@@ -136,4 +136,4 @@ class QueryAdviceView(ApiView):
             raise NotAllowed(
                 f"The definition of {name} can no longer be read.", way_out="PUT a new one."
             )
-        return Told(found, trigger_note(line))
+        return AdvisedTrigger(found, trigger_note(line))

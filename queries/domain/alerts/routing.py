@@ -52,7 +52,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RoutedIncident:
     """An incident as far as it matters to whom it is told."""
 
     kind: IncidentKind
@@ -88,7 +88,9 @@ class Plan:
     again_at: datetime | None = None
 
 
-def plan(told: Told, rules: Iterable[Rule], heard: Sequence[Telling], *, now: datetime) -> Plan:
+def plan(
+    told: RoutedIncident, rules: Iterable[Rule], heard: Sequence[Telling], *, now: datetime
+) -> Plan:
     """Return what is due of one occurrence of an incident; `heard` is what was told of it.
 
     That it is over is told to whoever heard of it, at any hour.
@@ -122,7 +124,9 @@ def plan(told: Told, rules: Iterable[Rule], heard: Sequence[Telling], *, now: da
     return Plan(new, min(again, default=None))
 
 
-def _of_rule(rule: Rule, told: Told, now: datetime) -> tuple[list[Telling], list[datetime]]:
+def _of_rule(
+    rule: Rule, told: RoutedIncident, now: datetime
+) -> tuple[list[Telling], list[datetime]]:
     due = [Telling(Step.OPENED, channel) for channel in rule.channels]
     again: list[datetime] = []
     listening = rule.channels

@@ -11,7 +11,7 @@ SILENT_AFTER = timedelta(seconds=15)
 LATE_AFTER = timedelta(seconds=6)
 
 
-class Turn(StrEnum):
+class Responsibility(StrEnum):
     """What a worker may do about an application."""
 
     OURS = "OURS"  # everything: it is placed on this host, or on none yet
@@ -19,7 +19,7 @@ class Turn(StrEnum):
     SILENT = "SILENT"  # say that its host is silent: nothing else is known of it
 
 
-def turn(placed_on: str, here: str, *, silent: bool, movable: bool) -> Turn:
+def responsibility(placed_on: str, here: str, *, silent: bool, movable: bool) -> Responsibility:
     """Return what the worker of host `here` may do about an application.
 
     `placed_on` is the application's host, "" for none; `silent`: that one is another host and
@@ -27,10 +27,10 @@ def turn(placed_on: str, here: str, *, silent: bool, movable: bool) -> Turn:
     file, so that another host may start it without taking anything over.
     """
     if placed_on in ("", here):
-        return Turn.OURS
+        return Responsibility.OURS
     if not silent:
-        return Turn.THEIRS
-    return Turn.OURS if movable else Turn.SILENT
+        return Responsibility.THEIRS
+    return Responsibility.OURS if movable else Responsibility.SILENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from queries.domain.alerts.kinds import IncidentKind, Severity
-from queries.domain.alerts.routing import Told, plan
+from queries.domain.alerts.routing import RoutedIncident, plan
 from queries.models.alerts import Channel, Incident
 from queries.selectors.alerts.rules import rules_in_force
 
@@ -29,7 +29,7 @@ def last_week(*, now: datetime) -> list[Heard]:
     rows = Incident.objects.filter(opened_at__gt=now - WEEK).select_related("application")
     found = []
     for row in rows[:MOST]:
-        told = Told(
+        told = RoutedIncident(
             kind=IncidentKind(row.kind),
             severity=Severity(row.severity),
             application=row.application.name if row.application else "",

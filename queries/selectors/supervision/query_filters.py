@@ -13,7 +13,7 @@ from queries.domain.states import JUDGED_PHASES, RunOutcome
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.selectors.labels import label, labelled
-from queries.selectors.supervision.standing import GROUPS, ranked
+from queries.selectors.supervision.query_groups import GROUPS, ranked
 
 #: A query's own labels come before those of its application.
 LABELS = ("labels", "application__labels")

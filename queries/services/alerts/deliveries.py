@@ -20,7 +20,7 @@ from controlplane import fail_points
 from listeners.loops.troubles import each
 from queries.channels.base import Message, SendFailed
 from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentState, Severity, Step
-from queries.domain.alerts.routing import Rule, Telling, Told, plan
+from queries.domain.alerts.routing import RoutedIncident, Rule, Telling, plan
 from queries.domain.secrets.bindings import channel as channel_named
 from queries.models.alerts import Channel, Delivery, Incident
 from queries.selectors.alerts.rules import rules_in_force
@@ -93,9 +93,9 @@ def _announce(incident: Incident, rules: list[Rule], now: datetime) -> int:
     return len(rows)
 
 
-def of_incident(incident: Incident) -> Told:
+def of_incident(incident: Incident) -> RoutedIncident:
     """Return an incident as the decision reads it."""
-    return Told(
+    return RoutedIncident(
         kind=IncidentKind(incident.kind),
         severity=Severity(incident.severity),
         application=incident.application.name if incident.application else "",

@@ -5,7 +5,7 @@
 3. Else `domain.deploys.course.move` says where the deploy goes, and one transaction writes that.
 
 Every step is taken by whichever worker comes by: what is done is written in the transaction that
-does it (`turns`), so a worker that dies between two of them leaves nothing half-done.
+does it (`steps`), so a worker that dies between two of them leaves nothing half-done.
 """
 
 import logging
@@ -29,7 +29,7 @@ from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.services.access.asker import asked_by
 from queries.services.deploys import back, forward, sets
 from queries.services.deploys.ending import end
-from queries.services.deploys.turns import Overtaken, Turn, note, refused
+from queries.services.deploys.steps import DeployStep, Overtaken, note, refused
 from queries.services.deploys.whose import asker_of
 
 logger = logging.getLogger(__name__)
@@ -38,16 +38,16 @@ _each = each("deploys", logger)
 #: Steps that one worker takes of one deploy before it looks at the others.
 STEPS_AT_ONCE = 500
 
-Act = Callable[[Turn, Sequence[DeployChange]], bool]
+Act = Callable[[DeployStep, Sequence[DeployChange]], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     """What is done in one stage."""
 
-    look: Callable[[Turn, DeployChange], Result]
+    look: Callable[[DeployStep, DeployChange], Result]
     act: Act | None = None  # returns whether it did anything; None: there is nothing to ask for
-    prepare: Callable[[Turn], Any] | None = None  # what takes time, before the transaction
+    prepare: Callable[[DeployStep], Any] | None = None  # what takes time, before the transaction
 
 
 _WORK: dict[Stage, _Work] = {
@@ -93,41 +93,41 @@ def advance(deploy_id: int, *, now: datetime) -> None:
 def _step(deploy: Deploy, now: datetime) -> bool:
     """Take one step; return whether there may be another to take now."""
     if deploy.state == DeployState.PENDING:
-        turn = Turn(deploy, [], now)
-        return _go(turn, Move(course.first_place(_course(deploy))), [])
+        step = DeployStep(deploy, [], now)
+        return _go(step, Move(course.first_place(_course(deploy))), [])
     place = Place(Stage(deploy.stage), deploy.wave)
     if place.stage is Stage.SETTLE:
-        return _settle(Turn(deploy, [], now), place)
-    turn, work = Turn(deploy, _concerned(deploy, place), now), _WORK[place.stage]
-    results = [work.look(turn, change) for change in turn.changes]
+        return _settle(DeployStep(deploy, [], now), place)
+    step, work = DeployStep(deploy, _concerned(deploy, place), now), _WORK[place.stage]
+    results = [work.look(step, change) for change in step.changes]
     stops = place.stage not in BACK and (
         deploy.cancelled_by or any(one.outcome is Outcome.BAD for one in results)
     )
     todo = [
         change
-        for change, one in zip(turn.changes, results, strict=True)
+        for change, one in zip(step.changes, results, strict=True)
         if one.outcome is Outcome.TODO
     ]
     if todo and not stops:
-        return _act(turn, work, place, todo)
-    return _go(turn, _move_of(deploy, place, results), results)
+        return _act(step, work, place, todo)
+    return _go(step, _move_of(deploy, place, results), results)
 
 
-def _settle(turn: Turn, place: Place) -> bool:
+def _settle(step: DeployStep, place: Place) -> bool:
     """Write the rest of the set and end in success, in one transaction; else turn back."""
     found, rest = judging.OK, None
-    if not turn.deploy.cancelled_by:
+    if not step.deploy.cancelled_by:
         try:
-            turn.prepared = sets.prepare_rest(turn)
+            step.prepared = sets.prepare_rest(step)
             rest = sets.write_rest
         except HeadgateError as error:
             found = judging.bad(refused(error))
     try:
-        return _go(turn, _move_of(turn.deploy, place, [found]), [], rest)
+        return _go(step, _move_of(step.deploy, place, [found]), [], rest)
     except (Conflict, Unavailable) as error:
-        if not turn.is_late:
+        if not step.is_late:
             return False
-        return _go(turn, _move_of(turn.deploy, place, [judging.bad(refused(error))]), [])
+        return _go(step, _move_of(step.deploy, place, [judging.bad(refused(error))]), [])
 
 
 def _move_of(deploy: Deploy, place: Place, results: Sequence[Result]) -> Move:
@@ -159,39 +159,39 @@ def _concerned(deploy: Deploy, place: Place) -> list[DeployChange]:
     return list(rows)
 
 
-def _act(turn: Turn, work: _Work, place: Place, todo: Sequence[DeployChange]) -> bool:
+def _act(step: DeployStep, work: _Work, place: Place, todo: Sequence[DeployChange]) -> bool:
     """Ask for what a stage still lacks; return whether that was done."""
     assert work.act is not None, "only what a stage acts on is to do"
     fail_points.reach(f"deploy.{place.stage}.before")
     try:
-        turn.prepared = work.prepare(turn) if work.prepare else None
+        step.prepared = work.prepare(step) if work.prepare else None
         with transaction.atomic():
-            turn.claim()
-            done = work.act(turn, todo)
-            changed("deploys", f"deploy:{turn.deploy.pk}")
+            step.claim()
+            done = work.act(step, todo)
+            changed("deploys", f"deploy:{step.deploy.pk}")
     except HeadgateError as error:
-        return _refused(turn, place, todo[0], error)
+        return _refused(step, place, todo[0], error)
     except Overtaken:
         raise
     except Exception as error:  # a database that is away comes back, up to the wave's deadline
-        if not turn.is_late:
+        if not step.is_late:
             raise
-        logger.exception("stage %s of deploy %s", place.stage, turn.deploy.uuid)
+        logger.exception("stage %s of deploy %s", place.stage, step.deploy.uuid)
         way_out = "Look into the worker's log."
         told = NotAllowed(f"{type(error).__name__}: {error}", way_out=way_out)
-        return _refused(turn, place, todo[0], told)
+        return _refused(step, place, todo[0], told)
     fail_points.reach(f"deploy.{place.stage}.after")
     return done
 
 
-def _refused(turn: Turn, place: Place, change: DeployChange, error: HeadgateError) -> bool:
+def _refused(step: DeployStep, place: Place, change: DeployChange, error: HeadgateError) -> bool:
     """Note what refuses an act: it is tried again while that may pass, and while there is time.
 
     Another worker may have done it meanwhile, and that may be what refuses it now: the claim tells.
     """
-    passes = isinstance(error, Conflict | Unavailable) and not turn.is_late
+    passes = isinstance(error, Conflict | Unavailable) and not step.is_late
     with transaction.atomic():
-        turn.claim()
+        step.claim()
         fresh = DeployChange.objects.get(pk=change.pk)
         if passes:
             note(fresh, reason=refused(error))
@@ -202,28 +202,28 @@ def _refused(turn: Turn, place: Place, change: DeployChange, error: HeadgateErro
 
 
 def _go(
-    turn: Turn,
+    step: DeployStep,
     move: Move,
     results: Sequence[Result],
-    also: Callable[[Turn], None] | None = None,
+    also: Callable[[DeployStep], None] | None = None,
 ) -> bool:
     """Write what was seen, and where the deploy goes; return whether it went anywhere.
 
     `also` is done in the same transaction.
     """
-    stage = turn.deploy.stage or "begin"
+    stage = step.deploy.stage or "begin"
     moves = move.place is not None or move.state is not None
-    if not moves and not any(map(_is_news, turn.changes, results)):
+    if not moves and not any(map(_is_news, step.changes, results)):
         return False
     fail_points.reach(f"deploy.{stage}.leave.before")
     with transaction.atomic():
-        turn.claim()
-        for change, result in zip(turn.changes, results, strict=True):
+        step.claim()
+        for change, result in zip(step.changes, results, strict=True):
             _note_result(change, result, Stage(stage))
         if also is not None:
-            also(turn)
-        _move(turn, move)
-        changed("deploys", f"deploy:{turn.deploy.pk}")
+            also(step)
+        _move(step, move)
+        changed("deploys", f"deploy:{step.deploy.pk}")
     fail_points.reach(f"deploy.{stage}.leave.after")
     return moves
 
@@ -250,18 +250,18 @@ def _note_result(change: DeployChange, result: Result, stage: Stage) -> None:
     change.save(update_fields=["state", "reason", "evidence", "first_batch"])
 
 
-def _move(turn: Turn, move: Move) -> None:
-    deploy = turn.deploy
+def _move(step: DeployStep, move: Move) -> None:
+    deploy = step.deploy
     if move.state is None and move.place is None:
         return
-    _note_span(deploy, move.place.wave if move.place else 0, turn.now)
+    _note_span(deploy, move.place.wave if move.place else 0, step.now)
     if move.state is not None:
-        end(deploy, move.state, move.reason, now=turn.now)
+        end(deploy, move.state, move.reason, now=step.now)
         return
     assert move.place is not None
     if move.reason:
         deploy.reason = move.reason
-    deploy.state, deploy.stage_since = DeployState.RUNNING, turn.now
+    deploy.state, deploy.stage_since = DeployState.RUNNING, step.now
     deploy.stage, deploy.wave = move.place.stage, move.place.wave
     deploy.save(update_fields=["state", "reason", "stage", "wave", "stage_since", "spans"])
 

@@ -16,7 +16,7 @@ from queries.services.definitions.code_rights import parsed
 from queries.services.deploys import former
 from queries.services.deploys.judgement import judged_back
 from queries.services.deploys.restarts import ask_back, restart_unit, unit_of
-from queries.services.deploys.turns import Turn, asked_for, followed, note
+from queries.services.deploys.steps import DeployStep, asked_for, followed, note
 from queries.services.probes.preflight import begin_trial
 from queries.services.supervision.offset_gaps import gap_problems
 
@@ -29,7 +29,7 @@ def _kept(change: DeployChange) -> Result | None:
 # --- may it go back? ----------------------------------------------------------------------
 
 
-def look_at_trial(turn: Turn, change: DeployChange) -> Result:
+def look_at_trial(step: DeployStep, change: DeployChange) -> Result:
     """Return whether the former definition can go on from what the new one has written."""
     if found := _kept(change):
         return found
@@ -43,7 +43,7 @@ def look_at_trial(turn: Turn, change: DeployChange) -> Result:
     return bad(_not_back(change, Because.of(found.reason.params["about"])))
 
 
-def try_former(turn: Turn, todo: Sequence[DeployChange]) -> bool:
+def try_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Try one former definition, where the new one may have written anything."""
     change = todo[0]
     if former.is_changed(change):
@@ -65,8 +65,8 @@ def try_former(turn: Turn, todo: Sequence[DeployChange]) -> bool:
     asked = begin_trial(
         query=query,
         spec=revision.spec,
-        application_revision=former.application_revision(turn.changes, change),
-        **turn.by,
+        application_revision=former.application_revision(step.changes, change),
+        **step.by,
     )
     note(change, operations=asked_for(change, Stage.TRY_BACK, asked))
     return True
@@ -80,7 +80,7 @@ def _not_back(change: DeployChange, about: Because) -> Because:
 # --- definitions --------------------------------------------------------------------------
 
 
-def look_at_write(turn: Turn, change: DeployChange) -> Result:
+def look_at_write(step: DeployStep, change: DeployChange) -> Result:
     """Return whether the former definition is the newest again."""
     is_left = not change.is_written or change.from_revision is None or former.is_changed(change)
     if change.back_revision is None and not is_left:
@@ -88,22 +88,22 @@ def look_at_write(turn: Turn, change: DeployChange) -> Result:
     return _kept(change) or OK
 
 
-def write_former(turn: Turn, todo: Sequence[DeployChange]) -> bool:
+def write_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Make all former definitions the newest again; keep what shares a driver with a kept one."""
-    for change in turn.changes:
-        unit = unit_of(turn.changes, change)
+    for change in step.changes:
+        unit = unit_of(step.changes, change)
         held = next((one for one in unit if one.state == ChangeState.KEPT), None)
         if held is not None and change.state != ChangeState.KEPT:
             note(change, state=ChangeState.KEPT, reason=held.reason)
     for change in todo:
-        former.restore(change, **turn.by)
+        former.restore(change, **step.by)
     return True
 
 
 # --- restarts -----------------------------------------------------------------------------
 
 
-def look_at_restart(turn: Turn, change: DeployChange) -> Result:
+def look_at_restart(step: DeployStep, change: DeployChange) -> Result:
     """Return whether the query was asked to run on its former definition."""
     if found := _kept(change):
         return found
@@ -111,10 +111,10 @@ def look_at_restart(turn: Turn, change: DeployChange) -> Result:
     return OK if asked else TODO
 
 
-def restart_former(turn: Turn, todo: Sequence[DeployChange]) -> bool:
+def restart_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Restart one query, or an application with all of its queries; stop what did not run."""
-    unit = unit_of(turn.changes, todo[0])
-    for change in restart_unit(turn, unit, Stage.RESTART_BACK, ask_back):
+    unit = unit_of(step.changes, todo[0])
+    for change in restart_unit(step, unit, Stage.RESTART_BACK, ask_back):
         note(change, state=ChangeState.ROLLED_BACK)
     return True
 
@@ -122,11 +122,11 @@ def restart_former(turn: Turn, todo: Sequence[DeployChange]) -> bool:
 # --- judgement ----------------------------------------------------------------------------
 
 
-def look_at_judgement(turn: Turn, change: DeployChange) -> Result:
+def look_at_judgement(step: DeployStep, change: DeployChange) -> Result:
     """Return whether what ran before runs again on its former definition."""
     if found := _kept(change):
         return found
     if change.state == ChangeState.ROLLED_BACK or not change.ran:
         return OK
-    good = FORMER.model_copy(update={"deadline_minutes": turn.good.deadline_minutes})
-    return judged_back(turn, change, good)
+    good = FORMER.model_copy(update={"deadline_minutes": step.good.deadline_minutes})
+    return judged_back(step, change, good)

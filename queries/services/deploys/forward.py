@@ -15,8 +15,8 @@ from queries.services.checkpoints.snapshot import request_snapshot
 from queries.services.deploys import sets
 from queries.services.deploys.judgement import judged, ran_before
 from queries.services.deploys.restarts import ask_forward, restart_unit, unit_of
-from queries.services.deploys.turns import (
-    Turn,
+from queries.services.deploys.steps import (
+    DeployStep,
     asked_for,
     followed,
     note,
@@ -31,7 +31,7 @@ PREFLIGHTS_AT_ONCE = 2
 # --- preflight ----------------------------------------------------------------------------
 
 
-def look_at_preflight(turn: Turn, change: DeployChange) -> Result:
+def look_at_preflight(step: DeployStep, change: DeployChange) -> Result:
     """Return whether a query has passed on a copy of its checkpoint, as it is to run."""
     if found := settled(change):
         return found
@@ -40,9 +40,9 @@ def look_at_preflight(turn: Turn, change: DeployChange) -> Result:
     return followed(change, Stage.PREFLIGHT) if Stage.PREFLIGHT in change.operations else TODO
 
 
-def begin_preflights(turn: Turn, todo: Sequence[DeployChange]) -> bool:
+def begin_preflights(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Try one query with what its application becomes; return whether there was room for it."""
-    begun = [one for one in turn.changes if Stage.PREFLIGHT in one.operations]
+    begun = [one for one in step.changes if Stage.PREFLIGHT in one.operations]
     open_ones = Operation.objects.filter(
         uuid__in=[one.operations[Stage.PREFLIGHT] for one in begun], outcome=OperationOutcome.OPEN
     ).count()
@@ -53,8 +53,8 @@ def begin_preflights(turn: Turn, todo: Sequence[DeployChange]) -> bool:
     asked = begin_trial(
         query=change.query,
         spec=change.spec,
-        application_spec=_application_to_be(turn.changes, change),
-        **turn.by,
+        application_spec=_application_to_be(step.changes, change),
+        **step.by,
     )
     note(change, operations=asked_for(change, Stage.PREFLIGHT, asked), state=ChangeState.TRIED)
     return True
@@ -73,7 +73,7 @@ def _application_to_be(
 # --- snapshots ----------------------------------------------------------------------------
 
 
-def look_at_snapshot(turn: Turn, change: DeployChange) -> Result:
+def look_at_snapshot(step: DeployStep, change: DeployChange) -> Result:
     """Return whether the checkpoint is saved as it was before the wave."""
     if found := settled(change):
         return found
@@ -84,13 +84,13 @@ def look_at_snapshot(turn: Turn, change: DeployChange) -> Result:
     return followed(change, Stage.SNAPSHOT)
 
 
-def take_snapshot(turn: Turn, todo: Sequence[DeployChange]) -> bool:
+def take_snapshot(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Ask for the snapshot of one query, pinned while the deploy lasts."""
     change = todo[0]
     assert change.query is not None, "what is not there has no checkpoint"
-    why = f"before deploy {str(turn.deploy.uuid)[:8]}"
+    why = f"before deploy {str(step.deploy.uuid)[:8]}"
     try:
-        asked = request_snapshot(query=change.query, reason=why, pinned=True, **turn.by)
+        asked = request_snapshot(query=change.query, reason=why, pinned=True, **step.by)
     except NotAllowed as error:  # on no local disk, or nothing has committed
         kept = {**change.evidence, "no_snapshot": str(error)}
         note(change, evidence=kept, state=ChangeState.SAVED)
@@ -109,20 +109,20 @@ def keep_snapshot(change: DeployChange) -> None:
 # --- definitions --------------------------------------------------------------------------
 
 
-def look_at_write(turn: Turn, change: DeployChange) -> Result:
+def look_at_write(step: DeployStep, change: DeployChange) -> Result:
     """Return whether the definition is the newest."""
     return settled(change) or (OK if change.to_revision is not None else TODO)
 
 
-def write(turn: Turn, todo: Sequence[DeployChange]) -> bool:
+def write(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Write the definitions of the wave, all of them or none."""
-    for change in turn.changes:
+    for change in step.changes:
         keep_snapshot(change)
         note(change, ran=ran_before(change))
         if change.query is not None:
-            lag = lag_before(change.query.pk, now=turn.now)
+            lag = lag_before(change.query.pk, now=step.now)
             note(change, evidence={**change.evidence, "lag_before": lag})
-    sets.write(turn, todo)
+    sets.write(step, todo)
     for change in todo:
         note(change, state=ChangeState.WRITTEN)
     return True
@@ -131,7 +131,7 @@ def write(turn: Turn, todo: Sequence[DeployChange]) -> bool:
 # --- restarts -----------------------------------------------------------------------------
 
 
-def look_at_restart(turn: Turn, change: DeployChange) -> Result:
+def look_at_restart(step: DeployStep, change: DeployChange) -> Result:
     """Return whether the query was asked to run on its new definition."""
     if found := settled(change):
         return found
@@ -140,11 +140,11 @@ def look_at_restart(turn: Turn, change: DeployChange) -> Result:
     return TODO
 
 
-def restart(turn: Turn, todo: Sequence[DeployChange]) -> bool:
+def restart(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Restart one query, or an application with all of its queries."""
-    unit = [one for one in unit_of(turn.changes, todo[0]) if one.runs]
-    for change in restart_unit(turn, unit, Stage.RESTART, ask_forward):
-        note(change, restarted_at=turn.now)  # somebody has stopped it: its judgement tells
+    unit = [one for one in unit_of(step.changes, todo[0]) if one.runs]
+    for change in restart_unit(step, unit, Stage.RESTART, ask_forward):
+        note(change, restarted_at=step.now)  # somebody has stopped it: its judgement tells
     for change in unit:
         note(change, state=ChangeState.RESTARTED)
     return True
@@ -153,8 +153,8 @@ def restart(turn: Turn, todo: Sequence[DeployChange]) -> bool:
 # --- judgement ----------------------------------------------------------------------------
 
 
-def look_at_judgement(turn: Turn, change: DeployChange) -> Result:
+def look_at_judgement(step: DeployStep, change: DeployChange) -> Result:
     """Return whether what is to run is good on what was written; keep what was seen."""
     if found := settled(change):
         return found
-    return judged(turn, change) if change.runs else OK
+    return judged(step, change) if change.runs else OK

@@ -9,7 +9,7 @@ from queries.domain.states import Desired, Phase
 from queries.models.deploys.receipts import DeployChange
 from queries.selectors.deploys.applications import application_runs, of_application
 from queries.selectors.deploys.evidence import Evidence, of_query
-from queries.services.deploys.turns import Turn
+from queries.services.deploys.steps import DeployStep
 
 
 def ran_before(change: DeployChange) -> bool:
@@ -20,24 +20,24 @@ def ran_before(change: DeployChange) -> bool:
     return query is not None and query.desired == Desired.RUNNING and query.phase == Phase.RUNNING
 
 
-def judged(turn: Turn, change: DeployChange) -> Result:
+def judged(step: DeployStep, change: DeployChange) -> Result:
     """Return whether a change is good on what the deploy has written."""
     assert change.to_revision is not None, "it was written"
-    found = _evidence(turn, change, change.to_revision)
+    found = _evidence(step, change, change.to_revision)
     change.evidence = {**change.evidence, **found.kept}
     change.first_batch = found.first_batch
-    return judge(turn.good, found.seen, now=turn.now)
+    return judge(step.good, found.seen, now=step.now)
 
 
-def judged_back(turn: Turn, change: DeployChange, good: Good) -> Result:
+def judged_back(step: DeployStep, change: DeployChange, good: Good) -> Result:
     """Return whether a change runs again on what was before: all of what ran, and no less."""
     revision = change.back_revision or change.from_revision
     assert revision is not None, "what ran before has a revision"
-    found = _evidence(turn, change, revision)
+    found = _evidence(step, change, revision)
     change.evidence = {**change.evidence, "back": found.kept}
-    return judge(good, replace(found.seen, unstarted_since=None), now=turn.now)
+    return judge(good, replace(found.seen, unstarted_since=None), now=step.now)
 
 
-def _evidence(turn: Turn, change: DeployChange, revision: int) -> Evidence:
+def _evidence(step: DeployStep, change: DeployChange, revision: int) -> Evidence:
     look = of_application if change.kind == ChangeKind.APPLICATION else of_query
-    return look(change, revision, now=turn.now)
+    return look(change, revision, now=step.now)

@@ -27,8 +27,8 @@ from queries.services.access.audit_trail import record_act
 from queries.services.access.rate_limits import record_deploy
 from queries.services.deploys import sets
 from queries.services.deploys.whose import asker_of_request, touched
+from queries.services.manifests.items import SetItem
 from queries.services.manifests.planning import Plan, plan
-from queries.services.manifests.works import Work
 
 
 def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) -> Deploy:
@@ -128,9 +128,9 @@ def _insert(
 
 def _requires_preflight(found: Plan) -> bool:
     """Return whether an application of what changes starts nothing without a preflight."""
-    concerned = {work.host for work in found.works if work.kind == Kind.QUERY and work.spec_differs}
-    concerned |= {work.name for work in found.works if _has_new_imports(work)}
-    of_set = {work.name: work for work in found.works if work.kind == Kind.APPLICATION}
+    concerned = {item.host for item in found.items if item.kind == Kind.QUERY and item.spec_differs}
+    concerned |= {item.name for item in found.items if _has_new_imports(item)}
+    of_set = {item.name: item for item in found.items if item.kind == Kind.APPLICATION}
     return any(
         found.present.application_spec(row).require_preflight
         or (name in of_set and of_set[name].after["spec"].get("require_preflight"))
@@ -139,10 +139,10 @@ def _requires_preflight(found: Plan) -> bool:
     )
 
 
-def _has_new_imports(work: Work) -> bool:
+def _has_new_imports(item: SetItem) -> bool:
     """Return whether an application that is there gets other code or packages."""
-    is_there = work.kind == Kind.APPLICATION and not work.is_new
-    return is_there and imports_differ(work.before["spec"], work.after["spec"])
+    is_there = item.kind == Kind.APPLICATION and not item.is_new
+    return is_there and imports_differ(item.before["spec"], item.after["spec"])
 
 
 # --- what changes -------------------------------------------------------------------------
@@ -150,62 +150,62 @@ def _has_new_imports(work: Work) -> bool:
 
 def _changes(found: Plan) -> list[DeployChange]:
     """Return what a deploy writes in waves, and what restarts with it."""
-    queries = {work.name: work for work in found.works if work.kind == Kind.QUERY}
+    queries = {item.name: item for item in found.items if item.kind == Kind.QUERY}
     driven = {
-        work.name: work
-        for work in found.works
-        if work.kind == Kind.APPLICATION and _goes_in_a_wave(work)
+        item.name: item
+        for item in found.items
+        if item.kind == Kind.APPLICATION and _goes_in_a_wave(item)
     }
     changes = [
-        _of_query(work, found.present.applications.get(work.host), with_driver=work.host in driven)
-        for work in queries.values()
-        if _goes_in_a_wave(work)
+        _of_query(item, found.present.applications.get(item.host), with_driver=item.host in driven)
+        for item in queries.values()
+        if _goes_in_a_wave(item)
     ]
     beside = Query.objects.filter(application__name__in=driven, archived_at=None)
     beside = beside.exclude(name__in=[one.name for one in changes])
     wanted = beside.filter(desired=Desired.RUNNING).select_related("application", "target_revision")
     changes += _neighbours(list(wanted), changes, driven.values())
     running = {one.application_id for one in changes if one.runs}
-    for work in driven.values():
-        changes.append(_of_application(work, running))
+    for item in driven.values():
+        changes.append(_of_application(item, running))
     return changes
 
 
-def _goes_in_a_wave(work: Work) -> bool:
+def _goes_in_a_wave(item: SetItem) -> bool:
     """Return whether a query, or an application, is written and restarted in a wave.
 
     What is new and does not run, and what is to stop, is written with the rest of the set.
     """
-    if work.is_new or work.desired is Desired.STOPPED:
-        return work.desired is Desired.RUNNING
-    differs = work.spec_differs if work.kind == Kind.QUERY else _restarts_driver(work)
-    return differs or work.desired is Desired.RUNNING
+    if item.is_new or item.desired is Desired.STOPPED:
+        return item.desired is Desired.RUNNING
+    differs = item.spec_differs if item.kind == Kind.QUERY else _restarts_driver(item)
+    return differs or item.desired is Desired.RUNNING
 
 
-def _restarts_driver(work: Work) -> bool:
-    pools = [states.pools_of_state(one) for one in (work.before, work.after)]
-    return work.spec_differs or pools[0] != pools[1]
+def _restarts_driver(item: SetItem) -> bool:
+    pools = [states.pools_of_state(one) for one in (item.before, item.after)]
+    return item.spec_differs or pools[0] != pools[1]
 
 
-def _of_query(work: Work, application: Application | None, *, with_driver: bool) -> DeployChange:
-    row = work.row if isinstance(work.row, Query) else None
+def _of_query(item: SetItem, application: Application | None, *, with_driver: bool) -> DeployChange:
+    row = item.row if isinstance(item.row, Query) else None
     pinned = row.target_revision if row and row.desired == Desired.RUNNING else None
     return DeployChange(
         kind=ChangeKind.QUERY,
-        name=work.name,
+        name=item.name,
         application=application,
         query=row,
         with_driver=with_driver,
-        runs=work.desired is Desired.RUNNING
+        runs=item.desired is Desired.RUNNING
         or (row is not None and row.desired == Desired.RUNNING),
-        from_revision=pinned.number if pinned else work.revision,
-        former={"newest": work.revision, "desired": row.desired if row else Desired.STOPPED},
-        spec=work.after["spec"],
+        from_revision=pinned.number if pinned else item.revision,
+        former={"newest": item.revision, "desired": row.desired if row else Desired.STOPPED},
+        spec=item.after["spec"],
     )
 
 
 def _neighbours(
-    rows: Sequence[Query], changed: Iterable[DeployChange], driven: Iterable[Work]
+    rows: Sequence[Query], changed: Iterable[DeployChange], driven: Iterable[SetItem]
 ) -> list[DeployChange]:
     """Return queries that do not change, and restart with their application's driver."""
     newest = newest_revisions([row.pk for row in rows])
@@ -216,7 +216,7 @@ def _neighbours(
             for row in rows
             if not row.discovered  # its script starts it, and no preflight can
         ],
-        new_imports={work.name for work in driven if _has_new_imports(work)},
+        new_imports={item.name for item in driven if _has_new_imports(item)},
         tried={
             one.application.name
             for one in changed
@@ -239,9 +239,9 @@ def _of_neighbour(row: Query, pinned: QueryRevision, *, tried: bool) -> DeployCh
     )
 
 
-def _of_application(work: Work, running: Collection[int | None]) -> DeployChange:
+def _of_application(item: SetItem, running: Collection[int | None]) -> DeployChange:
     """Return an application's own change; `running` are those with a query that is to run."""
-    row = work.row if isinstance(work.row, Application) else None
+    row = item.row if isinstance(item.row, Application) else None
     script = Script.objects.filter(application=row).first() if row else None
     ran = script.desired if script else Desired.STOPPED
     pinned = row.target_revision if row and (script is None or ran == Desired.RUNNING) else None
@@ -249,17 +249,17 @@ def _of_application(work: Work, running: Collection[int | None]) -> DeployChange
         {"name": one.name, "weight": one.weight, "min_share": one.min_share, "mode": one.mode}
         for one in (row.pools.all() if row else ())
     ]
-    is_script = work.after["spec"].get("kind") == "script"
-    former = {"newest": work.revision, "pools": pools} | ({"desired": ran} if is_script else {})
+    is_script = item.after["spec"].get("kind") == "script"
+    former = {"newest": item.revision, "pools": pools} | ({"desired": ran} if is_script else {})
     return DeployChange(
         kind=ChangeKind.APPLICATION,
-        name=work.name,
+        name=item.name,
         application=row,
         with_driver=True,
-        runs=Desired.RUNNING in (ran, work.desired) or (row is not None and row.pk in running),
-        from_revision=pinned.number if pinned else work.revision,
+        runs=Desired.RUNNING in (ran, item.desired) or (row is not None and row.pk in running),
+        from_revision=pinned.number if pinned else item.revision,
         former=former,
-        spec=work.after["spec"],
+        spec=item.after["spec"],
     )
 
 

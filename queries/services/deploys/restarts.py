@@ -16,14 +16,14 @@ from queries.models.history import Operation
 from queries.models.installation import Installation
 from queries.selectors.deploys.evidence import query_of
 from queries.services.deploys.rollback import run_newest
-from queries.services.deploys.turns import Turn, asked_for, note
+from queries.services.deploys.steps import DeployStep, asked_for, note
 from queries.services.supervision import operations
 from queries.services.supervision.application_operations import (
     request_application_restart,
     request_script_stop,
 )
 
-Ask = Callable[[Turn, DeployChange], Operation | None]
+Ask = Callable[[DeployStep, DeployChange], Operation | None]
 
 
 def unit_of(changes: Sequence[DeployChange], first: DeployChange) -> list[DeployChange]:
@@ -37,13 +37,13 @@ def unit_of(changes: Sequence[DeployChange], first: DeployChange) -> list[Deploy
 
 
 def restart_unit(
-    turn: Turn, unit: Sequence[DeployChange], stage: Stage, ask: Ask
+    step: DeployStep, unit: Sequence[DeployChange], stage: Stage, ask: Ask
 ) -> list[DeployChange]:
     """Ask what a unit takes, and note that on each change; return those that nothing restarts.
 
     What is asked for nothing itself goes along with its application's driver, where that does.
     """
-    asked = {change.pk: ask(turn, change) for change in unit}
+    asked = {change.pk: ask(step, change) for change in unit}
     epoch = Installation.get().last_epoch  # all locks are held: what comes now has a higher one
     own = next((one for one in unit if one.kind == ChangeKind.APPLICATION), None)
     driver = asked[own.pk] if own is not None else None
@@ -54,7 +54,7 @@ def restart_unit(
             left.append(change)
             continue
         known = asked_for(change, stage, operation)
-        note(change, operations=known, restarted_at=turn.now, restart_epoch=epoch)
+        note(change, operations=known, restarted_at=step.now, restart_epoch=epoch)
     return left
 
 
@@ -65,47 +65,47 @@ def _goes_along(change: DeployChange) -> bool:
     return query.archived_at is None and (query.desired == Desired.RUNNING or query.discovered)
 
 
-def ask_forward(turn: Turn, change: DeployChange) -> Operation | None:
+def ask_forward(step: DeployStep, change: DeployChange) -> Operation | None:
     """Ask that a change runs on what the deploy has written."""
     if not change.runs:
         return None
     if change.kind == ChangeKind.APPLICATION:
         assert change.application is not None, "it was written"
-        return request_application_restart(application=change.application, **turn.by)
+        return request_application_restart(application=change.application, **step.by)
     query = query_of(change)
-    return run_newest(query, **turn.by) if change.is_written else _again(turn, query)
+    return run_newest(query, **step.by) if change.is_written else _again(step, query)
 
 
-def ask_back(turn: Turn, change: DeployChange) -> Operation | None:
+def ask_back(step: DeployStep, change: DeployChange) -> Operation | None:
     """Ask that a change does what it did before the deploy; what somebody stopped stays so."""
     if change.restarted_at is None:  # it never ran on the new definition
         return None
     if change.kind == ChangeKind.APPLICATION:
         assert change.application is not None, "it was restarted"
-        return _application_back(turn, change, change.application)
+        return _application_back(step, change, change.application)
     query = query_of(change)
     if query.desired != Desired.RUNNING or query.archived_at is not None:
         return None
     if not change.was_to_run:
-        return operations.request_stop(query=query, mode=StopMode.GRACEFUL, **turn.by)
-    return run_newest(query, **turn.by) if change.is_written else _again(turn, query)
+        return operations.request_stop(query=query, mode=StopMode.GRACEFUL, **step.by)
+    return run_newest(query, **step.by) if change.is_written else _again(step, query)
 
 
 def _application_back(
-    turn: Turn, change: DeployChange, application: Application
+    step: DeployStep, change: DeployChange, application: Application
 ) -> Operation | None:
     script = Script.objects.filter(application=application).first()
     if script is not None and not change.was_to_run:
         mode = StopMode.GRACEFUL
-        return request_script_stop(application=application, mode=mode, **turn.by)
+        return request_script_stop(application=application, mode=mode, **step.by)
     completed = script is not None and script.phase == Phase.COMPLETED
     if script is not None and script.desired != Desired.RUNNING and not completed:
         return None
-    return request_application_restart(application=application, **turn.by)
+    return request_application_restart(application=application, **step.by)
 
 
-def _again(turn: Turn, query: Query) -> Operation | None:
+def _again(step: DeployStep, query: Query) -> Operation | None:
     """Have a query that is held, or waits, tried again; its definition stays as it is."""
     if query.discovered or query.phase not in FAILED_PHASES:
         return None
-    return operations.request_again(query=query, **turn.by)
+    return operations.request_again(query=query, **step.by)

@@ -14,11 +14,11 @@ from queries.domain.manifests.sets import ApplySet
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import DeployChange
-from queries.services.deploys.turns import Turn, note
+from queries.services.deploys.steps import DeployStep, note
 from queries.services.deploys.whose import user_of
 from queries.services.manifests.applying import apply
+from queries.services.manifests.items import SetItem
 from queries.services.manifests.planning import Plan, plan
-from queries.services.manifests.works import Work
 
 
 def refuse(found: Plan) -> None:
@@ -32,80 +32,80 @@ def refuse(found: Plan) -> None:
         raise Invalid(problems)
 
 
-def prepare_wave(turn: Turn) -> Plan:
+def prepare_wave(step: DeployStep) -> Plan:
     """Plan the objects of a wave, before the transaction that writes them."""
-    keys = {(one.kind, one.name) for one in turn.changes if one.is_written}
+    keys = {(one.kind, one.name) for one in step.changes if one.is_written}
 
-    def belongs(work: Work) -> bool:
-        return (work.kind, work.name) in keys or work.name in hosts
+    def belongs(item: SetItem) -> bool:
+        return (item.kind, item.name) in keys or item.name in hosts
 
-    found = _planned(turn)
+    found = _planned(step)
     hosts = {
-        work.host
-        for work in found.works
-        if work.kind == Kind.QUERY and (work.kind, work.name) in keys
+        item.host
+        for item in found.items
+        if item.kind == Kind.QUERY and (item.kind, item.name) in keys
     }
-    new_hosts = {work.name for work in found.works if work.kind == Kind.APPLICATION and work.is_new}
+    new_hosts = {item.name for item in found.items if item.kind == Kind.APPLICATION and item.is_new}
     hosts &= new_hosts
     return _part(found, belongs)
 
 
-def write(turn: Turn, todo: Sequence[DeployChange]) -> None:
+def write(step: DeployStep, todo: Sequence[DeployChange]) -> None:
     """Write the wave's definitions, and note the revision of each, in the caller's transaction.
 
     Raises `NotAllowed` where somebody has changed one of them since the deploy was asked for.
     """
-    found: Plan = turn.prepared
-    works = {(work.kind, work.name): work for work in found.works}
+    found: Plan = step.prepared
+    items = {(item.kind, item.name): item for item in found.items}
     for change in todo:
-        work = works.get((change.kind, change.name))
-        if work is not None and not work.is_new and work.revision != change.former.get("newest"):
+        item = items.get((change.kind, change.name))
+        if item is not None and not item.is_new and item.revision != change.former.get("newest"):
             raise NotAllowed(
                 f"{change.name} was changed after the deploy was requested.",
                 way_out="Request it again; its answer has the new difference.",
             )
-    apply(found, actor=turn.deploy.actor, via=f"deploy {turn.deploy.uuid}", now=turn.now)
+    apply(found, actor=step.deploy.actor, via=f"deploy {step.deploy.uuid}", now=step.now)
     for change in todo:
-        _note_written(change, works.get((change.kind, change.name)))
+        _note_written(change, items.get((change.kind, change.name)))
 
 
-def _note_written(change: DeployChange, work: Work | None) -> None:
-    if not change.is_written or work is None:  # it restarts with its application alone
+def _note_written(change: DeployChange, item: SetItem | None) -> None:
+    if not change.is_written or item is None:  # it restarts with its application alone
         note(change, to_revision=change.from_revision)
         return
-    if isinstance(work.row, Query):
-        note(change, query=work.row, application=work.row.application)
-    elif isinstance(work.row, Application):
-        note(change, application=work.row)
-    note(change, to_revision=work.revision)
+    if isinstance(item.row, Query):
+        note(change, query=item.row, application=item.row.application)
+    elif isinstance(item.row, Application):
+        note(change, application=item.row)
+    note(change, to_revision=item.revision)
 
 
-def prepare_rest(turn: Turn) -> Plan:
+def prepare_rest(step: DeployStep) -> Plan:
     """Plan the whole set, of which the waves are written: what is left of it."""
-    return _part(_planned(turn), lambda work: True, leaving=True)
+    return _part(_planned(step), lambda item: True, leaving=True)
 
 
-def write_rest(turn: Turn) -> None:
+def write_rest(step: DeployStep) -> None:
     """Write what is left of the set, and note what follows, in the caller's transaction."""
-    by = {"actor": turn.deploy.actor, "via": f"deploy {turn.deploy.uuid}"}
-    turn.deploy.follows = apply(turn.prepared, **by, now=turn.now).operations
-    turn.deploy.save(update_fields=["follows"])
+    by = {"actor": step.deploy.actor, "via": f"deploy {step.deploy.uuid}"}
+    step.deploy.follows = apply(step.prepared, **by, now=step.now).operations
+    step.deploy.save(update_fields=["follows"])
 
 
-def _planned(turn: Turn) -> Plan:
-    asked = ApplySet.model_validate(turn.deploy.asked)
-    found = plan(asked, user=user_of(turn.deploy, now=turn.now), now=turn.now)
-    started = set(turn.deploy.changes.filter(runs=True).values_list("kind", "name"))
-    for work in found.works:
-        if (work.kind, work.name) in started:
-            work.desired = None  # its wave starts it, and judges it: no apply does so again
+def _planned(step: DeployStep) -> Plan:
+    asked = ApplySet.model_validate(step.deploy.asked)
+    found = plan(asked, user=user_of(step.deploy, now=step.now), now=step.now)
+    started = set(step.deploy.changes.filter(runs=True).values_list("kind", "name"))
+    for item in found.items:
+        if (item.kind, item.name) in started:
+            item.desired = None  # its wave starts it, and judges it: no apply does so again
     return found
 
 
-def _part(found: Plan, belongs: Callable[[Work], bool], *, leaving: bool = False) -> Plan:
+def _part(found: Plan, belongs: Callable[[SetItem], bool], *, leaving: bool = False) -> Plan:
     part = replace(
         found,
-        works=[work for work in found.works if belongs(work)],
+        items=[item for item in found.items if belongs(item)],
         leaving=found.leaving if leaving else [],
     )
     refuse(part)

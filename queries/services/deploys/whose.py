@@ -60,14 +60,14 @@ def user_of(deploy: Deploy, *, now: datetime) -> User:
 def touched(found: Plan) -> list[dict[str, Any]]:
     """Return the applications that a set changes, new ones too, as a deploy's row keeps them."""
     known, new = {}, {}
-    for work in found.works:
-        row = work.application or found.present.applications.get(work.host)
-        if work.outcome is Outcome.UNCHANGED or work.kind == Kind.ALERT_RULE:
+    for item in found.items:
+        row = item.application or found.present.applications.get(item.host)
+        if item.outcome is Outcome.UNCHANGED or item.kind == Kind.ALERT_RULE:
             continue
         if row is not None:
             known[row.pk] = row
-        elif work.own is not None or work.kind == Kind.APPLICATION:
-            new[work.host or work.name] = work.team
+        elif item.own is not None or item.kind == Kind.APPLICATION:
+            new[item.host or item.name] = item.team
     known |= {row.pk: row for one in found.leaving if (row := one.application) is not None}
     return [
         *({"application": row.pk, "name": row.name, "team": row.team_id} for row in known.values()),

@@ -18,7 +18,7 @@ from django.db.models import F
 
 from controlplane.nudge import changed
 from listeners.loops.backlogs import LEDGER, rows_left
-from listeners.loops.slices import Slice, Work, bulk_work, lies_in_the_row
+from listeners.loops.slices import BulkRun, Slice, bulk_work, lies_in_the_row
 from listeners.loops.troubles import each, set_aside
 from listeners.models import Cursor, Progress
 from queries.domain.kafka.losses import Gap, Offsets, late_rows, shortfall, skipped, without
@@ -120,7 +120,7 @@ def _rows_after(position: int) -> list[Progress]:
     return list(Progress.objects.filter(pk__gt=position).order_by("pk")[:_ROWS_AT_ONCE])
 
 
-def _write(work: Work, batches: "list[_Batch]", now: datetime) -> int:
+def _write(work: BulkRun, batches: "list[_Batch]", now: datetime) -> int:
     """Write what batches have lost, as far as there is time; return how many were written."""
     done = 0
     while done < len(batches) and work.has_time:
@@ -154,7 +154,7 @@ def _write_some(batches: "Sequence[_Batch]", now: datetime, one: Slice) -> int:
     return len(taken)
 
 
-def _write_one(work: Work, batch: "_Batch", now: datetime) -> int:
+def _write_one(work: BulkRun, batch: "_Batch", now: datetime) -> int:
     """Write one batch by itself, or set it aside: something of its slice cannot be stored."""
     with work.slice() as one:
         try:

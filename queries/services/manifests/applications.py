@@ -20,8 +20,8 @@ from queries.selectors.newest import newest_revisions
 from queries.selectors.triggers.cores import parsed_or_none
 from queries.services.definitions.code_rights import insist_application_form
 from queries.services.definitions.drafts import BLAMED, application_form, faults
+from queries.services.manifests.items import SetItem, below_spec
 from queries.services.manifests.pruning import Leaving
-from queries.services.manifests.works import Work, below_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +42,23 @@ class Teams:
     user: Any
     known: dict[str, Team | None] = field(default_factory=dict)
 
-    def of(self, work: Work) -> None:
+    def of(self, item: SetItem) -> None:
         """Give a new application its team, or note what is wrong with that."""
-        assert work.manifest is not None
-        name = work.manifest.team
+        assert item.manifest is not None
+        name = item.manifest.team
         try:
             if name not in self.known:
                 self.known[name] = team_for_new(self.user, name)
         except Invalid as error:
-            work.problems += [
+            item.problems += [
                 Problem("metadata.team", one.value, one.message, one.way_out)
                 for one in error.problems
             ]
         else:
-            work.team = self.known[name]
+            item.team = self.known[name]
 
 
-def plan_applications(works: list[Work], present: Present, *, user: Any) -> dict[str, Host]:
+def plan_applications(items: list[SetItem], present: Present, *, user: Any) -> dict[str, Host]:
     """Compare and validate applications; return those of the set and those that are there."""
     python, teams = may(user, WRITE_PYTHON), Teams(user)
     hosts = {
@@ -70,31 +70,31 @@ def plan_applications(works: list[Work], present: Present, *, user: Any) -> dict
         )
         for name, row in present.applications.items()
     }
-    for work in works:
-        _compare(work, present)
-        before = hosts[work.name].form if work.name in hosts else None
-        form = _validated(work, before)
+    for item in items:
+        _compare(item, present)
+        before = hosts[item.name].form if item.name in hosts else None
+        form = _validated(item, before)
         if form is not None:
             insist_application_form(python, before, form)
-        if work.is_new:
-            teams.of(work)
-        row = present.applications.get(work.name)
-        pools = states.pools_of_state(work.after)
+        if item.is_new:
+            teams.of(item)
+        row = present.applications.get(item.name)
+        pools = states.pools_of_state(item.after)
         known = form or before or ApplicationSpec()
-        hosts[work.name] = Host(work.name, known, pools, row, bool(work.problems))
+        hosts[item.name] = Host(item.name, known, pools, row, bool(item.problems))
     return hosts
 
 
-def _compare(work: Work, present: Present) -> None:
-    manifest, row = work.manifest, present.applications.get(work.name)
+def _compare(item: SetItem, present: Present) -> None:
+    manifest, row = item.manifest, present.applications.get(item.name)
     assert manifest is not None
     spec = manifest.spec
     if row is not None:
         newest = present.application_revisions[row.pk]
-        work.before, work.revision = present.application_state(row), newest.number
+        item.before, item.revision = present.application_state(row), newest.number
         spec = unmask(spec, before=newest.spec)
         if manifest.team and manifest.team != (row.team.name if row.team else ""):
-            work.refuse(
+            item.refuse(
                 "metadata.team",
                 manifest.team,
                 f"is not its team, which is {row.team or 'nobody'}.",
@@ -102,54 +102,54 @@ def _compare(work: Work, present: Present) -> None:
             )
     script = getattr(row, "script", None)
     if script is not None:
-        work.before = states.with_desired(work.before, script.desired)
-        work.completed = script.phase == Phase.COMPLETED
-    work.after = states.with_desired(states.of_manifest(manifest, spec), manifest.desired)
+        item.before = states.with_desired(item.before, script.desired)
+        item.completed = script.phase == Phase.COMPLETED
+    item.after = states.with_desired(states.of_manifest(manifest, spec), manifest.desired)
     if manifest.desired != (script.desired if script is not None else Desired.STOPPED):
-        work.desired = manifest.desired
-    work.compare()
+        item.desired = manifest.desired
+    item.compare()
 
 
-def _validated(work: Work, before: ApplicationSpec | None) -> ApplicationSpec | None:
+def _validated(item: SetItem, before: ApplicationSpec | None) -> ApplicationSpec | None:
     """Return the form of a new or changed definition, and note what is wrong with it."""
-    if not work.is_new and not work.spec_differs:
+    if not item.is_new and not item.spec_differs:
         return before
-    spec = {name: held for name, held in work.after["spec"].items() if name != "pools"}
-    form, problems = application_form(spec, work.name)
-    work.problems += below_spec(problems)
-    work.application_form = form
+    spec = {name: held for name, held in item.after["spec"].items() if name != "pools"}
+    form, problems = application_form(spec, item.name)
+    item.problems += below_spec(problems)
+    item.application_form = form
     if form is not None and before is not None:
         other = kind_problem(before.kind, form.kind)
-        work.problems += below_spec([other] if other else [])
+        item.problems += below_spec([other] if other else [])
     return form
 
 
 def look_for_orphans(
-    works: list[Work], queries: list[Work], present: Present, going: Iterable[Leaving]
+    items: list[SetItem], queries: list[SetItem], present: Present, going: Iterable[Leaving]
 ) -> None:
     """Note which living queries could not run with what the set makes of their applications.
 
     Those that the set itself changes are validated in their new application already.
     """
     leaving = {one.query.pk for one in going if one.query is not None}
-    validated = {work.query.pk for work in queries if work.query is not None and work.spec_differs}
-    for work in works:
-        row = present.applications.get(work.name)
-        if row is None or not work.changes or work.problems:
+    validated = {item.query.pk for item in queries if item.query is not None and item.spec_differs}
+    for item in items:
+        row = present.applications.get(item.name)
+        if row is None or not item.changes or item.problems:
             continue
         rows = Query.objects.filter(application=row, archived_at=None, identity="")
         rows = rows.exclude(pk__in=leaving | validated)
         names = dict(rows.values_list("pk", "name"))
-        before, after = states.pools_of_state(work.before), states.pools_of_state(work.after)
+        before, after = states.pools_of_state(item.before), states.pools_of_state(item.after)
         old = present.application_spec(row)
-        new = work.application_form or old
+        new = item.application_form or old
         blamed = BLAMED if before.keys() <= after.keys() else BLAMED | {"pool": "pools"}
         for pk, revision in sorted(newest_revisions(list(names)).items()):
             form = parsed_or_none(revision.spec)
             if form is None:
                 continue
             known = {(p.field, p.message) for p in faults(form, sorted(before), {}, {}, old)}
-            work.problems += [
+            item.problems += [
                 Problem(
                     f"spec.{blamed.get(one.field, 'connectors')}",
                     one.value,

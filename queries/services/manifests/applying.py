@@ -35,8 +35,8 @@ from queries.services.access.audit_trail import insert_acts, sealed_act
 from queries.services.alerts.setup import delete_rule, save_rule
 from queries.services.definitions.catalog import one_at_a_time
 from queries.services.manifests import ownership
+from queries.services.manifests.items import SetItem
 from queries.services.manifests.planning import Plan, plan
-from queries.services.manifests.works import Work
 from queries.services.prepared_rows import Prepared
 from queries.services.procedures.many import begin_many
 from queries.services.supervision.application_operations import archive_application
@@ -100,12 +100,12 @@ class _Writer:
     def __init__(self, found: Plan, actor: str, via: str, now: datetime) -> None:
         self._plan, self._actor, self._now = found, actor, now
         self.operations: list[str] = []
-        works = found.works
-        self._applications = [work for work in works if work.kind == Kind.APPLICATION]
-        self._queries = [work for work in works if work.kind == Kind.QUERY]
-        self._rules = [work for work in works if work.kind == Kind.ALERT_RULE]
-        # Told by what is there now: what follows changes the works.
-        self._moves = {id(work): _moves(work) for work in (*self._applications, *self._queries)}
+        items = found.items
+        self._applications = [item for item in items if item.kind == Kind.APPLICATION]
+        self._queries = [item for item in items if item.kind == Kind.QUERY]
+        self._rules = [item for item in items if item.kind == Kind.ALERT_RULE]
+        # Told by what is there now: what follows changes the items.
+        self._moves = {id(item): _moves(item) for item in (*self._applications, *self._queries)}
         self._acts = Prepared(self._sealed(via))
         self._new_applications = self._make_applications()
         self._rows = found.present.applications | self._new_applications
@@ -126,7 +126,7 @@ class _Writer:
         self._query_revisions = [
             self._revise_query(one, one.query_form) for one in self._queries if one.query_form
         ]
-        self._managed = ownership.Taking(works, found.asked, actor=actor, now=now)
+        self._managed = ownership.Taking(items, found.asked, actor=actor, now=now)
         # In this order: a row may refer to those before it.
         self._definitions = [
             Prepared[Any](self._new_applications.values()),
@@ -142,14 +142,14 @@ class _Writer:
     def _sealed(self, via: str) -> list[AuditEntry]:
         """Return an entry for each definition that changes, and one for the whole."""
         asked, found = self._plan.asked, []
-        for work in (*self._applications, *self._queries):
-            for before, after, detail in self._moves[id(work)]:
+        for item in (*self._applications, *self._queries):
+            for before, after, detail in self._moves[id(item)]:
                 said = {"before": before, "after": after, "detail": str(detail), "via": via}
-                found.append(self._act(Act.DEFINITION, work.name, of=work.kind.lower(), **said))
-        rules = any(work.changes or work.is_new for work in self._rules)
+                found.append(self._act(Act.DEFINITION, item.name, of=item.kind.lower(), **said))
+        rules = any(item.changes or item.is_new for item in self._rules)
         if found or rules or self._plan.leaving:
             source = {"commit": asked.source.commit, "repository": asked.source.repository}
-            counts = {"objects": len(self._plan.works), "pruned": len(self._plan.leaving)}
+            counts = {"objects": len(self._plan.items), "pruned": len(self._plan.leaving)}
             found.append(self._act(Act.APPLIED, asked.owner, **source, **counts, via=via))
         return found
 
@@ -158,34 +158,34 @@ class _Writer:
 
     def _make_applications(self) -> dict[str, Application]:
         made = {}
-        for work in (*self._applications, *self._queries):
-            if not work.is_new or (work.kind == Kind.QUERY and work.own is None):
+        for item in (*self._applications, *self._queries):
+            if not item.is_new or (item.kind == Kind.QUERY and item.own is None):
                 continue
-            name = work.host or work.name
-            labels = work.manifest.labels if work.manifest and work.own is None else {}
+            name = item.host or item.name
+            labels = item.manifest.labels if item.manifest and item.own is None else {}
             made[name] = Application(
                 name=name,
-                own=work.own is not None,
-                team=work.team,
+                own=item.own is not None,
+                team=item.team,
                 labels=labels,
                 created_at=self._now,
             )
-            if work.kind == Kind.APPLICATION:
-                work.row = made[name]
+            if item.kind == Kind.APPLICATION:
+                item.row = made[name]
         return made
 
     def _revise_applications(self) -> list[ApplicationRevision]:
         found = []
-        for work in (*self._applications, *self._queries):
-            form = work.own or work.application_form
+        for item in (*self._applications, *self._queries):
+            form = item.own or item.application_form
             if form is None:
                 continue
-            number = 1 if work.is_new else (work.revision or 0) + 1
-            if work.kind == Kind.APPLICATION:
-                work.revision = number
+            number = 1 if item.is_new else (item.revision or 0) + 1
+            if item.kind == Kind.APPLICATION:
+                item.revision = number
             found.append(
                 ApplicationRevision(
-                    application=self._rows[work.host or work.name],
+                    application=self._rows[item.host or item.name],
                     number=number,
                     spec=parsing.as_json(form),
                     author=self._actor,
@@ -198,29 +198,29 @@ class _Writer:
         """Return the pools of new applications; of others, what differs is written."""
         return [
             SchedulerPool(
-                application=self._rows[work.name], name=name, **pool.model_dump(exclude={"name"})
+                application=self._rows[item.name], name=name, **pool.model_dump(exclude={"name"})
             )
-            for work in self._applications
-            if work.is_new
-            for name, pool in states.pools_of_state(work.after).items()
+            for item in self._applications
+            if item.is_new
+            for name, pool in states.pools_of_state(item.after).items()
         ]
 
-    def _make_query(self, work: Work) -> Query:
+    def _make_query(self, item: SetItem) -> Query:
         row = Query(
-            name=work.name,
-            application=self._rows[work.host],
-            labels=work.manifest.labels if work.manifest else {},
+            name=item.name,
+            application=self._rows[item.host],
+            labels=item.manifest.labels if item.manifest else {},
             created_at=self._now,
             phase_since=self._now,
         )
-        work.row = row
+        item.row = row
         return row
 
-    def _revise_query(self, work: Work, form: SqlQuery | PythonQuery) -> QueryRevision:
-        work.revision = (work.revision or 0) + 1
+    def _revise_query(self, item: SetItem, form: SqlQuery | PythonQuery) -> QueryRevision:
+        item.revision = (item.revision or 0) + 1
         return QueryRevision(
-            query=work.query,
-            number=work.revision,
+            query=item.query,
+            number=item.revision,
             kind=form.kind,
             spec=parsing.as_json(form),
             author=self._actor,
@@ -238,11 +238,11 @@ class _Writer:
                 reason="",
                 detail=detail,
                 actor=self._actor,
-                application=self._rows[work.host or work.name],
-                query=work.query,
+                application=self._rows[item.host or item.name],
+                query=item.query,
             )
-            for work in (*self._applications, *self._queries)
-            for before, after, detail in self._moves[id(work)]
+            for item in (*self._applications, *self._queries)
+            for before, after, detail in self._moves[id(item)]
         ]
 
     def write(self) -> None:
@@ -255,25 +255,25 @@ class _Writer:
         Application.objects.filter(pk__in=[row.pk for row in made]).update(
             target_revision=Subquery(first.values("pk")[:1])
         )
-        for work in self._applications:
-            if work.changes and not work.is_new:
-                self._set_pools(work)
+        for item in self._applications:
+            if item.changes and not item.is_new:
+                self._set_pools(item)
         self._relabel()
         self._prune()
-        for work in self._rules:
-            if work.is_new or work.changes:
-                row = work.row if isinstance(work.row, AlertRule) else None
-                raw = {"name": work.name, **work.after["spec"]}
-                work.row = save_rule(raw, rule=row, actor=self._actor, now=self._now)
+        for item in self._rules:
+            if item.is_new or item.changes:
+                row = item.row if isinstance(item.row, AlertRule) else None
+                raw = {"name": item.name, **item.after["spec"]}
+                item.row = save_rule(raw, rule=row, actor=self._actor, now=self._now)
         self._managed.write()
         self._transitions.insert()
         insert_acts(self._acts)
         self._tell()
         self._follow()
 
-    def _set_pools(self, work: Work) -> None:
-        row, pools = self._rows[work.name], states.pools_of_state(work.after)
-        before = states.pools_of_state(work.before)
+    def _set_pools(self, item: SetItem) -> None:
+        row, pools = self._rows[item.name], states.pools_of_state(item.after)
+        before = states.pools_of_state(item.before)
         SchedulerPool.objects.filter(application=row, name__in=before.keys() - pools).delete()
         for name, pool in pools.items():
             if before.get(name) != pool:
@@ -283,13 +283,13 @@ class _Writer:
 
     def _relabel(self) -> None:
         """Write labels that have changed: one statement for each set of labels."""
-        for works, rows in ((self._applications, Application), (self._queries, Query)):
-            alike: dict[str, list[Work]] = {}
-            for work in works:
-                if not work.is_new and work.labels_differ:
-                    alike.setdefault(labels_text(work.after["metadata"]["labels"]), []).append(work)
+        for items, rows in ((self._applications, Application), (self._queries, Query)):
+            alike: dict[str, list[SetItem]] = {}
+            for item in items:
+                if not item.is_new and item.labels_differ:
+                    alike.setdefault(labels_text(item.after["metadata"]["labels"]), []).append(item)
             for group in alike.values():
-                found = rows.objects.filter(pk__in=[work.row.pk for work in group if work.row])
+                found = rows.objects.filter(pk__in=[item.row.pk for item in group if item.row])
                 found.update(labels=group[0].after["metadata"]["labels"])
 
     def _prune(self) -> None:
@@ -308,11 +308,11 @@ class _Writer:
     def _tell(self) -> None:
         """Tell open pages what has changed."""
         topics: dict[str, None] = {}
-        for work in (*self._applications, *self._queries):
-            if self._moves[id(work)]:
-                topics[f"application:{self._rows[work.host or work.name].pk}"] = None
-                if work.query is not None:
-                    topics[f"query:{work.query.pk}"] = None
+        for item in (*self._applications, *self._queries):
+            if self._moves[id(item)]:
+                topics[f"application:{self._rows[item.host or item.name].pk}"] = None
+                if item.query is not None:
+                    topics[f"query:{item.query.pk}"] = None
         if topics:
             changed(*topics)
 
@@ -323,14 +323,14 @@ class _Writer:
         about = {"owner": self._plan.asked.owner}
         for verb, desired in wanted.items():
             rows = [
-                work.query
-                for work in self._queries
-                if work.desired == desired and work.query is not None
+                item.query
+                for item in self._queries
+                if item.desired == desired and item.query is not None
             ]
             scripts = [
-                work.row
-                for work in self._applications
-                if work.desired == desired and isinstance(work.row, Application)
+                item.row
+                for item in self._applications
+                if item.desired == desired and isinstance(item.row, Application)
             ]
             if rows or scripts:
                 operation = begin_many(verb, rows, applications=scripts, arguments=about, **by)
@@ -347,19 +347,19 @@ class _Writer:
             self.operations.append(str(operation.uuid))
 
 
-def _moves(work: Work) -> list[tuple[str, str, Because]]:
+def _moves(item: SetItem) -> list[tuple[str, str, Because]]:
     """Return what of a definition moves: before, after, and what it is."""
-    number = work.revision or 0
+    number = item.revision or 0
     found = []
-    if work.is_new:
+    if item.is_new:
         found.append(("", "revision 1", NOTHING))
-    elif work.spec_differs:
+    elif item.spec_differs:
         found.append((f"revision {number}", f"revision {number + 1}", NOTHING))
-    if not work.is_new and work.labels_differ:
-        texts = [labels_text(one["metadata"]["labels"]) for one in (work.before, work.after)]
+    if not item.is_new and item.labels_differ:
+        texts = [labels_text(one["metadata"]["labels"]) for one in (item.before, item.after)]
         found.append((*texts, Because(Detail.LABELS)))  # type: ignore[arg-type]
-    if not work.is_new and work.kind == Kind.APPLICATION:
-        before, after = states.pools_of_state(work.before), states.pools_of_state(work.after)
+    if not item.is_new and item.kind == Kind.APPLICATION:
+        before, after = states.pools_of_state(item.before), states.pools_of_state(item.after)
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
                 pools = [_pool_text(one.get(name)) for one in (before, after)]

@@ -12,7 +12,7 @@ from queries.domain.manifests.sets import ApplySet
 from queries.models.manifests.managed import Managed
 from queries.selectors.manifests.present import key_of
 from queries.services.access.audit_trail import record_act
-from queries.services.manifests.works import Work
+from queries.services.manifests.items import SetItem
 from queries.services.prepared_rows import Prepared
 
 #: The column of each kind of object.
@@ -30,29 +30,29 @@ class Taking:
     object that has no id before it is written itself.
     """
 
-    def __init__(self, works: list[Work], asked: ApplySet, *, actor: str, now: datetime) -> None:
+    def __init__(self, items: list[SetItem], asked: ApplySet, *, actor: str, now: datetime) -> None:
         self._source = {"repository": asked.source.repository, "commit": asked.source.commit}
         self._same, self._old, fresh = [], [], []
-        self._later: list[tuple[Work, Managed]] = []  # their objects are made as they are written
-        for work in works:
-            known = work.managed
-            if known is not None and (known.applied, known.path) == (work.after, work.path):
+        self._later: list[tuple[SetItem, Managed]] = []  # made as they are written
+        for item in items:
+            known = item.managed
+            if known is not None and (known.applied, known.path) == (item.after, item.path):
                 self._same.append(known.pk)
                 continue
             if known is not None:
                 self._old.append(known.pk)
             row = Managed(
                 owner=asked.owner,
-                path=work.path,
-                applied=work.after,
+                path=item.path,
+                applied=item.after,
                 applied_at=now,
                 applied_by=actor,
                 **self._source,
             )
-            if work.row is None:
-                self._later.append((work, row))
+            if item.row is None:
+                self._later.append((item, row))
                 continue
-            setattr(row, _COLUMNS[work.kind], work.row)
+            setattr(row, _COLUMNS[item.kind], item.row)
             fresh.append(row)
         self._fresh = Prepared(fresh)
 
@@ -61,8 +61,8 @@ class Taking:
         if self._old:
             Managed.objects.filter(pk__in=self._old).delete()
         self._fresh.insert()
-        for work, row in self._later:
-            setattr(row, _COLUMNS[work.kind], work.row)
+        for item, row in self._later:
+            setattr(row, _COLUMNS[item.kind], item.row)
             row.save()
         if self._same:
             rows = Managed.objects.filter(pk__in=self._same)

@@ -24,8 +24,8 @@ from queries.roles import ADMINISTER, DEFINE, may
 from queries.selectors.access.insisting import insist, who_can_help
 from queries.selectors.manifests.present import Present, look_up
 from queries.services.manifests import applications, queries, rules
+from queries.services.manifests.items import SetItem
 from queries.services.manifests.pruning import Leaving, leaving
-from queries.services.manifests.works import Work
 
 
 @dataclass(slots=True)
@@ -34,13 +34,13 @@ class Plan:
 
     asked: ApplySet
     present: Present
-    works: list[Work]
+    items: list[SetItem]
     leaving: list[Leaving] = field(default_factory=list)
 
     @property
     def objects(self) -> list[ObjectPlan]:
         """Return what becomes of each object, in the order of the files; then what is pruned."""
-        return [work.plan() for work in self.works] + [one.plan() for one in self.leaving]
+        return [item.plan() for item in self.items] + [one.plan() for one in self.leaving]
 
     @property
     def refused(self) -> bool:
@@ -55,17 +55,17 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
     """
     if not may(user, DEFINE):
         raise Forbidden("Only authors define.", way_out=f"Ask an admin ({who_can_help()}).")
-    works = _read(asked)
-    sound = [work for work in works if work.manifest is not None and not work.problems]
-    present = look_up((work.manifest for work in sound if work.manifest), owner=asked.owner)
-    for work in sound:
-        _match(work, present, asked.owner)
-    of_kind: dict[Kind, list[Work]] = {kind: [] for kind in Kind}
-    for work in sound:
-        of_kind[Kind(work.kind)].append(work)
-    found = Plan(asked, present, works)
+    items = _read(asked)
+    sound = [item for item in items if item.manifest is not None and not item.problems]
+    present = look_up((item.manifest for item in sound if item.manifest), owner=asked.owner)
+    for item in sound:
+        _match(item, present, asked.owner)
+    of_kind: dict[Kind, list[SetItem]] = {kind: [] for kind in Kind}
+    for item in sound:
+        of_kind[Kind(item.kind)].append(item)
+    found = Plan(asked, present, items)
     if asked.prune:
-        found.leaving = leaving(asked, present, {(one.kind, one.name) for one in works})
+        found.leaving = leaving(asked, present, {(one.kind, one.name) for one in items})
     _insist(user, of_kind, found.leaving)
     hosts = applications.plan_applications(of_kind[Kind.APPLICATION], present, user=user)
     for one in found.leaving:
@@ -79,41 +79,41 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
     return found
 
 
-def _read(asked: ApplySet) -> list[Work]:
+def _read(asked: ApplySet) -> list[SetItem]:
     """Return each manifest of a set, well formed or with what is wrong with it."""
-    works = [work for index, file in enumerate(asked.manifests) for work in _of(index, file, asked)]
-    if len(works) > MOST_FILES:
-        works[-1].refuse("manifests", str(len(works)), "are too many.", f"Send {MOST_FILES}.")
-    counts = Counter((work.kind, work.name) for work in works if work.name)
+    items = [item for index, file in enumerate(asked.manifests) for item in _of(index, file, asked)]
+    if len(items) > MOST_FILES:
+        items[-1].refuse("manifests", str(len(items)), "are too many.", f"Send {MOST_FILES}.")
+    counts = Counter((item.kind, item.name) for item in items if item.name)
     first: dict[tuple[str, str], str] = {}
-    for work in works:
-        key = (work.kind, work.name)
+    for item in items:
+        key = (item.kind, item.name)
         if counts[key] > 1 and key in first:
             at = f" in {first[key]}" if first[key] else ""
             way_out = "Keep one of the two."
-            work.refuse("metadata.name", work.name, f"is also defined{at}.", way_out)
-        first.setdefault(key, work.path)
-    return works
+            item.refuse("metadata.name", item.name, f"is also defined{at}.", way_out)
+        first.setdefault(key, item.path)
+    return items
 
 
-def _of(index: int, file: SetFile, asked: ApplySet) -> Iterator[Work]:
+def _of(index: int, file: SetFile, asked: ApplySet) -> Iterator[SetItem]:
     path = file.path or f"manifests.{index}"
     try:
         raws = [file.manifest] if file.text is None else read_text(file.text)
     except Invalid as error:
-        yield Work(path, "", "", problems=list(error.problems))
+        yield SetItem(path, "", "", problems=list(error.problems))
         return
     if not raws:
-        empty = Work(path, "", "")
+        empty = SetItem(path, "", "")
         empty.refuse("text", "", "holds no manifest.", "Write one, or leave the file out.")
         yield empty
     for raw in raws:
         try:
             manifest = parse_manifest(with_values(raw, asked.values))
         except Invalid as error:
-            yield Work(path, *_guessed(raw), problems=list(error.problems))
+            yield SetItem(path, *_guessed(raw), problems=list(error.problems))
         else:
-            yield Work(path, manifest.kind, manifest.name, manifest)
+            yield SetItem(path, manifest.kind, manifest.name, manifest)
 
 
 def _guessed(raw: Any) -> tuple[str, str]:
@@ -125,36 +125,36 @@ def _guessed(raw: Any) -> tuple[str, str]:
     return with_escapes(str(kind))[:80], with_escapes(str(name))[:80]
 
 
-def _match(work: Work, present: Present, owner: str) -> None:
+def _match(item: SetItem, present: Present, owner: str) -> None:
     """Find what is there of an object; note where that is another owner's."""
-    assert work.manifest is not None
-    kind, name = work.manifest.key
+    assert item.manifest is not None
+    kind, name = item.manifest.key
     rows: dict[Kind, dict[str, Any]] = {
         Kind.APPLICATION: present.applications,
         Kind.QUERY: present.queries,
         Kind.ALERT_RULE: present.rules,
     }
-    work.row = rows[kind].get(name)
-    work.is_new = work.row is None
-    work.managed = None if work.is_new else present.managed.get((kind, name))
-    if work.row is not None and work.managed is None:
-        work.changes.append(Change("owner", None, owner))
-    elif work.managed is not None and work.managed.owner != owner:
-        source = f" ({work.managed.source})" if work.managed.source else ""
-        work.refuse(
+    item.row = rows[kind].get(name)
+    item.is_new = item.row is None
+    item.managed = None if item.is_new else present.managed.get((kind, name))
+    if item.row is not None and item.managed is None:
+        item.changes.append(Change("owner", None, owner))
+    elif item.managed is not None and item.managed.owner != owner:
+        source = f" ({item.managed.source})" if item.managed.source else ""
+        item.refuse(
             "metadata.name",
             name,
-            f"belongs to owner {work.managed.owner}{source}.",
+            f"belongs to owner {item.managed.owner}{source}.",
             "Remove it from one of the two, and have that owner apply or release it.",
         )
 
 
-def _insist(user: Any, of_kind: dict[Kind, list[Work]], going: Iterable[Leaving]) -> None:
+def _insist(user: Any, of_kind: dict[Kind, list[SetItem]], going: Iterable[Leaving]) -> None:
     """Raise `Forbidden` where the user may not define one of the objects."""
     concerned = {
         row.pk: row
         for row in (
-            *(work.application for works in of_kind.values() for work in works),
+            *(item.application for items in of_kind.values() for item in items),
             *(one.application for one in going),
         )
         if row is not None

@@ -30,7 +30,7 @@ from queries.services.definitions.drafts import application_form, form_problems,
 from queries.services.definitions.sql_check import ask_spark_of_many
 from queries.services.kafka import partitions
 from queries.services.manifests.applications import Host, Teams
-from queries.services.manifests.works import Work, below_metadata, below_spec
+from queries.services.manifests.items import SetItem, below_metadata, below_spec
 from queries.services.supervision.offset_gaps import gap_problems
 
 #: Seconds: Spark's parser and the brokers are asked for so long, whatever the size of the set. What
@@ -38,51 +38,53 @@ from queries.services.supervision.offset_gaps import gap_problems
 ASK_LIMIT_S = 10.0
 
 
-def plan_queries(works: list[Work], present: Present, hosts: dict[str, Host], *, user: Any) -> None:
+def plan_queries(
+    items: list[SetItem], present: Present, hosts: dict[str, Host], *, user: Any
+) -> None:
     """Compare and validate queries in the applications that the set leaves."""
     python, teams = may(user, WRITE_PYTHON), Teams(user)
-    places = _Places(works)
-    taken = _taken_names(works, hosts)
-    for work in works:
-        if work.query is not None:
-            _compare(work, work.query, present)
+    places = _Places(items)
+    taken = _taken_names(items, hosts)
+    for item in items:
+        if item.query is not None:
+            _compare(item, item.query, present)
         else:
-            _place(work, hosts, places, teams, taken, user)
-    fresh = [work for work in works if (work.is_new or work.spec_differs) and not work.problems]
-    for work in fresh:
+            _place(item, hosts, places, teams, taken, user)
+    fresh = [item for item in items if (item.is_new or item.spec_differs) and not item.problems]
+    for item in fresh:
         try:
-            work.query_form = parsing.parse_query(work.after["spec"])
+            item.query_form = parsing.parse_query(item.after["spec"])
         except Invalid as error:  # a masked text that was put back no longer fits
-            work.problems += below_spec(error.problems)
+            item.problems += below_spec(error.problems)
             continue
-        row = present.query_revisions.get(work.query.pk) if work.query is not None else None
-        insist_query_form(python, row.spec if row else None, work.query_form)
-    _validate([work for work in fresh if not work.problems], works, present, hosts)
+        row = present.query_revisions.get(item.query.pk) if item.query is not None else None
+        insist_query_form(python, row.spec if row else None, item.query_form)
+    _validate([item for item in fresh if not item.problems], items, present, hosts)
 
 
-def _compare(work: Work, row: Query, present: Present) -> None:
-    manifest, newest = work.manifest, present.query_revisions[row.pk]
+def _compare(item: SetItem, row: Query, present: Present) -> None:
+    manifest, newest = item.manifest, present.query_revisions[row.pk]
     assert manifest is not None
-    work.before = states.with_desired(present.query_state(row), row.desired)
-    work.revision, work.completed = newest.number, row.phase == Phase.COMPLETED
-    work.host = row.application.name
+    item.before = states.with_desired(present.query_state(row), row.desired)
+    item.revision, item.completed = newest.number, row.phase == Phase.COMPLETED
+    item.host = row.application.name
     after = states.of_manifest(manifest, unmask(manifest.spec, before=newest.spec))
-    work.after = states.with_desired(after, manifest.desired)
-    work.compare()
-    if manifest.application and manifest.application != work.host:
-        work.refuse(
+    item.after = states.with_desired(after, manifest.desired)
+    item.compare()
+    if manifest.application and manifest.application != item.host:
+        item.refuse(
             "metadata.application",
             manifest.application,
-            f"is not its application, which is {work.host} and cannot be changed.",
+            f"is not its application, which is {item.host} and cannot be changed.",
             "Leave it out, or delete the query and create it again.",
         )
     if manifest.checkpoint:
-        _same_place(work, manifest, present.locations.get(row.pk, []))
+        _same_place(item, manifest, present.locations.get(row.pk, []))
     if manifest.desired is not None and manifest.desired != row.desired:
-        work.desired = manifest.desired
+        item.desired = manifest.desired
 
 
-def _same_place(work: Work, manifest: Manifest, locations: list[str]) -> None:
+def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None:
     """Note where a manifest names another checkpoint than one that the query has had.
 
     After a rewind or reset the query's directory is another, and its file names the first.
@@ -90,10 +92,10 @@ def _same_place(work: Work, manifest: Manifest, locations: list[str]) -> None:
     try:
         location = surroundings.canonical_checkpoint(manifest.checkpoint)
     except NotALocation as error:
-        _no_location(work, manifest, error)
+        _no_location(item, manifest, error)
         return
     if location not in locations:
-        work.refuse(
+        item.refuse(
             "spec.checkpoint",
             manifest.checkpoint,
             f"is not its checkpoint, which is {locations[0] if locations else 'not known'}.",
@@ -104,37 +106,37 @@ def _same_place(work: Work, manifest: Manifest, locations: list[str]) -> None:
 class _Places:
     """Where new checkpoints may lie: looked up once for the whole set."""
 
-    def __init__(self, works: Iterable[Work]) -> None:
-        new = [work for work in works if work.is_new]
+    def __init__(self, items: Iterable[SetItem]) -> None:
+        new = [item for item in items if item.is_new]
         self.held = HeldLocations(held_checkpoints() if new else {})
         self._left = retired_locations() if new else set()
 
-    def of(self, work: Work, manifest: Manifest) -> None:
+    def of(self, item: SetItem, manifest: Manifest) -> None:
         """Give a new query its checkpoint, or note what is wrong with that."""
         if not manifest.checkpoint:
             location = surroundings.default_checkpoint(
-                work.name, "" if work.own is not None else work.host, avoid=self._left
+                item.name, "" if item.own is not None else item.host, avoid=self._left
             )
         else:
             try:
                 location = surroundings.canonical_checkpoint(manifest.checkpoint)
             except NotALocation as error:
-                _no_location(work, manifest, error)
+                _no_location(item, manifest, error)
                 return
-            work.problems += below_spec(local_roots.checkpoint_problems(location, work.host))
+            item.problems += below_spec(local_roots.checkpoint_problems(location, item.host))
         if problem := self.held.problem(location):
-            work.problems += below_spec([problem])
+            item.problems += below_spec([problem])
         else:
-            self.held.take(location, work.name)
-        work.location = location
+            self.held.take(location, item.name)
+        item.location = location
 
 
-def _no_location(work: Work, manifest: Manifest, error: NotALocation) -> None:
-    work.refuse("spec.checkpoint", manifest.checkpoint, str(error), A_LOCATION)
+def _no_location(item: SetItem, manifest: Manifest, error: NotALocation) -> None:
+    item.refuse("spec.checkpoint", manifest.checkpoint, str(error), A_LOCATION)
 
 
 def _place(
-    work: Work,
+    item: SetItem,
     hosts: dict[str, Host],
     places: _Places,
     teams: Teams,
@@ -142,121 +144,121 @@ def _place(
     user: Any,
 ) -> None:
     """Find the application and the checkpoint of a new query."""
-    manifest = work.manifest
+    manifest = item.manifest
     assert manifest is not None
-    work.after = states.with_desired(states.of_manifest(manifest, manifest.spec), manifest.desired)
+    item.after = states.with_desired(states.of_manifest(manifest, manifest.spec), manifest.desired)
     if manifest.desired is Desired.RUNNING:
-        work.desired = manifest.desired
+        item.desired = manifest.desired
     if manifest.application:
-        _join(work, manifest, hosts, user)
+        _join(item, manifest, hosts, user)
     else:
-        work.host = next(name for name in surroundings.numbered(work.name) if name not in taken)
-        taken.add(work.host)
-        form, _ = application_form({}, work.host)
-        work.own = form or ApplicationSpec()
-        hosts[work.host] = Host(work.host, work.own, {})
-        teams.of(work)
-    places.of(work, manifest)
+        item.host = next(name for name in surroundings.numbered(item.name) if name not in taken)
+        taken.add(item.host)
+        form, _ = application_form({}, item.host)
+        item.own = form or ApplicationSpec()
+        hosts[item.host] = Host(item.host, item.own, {})
+        teams.of(item)
+    places.of(item, manifest)
 
 
-def _join(work: Work, manifest: Manifest, hosts: Mapping[str, Host], user: Any) -> None:
-    work.host = manifest.application
+def _join(item: SetItem, manifest: Manifest, hosts: Mapping[str, Host], user: Any) -> None:
+    item.host = manifest.application
     host = hosts.get(manifest.application)
     if host is None:
         way_out = "Put its manifest into the set, or leave it out for an application of its own."
         message = "is neither an application nor one of the set."
-        work.refuse("metadata.application", manifest.application, message, way_out)
+        item.refuse("metadata.application", manifest.application, message, way_out)
         return
     if host.refused:
         message = "has faults itself."
         way_out = "Correct its own manifest first."
-        work.refuse("metadata.application", manifest.application, message, way_out)
+        item.refuse("metadata.application", manifest.application, message, way_out)
     if host.row is not None:
         insist(user, [host.row])
     holder = holder_of(host.row) if host.row is not None else ""
-    found = joining_problems(work.host, kind=host.form.kind, holder=holder)
-    if problem := team_problem(work.host, manifest.team):
+    found = joining_problems(item.host, kind=host.form.kind, holder=holder)
+    if problem := team_problem(item.host, manifest.team):
         found.append(problem)
-    work.problems += below_metadata(found)
+    item.problems += below_metadata(found)
 
 
-def _taken_names(works: Iterable[Work], hosts: Mapping[str, Host]) -> set[str]:
+def _taken_names(items: Iterable[SetItem], hosts: Mapping[str, Host]) -> set[str]:
     """Return the names that a new query's own application cannot have."""
-    if not any(work.is_new and work.manifest and not work.manifest.application for work in works):
+    if not any(item.is_new and item.manifest and not item.manifest.application for item in items):
         return set()
     living = Application.objects.filter(archived_at=None).order_by()
     return {*living.values_list("name", flat=True), *hosts}
 
 
 def _validate(
-    fresh: list[Work], works: list[Work], present: Present, hosts: Mapping[str, Host]
+    fresh: list[SetItem], items: list[SetItem], present: Present, hosts: Mapping[str, Host]
 ) -> None:
     """Note what is wrong with new and changed queries, as if each were saved by itself."""
     deadline = time.monotonic() + ASK_LIMIT_S
-    asked = [work for work in fresh if _sql(work.before) != _sql(work.after)]
-    verdicts = ask_spark_of_many([work.after["spec"] for work in asked], limit_s=ASK_LIMIT_S)
-    parsed = {id(work): verdict for work, verdict in zip(asked, verdicts, strict=True)}
-    beside = _Beside(works, hosts)
-    for work in fresh:
-        assert work.query_form is not None
-        host, row = hosts[work.host], work.query
-        counts = known_partitions(row.pk, work.after["spec"]) if row and _holds(work) else {}
+    asked = [item for item in fresh if _sql(item.before) != _sql(item.after)]
+    verdicts = ask_spark_of_many([item.after["spec"] for item in asked], limit_s=ASK_LIMIT_S)
+    parsed = {id(item): verdict for item, verdict in zip(asked, verdicts, strict=True)}
+    beside = _Beside(items, hosts)
+    for item in fresh:
+        assert item.query_form is not None
+        host, row = hosts[item.host], item.query
+        counts = known_partitions(row.pk, item.after["spec"]) if row and _holds(item) else {}
         look = partial(
             form_problems,
-            work.query_form,
+            item.query_form,
             host_name=host.name,
             application=host.form,
             pools=sorted(host.pools),
-            beside=beside.of(work),
-            parsed=parsed.get(id(work)),
+            beside=beside.of(item),
+            parsed=parsed.get(id(item)),
         )
         found = look(partitions=counts)
-        if not found and partitions.needed(work.after["spec"]) and time.monotonic() < deadline:
-            counts = partitions.look(work.after["spec"], host.name, row)
+        if not found and partitions.needed(item.after["spec"]) and time.monotonic() < deadline:
+            counts = partitions.look(item.after["spec"], host.name, row)
             found = look(partitions=counts)
         if row is not None:
-            found += gap_problems(row, present.query_revisions[row.pk], work.query_form)
-        work.problems += below_spec(found)
+            found += gap_problems(row, present.query_revisions[row.pk], item.query_form)
+        item.problems += below_spec(found)
 
 
 def _sql(state: states.State) -> Any:
     return state.get("spec", {}).get("sql")
 
 
-def _holds(work: Work) -> bool:
-    return work.after.get("spec", {}).get("trigger", {}).get("kind") in HOLDING_TRIGGERS
+def _holds(item: SetItem) -> bool:
+    return item.after.get("spec", {}).get("trigger", {}).get("kind") in HOLDING_TRIGGERS
 
 
 class _Beside:
     """The cores that queries hold permanently in their application, once the set is applied."""
 
-    def __init__(self, works: list[Work], hosts: Mapping[str, Host]) -> None:
+    def __init__(self, items: list[SetItem], hosts: Mapping[str, Host]) -> None:
         self._hosts = hosts
         self._names: dict[str, set[str]] = defaultdict(set)
-        self._holding: dict[str, list[Work]] = defaultdict(list)
-        for work in works:
-            self._names[work.host].add(work.name)
-            if _holds(work):
-                self._holding[work.host].append(work)
+        self._holding: dict[str, list[SetItem]] = defaultdict(list)
+        for item in items:
+            self._names[item.host].add(item.name)
+            if _holds(item):
+                self._holding[item.host].append(item)
         self._there: dict[str, dict[str, int]] = {}
 
-    def of(self, work: Work) -> dict[str, int]:
+    def of(self, item: SetItem) -> dict[str, int]:
         """Return what others hold beside a query, by name."""
-        host = self._hosts[work.host]
+        host = self._hosts[item.host]
         if host.row is not None and host.name not in self._there:
             there = cores_beside(host.row, but=None)
             names = self._names[host.name]
             self._there[host.name] = {n: cores for n, cores in there.items() if n not in names}
-        others = [one for one in self._holding[work.host] if one is not work]
+        others = [one for one in self._holding[item.host] if one is not item]
         found = {one.name: _cores(one, host.form) for one in others}
         return self._there.get(host.name, {}) | {n: cores for n, cores in found.items() if cores}
 
 
-def _cores(work: Work, application: ApplicationSpec) -> int:
-    spec = work.after["spec"]
-    form = work.query_form or parsed_or_none(spec)
+def _cores(item: SetItem, application: ApplicationSpec) -> int:
+    spec = item.after["spec"]
+    form = item.query_form or parsed_or_none(spec)
     if form is None:
         return 0
-    counts = known_partitions(work.query.pk, spec) if work.query is not None else {}
+    counts = known_partitions(item.query.pk, spec) if item.query is not None else {}
     ground = ground_of(form, application, host_cores=None, partitions=counts, beside={})
     return held(form, ground)

@@ -22,7 +22,7 @@ from queries.domain.protocol import Assignment
 from queries.domain.states import Hold
 from queries.domain.supervision.decide import WATCHFUL, decide
 from queries.domain.supervision.decision import Decision, DriverAction, RunEnd
-from queries.domain.supervision.hosts import Turn, turn
+from queries.domain.supervision.hosts import Responsibility, responsibility
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
@@ -57,10 +57,10 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
         rows = read_rows(application_id)
         if rows is None:
             return False
-        ours = whose_turn(rows)
-        if ours is Turn.THEIRS:
+        ours = responsibility_for(rows)
+        if ours is Responsibility.THEIRS:
             return False
-        silent = rows.placed_on if ours is Turn.SILENT else ""
+        silent = rows.placed_on if ours is Responsibility.SILENT else ""
         sighting = _sight(rows, launcher)
         taken = take_found(rows, sighting, now=now)
         if taken is None:
@@ -75,11 +75,11 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
     return True
 
 
-def whose_turn(rows: Rows) -> Turn:
+def responsibility_for(rows: Rows) -> Responsibility:
     """Return what this host's worker may do about an application."""
     here, placed_on = settings.HEADGATE_HOST, rows.placed_on
     silent = placed_on not in ("", here) and is_silent(placed_on)
-    return turn(placed_on, here, silent=silent, movable=rows.movable)
+    return responsibility(placed_on, here, silent=silent, movable=rows.movable)
 
 
 def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:

@@ -120,7 +120,7 @@ def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
         "snapshots": reads.snapshots_of(context["query"])[:200],
         "earlier": reads.earlier_checkpoints(context["query"])[:50],
     }
-    return render(request, "checkpoints/kept.html", context)
+    return render(request, "checkpoints/snapshots.html", context)
 
 
 # --- what they share ----------------------------------------------------------------------

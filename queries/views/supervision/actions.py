@@ -23,7 +23,7 @@ from queries.selectors.access.insisting import insist_on
 from queries.selectors.definitions import definitions
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.supervision.query_filters import Filters, queries
-from queries.selectors.supervision.standing import RANK
+from queries.selectors.supervision.query_groups import RANK
 from queries.services.access.asker import in_bulk
 from queries.services.access.rate_limits import begin_bulk
 from queries.services.supervision import operations

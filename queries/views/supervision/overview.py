@@ -14,7 +14,7 @@ from queries.selectors.failures.failures import failure_groups
 from queries.selectors.query_lines import lines_of
 from queries.selectors.supervision.history import audit
 from queries.selectors.supervision.query_filters import Filters, queries
-from queries.selectors.supervision.standing import GROUPS, RANK, counts, input_rate, kinds
+from queries.selectors.supervision.query_groups import GROUPS, RANK, counts, input_rate, kinds
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
 from queries.views.console.guard import needs
 from queries.views.console.wording import TONES, words

@@ -1,7 +1,7 @@
 """The list of queries, and its rows as live fragments.
 
-The database narrows, sorts, counts and pages (`queries.selectors.supervision.standing`); lines are
-assembled for the rows that are shown, and only these are drawn again.
+The database narrows, sorts, counts and pages (`queries.selectors.supervision.query_groups`);
+lines are assembled for the rows that are shown, and only these are drawn again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ from queries.selectors.labels import label, label_names
 from queries.selectors.query_lines import lines_of
 from queries.selectors.supervision.applications import applications
 from queries.selectors.supervision.query_filters import LABELS, Filters, queries
-from queries.selectors.supervision.standing import RANK, counts
+from queries.selectors.supervision.query_groups import RANK, counts
 from queries.services.console.saved_views import forget_view, save_view
 from queries.views.console.fragments import (
     Changes,

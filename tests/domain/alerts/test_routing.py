@@ -11,11 +11,19 @@ from hypothesis import strategies as st
 
 from queries.domain.alerts.kinds import IncidentKind, Severity, Step
 from queries.domain.alerts.matching import Selector
-from queries.domain.alerts.routing import Plan, QuietHours, Rule, Telling, Told, in_force, plan
+from queries.domain.alerts.routing import (
+    Plan,
+    QuietHours,
+    RoutedIncident,
+    Rule,
+    Telling,
+    in_force,
+    plan,
+)
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)  # a Monday
 HOUR = timedelta(hours=1)
-INCIDENT = Told(
+INCIDENT = RoutedIncident(
     kind=IncidentKind.FAILED,
     severity=Severity.CRITICAL,
     application="flights",
@@ -28,7 +36,9 @@ ALL = Rule("all", Selector(), (1, 2))
 NIGHT = QuietHours(ZoneInfo("Europe/Berlin"), time(22), time(7))
 
 
-def told(incident: Told, *rules: Rule, heard: Any = (), after: timedelta = HOUR * 0) -> Plan:
+def told(
+    incident: RoutedIncident, *rules: Rule, heard: Any = (), after: timedelta = HOUR * 0
+) -> Plan:
     return plan(incident, rules, list(heard), now=NOW + after)
 
 
@@ -150,7 +160,7 @@ RULES = st.lists(
     st.integers(0, 12),
 )
 def test_nothing_is_told_twice_and_all_who_heard_hear_of_the_end(
-    incident: Told, rules: list[Rule], pauses: list[int], closed_after: int
+    incident: RoutedIncident, rules: list[Rule], pauses: list[int], closed_after: int
 ) -> None:
     heard: list[Telling] = []
     now = NOW

@@ -8,9 +8,9 @@ from queries.domain.supervision.hosts import (
     SILENT_AFTER,
     ClaimSeen,
     ClaimVerdict,
-    Turn,
+    Responsibility,
     judge_claim,
-    turn,
+    responsibility,
 )
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
@@ -23,22 +23,24 @@ FRESH = NOW - timedelta(seconds=2)
 def test_what_is_placed_here_or_nowhere_is_ours(
     placed_on: str, movable: bool, silent: bool
 ) -> None:
-    assert turn(placed_on, "host-a", silent=silent, movable=movable) is Turn.OURS
+    assert (
+        responsibility(placed_on, "host-a", silent=silent, movable=movable) is Responsibility.OURS
+    )
 
 
 @pytest.mark.parametrize(
     ("silent", "movable", "whose"),
     [
-        (False, False, Turn.THEIRS),
-        (False, True, Turn.THEIRS),  # its host is there: it need not move
-        (True, False, Turn.SILENT),
-        (True, True, Turn.OURS),
+        (False, False, Responsibility.THEIRS),
+        (False, True, Responsibility.THEIRS),  # its host is there: it need not move
+        (True, False, Responsibility.SILENT),
+        (True, True, Responsibility.OURS),
     ],
 )
 def test_what_is_placed_elsewhere_is_theirs_until_its_host_is_silent(
-    silent: bool, movable: bool, whose: Turn
+    silent: bool, movable: bool, whose: Responsibility
 ) -> None:
-    assert turn("host-b", "host-a", silent=silent, movable=movable) is whose
+    assert responsibility("host-b", "host-a", silent=silent, movable=movable) is whose
 
 
 def _seen(claim: str = "other", at: datetime | None = FRESH, *, dead: bool = False) -> ClaimSeen:

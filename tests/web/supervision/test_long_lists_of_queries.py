@@ -16,7 +16,7 @@ from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.selectors.supervision.query_filters import Filters, queries
-from queries.selectors.supervision.standing import counts, input_rate, kinds
+from queries.selectors.supervision.query_groups import counts, input_rate, kinds
 from queries.views.console.paging import ROWS
 from queries.views.supervision.lanes import LANES_AT_MOST
 

@@ -1,4 +1,4 @@
-"""What a stage's functions work with: the deploy, one change of it, and the moment.
+"""What a step of a deploy works with: the deploy, those of its changes concerned, and the moment.
 
 Each act is one transaction that first claims the deploy by its version. What it asks for (an
 operation, a revision) and the note of it are written together, or neither is: a worker that dies
@@ -25,7 +25,7 @@ class Overtaken(Exception):
 
 
 @dataclass(slots=True)
-class Turn:
+class DeployStep:
     """A deploy as it is now, and what of it is concerned."""
 
     deploy: Deploy

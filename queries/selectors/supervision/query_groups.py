@@ -14,7 +14,7 @@ from django.db.models import Case, Count, F, PositiveSmallIntegerField, Q, Query
 from listeners import selectors as heard
 from queries.domain.states import JUDGED_PHASES, QUIET_VERDICTS, STOPPED_PHASES, Phase
 from queries.models.definitions import Checkpoint, Query
-from queries.models.standing import Rank
+from queries.models.query_rank import Rank
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.newest import newest_runs
 

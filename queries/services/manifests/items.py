@@ -28,7 +28,7 @@ Row = Application | Query | AlertRule
 
 
 @dataclass(slots=True)
-class Work:
+class SetItem:
     """An object that the set names."""
 
     path: str
