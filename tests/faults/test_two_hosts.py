@@ -105,13 +105,16 @@ class TwoHosts:
         with closing(sqlite3.connect(self.home / "headgate.sqlite3", timeout=20)) as database:
             return dict(database.execute("SELECT name, reconcile_after FROM queries_application"))
 
-    def wait_for_a_look(self) -> None:
-        """Wait until each host has looked at its driver."""
-        before = self.looks()
-        self.system.wait(
-            "a look of each host",
-            lambda: all(self.looks()[name] != due for name, due in before.items()),
-        )
+    def phases_until_a_look(self) -> set[str]:
+        """Wait until each host has looked at its driver; return all phases seen meanwhile."""
+        before, seen = self.looks(), set[str]()
+
+        def looked() -> bool:
+            seen.update(self.phases().values())
+            return all(self.looks()[name] != due for name, due in before.items())
+
+        self.system.wait("a look of each host", looked)
+        return seen
 
     def phases(self) -> dict[str, str]:
         found = self.system.get("queries/")["results"]
@@ -138,8 +141,7 @@ def test_no_worker_touches_or_judges_the_other_hosts_driver(both: TwoHosts) -> N
     assert not list((both.home / "drivers").glob("there/[0-9]*"))
 
     for _ in range(LOOKS):
-        both.wait_for_a_look()
-        assert set(both.phases().values()) == {"RUNNING"}
+        assert both.phases_until_a_look() == {"RUNNING"}
 
     now = {name: both.system.query(name)["current_run"] for name in runs}
     assert {name: run["id"] for name, run in now.items()} == {
