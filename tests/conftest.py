@@ -268,7 +268,8 @@ def now() -> datetime:
     return datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
-def _person(name: str, role: str = "") -> User:
+def person(name: str, role: str = "") -> User:
+    """Return a new account, in the group of its role."""
     user = User.objects.create_user(name, password="a password of the cast")
     if role:
         user.groups.add(Group.objects.get(name=role))
@@ -311,31 +312,31 @@ def client() -> Browser:
 @pytest.fixture
 def viewer(db: None) -> User:
     """Return Vera, who reads."""
-    return _person("vera", "viewer")
+    return person("vera", "viewer")
 
 
 @pytest.fixture
 def operator(db: None) -> User:
     """Return Otto, who starts and stops."""
-    return _person("otto", "operator")
+    return person("otto", "operator")
 
 
 @pytest.fixture
 def author(db: None) -> User:
     """Return Aude, who defines, in Python too."""
-    return _person("aude", "author")
+    return person("aude", "author")
 
 
 @pytest.fixture
 def admin(db: None) -> User:
     """Return Ada, who gives roles and tokens."""
-    return _person("ada", "admin")
+    return person("ada", "admin")
 
 
 @pytest.fixture
 def outsider(db: None) -> User:
     """Return Olaf, who has an account and no role."""
-    return _person("olaf")
+    return person("olaf")
 
 
 @pytest.fixture(scope="module")

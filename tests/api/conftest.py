@@ -22,19 +22,20 @@ SPEC: dict[str, Any] = {
 }
 
 
+def client_of(user: User) -> APIClient:
+    """Return a client that sends a user's own token, as CI does."""
+    _, text = create_token(
+        user=user, name="tests", actor="tests", now=timezone.now(), scope=Scope.ADMIN
+    )
+    caller = APIClient()
+    caller.credentials(HTTP_AUTHORIZATION=f"Token {text}")
+    return caller
+
+
 @pytest.fixture
 def calling() -> Caller:
-    """Return a client that sends a user's own token, as CI does."""
-
-    def client(user: User) -> APIClient:
-        _, text = create_token(
-            user=user, name="tests", actor="tests", now=timezone.now(), scope=Scope.ADMIN
-        )
-        caller = APIClient()
-        caller.credentials(HTTP_AUTHORIZATION=f"Token {text}")
-        return caller
-
-    return client
+    """Return what gives a user a client."""
+    return client_of
 
 
 @pytest.fixture

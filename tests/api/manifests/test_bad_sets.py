@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from tests.api.conftest import SPEC
+from tests.api.conftest import SPEC, client_of
 from tests.api.faults import check_told, definitions
 from tests.api.manifests.conftest import application, body, query
+from tests.conftest import person
 
 pytestmark = pytest.mark.django_db
 
@@ -268,21 +269,28 @@ TEXTS = [
 ]
 
 
-@pytest.fixture
-def unchanged(as_admin: APIClient, as_author: APIClient) -> Iterator[None]:
-    """Have something there, and see that it is the same afterwards; tokens are made before."""
-    there = {"name": "there", "spec": SPEC, "checkpoint": "/held/there"}
+@pytest.fixture(scope="module")
+def there(story: None) -> APIClient:
+    """Have something there; return Aude's client, whose token is made before too."""
+    ada, aude = client_of(person("ada", "admin")), client_of(person("aude", "author"))
+    single = {"name": "there", "spec": SPEC, "checkpoint": "/held/there"}
     shared = {"name": "shared", "spec": {}}
     pooled = {"name": "pooled", "spec": SPEC | {"pool": "light"}, "application": "shared"}
     for address, sent in (
-        ("queries/", there),
+        ("queries/", single),
         ("applications/", shared),
         ("applications/shared/pools/", {"name": "light"}),
         ("queries/", pooled),
     ):
-        assert as_admin.post(f"/api/v1/{address}", sent, format="json").status_code == 201
+        assert ada.post(f"/api/v1/{address}", sent, format="json").status_code == 201
+    return aude
+
+
+@pytest.fixture
+def as_author(there: APIClient, db: None) -> Iterator[APIClient]:
+    """Return Aude's client, and see that nothing is changed by what it asked."""
     before = definitions()
-    yield
+    yield there
     assert definitions() == before
 
 
@@ -316,7 +324,6 @@ def check(problems: list[dict[str, str]], field: str, said: str, *, name: str = 
     check_told(problems, nothing_given=name in NOTHING_GIVEN)
 
 
-@pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize(
     ("name", "manifest", "field", "said"), MANIFESTS, ids=[one[0] for one in MANIFESTS]
 )
@@ -329,7 +336,6 @@ def test_a_bad_manifest_refuses_its_set(
     check(problems_of(answer), field, said, name=name)
 
 
-@pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize(("name", "sent", "field", "said"), SETS, ids=[one[0] for one in SETS])
 def test_a_bad_set_is_refused(
     as_author: APIClient, name: str, sent: Any, field: str, said: str
@@ -337,7 +343,6 @@ def test_a_bad_set_is_refused(
     check(problems_of(applied(as_author, sent)), field, said, name=name)
 
 
-@pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize(("name", "text", "said"), TEXTS, ids=[one[0] for one in TEXTS])
 def test_a_bad_text_is_refused(as_author: APIClient, name: str, text: str, said: str) -> None:
     sent = {"owner": "r", "manifests": [{"path": "bad.yaml", "text": text}]}
@@ -362,7 +367,6 @@ ELSEWHERE: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("character", ["\x00", "\ud800"], ids=["NUL", "surrogate"])
 @pytest.mark.parametrize(("address", "sent", "field"), ELSEWHERE)
 def test_what_no_text_can_hold_is_refused_everywhere(
@@ -377,13 +381,11 @@ def test_what_no_text_can_hold_is_refused_everywhere(
     check_told([problem])
 
 
-@pytest.mark.usefixtures("unchanged")
 def test_an_object_that_stands_twice_is_refused(as_author: APIClient) -> None:
     answer = as_author.post("/api/v1/apply/", body(query("one"), query("one")), format="json")
     check(problems_of(answer), "metadata.name", "also defined in one.yaml")
 
 
-@pytest.mark.usefixtures("unchanged")
 def test_two_of_a_set_cannot_share_a_checkpoint(as_author: APIClient) -> None:
     place = {"checkpoint": "/shared/place"}
     sent = body(query("one", spec=place), query("two", spec=place))
@@ -392,7 +394,6 @@ def test_two_of_a_set_cannot_share_a_checkpoint(as_author: APIClient) -> None:
     )
 
 
-@pytest.mark.usefixtures("unchanged")
 def test_python_needs_its_right(as_author: APIClient) -> None:
     python = HEAD | {"spec": {"kind": "python", "function": "flights:build"}}
     answer = as_author.post("/api/v1/apply/", body(python, application("a")), format="json")
