@@ -171,7 +171,7 @@ def test_a_run_that_ends_says_how_on_its_open_page(stage: Stage) -> None:
     found = drawn(f"run:{run.pk}", f"query:{run.query_id}")
     assert "Failed" in found[f"run-state-{run.pk}"]
     assert "data-ended" in found[f"run-state-{run.pk}"]
-    assert "Connection refused" in found[f"run-told-{run.pk}"]
+    assert "Connection refused" in found[f"run-notes-{run.pk}"]
     assert "Ended" in found[f"run-lead-{run.pk}"]
 
 
