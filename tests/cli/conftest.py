@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from tests.scenarios.stage import Stage
 
 #: How long a command may take on a machine that is busy with other tests.
 LIMIT_S = 120
+#: How often supervision looks while a command waits: each look costs as much as ten requests.
+LOOK_EVERY_S = 0.15
 #: What runs the command of this checkout.
 COMMAND = (sys.executable, "-m", "headgate_cli")
 SOURCE = Path(settings.BASE_DIR) / "cli"
@@ -90,7 +93,8 @@ class Shell:
                 process.stdin = None
                 while self.meanwhile and process.poll() is None and time.monotonic() < ends:
                     self.meanwhile()
-                    time.sleep(0.05)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(LOOK_EVERY_S)
                 out, err = process.communicate(timeout=max(1, ends - time.monotonic()))
             finally:
                 process.kill()

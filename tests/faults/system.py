@@ -142,7 +142,7 @@ class System:
         while time.monotonic() < deadline:
             if value := condition():
                 return value
-            time.sleep(0.3)  # a page's reader has no event to wait for either
+            time.sleep(0.5)  # a page's reader has no event to wait for either
         raise AssertionError(f"not seen in {limit_s} s: {what}")
 
     def running(self, name: str) -> Any:
