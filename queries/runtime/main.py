@@ -30,7 +30,6 @@ from queries.driver_folder import DriverFolder, read_current
 from queries.runtime import build, driver_log, spark_session
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
-from queries.runtime.code import packages
 from queries.runtime.data_roots import roots_of
 from queries.runtime.executors import Executors
 from queries.runtime.failures.error_capture import from_python, refusal
@@ -118,10 +117,7 @@ class Driver:
     # --- start ------------------------------------------------------------------------
 
     def _start(self) -> tuple[Assignments, Sessions]:
-        self.references.take_from_environment()
-        os.environ.update(self.references.resolve_all(self.spec.env))
-        packages.add(self.spec.packages)
-        packages.lead_to_daemon(self.spec.packages, self.spec.master)
+        spark_session.equip(self.spec, self.references)
         self.gateway = spark_session.launch_jvm(self.spec, self.folder.own, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), JVM)

@@ -41,6 +41,15 @@ _DEFAULTS = {
 }
 
 
+def equip(spec: DriverSpec, references: References) -> None:
+    """Give this process, and so its JVM and Python workers, the application's own: its
+    environment, with secrets resolved, and its packages."""
+    references.take_from_environment()
+    os.environ.update(references.resolve_all(spec.env))
+    packages.add(spec.packages)
+    packages.lead_to_daemon(spec.packages, spec.master)
+
+
 def launch_jvm(spec: DriverSpec, own: Path, lock: int) -> Any:
     """Start the JVM and return its gateway; the JVM inherits and so holds `lock`, and the epoch."""
     from pyspark import SparkConf

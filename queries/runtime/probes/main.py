@@ -28,7 +28,6 @@ from queries.domain.protocol import LAST_SEQ, SPEC, DriverSpec
 from queries.driver_folder import DriverFolder
 from queries.files import replace_file
 from queries.runtime import build, spark_session
-from queries.runtime.code import packages
 from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python
 from queries.runtime.probes import preflight, records
@@ -124,10 +123,7 @@ class Probe:
             self.say(took_ms={**self.found.took_ms, phrase: ms})
 
     def _start(self) -> Any:
-        self.references.take_from_environment()
-        os.environ.update(self.references.resolve_all(self.spec.env))
-        packages.add(self.spec.packages)
-        packages.lead_to_daemon(self.spec.packages, self.spec.master)
+        spark_session.equip(self.spec, self.references)
         self.gateway = spark_session.launch_jvm(self.spec, self.folder.own, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")
         spark = spark_session.start_spark(self.spec, self.folder, self.gateway, self.references)
