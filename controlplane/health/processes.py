@@ -10,13 +10,11 @@ from controlplane import redis_client
 from controlplane.health import signs_of_life
 from controlplane.health.parts import Part, clock, first_line, ok, problem, unknown
 from controlplane.health.signs_of_life import Sign
+from queries.domain.supervision.hosts import SILENT_AFTER
 
 LOOK_LIMIT_S = 1.0  # for each answer of Redis
-#: A heartbeat older than this means that the process does not work. Beat sends a sweep every
-#: 2 s, a worker a heartbeat every 2 s; seven of them may be late or lost.
-SILENT_AFTER_S = 15
 #: The watcher looks every 10 s, and may wait for channels in between.
-WATCHER_SILENT_AFTER_S = 180
+WATCHER_SILENT_AFTER = timedelta(minutes=3)
 
 
 def redis_and_processes(now: datetime) -> tuple[Part, ...]:
@@ -89,7 +87,7 @@ def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: dateti
     if not seen:
         return problem("ingester", "No ingester reads the events.")
     newest = max(seen)
-    if (now - newest).total_seconds() > SILENT_AFTER_S:
+    if now - newest > SILENT_AFTER:
         return problem("ingester", f"No ingester has read since {clock(newest)}.", newest)
     return ok("ingester", "Events are read.")
 
@@ -99,7 +97,7 @@ def watcher_part(signs: dict[str, Sign], now: datetime) -> Part:
     sign = signs.get(signs_of_life.WATCHER)
     if sign is None:
         return ok("watcher", "None has run: `manage.py watch` tells when no worker can.")
-    if (now - sign.at).total_seconds() > WATCHER_SILENT_AFTER_S:
+    if now - sign.at > WATCHER_SILENT_AFTER:
         return problem("watcher", f"No watcher has looked since {clock(sign.at)}.", sign.at)
     return ok("watcher", f"Headgate is watched on {sign.host}.")
 
@@ -119,4 +117,4 @@ def _consumers(client: redis.Redis) -> list[datetime]:
 
 
 def _silent(sign: Sign, now: datetime) -> bool:
-    return (now - sign.at).total_seconds() > SILENT_AFTER_S
+    return now - sign.at > SILENT_AFTER

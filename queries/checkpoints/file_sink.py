@@ -29,7 +29,7 @@ from queries.files import NotPlain, read_bytes, sync
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LOG = "_spark_metadata"
+LOG = "_spark_metadata"  # the folder in which Spark keeps it
 ASIDE = "_headgate"
 #: `spark.sql.streaming.fileSink.log.compactInterval`, Spark's default.
 COMPACT_EVERY = 10

@@ -36,6 +36,10 @@ class Operator(StrEnum):
     WITH = "has a WITH clause"
 
 
+#: What keeps state in a text of one stream, whatever else is in it.
+KEEPS_STATE = frozenset({Operator.AGGREGATION, Operator.DISTINCT})
+
+
 @dataclass(frozen=True, slots=True)
 class Operators:
     """What a text uses, and what of it is unknown."""

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 SIGN_EVERY_S = 2.0  # a worker's sign of life for its host
-#: A host without a sign of life for longer is silent: seven may be late or lost.
+#: A host without a sign of life for longer is silent: seven may be late or lost. The same holds
+#: for the heartbeats of processes and drivers, which come as often.
 SILENT_AFTER = timedelta(seconds=15)
 #: A sign that comes later than this after the one before begins a new steady stretch.
 LATE_AFTER = timedelta(seconds=6)

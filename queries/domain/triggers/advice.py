@@ -11,7 +11,7 @@ from typing import Any
 
 from queries.domain.definitions.parsing import as_json, parse_query
 from queries.domain.definitions.spec import ProcessingTime, PythonQuery, RealTime, SqlQuery
-from queries.domain.definitions.sql_operators import Operator, operators
+from queries.domain.definitions.sql_operators import KEEPS_STATE, operators
 from queries.domain.triggers.async_progress import has_async_progress
 from queries.domain.triggers.batch_cost import Cost, Sample, Untold, cost_of
 from queries.domain.triggers.cores import Ground
@@ -260,8 +260,7 @@ def real_time_of(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery | None:
     """
     if isinstance(spec, PythonQuery) or spec.sink is None or spec.sink.output_mode == "complete":
         return None
-    keeps_state = operators(spec).found & {Operator.AGGREGATION, Operator.DISTINCT}
-    if keeps_state or has_async_progress(spec):
+    if operators(spec).found & KEEPS_STATE or has_async_progress(spec):
         return None
     gone = {"maxoffsetspertrigger", "minoffsetspertrigger"}
     sources = tuple(

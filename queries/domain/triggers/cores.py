@@ -19,12 +19,12 @@ from queries.domain.definitions.spec import (
     Source,
     SqlQuery,
 )
-from queries.domain.definitions.sql_operators import Operator, operators
+from queries.domain.definitions.sql_operators import KEEPS_STATE, Operator, operators
 from queries.domain.errors import Problem
 
 #: What needs a shuffle: in real time its tasks run together with those of the sources
 #: (Spark: CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT where they cannot).
-SHUFFLING = frozenset({Operator.AGGREGATION, Operator.DISTINCT, Operator.SHUFFLE})
+SHUFFLING = KEEPS_STATE | {Operator.SHUFFLE}
 #: Spark's own number, where neither query nor application sets one.
 SHUFFLE_PARTITIONS = 200
 _SHUFFLE_KEY = "spark.sql.shuffle.partitions"

@@ -19,7 +19,7 @@ from queries.domain.definitions.spec import (
     SqlQuery,
     Trigger,
 )
-from queries.domain.definitions.sql_operators import Operator, operators
+from queries.domain.definitions.sql_operators import KEEPS_STATE, Operator, operators
 from queries.domain.errors import Problem
 from queries.domain.triggers import kinds
 from queries.domain.triggers.async_progress import (
@@ -203,7 +203,7 @@ def _real_time_doubts(asked: frozenset[Operator]) -> list[str]:
     found = []
     if asked & {Operator.STATIC_JOIN, Operator.MEMBERSHIP}:
         found.append("A joined table must be small enough for Spark to send it to every task.")
-    keeps_state = asked & {Operator.AGGREGATION, Operator.DISTINCT}
+    keeps_state = asked & KEEPS_STATE
     if keeps_state and Operator.UNION in asked:
         found.append(
             "State before a union is refused; only the plan shows whether it comes before."

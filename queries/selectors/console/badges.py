@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db.models import Max
 
 from listeners.models import Heartbeat, Latest
 from queries.domain.states import DriverKind, DriverState, GroupStatus, RunOutcome
+from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import FailureGroup
-
-#: Heartbeats come every 2 s (`listeners/spark/settings.py`): several are missing then.
-SILENT_AFTER = timedelta(seconds=15)
 
 
 def outcomes(run_ids: Iterable[int]) -> dict[int, str]:

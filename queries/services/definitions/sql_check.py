@@ -21,8 +21,8 @@ from django.conf import settings
 
 from controlplane import redis_client
 from controlplane.health import signs_of_life
-from controlplane.health.processes import SILENT_AFTER_S
 from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar
+from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.spark_parser.parser import NoParser, SparkParser
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def _is_answered() -> bool:
     except redis.RedisError as error:
         logger.info("Spark's parser was not asked: %s", error)
         return False
-    return worker is not None and (datetime.now(UTC) - worker.at).total_seconds() <= SILENT_AFTER_S
+    return worker is not None and datetime.now(UTC) - worker.at <= SILENT_AFTER
 
 
 def _ask(texts: Sequence[str], *, limit_s: float) -> list[SqlVerdict | None]:

@@ -20,6 +20,7 @@ from controlplane.health.signs_of_life import Sign
 from controlplane.health.system import READY_PARTS
 from controlplane.machine import claims
 from controlplane.machine.home import Home
+from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.roles import Role
 
 NOBODY = "redis://127.0.0.1:9/0"
@@ -148,7 +149,7 @@ def test_an_ingester_is_seen_by_its_reads_of_the_stream(
 
 
 def test_a_worker_that_finishes_no_sweep_is_a_problem(now: datetime) -> None:
-    signs = _signs(now, worker=1, beat=1, sweep=processes.SILENT_AFTER_S + 1)
+    signs = _signs(now, worker=1, beat=1, sweep=SILENT_AFTER.total_seconds() + 1)
     part = processes.worker_part(signs, now)
     assert part.state is State.PROBLEM
     assert part.since == signs["sweep"].at

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from queries.acting import acting_as, give, is_ours
+from queries.checkpoints import file_sink
 from queries.checkpoints.inside import Inside
 from queries.domain.checkpoints.lock_files import FOLDER, OWNER, local_path, lock_folder
 from queries.domain.definitions.data_roots import lies_in, root_of
@@ -22,7 +23,6 @@ from queries.launchers.process.walls import mounts, preparing
 from queries.launchers.process.walls.accounts import Account, Accounts
 
 DATA = "data"  # the folder of HEADGATE_HOME that is for the data of all; as /tmp, sticky
-_LOG = "_spark_metadata"  # of a file sink
 
 
 def open_folders(folder: DriverFolder, account: Account, drivers: Path) -> None:
@@ -82,7 +82,7 @@ def give_sink(query: dict[str, Any], spec: DriverSpec, account: Account) -> None
     options = (query.get("sink") or {}).get("options") or {}
     named = [str(value) for name, value in options.items() if name.lower() == "path"]
     path = local_path(root_of(named[0])) if named else None
-    if path is None or not (Path(path) / _LOG).is_dir():
+    if path is None or not (Path(path) / file_sink.LOG).is_dir():
         return
     sink = Path(os.path.realpath(path))
     if str(sink) != str(path) or not is_ours(sink) or sink.stat().st_uid != os.geteuid():
