@@ -57,7 +57,7 @@ def run_series(request: HttpRequest, run_id: int) -> HttpResponseBase:
     return JsonResponse({"since": since.timestamp(), "until": until.timestamp(), **found})
 
 
-_PARTS = ("state", "lead", "told", "lane", "about", "edges", "end", "history")
+_PARTS = ("state", "lead", "notes", "lane", "about", "edges", "end", "history")
 
 
 @fragments("run", hears=("query", "driver"))
