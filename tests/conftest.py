@@ -8,6 +8,7 @@ failure.
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -76,6 +77,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Point every path and address of the settings away from any installation."""
     from controlplane.celery import app
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell begins what it puts into the background: what tests interrupt would not hear.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in [
         "DRIVERS_DIR",
         "CODE_DIR",
