@@ -25,11 +25,11 @@ def main(arguments: list[str]) -> int:
     with told():
         linting = Beside(sys.executable, str(Path(__file__).with_name("lint.py")), part="lint")
         # One more than cores: some tests wait for processes and deadlines.
-        processes = str(len(os.sched_getaffinity(0)) + 3)
+        processes = str(len(os.sched_getaffinity(0)) + 1)
         marks = " and ".join(f"not {mark}" for mark in LARGE)
         run(
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:playwright"),
-            *("-n", processes, "--dist", "loadfile", "-m", marks, *arguments),
+            *("-n", processes, "--dist", "worksteal", "-m", marks, *arguments),
             go_on=True,
             part="tests",
         )
