@@ -111,9 +111,13 @@ class KafkaBroker:
         new = NewTopic(topic, partitions, 1, config=settings)
         admin = self.admin()
         admin.create_topics([new])[topic].result(ANSWERS_WITHIN_S)
+        self._await_partitions(admin, topic, partitions)
+
+    def _await_partitions(self, admin: AdminClient, topic: str, total: int) -> None:
+        """Wait until the broker names them all: it answers before it does."""
         limit = time.monotonic() + ANSWERS_WITHIN_S
-        while len(self._partitions(admin, topic)) < partitions:
-            assert time.monotonic() < limit, f"{topic} has no {partitions} partitions"
+        while len(self._partitions(admin, topic)) < total:
+            assert time.monotonic() < limit, f"{topic} has no {total} partitions"
 
     def produce(
         self,
@@ -211,6 +215,7 @@ class KafkaBroker:
         admin = self.admin()
         for done in admin.create_partitions(wanted).values():
             done.result(ANSWERS_WITHIN_S)
+        self._await_partitions(admin, topic, total)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic."""
