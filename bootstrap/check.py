@@ -24,12 +24,13 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("HEADGATE_TEST_EXAMPLES", EXAMPLES)
     with told():
         linting = Beside(sys.executable, str(Path(__file__).with_name("lint.py")), part="lint")
-        # One more than cores: some tests wait for processes and deadlines.
-        processes = str(len(os.sched_getaffinity(0)) + 1)
+        # More than cores: some tests wait for processes and deadlines. A file stays in one process,
+        # for what its tests share is made by each process that runs some of them.
+        processes = str(len(os.sched_getaffinity(0)) + 3)
         marks = " and ".join(f"not {mark}" for mark in LARGE)
         run(
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:playwright"),
-            *("-n", processes, "--dist", "worksteal", "-m", marks, *arguments),
+            *("-n", processes, "--dist", "loadfile", "-m", marks, *arguments),
             go_on=True,
             part="tests",
         )
