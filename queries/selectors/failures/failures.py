@@ -23,6 +23,12 @@ def failures_of(query: Query) -> QuerySet[Failure]:
     return failures().filter(Q(run__query=query) | Q(run__isnull=True) & Exists(ended_a_run))
 
 
+def failures_of_run(run: Run) -> QuerySet[Failure]:
+    """Return a run's failures, and the death of its driver where that ended it."""
+    death = Q(run=None, driver=run.driver_id, at__lte=run.ended_at) if run.ended_at else Q()
+    return failures().filter(Q(run=run) | death)
+
+
 def failure_groups(
     *, status: str = "", application: str = "", query: str = "", search: str = ""
 ) -> QuerySet[FailureGroup]:

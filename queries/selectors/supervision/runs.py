@@ -10,7 +10,7 @@ from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Operation, Transition
-from queries.selectors.failures.failures import failures
+from queries.selectors.failures.failures import failures_of_run
 from queries.selectors.found import found
 
 
@@ -21,7 +21,7 @@ class RunDetail:
     run: Run
     previous: Run | None
     next: Run | None
-    failures: list[Failure]
+    failures: list[Failure]  # the death of its driver among them, where that ended it
     summary: dict[str, Any] | None  # listeners.selectors.run_summary
     transitions: list[Transition]  # oldest first
 
@@ -66,7 +66,7 @@ def run_with_neighbours(*, run_id: int | None = None, epoch: int | None = None) 
         run=run,
         previous=others.filter(epoch__lt=run.epoch).order_by("-epoch").first(),
         next=others.filter(epoch__gt=run.epoch).order_by("epoch").first(),
-        failures=list(failures().filter(run=run)),
+        failures=list(failures_of_run(run)),
         summary=heard.run_summary(run.pk),
         transitions=list(run.transitions.order_by("at", "pk")),
     )

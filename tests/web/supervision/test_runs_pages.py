@@ -8,6 +8,7 @@ from django.test import Client
 
 from listeners.models import Progress
 from queries.models.drivers import Run
+from queries.models.failures import Failure
 from queries.views.supervision.runs import lane
 from tests.scenarios.stage import DIVIDE, Stage
 from tests.web.browserless import Page
@@ -121,6 +122,26 @@ def test_both_exits_of_its_driver_are_told(client: Client, viewer: User, stage: 
     page = _see(client, viewer, f"/runs/{run.pk}/")
     assert "Python exit SIGKILL" in page.text
     assert "JVM exit UNKNOWN" in page.text
+
+
+def test_the_death_of_its_driver_stands_on_the_pages_of_the_runs_that_it_ended(
+    client: Client, viewer: User, stage: Stage
+) -> None:
+    stage.application("shared")
+    for name in ("killed", "stopped"):
+        stage.query(name, "shared")
+        stage.up(name, "shared")
+    killed, stopped = stage.run("killed"), stage.run("stopped")
+    stage.stop("stopped")
+    stage.launcher.end_run(stopped.pk)
+    stage.look()
+    stage.wait(5)
+    stage.launcher.die("shared", python="SIGKILL", jvm="UNKNOWN")
+    stage.look()
+    death = Failure.objects.get(run=None)
+    link = f'href="/failures/{death.pk}/"'
+    assert link in _see(client, viewer, f"/runs/{killed.pk}/").html
+    assert link not in _see(client, viewer, f"/runs/{stopped.pk}/").html
 
 
 def test_an_outsider_is_refused(client: Client, outsider: User, failed: Stage) -> None:
