@@ -30,7 +30,7 @@ ON_POSTGRESQL = (
 #: The others by their marks, and how many more processes than cores each is given: those that
 #: start Spark wait half of their time. Browser tests run alone, because Playwright leaves an
 #: event loop running, and the console under test changes the settings.
-GROUPS = (("not browser", 2), ("browser", 0))
+GROUPS = (("not browser", 1), ("browser", 0))
 #: Tests that take longer are named at the end, seconds.
 LONG_S = 15
 #: Memory, not cores, is the limit of those that start Spark.
