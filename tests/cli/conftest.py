@@ -26,7 +26,7 @@ from tests.scenarios.stage import Stage
 
 #: How long a command may take on a machine that is busy with other tests.
 LIMIT_S = 120
-#: How often supervision looks while a command waits: each look costs as much as ten requests.
+#: How often supervision looks while a command waits: looks take the command's processor time.
 LOOK_EVERY_S = 0.15
 #: What runs the command of this checkout.
 COMMAND = (sys.executable, "-m", "headgate_cli")
