@@ -175,6 +175,14 @@ def test_a_run_that_ends_says_how_on_its_open_page(stage: Stage) -> None:
     assert "Ended" in found[f"run-lead-{run.pk}"]
 
 
+def test_a_run_whose_driver_dies_leads_to_the_death_on_its_open_page(stage: Stage) -> None:
+    run = stage.run("ticks")
+    stage.launcher.die("shared", python="SIGKILL", jvm="UNKNOWN")
+    stage.look()
+    found = drawn(f"run:{run.pk}", f"driver:{run.driver_id}")
+    assert "Driver died: Python killed by SIGKILL" in found[f"run-notes-{run.pk}"]
+
+
 def test_a_run_that_began_since_arrives_in_the_list(stage: Stage) -> None:
     stage.ready("delays")
     run = stage.run("delays")
