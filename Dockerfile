@@ -33,10 +33,13 @@ RUN mkdir -p /usr/share/man/man1 \
 COPY --from=packages /opt/venv /opt/venv
 COPY --from=connectors /opt/connectors /opt/connectors
 WORKDIR /opt/headgate
-COPY manage.py pyproject.toml LICENSE ./
+COPY manage.py LICENSE ./
+COPY installation installation
 COPY controlplane controlplane
 COPY queries queries
 COPY listeners listeners
+COPY headgate_ground headgate_ground
+COPY headgate_server headgate_server
 COPY headgate_async headgate_async
 COPY templates templates
 COPY static static
@@ -49,7 +52,7 @@ ENV PATH=/opt/venv/bin:$PATH \
     HEADGATE_HOME=/var/lib/headgate \
     HEADGATE_CONNECTORS=/opt/connectors \
     HEADGATE_STATIC=/opt/headgate/collected
-RUN python -m compileall -q controlplane queries listeners headgate_async \
+RUN python -m compileall -q installation controlplane queries listeners headgate_ground headgate_server headgate_async \
     && python manage.py collectstatic --no-input --verbosity 0
 
 USER headgate
@@ -57,6 +60,7 @@ VOLUME /var/lib/headgate
 EXPOSE 8000 8001
 # tini reaps what drivers leave behind; without -g it signals the service alone, not drivers.
 ENTRYPOINT ["tini", "--"]
-CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8000", \
+CMD ["uvicorn", "installation.asgi:application", "--host", "0.0.0.0", "--port", "8000", \
      "--timeout-graceful-shutdown", "3", "--no-access-log", "--log-level", "warning", \
-     "--lifespan", "off", "--no-proxy-headers"]
+     "--lifespan", "off", "--no-proxy-headers", "--no-server-header", "--ws", "none", \
+     "--http", "installation.web.connections:Bounded"]

@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka connector cluster check test soak soak-demo sabotage lint fix bench lock try-containers
+.PHONY: help run stop kafka connector cluster check test soak soak-demo sabotage lint fix bench lock sbom dist try-containers
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -39,10 +39,11 @@ test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
 	@$(SETUP) --dev bootstrap/test.py $(ARGS)
 
 soak: ## Try supervision on 100,000 random steps; ARGS="--steps 5000 --seed 7" repeats some
-	@$(SETUP) --dev bootstrap/soak.py $(ARGS)
+	@$(SETUP) --dev -m tests.model $(ARGS)
 
 soak-demo: ## Break the demo on Kafka every minute for an hour, then compare all that it wrote with a batch
-	@$(SETUP) --dev bootstrap/soak_demo.py $(ARGS)
+	@$(SETUP) bootstrap/kafka.py --jars
+	@$(SETUP) --dev -m tests.soak $(ARGS)
 
 sabotage: ## Take out one guard at a time: its tests must fail; ARGS="--only lock", ARGS=--list
 	@$(SETUP) --dev bootstrap/sabotage.py $(ARGS)
@@ -59,6 +60,12 @@ bench: ## List the benchmarks; make bench NAME runs one and prints its result as
 
 try-containers: ## Build the image, run the compose file on this host's engine, break it, measure
 	@$(SETUP) bootstrap/try_containers.py $(ARGS)
+
+sbom: ## Write the bill of materials (CycloneDX) of wheels and jars to HEADGATE_HOME/sbom.cdx.json
+	@$(SETUP) --dev bootstrap/sbom.py $(ARGS)
+
+dist: ## Build the wheels of headgate-server and headgate-cli into dist/, with exact versions and the bill
+	@$(SETUP) --dev bootstrap/dist.py $(ARGS)
 
 lock: ## Resolve requirements*.in into the locked requirements*.txt
 	@$(SETUP) --dev bootstrap/lock.py

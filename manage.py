@@ -1,12 +1,9 @@
 #!/usr/bin/env python
-"""Headgate's command line."""
+"""Headgate's command line in a checkout: `headgate-server manage`."""
 
-import os
 import sys
 
-if __name__ == "__main__":
-    os.umask(0o077)  # what Headgate and its programs write is its account's alone
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-    from django.core.management import execute_from_command_line
+from headgate_server.__main__ import manage
 
-    execute_from_command_line(sys.argv)
+if __name__ == "__main__":
+    manage(sys.argv[1:], name="manage.py")

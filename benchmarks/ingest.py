@@ -169,7 +169,7 @@ def _is_there(row: Any) -> bool:
 
 
 def _reads(client: Any) -> Iterator[tuple[list[bytes], list[Any]]]:
-    from listeners.wire import Event
+    from headgate_ground.wire import Event
 
     while reply := client.xreadgroup(GROUP, "plain", {STREAM: ">"}, count=READ):
         entries = reply[0][1]
@@ -259,7 +259,7 @@ class _Known:
 
 def _event(number: int) -> bytes:
     """Return one encoded progress event, of the size that a stateful query has."""
-    from listeners.wire import Event, Kind, sealed
+    from headgate_ground.wire import Event, Kind, sealed
 
     run, batch = number % RUNS, number // RUNS
     at = datetime.fromtimestamp(1_780_000_000 + number, UTC).isoformat(timespec="milliseconds")

@@ -290,7 +290,7 @@ class Ours(Ears):
             time.sleep(0.2)
 
     def _progress(self, since: str) -> list[tuple[float, Any]]:
-        from listeners.wire import Event, Kind
+        from headgate_ground.wire import Event, Kind
 
         entries = self._client.xrange(self._stream, since, "+")
         events = ((entry, Event.decode(fields[b"e"])) for entry, fields in entries)

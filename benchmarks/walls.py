@@ -22,7 +22,7 @@ from statistics import median
 import psutil
 
 from benchmarks._measuring import report, spread, workplace
-from listeners import spool
+from headgate_ground import spool
 from queries.domain.protocol import RunState
 from queries.domain.walls import Mode
 from tests import pieces

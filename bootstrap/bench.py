@@ -1,4 +1,4 @@
-"""List the benchmarks with the time that each takes; with a name, run that one.
+"""List the benchmarks and their durations; with a name, run that benchmark.
 
     python bootstrap/bench.py [NAME | all] [OPTIONS OF THE BENCHMARK…]
 
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What a benchmark's file says about itself."""
+    """What a benchmark's file declares."""
 
     name: str
     module: str
@@ -30,7 +30,7 @@ class Benchmark:
 
 
 def read(file: Path) -> Benchmark:
-    """Return what a file of `benchmarks/` says about itself."""
+    """Return the declarations of a file in `benchmarks/`."""
     tree = ast.parse(file.read_text())
     plain = {
         target.id: node.value.value
@@ -52,7 +52,7 @@ def benchmarks() -> list[Benchmark]:
 
 
 def measure(one: Benchmark, options: list[str]) -> None:
-    """Print how long it will take, get what it needs, run it, print how long it took."""
+    """Print the expected duration, start what it needs, run it, print the actual duration."""
     say(f"\n{one.name}: {one.about}\n  takes about {one.takes} on two quiet cores")
     if one.needs_kafka:
         run(sys.executable, str(FOLDER.parent / "bootstrap" / "kafka.py"), "--jars")
@@ -63,7 +63,7 @@ def measure(one: Benchmark, options: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """List, or run what is named."""
+    """List the benchmarks, or run the named one."""
     known = {one.name: one for one in benchmarks()}
     if not arguments:
         for one in known.values():

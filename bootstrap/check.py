@@ -1,8 +1,8 @@
-"""What to run before each commit: lint, and the tests without Spark, browser or broker.
+"""Run before each commit: lint, and the tests without Spark, browser or broker.
 
-The checks of `make lint` run one after the other while the tests do; their output comes at the
-end. Property tests try a share of their examples, and the table of rights asks those on either
-side of each line; `make test` tries all of them. Arguments are passed to pytest.
+The checks of `make lint` run one after the other, in parallel with the tests; their output comes at
+the end. Property tests try a share of their examples, and the permission table tests only the roles
+on either side of each line; `make test` tries everything. Arguments are passed to pytest.
 """
 
 import os
@@ -11,21 +11,21 @@ from pathlib import Path
 
 from steps import PARTS, Beside, run, told
 
-#: Marks of the tests that start something large: `make test` runs them.
+#: Markers for tests that start something large: `make test` runs them.
 LARGE = ("spark", "kafka", "browser", "faults")
-#: The share of the examples that each property test tries.
+#: The share of examples that each property test tries.
 EXAMPLES = "0.1"
 
 
 def main(arguments: list[str]) -> int:
-    """Run everything; return 0 where all of it passes."""
-    # Hundreds of modules would be compiled again by each process that starts.
+    """Run everything; return 0 if all of it passes."""
+    # Otherwise each new process would compile hundreds of modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("HEADGATE_TEST_EXAMPLES", EXAMPLES)
     with told():
         linting = Beside(sys.executable, str(Path(__file__).with_name("lint.py")), part="lint")
-        # More than cores: some tests wait for processes and deadlines. A file stays in one process,
-        # for what its tests share is made by each process that runs some of them.
+        # More than the number of cores: some tests wait for processes and deadlines. A file stays
+        # in one process, because each process that runs its tests builds what they share.
         processes = str(len(os.sched_getaffinity(0)) + 3)
         marks = " and ".join(f"not {mark}" for mark in LARGE)
         run(

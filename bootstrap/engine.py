@@ -1,4 +1,4 @@
-"""The compose file under a project name of its own: what `make try-containers` does to it."""
+"""The compose project for `make try-containers`, under its own name."""
 
 import json
 import os
@@ -16,22 +16,22 @@ from typing import Any, TypeVar
 
 from run import REPOSITORY, fail, say
 
-#: Services of our own image.
+#: Services that use our own image.
 OURS = ("migrate", "web", "worker", "spark-ui", "beat", "ingester", "watcher")
 IMAGE = "headgate:try"
-#: How long anything but a build may take; generous, for small and busy machines. Seconds.
+#: Time limit for anything but a build, in seconds; generous, for small and busy machines.
 LIMIT_S = 900.0
 BUILD_LIMIT_S = 3600.0
 #: On such machines Spark may take minutes to start; a start that times out counts as failed.
 PATIENCE = {"HEADGATE_START_DEADLINE_S": "900", "HEADGATE_OPERATION_DEADLINE_S": "1800"}
-#: Neither containers nor REST say when something has changed. Seconds.
+#: Polling interval in seconds: neither containers nor REST send change notifications.
 LOOK_EVERY_S = 0.5
 
 T = TypeVar("T")
 
 
 def wait(what: str, look: Callable[[], T | None]) -> T:
-    """Return the first value of `look` that is true; raise `TimeoutError` after `LIMIT_S`."""
+    """Return the first truthy value of `look`; raise `TimeoutError` after `LIMIT_S`."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         if value := look():
@@ -41,7 +41,7 @@ def wait(what: str, look: Callable[[], T | None]) -> T:
 
 
 def override(stand_ins: Mapping[str, str], network: str) -> dict[str, Any]:
-    """Return what is laid over the compose file: images and the network of builds."""
+    """Return the override for the compose file: images and the build network."""
     build = {"network": network, "args": {}}
     ours = {"image": IMAGE, "build": build, "environment": PATIENCE}
     services: dict[str, Any] = dict.fromkeys(OURS, ours)
@@ -59,7 +59,7 @@ def _free_port() -> int:
 
 
 class Engine:
-    """One project of containers; nothing else on the engine is touched."""
+    """One compose project; nothing else on the engine is touched."""
 
     def __init__(self, folder: Path, stand_ins: Mapping[str, str], network: str) -> None:
         self.project = f"headgate-try-{secrets.token_hex(3)}"
@@ -85,11 +85,11 @@ class Engine:
         self.token = ""
 
     def compose(self, *arguments: str, text: str = "", limit_s: float = LIMIT_S) -> str:
-        """Run a command of compose; return what it prints, or exit with it where it fails."""
+        """Run a compose command; return its output, or print it and exit on failure."""
         return self._run((*self._compose, *arguments), text, limit_s)
 
     def docker(self, *arguments: str) -> str:
-        """Run a command of the engine; return what it prints, or exit with it where it fails."""
+        """Run an engine command; return its output, or print it and exit on failure."""
         return self._run(("docker", *arguments), "", LIMIT_S).strip()
 
     def _run(self, command: tuple[str, ...], text: str, limit_s: float) -> str:
@@ -119,15 +119,16 @@ class Engine:
         return {}
 
     def healthy(self, service: str, *, other_than: str = "") -> bool:
-        """Return whether a service is healthy, in a process begun at another time."""
+        """Return whether a service is healthy, in a process with a different start time."""
         state = self.state(service).get("State", {})
         again = state.get("StartedAt", "") != other_than
         return again and bool(state.get("Health", {}).get("Status") == "healthy")
 
     def crash(self, service: str) -> None:
-        """Kill a container's first process from outside, unseen by the engine.
+        """Kill a container's first process from outside, unnoticed by the engine.
 
-        After `docker kill` the engine would not restart it: that counts as a wish of the user.
+        After `docker kill` the engine would not restart the container, because that counts as the
+        user's request.
         """
         pid = str(self.state(service)["State"]["Pid"])
         self.docker(
@@ -136,11 +137,11 @@ class Engine:
         )
 
     def recreate(self, service: str) -> None:
-        """Replace a service's container by a new one."""
+        """Replace a service's container with a new one."""
         self.compose("up", "--detach", "--no-build", "--no-deps", "--force-recreate", service)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the JSON of a REST call, None while the answer is not 2xx or there is none."""
+        """Return the JSON from a REST call; None if there is no answer or it is not 2xx."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/api/v1/{path}",
             method=method,
@@ -160,14 +161,14 @@ class Engine:
         return None
 
     def batch_since(self, query: str, moment: datetime) -> int | None:
-        """Return the query's newest batch where it began after a moment; else None."""
+        """Return the query's newest batch if it started after a given time; else None."""
         line = (self.call("GET", f"queries/{query}/") or {}).get("last_progress")
         if line and datetime.fromisoformat(line["timestamp"]).astimezone(UTC) > moment:
             return int(line["batch_id"])
         return None
 
     def verb(self, query: str, verb: str) -> None:
-        """Ask for a start or stop, and wait until it is done."""
+        """Request a start or stop, and wait until it has finished."""
         operation = wait(f"{verb} accepted", lambda: self.call("POST", f"queries/{query}/{verb}/"))
 
         def ended() -> Any:

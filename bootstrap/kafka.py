@@ -1,11 +1,11 @@
-"""Get connectors and the trial broker as jars, by Maven, then start the broker.
+"""Download connectors and the trial broker as jars with Maven, then start the broker.
 
     python bootstrap/kafka.py [--jars | --connector [NAME…]]
 
-With `--jars` nothing is started; with `--connector` the broker's jars are left out, too, and other
-connectors than Kafka's may be named.
-Coordinates are in `connectors/*/pom.xml`. Each folder of jars is replaced as a whole, with the
-digest of its pom: where that matches, nothing is resolved and no network is needed.
+With `--jars` nothing is started; with `--connector` the broker's jars are left out as well, and
+connectors other than Kafka's can be named. Coordinates are in `connectors/*/pom.xml`. Each jar
+folder is replaced as a whole and stores the digest of its pom: if that matches, nothing is resolved
+and no network is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STAMP = ".pom.sha256"
 
 
 def main(arguments: list[str]) -> None:
-    """Resolve what is missing; become the command that starts the broker."""
+    """Resolve what is missing, then exec the command that starts the broker."""
     home = Path(os.environ.get("HEADGATE_HOME") or REPOSITORY / "var").resolve()
     connectors = Path(os.environ.get("HEADGATE_CONNECTORS") or home / "connectors").resolve()
     for name in _named(arguments):
@@ -32,11 +32,11 @@ def main(arguments: list[str]) -> None:
         return
     resolve("broker", home / "kafka" / "jars", what="the trial broker")
     if "--jars" not in arguments:
-        os.execv(sys.executable, [sys.executable, str(REPOSITORY / "manage.py"), "kafka"])
+        os.execv(sys.executable, [sys.executable, "-m", "headgate_server", "manage", "kafka"])
 
 
 def _named(arguments: list[str]) -> list[str]:
-    """Return the connectors that are asked for: Kafka's, unless others are named."""
+    """Return the requested connectors: Kafka's, unless others are named."""
     names = [one for one in arguments if not one.startswith("-")] or ["kafka"]
     recipes = sorted(path.parent.name for path in REPOSITORY.glob("connectors/*/connector.toml"))
     if unknown := [name for name in names if name not in recipes]:
@@ -45,7 +45,7 @@ def _named(arguments: list[str]) -> list[str]:
 
 
 def resolve(name: str, target: Path, *, what: str) -> None:
-    """Have Maven copy the jars of `connectors/NAME/pom.xml` to a folder, unless they are there."""
+    """Make Maven copy the jars for `connectors/NAME/pom.xml` to a folder, unless they exist."""
     pom = REPOSITORY / "connectors" / name / "pom.xml"
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()
     stamp = target / STAMP

@@ -1,4 +1,4 @@
-"""Run every static check, also after one has failed, so that one run shows all problems."""
+"""Run every static check even after a failure, so that one run shows all problems."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from steps import run, told
 
 BIN = Path(sys.executable).parent
-#: What is checked -> the command.
+#: Name of the check -> its command.
 CHECKS = {
     "format": (sys.executable, "-m", "ruff", "format", "--check", "."),
     "style": (sys.executable, "-m", "ruff", "check", "."),

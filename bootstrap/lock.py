@@ -1,7 +1,7 @@
 """Resolve the requirements (requirements*.in) into locked versions (requirements*.txt).
 
-Each version comes with the digests of its files: pip then installs nothing else under its name,
-whatever index it asks.
+Each version includes its files' digests, so that pip installs nothing else under that name,
+whichever index it uses.
 """
 
 import sys
@@ -14,7 +14,7 @@ if __name__ == "__main__":
             *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
             *("--python-version", "3.11", "--no-emit-index-url", "--no-emit-find-links"),
             "--generate-hashes",
-            # pip 23 of Debian 12 asks for the digests of `coverage[toml]` by that name.
+            # pip 23 on Debian 12 looks up the digests for `coverage[toml]` by that name.
             "--no-strip-extras",
             *(*sys.argv[1:], f"{name}.in", "-o", f"{name}.txt"),
         )

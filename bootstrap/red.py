@@ -1,6 +1,6 @@
-"""A plugin of pytest for `sabotage.py`: how each test ended, and whether an assertion ended it.
+"""A pytest plugin for `sabotage.py`: each test's result, and whether an assertion caused it.
 
-Before the first test it looks whether the program starts.
+Before the first test it checks whether the program starts.
 """
 
 import importlib
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-#: Names the file that the verdicts are written to, as {id of the test: verdict}.
+#: Variable with the path of the file for the verdicts, as {test id: verdict}.
 VERDICTS = "SABOTAGE_VERDICTS"
-#: Names the modules that the programs of a host begin with, with spaces between.
+#: Variable with the entry modules of a host's programs, separated by spaces.
 PROGRAMS = "SABOTAGE_PROGRAMS"
 PASSED, ASSERTION, SKIPPED = "passed", "failed by its assertion", "skipped"
 _NOT_RAISED = "DID NOT RAISE"
@@ -21,7 +21,7 @@ _verdicts: dict[str, str] = {}
 
 
 def pytest_sessionstart() -> None:
-    """Run the checks that `manage.py` runs, and import each program; end here where that fails."""
+    """Run the checks that `manage.py` runs, and import each program; exit here on failure."""
     from django.core.management import call_command
 
     try:
@@ -36,7 +36,7 @@ def pytest_sessionstart() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") -> None:
-    """Note how a phase of a test ended; the first that did not pass counts."""
+    """Record the result of a test phase; the first phase that did not pass counts."""
     found = verdict(call.excinfo, call.when, item.path)
     if _verdicts.get(item.nodeid, PASSED) == PASSED:
         _verdicts[item.nodeid] = found
@@ -52,9 +52,9 @@ def _write() -> None:
 
 
 def verdict(raised: "pytest.ExceptionInfo[BaseException] | None", phase: str, test: Path) -> str:
-    """Return what a phase says of its test: an assertion counts only in the test's own file.
+    """Return a phase's verdict on its test: an assertion counts only in the test's own file.
 
-    An assertion elsewhere is that of a helper whose time is over, or of the program itself.
+    An assertion elsewhere is a helper's timeout, or belongs to the program itself.
     """
     if raised is None:
         return PASSED
@@ -68,7 +68,7 @@ def verdict(raised: "pytest.ExceptionInfo[BaseException] | None", phase: str, te
 def _is_assertion(
     error: BaseException, raised: "pytest.ExceptionInfo[BaseException]", test: Path
 ) -> bool:
-    if isinstance(error, BaseExceptionGroup):  # Hypothesis has found several
+    if isinstance(error, BaseExceptionGroup):  # Hypothesis found several
         return all(
             _is_assertion(one, pytest.ExceptionInfo.from_exception(one), test)
             for one in error.exceptions

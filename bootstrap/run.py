@@ -1,9 +1,9 @@
-"""Make .venv hold exactly what the locked requirements say, then run a command in it.
+"""Make .venv match the locked requirements exactly, then run a command in it.
 
     python3 bootstrap/run.py [--dev | --as-it-is] ARGUMENTS OF PYTHON…
 
-Needs only the standard library, and says what to do where something is missing. Where the
-stamp in .venv matches the locked requirements, nothing is installed and no network is needed.
+Needs only the standard library, and says what to do if something is missing. If the stamp in .venv
+matches the locked requirements, nothing is installed and no network is needed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ VENV = REPOSITORY / ".venv"
 PYTHON = VENV / "bin" / "python"
 OLDEST = (3, 11)
 NEWEST_TRIED = 14
-#: How long pip or Maven may take; the largest package is Spark itself, some 450 MB.
+#: Time limit for pip or Maven; the largest package is Spark itself, about 450 MB.
 INSTALL_LIMIT_S = 3600
 
 
 def main(arguments: list[str]) -> None:
-    """Prepare .venv and become the command."""
+    """Prepare .venv and exec the command."""
     mode = arguments.pop(0) if arguments[:1] and arguments[0] in ("--dev", "--as-it-is") else ""
     if mode == "--as-it-is":
         if not PYTHON.exists():
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line at once."""
+    """Print a line immediately."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
@@ -56,7 +56,7 @@ def fail(problem: str, way_out: str) -> None:
 
 
 def use_python_new_enough(arguments: list[str], mode: str) -> None:
-    """Continue under a newer Python of this host where this one is too old."""
+    """Continue under a newer Python on this host if this one is too old."""
     if sys.version_info >= OLDEST:
         return
     for minor in range(NEWEST_TRIED, OLDEST[1] - 1, -1):
@@ -71,7 +71,7 @@ def use_python_new_enough(arguments: list[str], mode: str) -> None:
 
 
 def make_venv() -> None:
-    """Create .venv, or replace it where its Python or its pip does not work."""
+    """Create .venv, or replace it if its Python or its pip does not work."""
     if PYTHON.exists() and _answers(str(PYTHON), "-S", "-c", "") and any(VENV.glob("bin/pip*")):
         return
     if _answers(sys.executable, "-c", "import ensurepip, venv"):
@@ -90,7 +90,7 @@ def make_venv() -> None:
 
 
 def install(*names: str) -> None:
-    """Install the locked lists of packages whose stamp does not match."""
+    """Install the locked package lists whose stamp does not match."""
     digests = {name: hashlib.sha256((REPOSITORY / name).read_bytes()).hexdigest() for name in names}
     wanted = [name for name, digest in digests.items() if _stamped(name) != digest]
     if not wanted:
@@ -137,8 +137,8 @@ def follow(
 ) -> tuple[int, list[str]]:
     """Run a command; return its exit code and the last lines of its output.
 
-    Lines that match are counted and shown as `text`: in one line that changes on a terminal,
-    each tenth elsewhere. A line that starts with a key of `steps` is shown as that step.
+    Lines that match are counted and shown as `text`: on a terminal in a single updating line,
+    elsewhere only every tenth one. A line that starts with a key of `steps` is shown as that step.
     """
     process = subprocess.Popen(
         command,

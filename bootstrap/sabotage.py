@@ -1,12 +1,12 @@
-"""Take out one guard at a time and see that the tests which hold it fail by their assertions.
+"""Remove one guard at a time and verify that its tests fail by an assertion.
 
     python bootstrap/sabotage.py [--list] [--only NAME]…
 
-`guards.toml` beside this file says what each guard is and what is cut out of which file. All of it
-happens in copies of the tracked files in a temporary folder, with settings, data and temporary
-files of their own: neither this folder nor an installation in it is touched. A guard counts as
-caught where the program without it still starts and each of the named tests fails by an assertion
-(`red.py`); the same tests must be green before anything is taken out.
+`guards.toml` next to this file says what each guard is and what to remove from which file.
+Everything happens in copies of the tracked files in a temporary folder, with their own settings,
+data and temporary files: neither this folder nor an installation in it is touched. A guard counts
+as caught if the program without it still starts and each of the named tests fails by an assertion
+(`red.py`); the same tests must pass before anything is removed.
 """
 
 import argparse
@@ -35,14 +35,14 @@ from steps import clock
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = Path(__file__).with_name("guards.toml")
-#: For all tests of one guard, and for one of them; the longest takes some seconds.
+#: Time limits for all tests of one guard, and for one test; the longest takes several seconds.
 TESTS_TAKE_S, ONE_TAKES_S = 600, 180
-#: For what a test left behind to end.
+#: Time limit for leftover processes to exit.
 ENDS_WITHIN_S = 30
-#: A guard's tests wait half of their time; memory allows no more than this at once.
+#: A guard's tests spend half of their time waiting; memory allows no more than this in parallel.
 MOST_AT_ONCE = 4
-#: Nothing of this environment may lead a program that lacks a guard to real data.
-#: Nor may each of its Pythons compile every module again.
+#: This environment must not lead a program without a guard to real data, nor make each of its
+#: Python processes recompile every module.
 _OURS = (
     *("HEADGATE_", "DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DJANGO_", "PYTEST_"),
     *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"),
@@ -51,17 +51,17 @@ _OURS = (
 
 @dataclass(frozen=True)
 class Guard:
-    """One guard, and how it is taken out."""
+    """One guard, and how it is removed."""
 
     name: str
-    holds: str  # what is true because of it, as docs/reliability.md says it
+    holds: str  # what it guarantees, in the words of docs/reliability.md
     file: str
     old: str
     new: str
-    tests: tuple[str, ...]  # ids of pytest; without parameters, any of its cases will do
+    tests: tuple[str, ...]  # pytest ids; if an id has no parameters, any case will do
 
     def moved(self, tree: Path) -> str:
-        """Return what is wrong with its place in a tree, "" where it is there exactly once."""
+        """Return what is wrong with its position in a tree; "" if it occurs exactly once."""
         path = tree / self.file
         count = path.read_text().count(self.old) if path.exists() else 0
         return "" if count == 1 else f"{self.file} has its text {count} times: the guard has moved"
@@ -69,11 +69,11 @@ class Guard:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of taking a guard out."""
+    """The result of removing a guard."""
 
     guard: Guard
     seconds: float
-    red: int = 0  # of its tests, by assertion
+    red: int = 0  # tests that failed, by assertion
     problems: tuple[str, ...] = ()  # why it does not count as caught
 
 
@@ -83,16 +83,16 @@ class Plan:
 
     guards: tuple[Guard, ...]
     alive: tuple[str, ...]
-    programs: tuple[str, ...]  # modules that must still be importable
+    programs: tuple[str, ...]  # modules that must remain importable
 
     @property
     def tests(self) -> list[str]:
-        """Return every test that is named, once."""
+        """Return every named test, once."""
         return list(dict.fromkeys([*self.alive, *(t for one in self.guards for t in one.tests)]))
 
 
 def read(file: Path = DATA) -> Plan:
-    """Return what the data file says."""
+    """Return the contents of the data file."""
     said: dict[str, Any] = tomllib.loads(file.read_text())
     guards = [Guard(**{**one, "tests": tuple(one["tests"])}) for one in said["guard"]]
     return Plan(tuple(guards), tuple(said["alive"]), tuple(said["programs"]))
@@ -100,7 +100,7 @@ def read(file: Path = DATA) -> Plan:
 
 @dataclass
 class Copy:
-    """A copy of the tree in a folder of its own, which one guard at a time is taken out of."""
+    """A copy of the tree in its own folder, from which one guard at a time is removed."""
 
     folder: Path
     programs: tuple[str, ...]
@@ -113,13 +113,13 @@ class Copy:
             **{name: text for name, text in os.environ.items() if not name.startswith(_OURS)},
             "HEADGATE_HOME": str(self.folder / "home"),
             "HEADGATE_TEST_EXAMPLES": "0.1",
-            "SECRET_KEY": secrets.token_urlsafe(50),  # the web process does not start without
+            "SECRET_KEY": secrets.token_urlsafe(50),  # the web process needs it to start
             "TMPDIR": str(temporary),
             PROGRAMS: " ".join(self.programs),
         }
 
     def take_tree(self, source: Path) -> None:
-        """Copy what git tracks, as it is in the folder now."""
+        """Copy the files that git tracks, as they currently are in the folder."""
         listed = subprocess.run(
             ["git", "ls-files", "-z", "-co", "--exclude-standard"],
             cwd=source,
@@ -133,12 +133,12 @@ class Copy:
                 shutil.copy2(source / name, self.tree / name)
 
     def again(self, folder: Path) -> "Copy":
-        """Return another copy, with what Python has compiled in this one."""
+        """Return another copy, including this one's compiled modules."""
         shutil.copytree(self.tree, folder / "tree", symlinks=True)
         return Copy(folder, self.programs)
 
     def without(self, guard: Guard, alive: Sequence[str]) -> Result:
-        """Take a guard out, run its tests, put it back."""
+        """Remove a guard, run its tests, restore it."""
         began = time.monotonic()
         path = self.tree / guard.file
         before = path.read_text()
@@ -153,9 +153,9 @@ class Copy:
         return Result(guard, time.monotonic() - began, red, tuple(problems))
 
     def test(self, tests: Sequence[str]) -> dict[str, str]:
-        """Look whether the program starts, and run tests; return what came of each case.
+        """Check whether the program starts, and run tests; return the result of each case.
 
-        {"": why} where it does not start, or no test could be run.
+        {"": why} if it does not start, or no tests could be run.
         """
         found = self.folder / "verdicts.json"
         found.unlink(missing_ok=True)
@@ -169,7 +169,7 @@ class Copy:
         return verdicts
 
     def _run(self, arguments: Sequence[str], limit_s: float) -> str:
-        """Run Python in the tree and return what it said."""
+        """Run Python in the tree and return its output."""
         process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=self.tree,
@@ -182,21 +182,21 @@ class Copy:
             told, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            end_what_works_in(self.folder)  # what it started may hold its output open
+            end_what_works_in(self.folder)  # its child processes may hold its output open
             told, _ = process.communicate(timeout=ENDS_WITHIN_S)
             told += f"\nnot ended within {limit_s} s"
         return told
 
     @staticmethod
     def _write(path: Path, text: str) -> None:
-        """Write a module, and forget its compiled form: that is told by size and second only."""
+        """Write a module and delete its compiled form, which is matched only by size and second."""
         path.write_text(text)
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
             compiled.unlink()
 
 
 def cases_of(test: str, verdicts: Mapping[str, str]) -> list[str]:
-    """Return what came of the cases of a test that the data file names."""
+    """Return the results of a named test's cases."""
     return [
         verdict
         for case, verdict in verdicts.items()
@@ -205,22 +205,22 @@ def cases_of(test: str, verdicts: Mapping[str, str]) -> list[str]:
 
 
 def is_red(cases: Sequence[str]) -> bool:
-    """Tell whether a test has failed by its assertion."""
+    """Return whether a test has failed by its assertion."""
     return ASSERTION in cases
 
 
 def is_green(cases: Sequence[str]) -> bool:
-    """Tell whether every case of a test has passed."""
+    """Return whether every case of a test has passed."""
     return bool(cases) and set(cases) == {PASSED}
 
 
 def is_skipped(cases: Sequence[str]) -> bool:
-    """Return whether a test needs something that is missing on this machine."""
+    """Return whether a test needs something that this machine lacks."""
     return bool(cases) and set(cases) == {SKIPPED}
 
 
 def judge(guard: Guard, alive: Iterable[str], verdicts: Mapping[str, str]) -> list[str]:
-    """Return why a guard does not count as caught; [] where it does."""
+    """Return why a guard does not count as caught; [] if it does."""
     if "" in verdicts:
         return [verdicts[""]]
     problems = []
@@ -234,7 +234,7 @@ def judge(guard: Guard, alive: Iterable[str], verdicts: Mapping[str, str]) -> li
 
 
 def end_what_works_in(folder: Path) -> None:
-    """End the processes that tests have left behind, known by this folder of their own."""
+    """End the processes left behind by tests, identified by their own folder."""
     left = [one for one in psutil.process_iter() if _works_in(one, f"{folder}/")]
     for process in left:
         with suppress(psutil.Error):
@@ -261,7 +261,7 @@ def _last(output: str) -> str:
 
 
 def names_of(plan: Plan, asked: Sequence[str]) -> Plan:
-    """Return the plan with the guards that were asked for; leave where there is no such guard."""
+    """Return the plan with the requested guards; exit if there is no such guard."""
     known = {one.name: one for one in plan.guards}
     for name in asked:
         if name not in known:
@@ -270,10 +270,10 @@ def names_of(plan: Plan, asked: Sequence[str]) -> Plan:
 
 
 def sabotage(plan: Plan, folder: Path, source: Path = REPOSITORY) -> list[Result]:
-    """Take the guards of a plan out, one in each copy at a time; leave where one has moved.
+    """Remove a plan's guards, one per copy at a time; exit if one has moved.
 
-    Leaves, too, where a test fails before anything was taken out. A guard whose tests are skipped
-    here is not taken out, and does not count as caught.
+    It also exits if a test fails before anything has been removed. A guard whose tests are skipped
+    here is not removed, and does not count as caught.
     """
     moved = [f"{one.name}: {one.moved(source)}" for one in plan.guards if one.moved(source)]
     if moved:
@@ -307,7 +307,7 @@ def sabotage(plan: Plan, folder: Path, source: Path = REPOSITORY) -> list[Result
 
 
 def _untried(guard: Guard, skipped: set[str]) -> Result:
-    """Say that a guard cannot be tried on this machine."""
+    """Return that a guard cannot be tried on this machine."""
     tests = ", ".join(sorted(skipped & {*guard.tests}))
     result = Result(guard, 0.0, problems=(f"not tried on this machine, which skips {tests}",))
     _tell(result)
@@ -332,7 +332,7 @@ def _tell(result: Result) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """List the guards, or take them out; return 0 where every one is caught."""
+    """List the guards, or remove them; return 0 if every one is caught."""
     options = argparse.ArgumentParser(prog="make sabotage", description=__doc__)
     options.add_argument("--list", action="store_true", help="say which guards there are")
     options.add_argument("--only", action="append", default=[], metavar="NAME")
@@ -344,7 +344,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="headgate-sabotage-"))
-    folder.chmod(0o711)  # drivers of other accounts must get to the program
+    folder.chmod(0o711)  # drivers of other accounts must reach the program
     try:
         results = sabotage(plan, folder)
     finally:

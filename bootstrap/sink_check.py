@@ -1,10 +1,10 @@
-"""Compare what a query of `rate` has written with a batch over the same input; runs in the image.
+"""Compare the output of a `rate` query with a batch over the same input; runs in the image.
 
     python sink_check.py SINK CHECKPOINT ROWS_PER_SECOND SQL
 
 The input is what the checkpoint's last commit has read: the source numbers its rows from 0 and
-spaces their times evenly from the second that it keeps in the checkpoint. Prints a JSON line:
-rows in the sink, rows expected, and how many of them are missing or too many.
+spaces their times evenly from the second that it stores in the checkpoint. Prints a JSON line: rows
+in the sink, rows expected, and how many of them are missing or surplus.
 """
 
 import json
@@ -15,12 +15,13 @@ from pyspark.sql import SparkSession
 
 
 def newest(folder: Path) -> int:
-    """Return the newest batch of a log."""
-    return max(int(each.name) for each in folder.iterdir() if each.name.isdigit())
+    """Return the newest batch in a log."""
+    names = [each.name for each in folder.iterdir()]
+    return max(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
 def main(sink: str, checkpoint: str, rows_per_second: str, sql: str) -> None:
-    """Compute both and print the difference."""
+    """Compute both outputs and print the difference."""
     root = Path(checkpoint)
     batch = newest(root / "commits")
     seconds = int((root / "offsets" / str(batch)).read_text().split("\n")[2])

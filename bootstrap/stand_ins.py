@@ -1,7 +1,7 @@
-"""Make stand-ins for the base images where no registry can be reached: from Debian's archive.
+"""Build stand-ins for the base images from Debian's archive, if no registry can be reached.
 
-They are for trying the image and the compose file, not for production. They have names of their
-own, so nobody takes one for the image that it stands in for. Needs root and `debootstrap`.
+They are for trying the image and the compose file, not for production. They have their own names,
+so that nobody mistakes one for the original. Requires root and `debootstrap`.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from run import fail, say
 
-#: The image that the Dockerfile or the compose file names -> what stands in for it.
+#: The image in the Dockerfile or the compose file -> its stand-in.
 STAND_INS = {
     "python:3.11-slim-bookworm": "headgate-stand-in/python:3.11",
     "valkey/valkey:9-bookworm": "headgate-stand-in/valkey:9",
@@ -22,8 +22,9 @@ STAND_INS = {
 }
 RELEASE = "bookworm"
 BASE = "headgate-stand-in/debian:bookworm"
-#: pip's configuration and the certificates that the host's administrator has added; with the lines
-#: of apt's configuration below, what a host behind a proxy or a mirror needs to reach packages.
+#: pip's configuration and the certificates added by the host's administrator. Together with the
+#: lines from apt's configuration below, they are what a host behind a proxy or a mirror needs to
+#: reach packages.
 HOST_FILES = ("etc/pip.conf", "usr/local/share/ca-certificates")
 HOST_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 APT_LINES = re.compile(r"Acquire::(https?|Check|Retries|ForceIPv)\S* \".+", re.IGNORECASE)
@@ -81,8 +82,23 @@ def present(image: str) -> bool:
     return subprocess.run(asked, capture_output=True, timeout=60, check=False).returncode == 0
 
 
+def insist_on_engine() -> None:
+    """Exit with instructions if no container engine responds: nothing else is worth trying."""
+    if shutil.which("docker") is None:
+        fail("There is no `docker` in PATH.", "Install Docker with Compose 2.24 or newer.")
+    asked = ("docker", "info", "--format", "{{.ServerVersion}}")
+    told = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    if told.returncode:
+        said = (told.stderr.strip() or told.stdout.strip()).splitlines()
+        fail(
+            f"The container engine does not answer: {said[-1] if said else 'docker info failed'}",
+            "Start it (`sudo systemctl start docker`), see that this account may use it (group "
+            "docker), or name another one with DOCKER_HOST.",
+        )
+
+
 def pull() -> None:
-    """Have the engine fetch the base images that it lacks; exit with what to do where it cannot."""
+    """Pull the missing base images; exit with instructions on failure."""
     for image in STAND_INS:
         if not present(image):
             say(f"Fetching {image}…")
@@ -96,9 +112,9 @@ def pull() -> None:
 
 
 def make(network: str) -> None:
-    """Make the stand-ins that are missing; exit with what to do where one cannot be made.
+    """Build the missing stand-ins; exit with instructions if one cannot be built.
 
-    `network` is the engine's network that builds use: "default" or "host".
+    `network` is the engine's network for builds: "default" or "host".
     """
     with tempfile.TemporaryDirectory(prefix="headgate-stand-ins-") as name:
         folder = Path(name)
@@ -167,7 +183,7 @@ def _build(image: str, context: Path, network: str) -> None:
 
 
 def _run(*command: str) -> None:
-    """Run a command quietly; show its output and exit where it fails."""
+    """Run a command quietly; on failure, show its output and exit."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,7 @@
-"""Run commands, print each, and print at the end how long each part took."""
+"""Run and print commands; at the end, print each part's duration and its failures.
+
+Failures are printed again because CI cuts its log in the middle.
+"""
 
 import shlex
 import subprocess
@@ -8,17 +11,22 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from xml.etree import ElementTree
 
 from run import say
 
-#: The parts that have ended: name, seconds, exit code.
+#: The finished parts: name, seconds, exit code.
 PARTS: list[tuple[str, float, int]] = []
+#: Maximum failures printed in full, and the last lines printed of each: the rest is above.
+MOST_WHOLE = 20
+LINES = 150
 
 
 def run(*command: str, go_on: bool = False, part: str = "") -> int:
-    """Run a command and return its code; leave with it where it is not 0, unless `go_on`.
+    """Run a command and return its exit code; unless `go_on`, exit with that code if it is not 0.
 
-    With `part`, the time that it took is printed at the end under that name.
+    With `part`, its duration is printed at the end under that name.
     """
     say(f"\n$ {shlex.join(_shown(command))}")
     began = time.monotonic()
@@ -31,19 +39,19 @@ def run(*command: str, go_on: bool = False, part: str = "") -> int:
 
 
 class Beside:
-    """A command that runs in parallel with others; its output is shown at its end."""
+    """A command that runs in parallel with others; its output is shown when it ends."""
 
     def __init__(self, *command: str, part: str) -> None:
         say(f"\n$ {shlex.join(_shown(command))} &")
         self._part, self._began, self._seconds = part, time.monotonic(), 0.0
         self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT)
-        # Its own end is timed, not the moment at which somebody waits for it.
+        # It measures the command's own end, not the moment at which somebody waits for it.
         self._watch = threading.Thread(target=self._wait, name=part)
         self._watch.start()
 
     def end(self) -> int:
-        """Wait for its end and show its output; return its code."""
+        """Wait for the command to end and show its output; return its exit code."""
         self._watch.join()
         code = self._process.returncode
         PARTS.append((self._part, self._seconds, code))
@@ -59,7 +67,7 @@ class Beside:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Print how long each part took, also after an error."""
+    """Print each part's duration at the end, including after an error."""
     began = time.monotonic()
     try:
         yield
@@ -68,6 +76,47 @@ def told() -> Iterator[None]:
         for part, seconds, code in PARTS:
             say(f"{part:<32}{clock(seconds):>8}{'' if code == 0 else f'  failed ({code})'}")
         say(f"{'together':<32}{clock(time.monotonic() - began):>8}")
+
+
+class Reports:
+    """The test groups' report files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def of(self, part: str) -> tuple[str, ...]:
+        """Return the pytest options with which a group reports its failures."""
+        file = self._folder / f"{part}.xml"
+        kept = ("junit_logging=all", "junit_log_passing_tests=false")
+        return f"--junit-xml={file}", *(word for option in kept for word in ("-o", option))
+
+    def failures(self) -> list[tuple[str, str]]:
+        """Return each failure's title and text, group by group."""
+        found = []
+        for file in sorted(self._folder.glob("*.xml"), key=lambda one: one.stat().st_mtime):
+            for case in ElementTree.parse(file).iter("testcase"):
+                name = f"{case.get('classname', '')}::{case.get('name', '')}"
+                # A test that asks in a loop has one for each iteration that failed.
+                for broken in [*case.iter("failure"), *case.iter("error")]:
+                    found.append((f"{file.stem}: {name}", _text(case, broken)))
+        return found
+
+
+@contextmanager
+def repeated() -> Iterator[Reports]:
+    """Provide report files; at the end, print the failures in them, including after an error."""
+    with tempfile.TemporaryDirectory(prefix="headgate-reports-") as folder:
+        reports = Reports(Path(folder))
+        try:
+            yield reports
+        finally:
+            failures = reports.failures()
+            for number, (title, text) in enumerate(failures):
+                say(f"\n==== {title}")
+                if number < MOST_WHOLE:
+                    say(text)
+            if failures:
+                say(f"\n{len(failures)} failed")
 
 
 def clock(seconds: float) -> str:
@@ -79,3 +128,13 @@ def clock(seconds: float) -> str:
 
 def _shown(command: Sequence[str]) -> list[str]:
     return ["python" if part == sys.executable else part for part in command]
+
+
+def _text(case: ElementTree.Element, broken: ElementTree.Element) -> str:
+    """Return the last lines of a traceback and of the test's output."""
+    parts = [broken.text or broken.get("message") or ""]
+    parts += [one.text or "" for kind in ("system-out", "system-err") for one in case.iter(kind)]
+    lines = [[line for line in part.strip().splitlines() if line] for part in parts]
+    # pytest prints a rule above a test's output, even if there is none.
+    told = [one[-LINES:] for one in lines if not all(line.startswith("---") for line in one)]
+    return "\n".join("\n".join(one) for one in told)

@@ -1,7 +1,7 @@
 """Run the tests: the pure parts with full branch coverage, then all others.
 
-Each group runs in several processes, a file at a time, and its time is printed at the end.
-Arguments are passed to pytest and narrow the run; coverage and groups are then left out.
+Each group runs in several processes, one file at a time; its duration and its failures are printed
+at the end. Arguments are passed to pytest and narrow the run; coverage and groups are then skipped.
 """
 
 import os
@@ -9,63 +9,72 @@ import sys
 from pathlib import Path
 
 from check import LARGE
-from steps import Beside, run, told
+from steps import Beside, repeated, run, told
 
-#: Pure decisions and the wire form must be covered to the last branch.
-COVERED = ("queries.domain", "listeners.wire")
-#: The tests that cover them: tables, properties, and the stories of supervision.
+#: Pure decisions and the wire format must have full branch coverage.
+COVERED = ("queries.domain", "headgate_ground.wire", "headgate_ground.tolerant")
+#: The tests that cover them: tables, properties, and supervision stories.
 PURE = (
     *("tests/domain", "tests/scenarios", "tests/listeners/test_wire.py"),
+    "tests/listeners/test_tolerant.py",
     "tests/security/test_configuration.py",
 )
-#: Tests that write rows run on PostgreSQL too: next to the next group, which waits half its time.
+#: Tests marked `sql` also run on PostgreSQL, in parallel with the next group, which spends half its
+#: time waiting. This includes all tests in these places, and marked tests in other files.
 ON_POSTGRESQL = (
     *("tests/services", "tests/controlplane", "tests/runtime/test_start_deadline.py"),
-    "tests/listeners",
-    "tests/scenarios",
-    "tests/api",
-    "tests/web",
-    "tests/test_database.py",
+    *("tests/listeners", "tests/test_database.py"),
 )
-#: The others by their marks, and how many more processes than cores each is given: those that
-#: start Spark wait half of their time. Browser tests run alone, because Playwright leaves an
-#: event loop running, and the console under test changes the settings.
+#: The other groups by marker, each with its number of processes in addition to the cores: tests
+#: that start Spark spend half of their time waiting. Browser tests run alone, because Playwright
+#: leaves an event loop running, and the console under test changes the settings.
 GROUPS = (("not browser", 1), ("browser", 0))
-#: Tests that take longer are named at the end, seconds.
+#: Tests that take longer than this, in seconds, are listed at the end.
 LONG_S = 15
-#: Memory, not cores, is the limit of those that start Spark.
+#: Memory, not cores, limits the tests that start Spark.
 MOST_AT_ONCE = 4
-#: These JVMs live for seconds, half of which would go to their second compiler and to verifying
-#: the classes of Spark's released jars.
+#: These JVMs run for seconds, half of which would go to their second compiler and to verifying the
+#: classes of Spark's released jars.
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions"
     " -XX:-BytecodeVerificationRemote"
 )
-#: Where the classes are kept that each JVM maps instead of loading them (`tests.class_archive`):
-#: in the environment, which drivers see within their walls too.
+#: Class archives that each JVM maps instead of loading the classes (`tests.class_archive`). They
+#: are stored in the environment, which drivers can read within their walls too.
 ARCHIVES = Path(sys.prefix) / "share" / "headgate-classes"
-#: How a JVM uses one, and says nothing where it does not fit.
+#: The JVM options for an archive; the JVM silently ignores an archive that does not match.
 SHARED = "-XX:SharedArchiveFile={file} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def at_once(more: int = 0) -> tuple[str, str]:
-    """Return pytest's option for one process per core, and `more`."""
+    """Return pytest's option for one process per core, plus `more`."""
     return "-n", str(min((os.cpu_count() or 1) + more, MOST_AT_ONCE))
 
 
+def on_postgresql_too() -> list[str]:
+    """Return the folders and files whose tests also run on PostgreSQL."""
+    marked = (
+        str(file)
+        for file in sorted(Path("tests").rglob("test_*.py"))
+        if "pytest.mark.sql" in file.read_text()
+    )
+    return [*ON_POSTGRESQL, *(file for file in marked if not file.startswith(ON_POSTGRESQL))]
+
+
 def main(narrowed: list[str]) -> int:
-    """Run what was requested; return the code of the first group that fails, 0 without one."""
+    """Run what was requested; return the exit code of the first failing group, else 0."""
     python = sys.executable
     os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
-    # Hundreds of Pythons are started: each would compile every module again.
+    # Otherwise each of hundreds of Python processes would recompile every module.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if narrowed:
         return run(python, "-m", "pytest", *narrowed, go_on=True)
-    with told():
+    with repeated() as reports, told():
         archiving = Beside(python, "-m", "tests.class_archive", str(ARCHIVES), part="class archive")
         try:
             run(
                 *(python, "-m", "pytest", "-q", "-p", "no:playwright", *at_once(), *PURE),
+                *reports.of("pure, with coverage"),
                 *("--cov-branch", "--cov-fail-under=100"),
                 *(f"--cov={name}" for name in COVERED),
                 *("--cov-report=term-missing:skip-covered",),
@@ -77,7 +86,9 @@ def main(narrowed: list[str]) -> int:
             os.environ["JDK_JAVA_OPTIONS"] += f" {SHARED.format(file=archive)}"
         on_postgresql = Beside(
             *(python, "-m", "pytest", "-q", "-p", "no:playwright", "-p", "no:cacheprovider"),
-            *("--database", "postgresql", "-m", f"not ({' or '.join(LARGE)})", *ON_POSTGRESQL),
+            *("--database", "postgresql", "-m", f"sql and not ({' or '.join(LARGE)})"),
+            *on_postgresql_too(),
+            *reports.of("on PostgreSQL"),
             part="on PostgreSQL",
         )
         try:
@@ -87,6 +98,7 @@ def main(narrowed: list[str]) -> int:
                     *(python, "-m", "pytest", "-q", *at_once(more), *by_file),
                     *(*(f"--ignore={path}" for path in PURE), "-m", marks),
                     *("--durations=20", f"--durations-min={LONG_S}"),
+                    *reports.of(marks),
                     part=marks,
                 )
         finally:

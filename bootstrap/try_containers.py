@@ -2,10 +2,10 @@
 
     python bootstrap/try_containers.py [--stand-ins] [--build-network host]
 
-Builds the image, brings everything up as a project of its own, runs the README's first query, kills
-and recreates worker, redis, postgres and web while a query writes files, and compares those with a
-batch over the same input. Removes the project at the end; the images stay. The last line is JSON.
-`--stand-ins`: base images made from Debian's archive, where no registry can be reached.
+Builds the image, starts everything as a separate project, runs the README's first query, kills and
+recreates worker, redis, postgres and web while a query writes files, and compares those with a
+batch over the same input. Removes the project at the end; the images are kept. The last line is
+JSON. `--stand-ins` uses base images made from Debian's archive, if no registry can be reached.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import stand_ins
 from engine import BUILD_LIMIT_S, IMAGE, Engine, wait
 from run import REPOSITORY, fail, say
 
-#: What is killed and recreated, in this order.
+#: Services to kill and recreate, in this order.
 VICTIMS = ("worker", "redis", "postgres", "web")
 LONG_LIVED = ("web", "worker", "beat", "ingester", "redis", "postgres")
 OUT = "/var/lib/headgate/out/kept"
@@ -36,11 +36,12 @@ FIGURES: dict[str, float | int] = {}
 
 
 def main() -> None:
-    """Try everything; exit with 1 and a sentence where something does not hold."""
+    """Try everything; exit with 1 and a message if a check fails."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--stand-ins", action="store_true")
     options.add_argument("--build-network", choices=("default", "host"), default="default")
     asked = options.parse_args()
+    stand_ins.insist_on_engine()
     images = dict(stand_ins.STAND_INS) if asked.stand_ins else {}
     if images:
         say("On stand-ins for the base images.")
@@ -81,7 +82,7 @@ def _try(engine: Engine) -> None:
         _outlive(engine, service, "killed", engine.crash)
     for service in VICTIMS:
         _outlive(engine, service, "recreated", engine.recreate)
-    FIGURES["load"] = round(os.getloadavg()[1], 1)  # of five minutes: what else the machine did
+    FIGURES["load"] = round(os.getloadavg()[1], 1)  # five-minute load: what else the machine did
     engine.verb("kept", "stop")
     _compare(engine, kept["spec"])
 
@@ -116,7 +117,7 @@ def _first_query(engine: Engine, definition: dict[str, Any]) -> None:
 
 
 def _kept_query(first: dict[str, Any]) -> dict[str, Any]:
-    """Return the README's query, writing files, in an application with a connector."""
+    """Return the README's query, which writes files, in an application with a connector."""
     return {
         "name": "kept",
         "application_spec": {**first["application_spec"], "connectors": ["kafka"]},
@@ -132,12 +133,12 @@ def _jars_are_on_the_class_path(engine: Engine) -> None:
 
 
 def _outlive(engine: Engine, service: str, how: str, strike: Callable[[str], object]) -> None:
-    """Strike a service; note seconds until it is healthy and until a newer batch is told."""
+    """Strike a service; record the seconds until it is healthy and until a newer batch appears."""
     say(f"{service}: {how}…")
     before = engine.state(service)["State"]["StartedAt"]
     began = time.monotonic()
     strike(service)
-    at = datetime.now(UTC)  # until here a batch may be one that the old container has told of
+    at = datetime.now(UTC)  # until now, a batch may come from the old container
     signs: dict[str, Callable[[], bool]] = {
         "healthy": lambda: engine.healthy(service, other_than=before),
         "batches": lambda: engine.batch_since("kept", at) is not None,
@@ -158,7 +159,7 @@ def _compare(engine: Engine, spec: dict[str, Any]) -> None:
     FIGURES["batches_told_missing"] = (
         body["dropped_events"]["missing_batches"] - body["dropped_events"]["repaired"]
     )
-    # Spark unpacks native code there; what is below /tmp may not be run.
+    # Spark unpacks native code there; files below /tmp cannot be executed.
     there = "-Djava.io.tmpdir=/var/lib/headgate"
     said = engine.compose(
         *("exec", "-T", "-e", f"JDK_JAVA_OPTIONS={there}", "worker", "python", "-"),

@@ -1,7 +1,7 @@
 """The Celery application: short idempotent tasks, JSON only, a static beat schedule.
 
-Worker and beat also send heartbeats here (`controlplane.health.signs_of_life`), whose age
-`/readyz` and the pages judge.
+Worker and beat also send heartbeats here (`controlplane.signs_of_life`), whose age `/readyz` and
+the pages check.
 """
 
 import logging
@@ -14,7 +14,7 @@ import redis
 from celery import Celery, signals
 from django.db import connections
 
-from controlplane.health import signs_of_life
+from controlplane import signs_of_life
 from controlplane.hosts import NAME_TAKEN, HostName, NameTaken
 from controlplane.redis_client import connection
 
@@ -28,16 +28,16 @@ app.autodiscover_tasks()
 logger = logging.getLogger(__name__)
 
 SIGN_EVERY_S = 2.0
-#: A worker's thread keeps its connection to the database for this long: to open one, and to read
-#: the tables' layout through it, takes longer than most tasks.
+#: Seconds for which a worker's thread keeps its database connection: opening one, and reading the
+#: tables' layout through it, takes longer than most tasks.
 CONNECTION_KEPT_S = 60
-#: Set once this worker ends: its threads leave.
+#: Set once this worker stops, so that its threads exit.
 leaving = threading.Event()
 
 
 @signals.setup_logging.connect
 def _keep_our_logging(**_: Any) -> None:
-    """Celery sets up no logging of its own where this signal has a receiver."""
+    """Keep Celery from setting up its own logging, which it skips if this signal has a receiver."""
 
 
 @signals.worker_init.connect
@@ -55,7 +55,7 @@ def _worker_begins(**_: Any) -> None:
 
 
 def _leave(taken: NameTaken) -> None:
-    """End this worker as SIGTERM would, with a code that says why."""
+    """Stop this worker like SIGTERM, with an exit code that gives the reason."""
     from celery.worker import state
 
     logger.error("%s", taken)
@@ -102,5 +102,5 @@ def _say(name: str) -> None:
         signs_of_life.say(connection(), name, now=datetime.now(UTC))
     except redis.RedisError as error:  # the missing heartbeat is itself the message
         logger.debug("sign of life of %s not sent: %s", name, error)
-    except Exception:  # the loop's edge: the next heartbeat may do better
+    except Exception:  # loop boundary: the next heartbeat may succeed
         logger.exception("sign of life of %s not sent", name)

@@ -1,4 +1,4 @@
-"""Read settings from the environment; a wrong value stops the start with a clear error.
+"""Read settings from the environment; an invalid value aborts the start with a clear error.
 
 The error names the variable, shows the value (unless it is secret) and says what to do. Each
 variable read is recorded in `DECLARED`, which a test compares with `docs/settings.md`.
@@ -13,34 +13,33 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
-from queries.domain.access.single_sign_on import LONGEST_ISSUER, may_be_asked
-from queries.domain.definitions.labels import read_labels
-from queries.domain.errors import Invalid
-from queries.domain.masking import mask_text
+from headgate_ground.labels import LABEL, MOST_LABELS
+from headgate_ground.masking import mask_text
+from headgate_ground.providers import LONGEST_ISSUER, may_be_asked
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 
-#: The variables that Headgate reads -> the default as one would write it, "" where there is none.
+#: The variables that Headgate reads -> the default as a user would write it; "" if there is none.
 DECLARED: dict[str, str] = {}
 
 
 def wrong(name: str, value: str, way_out: str) -> ImproperlyConfigured:
-    """Return the error for a variable whose value cannot be used."""
+    """Return the error for a variable's invalid value."""
     return ImproperlyConfigured(f"{name}={mask_text(value)!r} cannot be used. {way_out}")
 
 
 def text(name: str, default: str, *, shown: str | None = None) -> str:
-    """Return a text; an empty variable counts as unset. `shown` is the default as documented."""
+    """Return a text; an empty variable counts as unset. `shown` is the documented default."""
     DECLARED[name] = default if shown is None else shown
     return os.environ.get(name, "").strip() or default
 
 
 def secret(name: str, default: str = "", *, shown: str | None = None) -> str:
-    """Return a text that is a secret: of the variable, or of the file that NAME_FILE names.
+    """Return a secret from the variable, or from the file that NAME_FILE names.
 
-    A variable of a container is shown by its engine to whoever may ask it; a file is not.
+    A container engine shows a container's variables to anyone allowed to ask, but not its files.
     """
     text(name, default, shown=shown)
     text(f"{name}_FILE", "")
@@ -48,12 +47,12 @@ def secret(name: str, default: str = "", *, shown: str | None = None) -> str:
 
 
 def given(name: str) -> str:
-    """Return what NAME or the file of NAME_FILE holds, "" where neither is set."""
+    """Return the value of NAME or the content of the NAME_FILE file, "" if neither is set."""
     plain, file = (os.environ.get(one, "").strip() for one in (name, f"{name}_FILE"))
     if not file:
         return plain
     if plain:
-        raise wrong(f"{name}_FILE", file, f"{name} is set too; keep one of them.")
+        raise wrong(f"{name}_FILE", file, f"{name} is also set; keep one of them.")
     try:
         held = Path(file).read_text().strip()
     except (OSError, ValueError) as error:
@@ -64,22 +63,22 @@ def given(name: str) -> str:
 
 
 def whole(name: str, default: int, *, low: int, high: int, shown: str | None = None) -> int:
-    """Return a whole number from `low` to `high`, both included."""
+    """Return an integer from `low` to `high`, both inclusive."""
     raw = text(name, str(default), shown=shown)
     try:
         value = int(raw)
     except ValueError:
         value = low - 1
     if not low <= value <= high:
-        raise wrong(name, raw, f"Give a whole number from {low} to {high}, or unset it.")
+        raise wrong(name, raw, f"Use a whole number from {low} to {high}, or unset it.")
     return value
 
 
 def mode(name: str, default: str) -> int:
-    """Return a umask, written in octal as shells do: "022"."""
+    """Return a umask, written in octal as in shells: "022"."""
     raw = text(name, default)
     if not re.fullmatch(r"0?[0-7]{3}", raw):
-        raise wrong(name, raw, "Write three octal digits, such as 022 or 027.")
+        raise wrong(name, raw, "Use three octal digits, such as 022 or 027.")
     return int(raw, 8)
 
 
@@ -89,7 +88,7 @@ def flag(name: str, default: bool) -> bool:
     raw = os.environ.get(name, DECLARED[name])
     word = raw.strip().lower()
     if word not in _TRUE | _FALSE:
-        raise wrong(name, raw, "Give 1 or 0.")
+        raise wrong(name, raw, "Use 1 or 0.")
     return word in _TRUE
 
 
@@ -97,52 +96,59 @@ def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
     """Return one of the allowed words."""
     value = text(name, default)
     if value not in allowed:
-        raise wrong(name, value, f"Give one of {', '.join(allowed)}.")
+        raise wrong(name, value, f"Use one of {', '.join(allowed)}.")
     return value
 
 
 def names(name: str, default: tuple[str, ...], *, shown: str | None = None) -> list[str]:
-    """Return a list written with commas between its items."""
+    """Return a comma-separated list."""
     raw = text(name, ",".join(default), shown=shown)
     return [part.strip() for part in raw.split(",") if part.strip()]
 
 
 def networks(name: str) -> list[str]:
-    """Return networks written with commas between them: "10.20.0.0/16"."""
+    """Return comma-separated networks: "10.20.0.0/16"."""
     given = names(name, ())
     for one in given:
         try:
             ipaddress.ip_network(one, strict=False)
         except ValueError as error:
-            raise wrong(name, one, "Give networks such as 10.20.0.0/16, with commas.") from error
+            raise wrong(
+                name, one, "Use networks such as 10.20.0.0/16, separated by commas."
+            ) from error
     return given
 
 
 def labels(name: str) -> dict[str, str]:
     """Return labels written as `team=data env=prod`."""
     raw = text(name, "")
-    try:
-        return read_labels(raw)
-    except Invalid as error:
-        raise wrong(name, raw, f"{error} Write labels such as team=data.") from error
+    parts = [one.partition("=") for one in raw.replace(",", " ").split()]
+    found = {key: value for key, _, value in parts}
+    fit = all(LABEL.fullmatch(key) and LABEL.fullmatch(value) for key, value in found.items())
+    if not fit or len(found) != len(parts) or len(found) > MOST_LABELS:
+        way_out = f"Use at most {MOST_LABELS} labels such as team=data, each name once."
+        raise wrong(name, raw, way_out)
+    return found
 
 
 def issuer(name: str, *, http_allowed: bool) -> str:
-    """Return the issuer of an identity provider, "" for none: an https address.
+    """Return the identity provider's issuer, which is an https address, "" if none.
 
-    Plain http is for this machine, or where it is allowed.
+    Plain http is accepted only for this machine, or if a setting allows it.
     """
     value = text(name, "")
     plain = "?" not in value and "#" not in value and len(value) <= LONGEST_ISSUER
     if value and not (plain and may_be_asked(value, http_allowed=http_allowed)):
-        raise wrong(name, value, "Give the issuer as the provider writes it: https://HOST/PATH.")
+        raise wrong(
+            name, value, "Use the issuer exactly as the provider specifies it: https://HOST/PATH."
+        )
     return value
 
 
 def database(name: str, default: str, *, shown: str) -> dict[str, Any]:
     """Return Django's form of a database address: sqlite:///PATH or postgres://…"""
     raw = secret(name, default, shown=shown)
-    way_out = "Give sqlite:////absolute/path or postgres://USER:PASSWORD@HOST:PORT/NAME."
+    way_out = "Use sqlite:////absolute/path or postgres://USER:PASSWORD@HOST:PORT/NAME."
     if not raw.startswith(("sqlite:", "postgres:", "postgresql:")):
         raise wrong(name, raw, way_out)
     try:
@@ -158,5 +164,5 @@ def redis_url(name: str, default: str, *, shown: str) -> str:
     """Return the address of a Redis: redis://, rediss:// or unix://."""
     raw = secret(name, default, shown=shown)
     if not re.fullmatch(r"(rediss?://[^\s]*[^\s:/]+.*|unix://.+)", raw):
-        raise wrong(name, raw, "Give redis://HOST:PORT/DB, rediss://… or unix:///path?db=0.")
+        raise wrong(name, raw, "Use redis://HOST:PORT/DB, rediss://… or unix:///path?db=0.")
     return raw

@@ -1,11 +1,12 @@
-"""What the wiring needs to know of hosts: whose queue a row belongs to, and who holds this name.
+"""What the wiring needs to know about hosts: a row's queue, and the holder of this host's name.
 
-The tables are of `queries`, which `listeners` may not import; settings name the modules, as they
+The tables belong to `queries`, which `listeners` may not import; settings name the modules, as they
 name the launcher (`controlplane.launcher`).
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -16,11 +17,13 @@ from django.utils.module_loading import import_string
 
 logger = logging.getLogger(__name__)
 
-#: The exit code of a worker whose host's name another one holds: EX_UNAVAILABLE of sysexits.h.
+#: Exit code of a worker whose host name another one holds: EX_UNAVAILABLE in sysexits.h.
 NAME_TAKEN = 69
 _LOOK_EVERY_S = 0.5
 _DATABASE_AGAIN_S = 1.0
-#: What a connection that is kept can meet; it may have been closed from the other end.
+#: A worker whose heartbeats were missing for longer may have been declared gone: `SILENT_AFTER`.
+_AWAY_S = 15.0
+#: Errors of a kept connection, which may have been closed by the other end.
 DATABASE_ERRORS = (DatabaseError, InterfaceError)
 
 
@@ -31,13 +34,13 @@ def queue_of(kind: str, row_id: int) -> str:
 
 
 def heard_of() -> frozenset[str]:
-    """Return the hosts with a sign of life within the limit."""
+    """Return the hosts with a heartbeat within the limit."""
     found: frozenset[str] = import_string(f"{settings.HOST_SELECTORS}.heard_of")()
     return found
 
 
 def drivers_here(ids: set[int]) -> set[int]:
-    """Return those of some drivers whose files are on this host."""
+    """Return those drivers whose files are on this host."""
     found: set[int] = import_string(f"{settings.HOST_SELECTORS}.drivers_here")(ids)
     return found
 
@@ -47,8 +50,8 @@ class NameTaken(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            f"Another worker already acts for host {settings.HEADGATE_HOST}: this one leaves. "
-            "Give each host's worker its own HEADGATE_HOST, or stop the other one."
+            f"Another worker already acts for host {settings.HEADGATE_HOST}, so this one "
+            "exits. Give each host's worker its own HEADGATE_HOST, or stop the other one."
         )
 
 
@@ -61,16 +64,16 @@ class HostName:
         self._over = threading.Event()
 
     def take(self) -> None:
-        """Claim the name; raise `NameTaken` where another worker that lives holds it.
+        """Claim the name; raise `NameTaken` if another live worker holds it.
 
-        A claim whose process can be seen to be gone is taken at once; one of another machine or
-        container is watched until it is renewed, or has been silent for long enough (15 s).
-        Waits for a database that does not respond.
+        A claim whose process is visibly gone is taken over immediately; one from another machine or
+        container is watched until it is renewed, or has been silent for long enough (15 s). Waits
+        for a database that does not respond.
         """
         self._until_free(take=True)
 
     def refuse_another(self) -> None:
-        """As `take`, and leave the name for the worker that is about to start."""
+        """Check as `take` does, but leave the name for the worker that is about to start."""
         self._until_free(take=False)
 
     def _until_free(self, *, take: bool) -> None:
@@ -92,13 +95,13 @@ class HostName:
             self._over.wait(wait)
 
     def keep(self, lost: Callable[[NameTaken], None]) -> None:
-        """Give a sign of life every 2 s from a thread; call `lost` if another takes the name."""
+        """Send a heartbeat every 2 s from a thread; call `lost` if another worker has it."""
         threading.Thread(
             target=self._renew, args=(lost,), name="host-signs-of-life", daemon=True
         ).start()
 
     def release(self) -> None:
-        """Give the name back, so that the next worker need not wait."""
+        """Release the name, so that the next worker need not wait."""
         self._over.set()
         try:
             self._service.release(self._worker)
@@ -108,15 +111,19 @@ class HostName:
             connections.close_all()
 
     def _renew(self, lost: Callable[[NameTaken], None]) -> None:
-        """Renew through one connection; to open another takes longer than all the rest."""
+        """Renew through one connection; opening another takes longer than everything else."""
+        signed = time.clock_gettime(time.CLOCK_BOOTTIME)  # includes time that the machine sleeps
         try:
             while not self._over.wait(self._service.SIGN_EVERY_S):
                 try:
+                    if time.clock_gettime(time.CLOCK_BOOTTIME) - signed > _AWAY_S:
+                        self._service.returned()
                     if not self._service.renew(self._worker) and not self._over.is_set():
                         lost(NameTaken())
                         return
+                    signed = time.clock_gettime(time.CLOCK_BOOTTIME)
                 except DATABASE_ERRORS as error:  # its silence is itself the message
                     logger.warning("no sign of life of %s: %s", settings.HEADGATE_HOST, error)
-                    connections.close_all()  # the next sign opens one that works
+                    connections.close_all()  # the next heartbeat opens a new one
         finally:
             connections.close_all()

@@ -1,7 +1,7 @@
-"""The launcher that this installation's settings name.
+"""The launcher configured for this installation.
 
 `queries.launchers.configured` adds its type; `listeners`, which may not import `queries`, reads
-through it what drivers have spooled.
+drivers' spools through it.
 """
 
 from functools import cache
@@ -13,5 +13,5 @@ from django.utils.module_loading import import_string
 
 @cache
 def launcher() -> Any:
-    """Return this process's launcher, of the kind that HEADGATE_LAUNCHER names."""
+    """Return this process's launcher, of the kind in HEADGATE_LAUNCHER."""
     return import_string(settings.LAUNCHERS[settings.LAUNCHER])()

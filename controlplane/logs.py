@@ -2,13 +2,13 @@
 
 import logging
 
-from queries.domain.masking import mask_text
+from headgate_ground.masking import mask_text
 
 
 class Masked(logging.Formatter):
-    """Format a record without what looks like a secret.
+    """Format a record, masking what looks like a secret.
 
-    It works on the finished text, so that tracebacks and arguments are covered too.
+    This works on the finished text, so tracebacks and arguments are covered too.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -17,6 +17,6 @@ class Masked(logging.Formatter):
 
 
 def not_a_probe(record: logging.LogRecord) -> bool:
-    """Let a record through unless it is about a health check, whose body says everything."""
+    """Pass a record unless it is about a health check, whose response says everything."""
     request = getattr(record, "request", None)
     return getattr(request, "path", "") not in ("/readyz", "/healthz")

@@ -1,7 +1,7 @@
 """Wake supervision and pages after a commit; losing a nudge costs only seconds.
 
-Services and the ingester say *what changed*, not who acts on it. The sweep
-(`queries.tasks.sweep`) finds what a lost nudge would have announced.
+Services and the ingester say *what changed*, not who acts on it. The sweep (`queries.tasks.sweep`)
+finds what a lost nudge would have announced.
 """
 
 import logging
@@ -20,19 +20,19 @@ from controlplane.redis_client import connection
 
 logger = logging.getLogger(__name__)
 
-#: A nudge that nobody took within this is of no use: the sweep has been there. Seconds.
+#: Lifetime of a nudge in seconds: after that, the sweep has done its work.
 NUDGE_EXPIRES_S = 60
-#: More tasks than this are not put into a queue; a worker takes thousands a second.
+#: Most tasks in a queue; a worker takes thousands a second.
 MOST_WAITING = 10_000
-#: A Redis that has just been waited for in vain is left alone for so long. Every nudge of a
-#: reconcile would wait as long again, and supervision would stand still with them. Seconds.
+#: Seconds without another attempt after Redis timed out. Otherwise, every nudge of a reconcile
+#: would wait just as long, and supervision would stall.
 LEFT_ALONE_S = 10
 _left_alone_until = 0.0  # monotonic
 
 
 @contextmanager
 def _redis() -> Iterator[redis.Redis]:
-    """Yield the connection; raise `redis.TimeoutError` at once while Redis is left alone."""
+    """Yield the connection; raise `redis.TimeoutError` immediately while Redis is left alone."""
     global _left_alone_until
     if time.monotonic() < _left_alone_until:
         raise redis.TimeoutError("Redis did not respond a moment ago")
@@ -44,24 +44,24 @@ def _redis() -> Iterator[redis.Redis]:
 
 
 def reconcile_soon(application_id: int) -> None:
-    """Ask for a reconcile of the application once the current transaction has committed."""
+    """Request a reconcile of the application once the current transaction has committed."""
     task = "queries.tasks.reconcile_application"
     transaction.on_commit(lambda: _send(task, "application", application_id))
 
 
 def reconcile_driver_soon(driver_id: int) -> None:
-    """Ask for a reconcile of the driver's application once the transaction has committed."""
+    """Request a reconcile of the driver's application once the transaction has committed."""
     transaction.on_commit(lambda: _send("queries.tasks.reconcile_driver", "driver", driver_id))
 
 
 def advance_soon(operation_id: int) -> None:
-    """Ask for the next step of an operation once the transaction has committed."""
+    """Request the next step of an operation once the transaction has committed."""
     task = "queries.tasks.advance_operation"
     transaction.on_commit(lambda: _send(task, "operation", operation_id))
 
 
 def advance_deploys_soon() -> None:
-    """Ask for the next steps of deploys, by any worker, once the transaction has committed."""
+    """Request the next steps of deploys, by any worker, once the transaction has committed."""
     transaction.on_commit(_send_deploys)
 
 
@@ -73,7 +73,7 @@ def _send_deploys() -> None:
 
 
 def send_to_others(task: str, *, expires_s: float) -> None:
-    """Send a task to each other host that gives signs of life."""
+    """Send a task to each other host that has a heartbeat."""
     for host in sorted(hosts.heard_of() - {settings.HEADGATE_HOST}):
         _put(task, [], f"{settings.QUEUE}.{host}", expires_s)
 
@@ -86,10 +86,10 @@ def _send(task: str, kind: str, row_id: int) -> None:
 
 
 def _put(task: str, args: list[int], queue: str, expires_s: float) -> None:
-    """Put a task into a queue, unless so many wait there that its worker must be stuck.
+    """Put a task into a queue, unless it is so long that its worker must be stuck.
 
-    Asks that first, and with our own client: where nobody listens it fails at once, while
-    Celery's retries for six seconds in the middle of a request.
+    The length is read first, with our own client: if nothing is listening, this fails at once,
+    whereas Celery would retry for six seconds in the middle of a request.
     """
     prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
     with _redis() as client:
@@ -117,9 +117,9 @@ def _publish(topics: tuple[str, ...]) -> None:
 
 @contextmanager
 def lease(name: str, *, limit_s: float) -> Iterator[bool]:
-    """Hold a name among all workers for as long as the block runs, `limit_s` at most.
+    """Hold a name among all workers while the block runs, at most `limit_s`.
 
-    Yield whether it was free; without Redis it never is.
+    Yields whether the name was free; without Redis it never is.
     """
     lock = connection().lock(f"{settings.QUEUE}:lease:{name}", timeout=limit_s)
     try:
@@ -134,5 +134,5 @@ def lease(name: str, *, limit_s: float) -> Iterator[bool]:
         if held:
             try:
                 lock.release()
-            except redis.RedisError as error:  # it ends by itself, or has ended
+            except redis.RedisError as error:  # it expires by itself, or has expired
                 logger.warning("lease of %s not given back: %s", name, error)

@@ -1,4 +1,4 @@
-"""Connections to Redis from processes of the control plane, with a limit on every wait."""
+"""Connections to Redis from control plane processes, with a limit on every wait."""
 
 from functools import cache
 
@@ -6,6 +6,9 @@ import redis
 from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+#: Timeout of a health check's connection and of each answer, in seconds.
+LOOK_LIMIT_S = 1.0
 
 
 @cache
@@ -17,9 +20,8 @@ def connection() -> redis.Redis:
 def client(url: str, *, limit_s: float, retries: int = 0) -> redis.Redis:
     """Return a client that waits at most `limit_s` for a connection and for each answer.
 
-    A connection that broke is opened again `retries` times; a Redis that did not answer in time is
-    not asked again. redis-py's own default retries for up to seven seconds more, in the middle of
-    a request.
+    A broken connection is reopened `retries` times; a request that timed out is not repeated. By
+    default, redis-py would retry for up to seven more seconds, in the middle of a request.
     """
     return redis.Redis.from_url(
         url,

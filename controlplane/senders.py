@@ -1,6 +1,6 @@
-"""What the control plane knows of the drivers that send events, for `listeners`.
+"""What the control plane knows about the drivers that send events, for `listeners`.
 
-The tables are of `queries`, which `listeners` may not import; a setting names the module.
+The tables belong to `queries`, which `listeners` may not import; a setting names the module.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,13 +12,13 @@ from django.utils.module_loading import import_string
 
 
 def drivers(ids: Collection[int]) -> Mapping[int, Any]:
-    """Return `listeners.senders.Sender` by id of driver; without those that have no row."""
+    """Return `listeners.senders.Sender` by driver id, without drivers that have no row."""
     found: Mapping[int, Any] = import_string(f"{settings.SENDER_SELECTORS}.drivers")(ids)
     return found
 
 
 def runs(ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
-    """Return the driver and the query of runs by id; without those that have no row."""
+    """Return the driver and the query of runs by id, without those that have no row."""
     found: Mapping[int, tuple[int, int]] = import_string(f"{settings.SENDER_SELECTORS}.runs")(ids)
     return found
 
@@ -29,11 +29,17 @@ def living() -> Mapping[int, int]:
     return found
 
 
-def event_key(driver: int, epoch: int) -> bytes:
-    """Return the key that seals a driver's events, 32 bytes.
+def revoked() -> Mapping[int, int]:
+    """Return the epochs of the drivers that must end wherever they run, by id."""
+    found: Mapping[int, int] = import_string(f"{settings.SENDER_SELECTORS}.revoked")()
+    return found
 
-    Made from SECRET_KEY, so that no row and no backup of the database holds it; a new SECRET_KEY
-    makes the events of living drivers unbelievable until they are restarted.
+
+def event_key(driver: int, epoch: int) -> bytes:
+    """Return the 32-byte key that seals a driver's events.
+
+    It is derived from SECRET_KEY, and so never stored in the database or in a backup of it. With a
+    new SECRET_KEY, live drivers' events are rejected until the drivers are restarted.
     """
     return _secret("headgate.driver.events", driver, epoch)
 

@@ -1,30 +1,32 @@
-"""Every setting, with its default and its unit in its name; a wrong value stops the start.
+"""Every setting, with its default, and its unit in its name; an invalid value aborts the start.
 
-The environment variables are documented in `docs/settings.md`; a test compares that table
-with what is read here. Small files in HEADGATE_HOME, written by `make run`, stand in for
-SECRET_KEY and REDIS_URL where these are not set.
+The environment variables are documented in `docs/settings.md`; a test compares that table with what
+is read here. Small files in HEADGATE_HOME, written by `make run`, replace SECRET_KEY and REDIS_URL
+if these are not set.
 """
 
 import secrets
 import socket
 import sys
-import tomllib
 from datetime import timedelta
 from pathlib import Path
 
 from csp.constants import NONCE, NONE, SELF
 
 from controlplane import environment as env
+from controlplane.home import Home, read_line
 from controlplane.logs import not_a_probe
-from controlplane.machine.home import Home, read_line
+from headgate_ground import packages
+from headgate_server import __version__, places
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-VERSION = tomllib.loads((BASE_DIR / "pyproject.toml").read_text())["project"]["version"]
+#: The folder of templates, static files, examples and connector recipes.
+BASE_DIR = places.DATA
+VERSION = __version__
 
-# --- where things are -----------------------------------------------------------------
-HEADGATE_HOME = Path(env.text("HEADGATE_HOME", str(BASE_DIR / "var"), shown="var/")).resolve()
+# --- places ---------------------------------------------------------------------------
+HEADGATE_HOME = Path(env.text("HEADGATE_HOME", str(places.HOME), shown="var/")).resolve()
 HEADGATE_PORT = env.whole("HEADGATE_PORT", 8000, low=1, high=65535)
-#: Of the server of drivers' Spark UIs: another origin than the console's (docs/security.md).
+#: Port of the Spark UI server: a separate origin from the console's (docs/security.md).
 SPARK_UI_PORT = env.whole(
     "HEADGATE_SPARK_UI_PORT",
     min(HEADGATE_PORT + 1, 65535),
@@ -32,16 +34,19 @@ SPARK_UI_PORT = env.whole(
     high=65535,
     shown="HEADGATE_PORT + 1",
 )
+#: Port of the trial cluster's master; its page's port keeps the same distance (machine.cluster).
+CLUSTER_PORT = env.whole("HEADGATE_CLUSTER_PORT", 7077, low=1024, high=60_000)
 HOME = Home(HEADGATE_HOME)
-#: `make run` keeps the first name: drivers must find their host again if the machine is renamed.
+#: `make run` keeps the first name, because drivers must find their host again if the machine is
+#: renamed.
 HEADGATE_HOST = env.text(
     "HEADGATE_HOST",
     read_line(HOME.host) or socket.gethostname(),
     shown="HEADGATE_HOME/host, else the machine's name",
 )
 DRIVERS_DIR = HEADGATE_HOME / "drivers"
-CODE_DIR = HEADGATE_HOME / "code"  # copies of code, uploads and what git gave, by content
-PACKAGES_DIR = HEADGATE_HOME / "packages"  # what applications import, by content
+CODE_DIR = HEADGATE_HOME / "code"  # code copies, uploads and git contents, by content
+PACKAGES_DIR = HEADGATE_HOME / "packages"  # packages of applications, by content
 CHECKPOINTS_DIR = HEADGATE_HOME / "checkpoints"
 SECRETS_DIR = Path(
     env.text("HEADGATE_SECRETS", str(HEADGATE_HOME / "secrets"), shown="HEADGATE_HOME/secrets")
@@ -51,53 +56,54 @@ CONNECTORS_DIR = Path(
         "HEADGATE_CONNECTORS", str(HEADGATE_HOME / "connectors"), shown="HEADGATE_HOME/connectors"
     )
 )
-#: Roots of users' code; a python_path outside of them is refused.
+#: Roots of users' code; a python_path outside them is refused.
 CODE_ROOTS = [
     Path(root).resolve()
     for root in env.names("HEADGATE_CODE_ROOTS", (str(BASE_DIR / "examples"),), shown="examples/")
 ]
-#: Folders and URL prefixes in which sources, tables and sinks may lie (docs/security.md).
+#: Folders and URL prefixes allowed for sources, tables and sinks (docs/security.md).
 DATA_ROOTS = env.names(
     "HEADGATE_DATA_ROOTS",
     (str(HEADGATE_HOME / "data"), str(HEADGATE_HOME / "demo")),
     shown="HEADGATE_HOME/data, HEADGATE_HOME/demo",
 )
-#: Brokers that Headgate itself may ask before anybody has started the query that names them.
+#: Brokers that Headgate itself may query before anyone has started the query that names them.
 BROKER_HOSTS = [pattern.lower() for pattern in env.names("HEADGATE_BROKER_HOSTS", ())]
-#: Folders of the control plane and of its Python: no data root makes them data.
+#: Folders of the control plane and of its Python, which can never be data roots.
 OWN_FOLDERS = [
-    *(BASE_DIR, HEADGATE_HOME, SECRETS_DIR, CONNECTORS_DIR, *CODE_ROOTS),
+    *(*places.own(), HEADGATE_HOME, SECRETS_DIR, CONNECTORS_DIR, *CODE_ROOTS),
     *(Path(prefix) for prefix in (sys.prefix, sys.base_prefix) if prefix != "/usr"),
 ]
-#: Kinds of launcher, by the name that HEADGATE_LAUNCHER gives: the function that makes one.
+#: Launcher kinds by the name in HEADGATE_LAUNCHER: the function that creates one.
 LAUNCHERS = {"process": "queries.launchers.process.launcher.configured"}
-#: Where the wiring finds what is known and done about hosts (`controlplane.hosts`).
+#: The module with what is known and done about hosts (`controlplane.hosts`).
 HOST_SELECTORS = "queries.selectors.hosts"
 HOST_SERVICE = "queries.services.supervision.hosts"
-#: Where the wiring finds what is known of drivers (`controlplane.senders`).
+#: The module with what is known about drivers (`controlplane.senders`).
 SENDER_SELECTORS = "queries.selectors.supervision.senders"
-#: Of the files that Spark and users' code write. Headgate's own are its account's alone.
+#: For files that Spark and users' code write. Headgate's own are private to its account.
 DATA_UMASK = env.mode("HEADGATE_DATA_UMASK", "022")
 LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
-#: What keeps drivers from the rest of their host: queries.domain.walls, docs/security.md.
+#: How drivers are isolated from the rest of their host: queries.domain.walls, docs/security.md.
 WALLS = env.choice("HEADGATE_WALLS", "auto", ("auto", "accounts", "bubblewrap", "neither"))
-#: Accounts of this host for drivers, one for each application; `name*` for all that begin so.
+#: Accounts of this host for drivers, one per application; `name*` for all with that prefix.
 WALLS_ACCOUNTS = env.names("HEADGATE_WALLS_ACCOUNTS", ())
-#: Of the demo's flights, which drivers with accounts of their own read too.
+#: For the demo's flights, which drivers with separate accounts read too.
 FLIGHTS_UMASK = DATA_UMASK if WALLS == "accounts" else 0o077
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
 
 # --- Django ---------------------------------------------------------------------------
 SECRET_KEY = env.secret("SECRET_KEY", read_line(HOME.secret_key), shown="HEADGATE_HOME/secret_key")
-#: No key was given: fine for builds and tests, refused by `asgi.py`, as it ends with the process.
+#: Running without a key is fine for builds and tests; `asgi.py` refuses to, because the key ends
+#: with the process.
 SECRET_KEY_IS_EPHEMERAL = not SECRET_KEY
 SECRET_KEY = SECRET_KEY or secrets.token_urlsafe(50)
 DEBUG = env.flag("DEBUG", False)
 ALLOWED_HOSTS = env.names("ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
 CSRF_TRUSTED_ORIGINS = env.names("CSRF_TRUSTED_ORIGINS", ())
-ROOT_URLCONF = "controlplane.urls"
-ASGI_APPLICATION = "controlplane.asgi.application"
+ROOT_URLCONF = "installation.urls"
+ASGI_APPLICATION = "installation.asgi.application"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = False
@@ -106,14 +112,14 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
     "queries",
     "listeners",
-    "controlplane",
+    "installation",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.humanize",
-    "allauth.account",  # its tables are allauth's, which single sign-on needs; no page of it
+    "allauth.account",  # its tables are required for single sign-on; its pages are not used
     "allauth.socialaccount",
     "csp",
     "axes",
@@ -125,7 +131,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "controlplane.web.static.StaticFiles",
+    "installation.web.static.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -135,8 +141,8 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "queries.views.access.requests.Requests",
     "queries.views.console.errors.Problems",
-    "allauth.account.middleware.AccountMiddleware",  # as allauth asks
-    "axes.middleware.AxesMiddleware",  # last, as its documentation asks
+    "allauth.account.middleware.AccountMiddleware",  # required by allauth
+    "axes.middleware.AxesMiddleware",  # last, as its documentation requires
 ]
 
 TEMPLATES = [
@@ -151,7 +157,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
                 "queries.views.console.shell.shell",
-                "controlplane.context.system",
+                "queries.views.console.context.system",
             ],
         },
     }
@@ -187,14 +193,14 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "login"
-AXES_FAILURE_LIMIT = 10  # wrong passwords for one user from one address
+AXES_FAILURE_LIMIT = 10  # wrong passwords per user and address
 AXES_COOLOFF_TIME = timedelta(minutes=10)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
 
 # --- single sign-on: docs/operations.md, docs/security.md ------------------------------
-#: Plain http to the identity provider; else for a provider on this machine only.
+#: Plain http to the identity provider; otherwise only for a provider on this machine.
 OIDC_ALLOW_HTTP = env.flag("HEADGATE_OIDC_ALLOW_HTTP", False)
 OIDC_ISSUER = env.issuer("HEADGATE_OIDC_ISSUER", http_allowed=OIDC_ALLOW_HTTP)  # "": off
 OIDC_CLIENT_ID = env.text("HEADGATE_OIDC_CLIENT_ID", "")
@@ -204,12 +210,13 @@ OIDC_CLIENT_AUTH = env.choice(
     "client_secret_basic",
     ("client_secret_basic", "client_secret_post"),
 )
-OIDC_SCOPES = env.names("HEADGATE_OIDC_SCOPES", ("profile", "email"))  # "openid" comes on top
+OIDC_SCOPES = env.names("HEADGATE_OIDC_SCOPES", ("profile", "email"))  # "openid" is always added
 OIDC_GROUPS_CLAIM = env.text("HEADGATE_OIDC_GROUPS_CLAIM", "groups")
-OIDC_NAME = env.text("HEADGATE_OIDC_NAME", "single sign-on")  # on the button: "Sign in with …"
-#: Whom to ask: told to those whose groups give no role.
+OIDC_NAME = env.text("HEADGATE_OIDC_NAME", "single sign-on")  # button label: "Sign in with …"
+#: The contact shown to users whose groups do not grant a role.
 OIDC_CONTACT = env.text("HEADGATE_OIDC_CONTACT", "an admin of Headgate")
-#: After so long one has to come by the provider again, so that groups taken away count.
+#: After this time, users must sign in through the provider again, so that removed groups take
+#: effect.
 OIDC_SESSION_HOURS = env.whole("HEADGATE_OIDC_SESSION_HOURS", 12, low=1, high=336)
 if OIDC_ISSUER and not (OIDC_CLIENT_ID and OIDC_CLIENT_SECRET):
     raise env.wrong(
@@ -217,32 +224,32 @@ if OIDC_ISSUER and not (OIDC_CLIENT_ID and OIDC_CLIENT_SECRET):
         OIDC_ISSUER,
         "Set HEADGATE_OIDC_CLIENT_ID and HEADGATE_OIDC_CLIENT_SECRET too.",
     )
-#: Who may sign in with a password of Headgate's own.
+#: Who may sign in with a Headgate password.
 LOCAL_LOGIN = env.choice("HEADGATE_LOCAL_LOGIN", "all", ("all", "admins"))
 SOCIALACCOUNT_ADAPTER = "queries.services.access.identity_provider.BackChannel"
 
 # --- sessions, cookies, headers -------------------------------------------------------
 # Django's own defaults are not repeated: HttpOnly, SameSite=Lax, nosniff, no frames,
 # same-origin referrers and openers. `tests/web/console/test_setup_headers.py` checks the headers.
-#: Whose X-Forwarded-For is believed; without them the address is that of the connection.
+#: Proxies whose X-Forwarded-For is trusted; otherwise the connection's address counts.
 TRUSTED_PROXIES = env.networks("HEADGATE_TRUSTED_PROXIES")
-PROXY_SPEAKS_TLS = env.flag("HEADGATE_HTTPS", False)  # and says so in X-Forwarded-Proto
-#: Files in PEM with which `make run` speaks TLS itself, "" for none.
-TLS_CERT = env.text("HEADGATE_TLS_CERT", "")  # the certificate, then those that issued it
+PROXY_SPEAKS_TLS = env.flag("HEADGATE_HTTPS", False)  # reported in X-Forwarded-Proto
+#: PEM files with which `make run` serves TLS itself; "" if it does not.
+TLS_CERT = env.text("HEADGATE_TLS_CERT", "")  # the certificate, then its issuers
 TLS_KEY = env.text("HEADGATE_TLS_KEY", "")
 HTTPS = PROXY_SPEAKS_TLS or bool(TLS_CERT)
 if bool(TLS_CERT) != bool(TLS_KEY):
-    raise env.wrong("HEADGATE_TLS_KEY", TLS_KEY, "Set HEADGATE_TLS_CERT and HEADGATE_TLS_KEY both.")
-#: The address of this machine at which `make run` listens.
+    raise env.wrong("HEADGATE_TLS_KEY", TLS_KEY, "Set both HEADGATE_TLS_CERT and HEADGATE_TLS_KEY.")
+#: The address on which `make run` listens.
 BIND = env.text("HEADGATE_BIND", "127.0.0.1")
 if BIND not in ("127.0.0.1", "::1", "localhost") and not TLS_CERT:
     raise env.wrong(
-        "HEADGATE_BIND", BIND, "Passwords would be readable on the way: set HEADGATE_TLS_CERT too."
+        "HEADGATE_BIND", BIND, "Passwords would be readable in transit: set HEADGATE_TLS_CERT too."
     )
 #: Browsers share cookies between the ports of a host; two installations differ by name.
 SESSION_COOKIE_NAME = f"headgate_session_{HEADGATE_PORT}"
 SESSION_ENGINE = "queries.models.access.sessions"
-#: Minutes without a request after which a session ends, and days after which every session does.
+#: Minutes of inactivity after which a session ends, and days after which every session does.
 SESSION_IDLE_MIN = env.whole("HEADGATE_SESSION_IDLE_MIN", 480, low=1, high=525_600)
 SESSION_COOKIE_AGE = 86400 * env.whole("HEADGATE_SESSION_DAYS", 14, low=1, high=365)
 SESSION_COOKIE_SECURE = HTTPS
@@ -254,7 +261,7 @@ CONTENT_SECURITY_POLICY = {
         "default-src": [NONE],
         "script-src": [SELF, NONCE],
         "style-src": [SELF, NONCE],
-        "img-src": [SELF, "data:"],  # Tabler's stylesheet draws its small icons as data:
+        "img-src": [SELF, "data:"],  # Tabler's stylesheet embeds its small icons as data:
         "font-src": [SELF],
         "connect-src": [SELF],
         "manifest-src": [SELF],
@@ -274,13 +281,13 @@ DATABASES = {
     )
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-    # WAL lets readers and a writer work together; IMMEDIATE takes the write lock when the
+    # WAL lets readers and a writer work in parallel; IMMEDIATE takes the write lock when the
     # transaction begins, so that two writers wait for each other instead of failing.
     DATABASES["default"]["OPTIONS"] = {
         "timeout": 20,
         "transaction_mode": "IMMEDIATE",
-        # The console and supervision ask some hundred different questions, again and again:
-        # with Python's 128 the older half would be prepared again each time.
+        # The console and supervision repeat some hundreds of different statements. With Python's
+        # default of 128, half of them would be prepared again each time.
         "cached_statements": 1000,
         "init_command": (
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=20000;"
@@ -298,22 +305,22 @@ else:
 # --- Redis, Celery --------------------------------------------------------------------
 REDIS_URL = env.redis_url(
     "REDIS_URL",
-    read_line(HOME.redis_url) or "redis://127.0.0.1:6379/0",
+    HOME.known_redis_url() or "redis://127.0.0.1:6379/0",
     shown="the embedded one, else redis://127.0.0.1:6379/0",
 )
 REDIS_SOCKET_TIMEOUT_S = 5
 EVENT_STREAM = env.text("HEADGATE_EVENT_STREAM", "headgate:events")
 DRIVER_REDIS_USERS = env.flag("HEADGATE_DRIVER_REDIS_USERS", True)
 CHANGED_CHANNEL = EVENT_STREAM + ":changed"  # pub/sub: "query 42 changed"
-QUEUE = EVENT_STREAM.split(":")[0]  # what any worker may take
-HOST_QUEUE = f"{QUEUE}.{HEADGATE_HOST}"  # what touches this host's processes
+QUEUE = EVENT_STREAM.split(":")[0]  # for any worker
+HOST_QUEUE = f"{QUEUE}.{HEADGATE_HOST}"  # for this host's processes
 WORKER_THREADS = env.whole("HEADGATE_WORKER_THREADS", 8, low=2, high=64)
 
 CELERY_BROKER_URL = REDIS_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # for ever: Redis comes back
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # no limit: Redis comes back
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    "visibility_timeout": 300,  # seconds; every task is far shorter
+    "visibility_timeout": 300,  # seconds; every task is much shorter
     "socket_timeout": REDIS_SOCKET_TIMEOUT_S,
     "socket_connect_timeout": REDIS_SOCKET_TIMEOUT_S,
     "socket_keepalive": True,
@@ -329,37 +336,38 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
 SWEEP_EVERY_S = 2.0
-LAG_EVERY_S = 5.0  # a broker that falls silent is seen within this and a check's 4 s
-#: Ticks that each host's worker takes: what touches its processes and files. Seconds.
+LAG_EVERY_S = 5.0  # a silent broker is noticed within this plus a check's 4 s
+#: Ticks for each host's worker, about its processes and files. Seconds.
 HOST_TICKS = {
     "queries.tasks.advance_deploys": SWEEP_EVERY_S,
     "queries.tasks.sweep": SWEEP_EVERY_S,
     "queries.tasks.advance_operations": SWEEP_EVERY_S,
     "queries.tasks.adopt": 30.0,
     "queries.tasks.look_at_sources": LAG_EVERY_S,
-    "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs show
+    "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs contain
     "queries.tasks.look_for_foreign_batches": 30.0,
-    "queries.tasks.look_ahead": 15.0,  # for half a second; a round each minute at most
+    "queries.tasks.look_ahead": 15.0,  # runs for half a second; at most one round a minute
     "queries.tasks.prune": 3600.0,
     "queries.tasks.prune_snapshots": 600.0,
     "queries.tasks.prune_code": 3600.0,
     "listeners.tasks.judge_gaps": 10.0,
 }
-#: Ticks that any worker takes: rows only. Seconds.
+#: Ticks for any worker, about rows only. Seconds.
 TICKS = {
     "queries.tasks.note_verdicts": 5.0,
+    "queries.tasks.recheck_sql": 10.0,  # SQL saved while Spark's parser did not answer
     "queries.tasks.keep_ledger": 10.0,
     "queries.tasks.watch_incidents": 5.0,
     "queries.tasks.send_alerts": 5.0,
     "queries.tasks.forget_old_incidents": 3600.0,
     "queries.tasks.call_outside": 60.0,
     "queries.tasks.forget_expired_tokens": 3600.0,
-    "queries.tasks.chain_audit_log": 10.0,  # what a process left that died after its commit
+    "queries.tasks.chain_audit_log": 10.0,  # entries of a process that died after its commit
     "queries.tasks.prune_audit_log": 3600.0,
     "listeners.tasks.roll_up": 10.0,
-    "listeners.tasks.expire": 60.0,  # what the last call left; else once an hour
+    "listeners.tasks.expire": 60.0,  # the rest of the last call; else once an hour
 }
-#: A tick that no worker took before the next but one is of no use: it expires.
+#: A tick expires if no worker has taken it before the next but one.
 CELERY_BEAT_SCHEDULE = {
     name: {"task": name, "schedule": every, "options": {"expires": 2 * every}}
     for name, every in TICKS.items()
@@ -373,7 +381,7 @@ CELERY_BEAT_SCHEDULE = {
     for name, every in HOST_TICKS.items()
 }
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5  # seconds
-#: In memory: a schedule in a file would have beat end on a full disk. Ticks begin with beat.
+#: In memory: a schedule file would make beat fail on a full disk. Ticks start with beat.
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 
 # --- REST -----------------------------------------------------------------------------
@@ -414,70 +422,78 @@ SPECTACULAR_SETTINGS = {
 }
 
 # --- tunables: supervision, telemetry, retention --------------------------------------
-STARTS_AT_ONCE = env.whole("HEADGATE_STARTS_AT_ONCE", 2, low=1, high=64)  # drivers, on one host
+STARTS_AT_ONCE = env.whole("HEADGATE_STARTS_AT_ONCE", 2, low=1, high=64)  # drivers per host
 DRIVER_MEMORY_BUDGET_MB = env.whole(  # 0: 80 % of the host's memory
     "HEADGATE_DRIVER_MEMORY_BUDGET_MB", 0, low=0, high=16_777_216
 )
 START_DEADLINE_S = env.whole("HEADGATE_START_DEADLINE_S", 180, low=10, high=3600)  # spawn → Started
 OPERATION_DEADLINE_S = env.whole("HEADGATE_OPERATION_DEADLINE_S", 600, low=10, high=86400)
-STOP_DEADLINE_S = env.whole(  # a graceful stop becomes immediate
+STOP_DEADLINE_S = env.whole(  # then a graceful stop becomes immediate
     "HEADGATE_STOP_DEADLINE_S", 60, low=1, high=3600
+)
+HOST_GONE_AFTER_S = env.whole(  # of silence, before a user can declare a host gone
+    "HEADGATE_HOST_GONE_S", 60, low=15, high=86400
 )
 FORCE_LISTENER_FALLBACK = env.flag("HEADGATE_FORCE_LISTENER_FALLBACK", False)
 PROGRESS_RETENTION_DAYS = env.whole("HEADGATE_PROGRESS_DAYS", 7, low=1, high=3650)  # raw progress
 HISTORY_RETENTION_DAYS = env.whole("HEADGATE_HISTORY_DAYS", 90, low=1, high=3650)  # runs, failures
 AUDIT_RETENTION_DAYS = env.whole("HEADGATE_AUDIT_DAYS", 365, low=1, high=36_500)  # the audit log
-#: Requests of one user, or of one token, within a minute; 0: no limit. A bulk action counts once.
+#: Per address and web process; trusted proxies have no cap. All tabs of a browser together open
+#: six.
+CONNECTIONS_PER_ADDRESS = env.whole("HEADGATE_CONNECTIONS_PER_ADDRESS", 200, low=20, high=100_000)
+#: Requests per user, or per token, and minute; 0: no limit. A bulk action counts once.
 OPERATIONS_PER_MINUTE = env.whole("HEADGATE_OPERATIONS_PER_MINUTE", 60, low=0, high=100_000)
 PROBES_PER_MINUTE = env.whole("HEADGATE_PROBES_PER_MINUTE", 6, low=0, high=100_000)
 BULK_PER_MINUTE = env.whole("HEADGATE_BULK_PER_MINUTE", 6, low=0, high=100_000)
 DEPLOYS_PER_MINUTE = env.whole("HEADGATE_DEPLOYS_PER_MINUTE", 6, low=0, high=100_000)
 UPLOADS_PER_MINUTE = env.whole("HEADGATE_UPLOADS_PER_MINUTE", 20, low=0, high=100_000)
-DRIVER_FOLDERS_KEPT = env.whole("HEADGATE_DRIVER_FOLDERS", 20, low=1, high=1000)  # an application
-RISK_WITHIN_H = env.whole(  # data that will be lost within this puts a query at risk
+DRIVER_FOLDERS_KEPT = env.whole("HEADGATE_DRIVER_FOLDERS", 20, low=1, high=1000)  # per application
+RISK_WITHIN_H = env.whole(  # data loss within this time puts a query at risk
     "HEADGATE_RISK_HOURS", 24, low=1, high=8760
 )
-SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # a query, unpinned
-#: Of the archive that an upload sends, in bytes; unpacked it may have less (queries.code_roots).
+SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # per query, unpinned
+#: Maximum size of an uploaded archive, in bytes; unpacked, the limit is lower (queries.code_roots).
 CODE_UPLOAD_MOST_BYTES = 64 * 1024 * 1024
-CODE_DAYS = env.whole("HEADGATE_CODE_DAYS", 7, low=1, high=3650)  # code, packages unnamed
-#: Of one download of code from git, or of an application's packages, all in all.
+CODE_DAYS = env.whole("HEADGATE_CODE_DAYS", 7, low=1, high=3650)  # unreferenced code, packages
+#: Total time of one download of code from git, or of an application's packages.
 DOWNLOAD_S = env.whole("HEADGATE_DOWNLOAD_S", 600, low=10, high=86_400)
 DOWNLOAD_MB = env.whole("HEADGATE_DOWNLOAD_MB", 2048, low=1, high=1_048_576)
 DISK_WARNING_MB = env.whole("HEADGATE_DISK_WARNING_MB", 1024, low=0, high=16_777_216)  # free space
-#: A query must have been LAGGING for so long before that is an incident.
+#: A query that has been LAGGING for this long is an incident.
 ALERT_LAGGING_MINUTES = env.whole("HEADGATE_ALERT_LAGGING_MINUTES", 10, low=0, high=10_080)
-#: State that will fill its driver's memory within this is an incident.
+#: State that will fill its driver's memory within this time is an incident.
 ALERT_STATE_FULL_HOURS = env.whole("HEADGATE_ALERT_STATE_FULL_HOURS", 6, low=0, high=720)
 #: A query with async progress tracking that would replay more records than this is an incident.
 ALERT_REPLAY_RECORDS = env.whole(
     "HEADGATE_ALERT_REPLAY_RECORDS", 1_000_000, low=0, high=1_000_000_000_000
 )
-#: The address that people open the console by; links in messages begin with it.
+#: The console's public address; links in messages start with it.
 PUBLIC_URL = env.text("HEADGATE_URL", "").rstrip("/")
-#: The origin at which Spark UIs are published, "{host}" in it for the driver's host; "" for this
-#: machine's own SPARK_UI_PORT.
+#: The public origin of Spark UIs, with "{host}" for the driver's host; "" for this machine's own
+#: SPARK_UI_PORT.
 SPARK_UI_URL = env.text("HEADGATE_SPARK_UI_URL", "").rstrip("/")
 if SPARK_UI_URL and SPARK_UI_URL == PUBLIC_URL:
     raise env.wrong(
-        "HEADGATE_SPARK_UI_URL", SPARK_UI_URL, "Give another host name or port than HEADGATE_URL's."
+        "HEADGATE_SPARK_UI_URL",
+        SPARK_UI_URL,
+        "Use a host name or port different from HEADGATE_URL's.",
     )
-#: Private networks that webhooks and chats may be in: "10.20.0.0/16".
+#: Private networks that alerts and the dead man's switch can be sent to: "10.20.0.0/16".
 ALERT_NETWORKS = env.networks("HEADGATE_ALERT_NETWORKS")
 #: Networks whose requests for `/metrics` need no token.
 METRICS_NETWORKS = env.networks("HEADGATE_METRICS_NETWORKS")
 #: Only queries with these labels have series of their own; {}: all.
 METRICS_SELECTOR = env.labels("HEADGATE_METRICS_SELECTOR")
-#: What the watcher asks to see whether the web process lives.
+#: The URL that the watcher checks for the web process.
 WATCHED_URL = env.text(
     "HEADGATE_WATCHED_URL",
     f"{'https' if TLS_CERT else 'http'}://127.0.0.1:{HEADGATE_PORT}/healthz",
     shown="http://127.0.0.1:HEADGATE_PORT/healthz",
 )
-#: Called every minute while all of Headgate works, so that an outside watcher misses it when
-#: this machine is gone: "env:NAME", "file:NAME" or the address itself; "" for none.
+#: Called every minute while all of Headgate works, so that an external watcher notices when this
+#: machine is gone: "env:NAME", "file:NAME" or the address itself; "" for none.
 DEAD_MANS_SWITCH_URL = env.secret("HEADGATE_DEAD_MANS_SWITCH_URL", "")
-DEMO = env.flag("HEADGATE_DEMO", True)  # the feeder and the flights' queries
+DEMO = env.flag("HEADGATE_DEMO", True)  # the feeder and the flight queries
 
 # --- logging --------------------------------------------------------------------------
 LOG_LEVEL = env.choice("HEADGATE_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
@@ -499,7 +515,7 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
-        **{name: {"level": LOG_LEVEL} for name in ("controlplane", "queries", "listeners")},
+        **{name: {"level": LOG_LEVEL} for name in packages.OURS},
         "celery": {"level": "INFO"},
         "celery.app.trace": {"level": "WARNING"},  # a line for each sweep is noise
         "celery.worker.strategy": {"level": "WARNING"},

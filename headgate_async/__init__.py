@@ -3,7 +3,7 @@
     from headgate_async import map_async
     out = map_async(df, enrich, key="tail_number", schema="…", in_flight="auto")
 
-Standard library, PyArrow and PySpark only. See the README in this folder.
+Requires only the standard library, PyArrow and PySpark. See the README in this folder.
 """
 
 from headgate_async.errors import (

@@ -1,4 +1,4 @@
-"""A row on its way, its outcome, and the rules for its calls: limits, retries, pace."""
+"""A row being processed, its outcome, and the rules for its calls: limits, retries, pace."""
 
 import random
 from collections.abc import Callable, Hashable
@@ -7,31 +7,31 @@ from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """A row on its way."""
+    """A row being processed."""
 
-    seq: int  # its place in the source's order
+    seq: int  # its position in the source's order
     key: Hashable  # None: it has no order to keep
     row: Any
-    behind: float  # when it began to wait for its key, 0.0 where it did not (monotonic seconds)
-    tried: int  # tries that failed
+    behind: float  # when it began to wait for its key, 0.0 if it did not (monotonic seconds)
+    tried: int  # failed attempts
 
 
 class Outcome(NamedTuple):
-    """What became of a row. Each admitted row gets exactly one."""
+    """The outcome of a row. Each admitted row gets exactly one."""
 
     row: Any
-    result: Any  # what the function returned; None where it failed
+    result: Any  # what the function returned; None if it failed
     error: BaseException | None
-    latency_ms: float  # of the last try
-    waited_ms: float  # for its key
+    latency_ms: float  # of the last attempt
+    waited_ms: float  # waiting time for its key
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before another try: exponential, with full jitter.
+    """How long to wait before another attempt: exponential, with full jitter.
 
-    Full jitter after M. Brooker, "Exponential Backoff and Jitter" (2015): many callers that
-    failed together do not come back together.
+    Full jitter after M. Brooker, "Exponential Backoff and Jitter" (2015): callers that failed
+    together do not retry together.
     """
 
     first_s: float = 0.05
@@ -39,7 +39,7 @@ class Backoff:
     chance: Callable[[], float] = random.random
 
     def delay(self, tried: int) -> float:
-        """Return seconds to wait after `tried` failed tries (1 and above)."""
+        """Return the seconds to wait after `tried` failed attempts (1 and above)."""
         return self.chance() * min(self.most_s, self.first_s * 2.0 ** min(tried - 1, 32))
 
 
@@ -50,15 +50,15 @@ class Rules:
     timeout_s: float = 30.0
     retries: int = 3
     transient: Callable[[BaseException], bool] = lambda error: False
-    broken: Callable[[BaseException], bool] = lambda error: False  # the client is of no more use
+    broken: Callable[[BaseException], bool] = lambda error: False  # the client is no longer usable
     backoff: Backoff = field(default_factory=Backoff)
-    dead_letters: bool = False  # a row that fails for good goes on; else everything fails
-    ordered: bool = False  # outcomes are given in the order of the source
-    give_at: int = 512  # outcomes in a list
+    dead_letters: bool = False  # a row that fails for good is passed on; otherwise everything fails
+    ordered: bool = False  # outcomes are returned in the order of the source
+    give_at: int = 512  # outcomes per list
 
 
 class NoClients:
-    """For functions that need no client."""
+    """Used for functions that need no client."""
 
     current: Any = None
 
@@ -71,10 +71,10 @@ class NoClients:
 
 
 class Pace:
-    """Spaces calls evenly: no more than `per_second`, with a burst of at most a tenth of that.
+    """Space calls evenly: at most `per_second`, with a burst of at most a tenth of that.
 
-    The generic cell rate algorithm (ITU-T I.371): one number, the moment the next call would be
-    due at an even pace, and how far ahead of it a call may come.
+    The generic cell rate algorithm (ITU-T I.371): one number, the moment when the next call would
+    be due at an even pace, and how far ahead of it a call may come.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -83,7 +83,7 @@ class Pace:
         self._due = 0.0
 
     def reserve(self, now: float) -> float:
-        """Take the next place; return how long to wait for it, in seconds (0.0: at once)."""
+        """Reserve the next slot; return the seconds to wait for it (0.0: immediately)."""
         due = max(self._due, now)
         self._due = due + self._interval
         return max(0.0, due - self._ahead - now)

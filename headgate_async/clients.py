@@ -1,4 +1,4 @@
-"""Clients of the remote: opened once, kept between batches, opened again when one broke."""
+"""Clients of the remote service: opened once, kept between batches, reopened after an error."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,10 @@ CLOSE_S = 5.0
 
 
 class AsyncClients:
-    """One client of coroutines, shared by all calls of a Python worker.
+    """One client for coroutines, shared by all calls of a Python worker.
 
-    `current` is the open client, or None where one must be opened first: callers look at it and
-    await `get()` only then. All who need a client while it opens wait for the same opening.
+    `current` is the open client, or None if one must be opened first: callers check it and await
+    `get()` only then. Callers that need a client while one is being opened all wait for that one.
     """
 
     def __init__(self, setup: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
@@ -27,7 +27,7 @@ class AsyncClients:
         self.opened = 0
 
     async def get(self) -> Any:
-        """Return the open client; raise what its opening raised."""
+        """Return the open client; raise the error if it could not be opened."""
         if self.current is not None:
             return self.current
         if self._opening is None:
@@ -45,7 +45,7 @@ class AsyncClients:
             self._opening = None
 
     def broke(self, client: Any) -> None:
-        """Drop a client that broke; the next call opens another. Other clients are left alone."""
+        """Drop a broken client; the next call opens another. Other clients are not affected."""
         if client is None or client is not self.current:
             return
         context, self._context, self.current = self._context, None, None
@@ -54,7 +54,7 @@ class AsyncClients:
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close what is open, and wait for what is closing; bounded by `CLOSE_S`."""
+        """Close the open client, and wait for those that are closing; bounded by `CLOSE_S`."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait({self._opening}, timeout=CLOSE_S)
@@ -64,7 +64,7 @@ class AsyncClients:
 
 
 async def _leave(context: AbstractAsyncContextManager[Any] | None) -> None:
-    """Leave a client's context; a broken client may fail to close, which is ignored."""
+    """Exit a client's context. A broken client may fail to close; this is ignored."""
     if context is None:
         return
     with contextlib.suppress(Exception, asyncio.CancelledError):
@@ -73,7 +73,7 @@ async def _leave(context: AbstractAsyncContextManager[Any] | None) -> None:
 
 
 class ThreadClients:
-    """A client of its own for each thread: most blocking clients must not be shared."""
+    """One client per thread, since most blocking clients must not be shared."""
 
     def __init__(self, setup: Callable[[], AbstractContextManager[Any]]) -> None:
         self._setup = setup
@@ -83,7 +83,7 @@ class ThreadClients:
         self.opened = 0
 
     def get(self) -> Any:
-        """Return this thread's client, opening one where it has none."""
+        """Return this thread's client, opening one if it has none."""
         context = getattr(self._mine, "context", None)
         if context is None:
             context = self._setup()

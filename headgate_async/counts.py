@@ -1,31 +1,31 @@
-"""What a scheduler counted since it was last asked: plain sums, so that sums of them add up."""
+"""What a scheduler has counted since it was last read, as plain sums that can be added up."""
 
 from dataclasses import dataclass, fields
 
 
 @dataclass(slots=True)
 class Counts:
-    """Sums over a stretch of one task's time. They travel in the order of the fields."""
+    """One task's sums over a period. They are transferred in field order."""
 
-    calls: float = 0  # tries that ended, well or not
-    retries: float = 0  # tries after the first
-    errors: float = 0  # tries that failed: transient ones, time-outs, and final ones
-    timeouts: float = 0  # of these, by time-out
+    calls: float = 0  # attempts that ended, successful or not
+    retries: float = 0  # attempts after the first
+    errors: float = 0  # failed attempts: transient errors, timeouts, and final errors
+    timeouts: float = 0  # of these, timeouts
     dead_letters: float = 0  # rows given up
-    busy_ms: float = 0  # time that calls were in flight, each call's added
-    wall_ms: float = 0  # time that passed
-    cpu_ms: float = 0  # CPU time of this Python worker, all its threads
-    allowed: float = 0  # what the limit was, summed over calls
+    busy_ms: float = 0  # time that calls were in flight, added over all calls
+    wall_ms: float = 0  # elapsed time
+    cpu_ms: float = 0  # CPU time of this Python worker, over all its threads
+    allowed: float = 0  # the limit, summed over calls
     held_by_limit: float = 0  # calls that ended while another row was ready
-    held_by_keys: float = 0  # … while every row held waited for a call of its own key
-    held_by_source: float = 0  # … while no further row was there
-    held_by_pace: float = 0  # calls that had to wait for the limit on calls a second
+    held_by_keys: float = 0  # … while every held row waited for a call with its own key
+    held_by_source: float = 0  # … while there was no other row
+    held_by_pace: float = 0  # calls that had to wait for the limit of calls per second
     keys: float = 0  # distinct keys held, summed over calls
-    tasks: float = 0  # tasks that began
+    tasks: float = 0  # tasks that started
     opened: float = 0  # clients opened
 
     def as_list(self) -> list[float]:
-        """Return the sums in the order of the fields."""
+        """Return the sums in field order."""
         return [float(getattr(self, one.name)) for one in fields(self)]
 
 

@@ -1,4 +1,4 @@
-"""The errors of an operator; each text says what to do."""
+"""The errors of an operator; each message says what to do."""
 
 
 class AsyncMapError(Exception):
@@ -10,11 +10,11 @@ class BadArgument(AsyncMapError, ValueError):
 
 
 class CallTimedOut(AsyncMapError, TimeoutError):
-    """A call gave no answer within its time-out and was cancelled."""
+    """A call did not return within its timeout and was cancelled."""
 
 
 class CallStuck(AsyncMapError, TimeoutError):
-    """A call went on after its cancellation, so the order of its key can no longer be kept."""
+    """A call continued after its cancellation, so the order of its key can no longer be kept."""
 
 
 class BadResult(AsyncMapError, TypeError):

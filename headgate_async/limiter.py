@@ -1,15 +1,15 @@
-"""How many calls may be in flight: a fixed number, or found from what is measured.
+"""How many calls may be in flight: a fixed number, or one determined from measurements.
 
-The automatic limiter climbs the curve of throughput over calls in flight, as in H.-U. Heiss and
-R. Wagner, "Adaptive Load Control in Transaction Processing Systems" (VLDB 1991, the method of
+The automatic limiter climbs the curve of throughput over calls in flight, as in H.-U. Heiss and R.
+Wagner, "Adaptive Load Control in Transaction Processing Systems" (VLDB 1991, the method of
 incremental steps), and leaves it by multiplicative decrease when calls fail, as in D.-M. Chiu and
 R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer
 Networks" (1989).
 
-What it looks for is the knee: the smallest number in flight that brings nearly the best
-throughput. Below it each further call in flight comes for free, beyond it each only waits longer
-at the remote. Latency alone would not do: it also grows while this side's own CPU is busy, and
-there more in flight still brings more.
+It searches for the knee of that curve: the smallest number in flight that gives nearly the best
+throughput. Below it, each additional call in flight is free; above it, each one only waits longer
+at the remote service. Latency alone is not enough: it also grows while this side's own CPU is busy,
+and in that case more calls in flight still help.
 """
 
 import math
@@ -19,13 +19,13 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was measured over one stretch of time."""
+    """Measurements over one period of time."""
 
-    seconds: float  # how long it was
-    calls: int  # that ended in it, well or not
+    seconds: float  # its length
+    calls: int  # calls that ended in it, successful or not
     latency_s: float  # the sum of their latencies
-    failed: int  # of them, by a transient error or a time-out
-    bound: int  # of them, ended while another row was ready: the limit held it back
+    failed: int  # of these, with a transient error or a timeout
+    bound: int  # of these, ended while another row was ready: the limit held it back
 
 
 class Limiter(Protocol):
@@ -38,16 +38,16 @@ class Limiter(Protocol):
 
     @property
     def window_s(self) -> float:
-        """Return after how long it wants the next window; infinity for never."""
+        """Return how long it wants the next window to be; infinity for never."""
         ...
 
     def observe(self, window: Window) -> None:
-        """Take note of a window, and perhaps change what is allowed."""
+        """Process a window, and possibly change what is allowed."""
         ...
 
 
 class Fixed:
-    """Always the same number."""
+    """Always allow the same number."""
 
     window_s = math.inf
 
@@ -58,30 +58,30 @@ class Fixed:
         """Do nothing."""
 
 
-#: Begin here: enough to learn from, too few to hurt.
+#: Starting point: enough to learn from, and few enough to do no harm.
 START = 16
-#: Never fewer than this, however bad the remote is: something must notice that it has recovered.
+#: Minimum, however bad the remote service is: something must notice that it has recovered.
 FLOOR = 2
-#: The knee is the smallest number that brings this share of the best throughput measured.
+#: The knee is the smallest number that reaches this share of the best throughput measured.
 ENOUGH = 0.9
-#: A rung next to the knee that brings more than this share of the best is measured `SURE` times
-#: before it is believed.
+#: A rung next to the knee with more than this share of the best throughput is measured `SURE` times
+#: before it is trusted.
 NEARLY = 0.8
 SURE = 3
-#: How much a new measurement of a number says against the ones before.
+#: Weight of a new measurement of a number against the previous ones.
 WEIGHT = 0.5
-#: A throughput that moved by this share, twice, means another remote than the one measured.
+#: A throughput that changes by this share, twice, means that the remote service has changed.
 MOVED = 0.3
-#: A window in which more than this share of the calls failed halves the number.
+#: A window with more than this share of failed calls halves the number.
 ILL = 0.1
-#: Good windows before a number that had to be halved may grow by a rung again.
+#: Good windows before a halved number may grow by a rung again.
 MEND = 4
-#: What is measured over less time, or over fewer latencies, is noise.
+#: Measurements over less time, or over fewer latencies, are noise.
 LATENCIES = 2
 FIRST_S = 0.05
 SETTLED_S = 0.15
-#: Python's clocks count nanoseconds: a shorter window was not measured, and the rate that it would
-#: give may be no finite number.
+#: Python's clocks count nanoseconds: a shorter window was not measured, and its rate may not be a
+#: finite number.
 TICK_S = 1e-9
 #: Windows at the knee before a neighbour is measured again; doubles up to `REST_MOST`.
 REST = 8
@@ -89,20 +89,19 @@ REST_MOST = 32
 
 
 class Auto:
-    """Finds the knee on a ladder of numbers, each the square root of two times the one before.
+    """Find the knee on a ladder of numbers, each the square root of two times the previous one.
 
-    It keeps the throughput that each rung brought, stays on the knee, and now and then looks two
-    rungs up and one rung down from it. Windows in which the limit held nothing back say nothing
-    about a rung and are skipped, and so is the first window on a rung, whose calls began on
-    another.
+    It keeps the throughput of each rung, stays on the knee, and from time to time tries two rungs
+    up and one rung down from it. Windows in which the limit held nothing back say nothing about a
+    rung and are skipped, as is the first window on a rung, whose calls began on another.
     """
 
     def __init__(self, cap: int, *, start: int = START) -> None:
         self._rungs = _ladder(min(FLOOR, cap), cap)
         self._top = self._ceiling = len(self._rungs) - 1
         self._at = max(at for at, number in enumerate(self._rungs) if number <= max(start, FLOOR))
-        self._rates: dict[int, float] = {}  # calls a second, by rung
-        self._times: dict[int, int] = {}  # measured, by rung
+        self._rates: dict[int, float] = {}  # calls per second, by rung
+        self._times: dict[int, int] = {}  # number of measurements, by rung
         self._fresh = False
         self._strange = 0
         self._mending = 0
@@ -117,12 +116,12 @@ class Auto:
 
     @property
     def window_s(self) -> float:
-        """Return the length of the next window: some latencies long, longer once it has settled."""
+        """Return the length of the next window: several latencies, longer once it has settled."""
         least = FIRST_S if len(self._rates) < 4 else SETTLED_S
         return max(least, LATENCIES * self._latency_s)
 
     def observe(self, window: Window) -> None:
-        """Take note of a window, and perhaps change what is allowed."""
+        """Process a window, and possibly change what is allowed."""
         if not window.calls or window.seconds < TICK_S:
             return
         self._latency_s = window.latency_s / window.calls
@@ -189,7 +188,7 @@ class Auto:
 
 
 def _ladder(first: int, last: int) -> list[int]:
-    """Return rising whole numbers from first to last, each about the square root of two apart."""
+    """Return rising integers from first to last, each about the square root of two apart."""
     steps = math.ceil(2 * math.log2(last / first)) if last > first else 0
     between = {round(last / 2 ** (step / 2)) for step in range(steps)}
     return sorted({first, last} | {one for one in between if one > first})

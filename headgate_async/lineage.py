@@ -1,14 +1,14 @@
-"""Whether rows of a key already come to one task, in order: read from the plan of the stream.
+"""Whether the rows of a key already arrive in one task, in order: read from the stream's plan.
 
 A Kafka producer puts a key's records into one partition, and Spark reads a partition in one task,
-in the order of its offsets. So where the key is the record's own key, nothing needs a shuffle.
+in the order of its offsets. If the key is the record's own key, a shuffle is therefore not needed.
 """
 
 from typing import Any
 
 from py4j.protocol import Py4JError
 
-#: Options of the source that let one key's records come to several tasks.
+#: Source options that let one key's records be read by several tasks.
 _SPLITS = ("minpartitions", "maxrecordsperpartition")
 _THROUGH = {"Filter", "SubqueryAlias", "EventTimeWatermark", "View", "LocalLimit", "CollectMetrics"}
 
@@ -17,7 +17,7 @@ def keyed_by_kafka(df: Any, name: str) -> bool:
     """Return whether a column is the key of the one Kafka topic that a stream reads.
 
     Casts, renamings, filters and watermarks between the two are followed; anything else between
-    them counts as no.
+    them means no.
     """
     try:
         plan = df._jdf.queryExecution().analyzed()
@@ -58,7 +58,7 @@ def _through_project(plan: Any, wanted: int) -> int | None:
 
 
 def _source_of(expression: Any) -> int | None:
-    """Return the attribute that an expression hands on, None where it makes something new."""
+    """Return the attribute that an expression passes on, None if it creates a new value."""
     while expression.nodeName() in ("Alias", "Cast"):
         # Bytes as text are still one key each; as numbers, "1" and "01" would be the same.
         if expression.dataType().simpleString() not in ("string", "binary"):

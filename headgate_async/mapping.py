@@ -17,7 +17,7 @@ from headgate_async.output import LETTER, LETTER_FIELD
 from headgate_async.rows import KAFKA
 from headgate_async.task import run
 
-#: Rows that a task holds at most, from an Arrow batch taken to one given back.
+#: Maximum rows held by a task, from an Arrow batch received to one returned.
 HOLD = 4096
 
 
@@ -44,38 +44,39 @@ def map_async(
     ordered: bool = False,
     hold: int = HOLD,
 ) -> Any:
-    """Return a DataFrame of what `enrich` makes of each row, many calls in flight at once.
+    """Return a DataFrame of the results of `enrich` for each row, with many calls in flight.
 
-    Rows of a key are called one after the other in the source's order, other rows side by side.
+    Rows with the same key are processed one after another, in the source's order; other rows are
+    processed in parallel.
 
     - `enrich(row, client)`: a coroutine function, or a blocking function (run in threads). Returns
       one row (a dict or a tuple of the schema's columns), a list of rows, or None for no row.
-    - `key`: the column or columns whose rows keep their order; None where no order matters. A row
-      whose key is null has no order to keep.
+    - `key`: the column or columns whose rows keep their order; None if order does not matter. A row
+      whose key is null is not ordered.
     - `schema`: of the result, as DDL text or StructType. All columns are nullable.
-    - `name`: of the operator, for its figures; several in one query need different ones. The
-      function's own name where None.
-    - `setup()`: returns an async context manager of a client (of a blocking function: a context
-      manager; each thread opens one). Opened once in a Python worker, kept between batches, opened
-      again after an error named by `broken`.
-    - `in_flight`: calls in flight in a task: "auto" finds the number, never above `cap` (256; 64
-      threads); a number stays; "sequential" makes one call after the other, for comparing.
-    - `shuffle`: whether rows are brought to the task of their key by a shuffle. "auto" does so
-      unless the key is the record's own key in the one Kafka topic that is read.
-    - `order_by`: the columns that say a key's order after a shuffle; Kafka's partition and offset
-      where None and both are there. `()` says that the order of arrival will do.
-    - `identity`: the columns that name a row; see `Row.identity`.
-    - `timeout_s`: for each try. `retries`: further tries, after errors named by `transient`
-      (exception classes, or a function that tests one), after `backoff_s` (first, most) seconds,
+    - `name`: the operator's name in metrics; several in one query need different names. None uses
+      the function's own name.
+    - `setup()`: returns an async context manager of a client (for a blocking function: a context
+      manager; each thread opens one). Opened once per Python worker, kept between batches,
+      reopened after an error matched by `broken`.
+    - `in_flight`: calls in flight per task: "auto" finds the number, never above `cap` (256; 64
+      threads); a number sets it; "sequential" makes one call after the other, for comparison.
+    - `shuffle`: whether a shuffle brings rows to the task of their key. "auto" does so unless the
+      key is the record's own key in the one Kafka topic that is read.
+    - `order_by`: the columns that define a key's order after a shuffle; None uses Kafka's partition
+      and offset if both are present. `()` means that the order of arrival is sufficient.
+    - `identity`: the columns that identify a row; see `Row.identity`.
+    - `timeout_s`: per attempt. `retries`: further attempts, after errors matched by `transient`
+      (exception classes, or a function that tests one), after `backoff_s` (first, maximum) seconds,
       exponential with full jitter.
-    - `calls_per_second`: no more calls begin in a second, in each task.
-    - `on_error`: "fail" lets the batch fail with the error; "dead_letter" lets the row go on with
-      null columns and the error, identity and input (as JSON) in the column `dead_letter`.
-    - `ordered`: give rows back in the order they came; else as they are done.
-    - `hold`: rows that a task holds at most, in addition to one Arrow batch from Spark.
+    - `calls_per_second`: maximum calls started per second, in each task.
+    - `on_error`: "fail" makes the batch fail with the error; "dead_letter" returns the row with
+      null columns, and with the error, identity and input (as JSON) in the column `dead_letter`.
+    - `ordered`: return rows in the order in which they arrived; otherwise, as they finish.
+    - `hold`: maximum rows held by a task, in addition to one Arrow batch from Spark.
 
-    Exactly-once ends at the remote: a batch that is done again calls again, with the same
-    identities. Raises `BadArgument` where an argument is invalid.
+    Exactly-once ends at the remote service: a repeated batch makes its calls again, with the same
+    identities. Raises `BadArgument` if an argument is invalid.
     """
     blocking = plans.is_blocking(enrich)
     number, most = plans.checked_in_flight(in_flight, cap=cap, blocking=blocking)
@@ -128,8 +129,11 @@ def _for_spark(plan: plans.Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterato
 
 
 def _brought_together(df: Any, keys: tuple[str, ...]) -> Any:
-    """Return the rows of each key in one task. A number of tasks that is named stays as it is;
-    without one, adaptive execution would put small ones together, and calls would wait."""
+    """Return the rows of each key in one task.
+
+    An explicit number of tasks is kept. Without one, adaptive execution would merge small tasks,
+    and calls would wait.
+    """
     tasks = int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))
     return df.repartition(tasks, *keys)
 
@@ -148,7 +152,7 @@ def _shuffles(df: Any, keys: tuple[str, ...], shuffle: Any) -> bool:
     if shuffle not in (True, False, "auto"):
         raise BadArgument(f"shuffle: {shuffle!r} is neither 'auto', True nor False")
     if shuffle is True and not keys:
-        raise BadArgument("shuffle: without a key there is nothing to group; name a key")
+        raise BadArgument("shuffle: without a key there is nothing to group; specify a key")
     if shuffle != "auto":
         return bool(shuffle)
     return bool(keys) and not (len(keys) == 1 and keyed_by_kafka(df, keys[0]))
@@ -160,15 +164,15 @@ def _order(df: Any, order_by: str | Sequence[str] | None) -> tuple[str, ...]:
     if all(one in df.columns for one in KAFKA):
         return KAFKA
     raise BadArgument(
-        "order_by: the shuffle that groups the rows changes their order; name the columns that "
-        "give a key's order (for Kafka keep topic, partition and offset in the rows), use "
-        "order_by=() if any order will do, or shuffle=False if each key's rows are already in one "
-        "task"
+        "order_by: the shuffle that groups the rows changes their order; specify the columns "
+        "that define the order within a key (for Kafka, keep topic, partition and offset in "
+        "the rows), use order_by=() if any order will do, or shuffle=False if each key's rows "
+        "are already in one task"
     )
 
 
 def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any]:
-    """Return the result's schema for Arrow, and for Spark with the dead letters' column."""
+    """Return the result's schema for Arrow, and for Spark with the dead letter column."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
@@ -179,14 +183,16 @@ def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any
             raise BadArgument(f"schema: {one!r} is a column that map_async adds itself; rename it")
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
     more = [LETTER_FIELD, *FIELDS] if dead_letters else FIELDS
-    # Rows that were given up, and those that only carry figures, have nulls everywhere.
+    # Rows that were given up, and those that only carry metrics, have nulls everywhere.
     fields = [StructField(one.name, one.dataType) for one in parsed.fields]
     return to_arrow_schema(parsed, timezone=zone), StructType([*fields, *more])
 
 
 def _backoff(value: Any) -> Backoff:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise BadArgument(f"backoff_s: {value!r} must be two numbers of seconds: first, most")
+        raise BadArgument(
+            f"backoff_s: {value!r} must be two numbers of seconds: initial and maximum"
+        )
     first, most = (plans.positive("backoff_s", one) for one in value)
     return Backoff(first_s=first, most_s=most)
 

@@ -1,8 +1,8 @@
-"""Figures that travel with the rows: hidden columns, gathered by `df.observe`.
+"""Metrics that travel with the rows: hidden columns, collected by `df.observe`.
 
 Spark puts observed metrics into each progress event, so every listener of a query's progress gets
-these too, at no further cost. Latency and waiting time have their own columns, a value a
-row; everything else is sums, in an array that only the first row of an Arrow batch carries.
+these too, at no additional cost. Latency and waiting time have their own columns, one value per
+row; everything else is summed, in an array that only the first row of an Arrow batch carries.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, BooleanType, DoubleType, StructField
 
 from headgate_async.counts import NAMES, Counts
 
-#: An observation is named so, with the operator's name behind it.
+#: Prefix of an observation's name, followed by the operator's name.
 PREFIX = "headgate_async:"
 
 COUNTS, LATENCY, WAITED = "_async_counts", "_async_latency_ms", "_async_waited_ms"
@@ -23,7 +23,7 @@ _TYPES = (ArrayType(DoubleType()), DoubleType(), DoubleType(), BooleanType())
 FIELDS = tuple(map(StructField, HIDDEN, _TYPES))
 _COUNTS_TYPE = pa.list_(pa.float64())
 PERCENTILES = (0.5, 0.95, 0.99)
-#: Spark's default of 10,000 costs memory for figures that nobody reads to four digits.
+#: Spark's default of 10,000 costs memory for metrics that nobody reads to four digits.
 ACCURACY = 1000
 
 
@@ -44,7 +44,7 @@ def hidden_columns(
 
 
 def observe(df: Any, name: str, *, cap: int) -> Any:
-    """Gather the hidden columns under one observation, and take them off."""
+    """Collect the hidden columns in one observation, and remove them."""
     from pyspark.sql import functions as f
 
     sums = [f.sum(f.get(COUNTS, f.lit(at))).alias(each) for at, each in enumerate(NAMES)]

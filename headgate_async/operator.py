@@ -15,15 +15,15 @@ from headgate_async.limiter import Auto, Fixed, Limiter
 Failure = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 InFlight = int | Literal["auto", "sequential"]
 
-#: A blocking call needs a thread, which costs memory: fewer of them than of coroutines.
+#: A blocking call needs a thread, which costs memory, so there are fewer than coroutines.
 MOST_THREADS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that a task needs to know of its operator."""
+    """Everything that a task needs to know about its operator."""
 
-    operator: str  # an id: what is kept in a Python worker is kept by it
+    operator: str  # an ID: the key of what is kept in a Python worker
     enrich: Callable[..., Any]
     setup: Callable[[], Any] | None
     blocking: bool
@@ -31,9 +31,9 @@ class Plan:
     in_flight: InFlight
     cap: int
     rules: Rules
-    calls_per_second: float | None  # of one task
+    calls_per_second: float | None  # per task
     key: tuple[str, ...]
-    order_by: tuple[str, ...]  # to sort a task's rows by; () takes them as they come
+    order_by: tuple[str, ...]  # to sort a task's rows by; () takes them in order of arrival
     identity: tuple[str, ...] | None
     hold: int  # rows
     schema: pa.Schema  # what the function returns
@@ -46,7 +46,7 @@ class Plan:
 
 
 def is_blocking(function: Callable[..., Any]) -> bool:
-    """Return whether a function is to run in a thread: it is no coroutine function."""
+    """Return whether a function must run in a thread: it is not a coroutine function."""
     call = getattr(function, "__call__", None)  # noqa: B004 - of an object with a coroutine for it
     return not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call))
 
@@ -69,7 +69,7 @@ def matcher(argument: str, named: Failure) -> Callable[[BaseException], bool]:
         named = (named,)
     if isinstance(named, tuple):
         if not all(isinstance(one, type) and issubclass(one, BaseException) for one in named):
-            raise BadArgument(f"{argument}: {named!r} must hold exception classes only")
+            raise BadArgument(f"{argument}: {named!r} must contain only exception classes")
         classes = named
         return lambda error: isinstance(error, classes)
     if callable(named) and not isinstance(named, type):
@@ -80,7 +80,7 @@ def matcher(argument: str, named: Failure) -> Callable[[BaseException], bool]:
 
 
 def checked_in_flight(in_flight: Any, *, cap: int | None, blocking: bool) -> tuple[InFlight, int]:
-    """Return the number of calls in flight as requested, and its cap."""
+    """Return the requested number of calls in flight, and its cap."""
     most = cap if cap is not None else (MOST_THREADS if blocking else 256)
     whole("cap", most)
     if in_flight in ("auto", "sequential"):
@@ -96,14 +96,14 @@ def checked_in_flight(in_flight: Any, *, cap: int | None, blocking: bool) -> tup
 
 
 def whole(argument: str, value: Any, *, least: int = 1) -> int:
-    """Return a whole number of `least` or more, or say that it is none."""
+    """Return an integer of at least `least`, or raise `BadArgument`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise BadArgument(f"{argument}: {value!r} must be a whole number of {least} or more")
     return value
 
 
 def positive(argument: str, value: Any) -> float:
-    """Return a number above 0, or say that it is none."""
+    """Return a number above 0, or raise `BadArgument`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise BadArgument(f"{argument}: {value!r} must be a number above 0")
     return float(value)

@@ -1,4 +1,4 @@
-"""What is given back to Spark: outcomes as Arrow batches, with the hidden columns."""
+"""What is returned to Spark: outcomes as Arrow batches, with the hidden columns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from headgate_async.counts import Counts
 from headgate_async.metrics import HIDDEN, hidden_columns
 from headgate_async.rows import Shape, as_json, columns_of, identity_of
 
-#: The column that holds what became of a row that was given up; null for all others.
+#: The column with the details of a row that was given up; null for all others.
 LETTER = "dead_letter"
 LETTER_FIELD = StructField(
     LETTER, StructType([StructField(one, StringType()) for one in ("identity", "error", "row")])
 )
 _LETTER_TYPE = pa.struct([("identity", pa.string()), ("error", pa.string()), ("row", pa.string())])
-#: An error's text may quote whole pages of a remote.
+#: An error's text may quote whole pages of a remote service.
 ERROR_CHARACTERS = 2000
 
 
@@ -34,8 +34,8 @@ class Emission:
     def batch(self, outcomes: Sequence[Outcome], counts: Counts) -> pa.RecordBatch:
         """Return the batch of these outcomes.
 
-        A row that became none still has a row here, not kept, for its latency; so have counts
-        that come with no outcome at all.
+        A row without a result still gets a row here, which is not kept, for its latency; so do
+        counts that come without any outcome.
         """
         shape, empty = self._shape, (None,) * len(self._schema)
         rows: list[tuple[Any, ...]] = []

@@ -1,6 +1,6 @@
-"""Rows between Arrow and the function: plain tuples with names in, tuples of the schema out.
+"""Rows between Arrow and the function: named tuples in, tuples of the schema out.
 
-Both directions go column by column; what is done for each row is done in C where that can be.
+Both directions work column by column; the work for each row is done in C if possible.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headgate_async.errors import BadArgument, BadResult
 
-#: Where these columns are there, they say which record of which log a row is.
+#: If these columns are present, they identify a row by its record in the log.
 KAFKA = ("topic", "partition", "offset")
 
 _EPOCH = {True: datetime(1970, 1, 1, tzinfo=UTC), False: datetime(1970, 1, 1)}  # noqa: DTZ001
@@ -39,10 +39,10 @@ class Row(tuple[Any, ...]):
 
     @property
     def identity(self) -> str:
-        """Name this row, the same at each replay: for writes that must not be done twice.
+        """Return an identity for this row that is the same at each replay, for idempotent writes.
 
-        For rows of Kafka topic, partition and offset; else a hash of all values, which two equal
-        rows share.
+        For rows from Kafka, it consists of topic, partition and offset; otherwise, it is a hash of
+        all values, which two equal rows share.
         """
         return identity_of(self)
 
@@ -55,7 +55,7 @@ class Row(tuple[Any, ...]):
 
 
 def identity_of(row: Row) -> str:
-    """Return a row's identity; for rows with a column of the name `identity`."""
+    """Return a row's identity, including for rows with a column named `identity`."""
     if row._named_by:
         return ":".join(str(tuple.__getitem__(row, at)) for at in row._named_by)
     text = repr(tuple(row)).encode("utf-8", "surrogatepass")
@@ -63,9 +63,9 @@ def identity_of(row: Row) -> str:
 
 
 def row_class(names: Sequence[str], identity: Sequence[str] | None = None) -> type[Row]:
-    """Return the class for rows of these columns, named by the columns `identity`.
+    """Return the class for rows with these columns, identified by the columns `identity`.
 
-    None names them by Kafka's columns where all are there, else by a hash.
+    None identifies them by Kafka's columns if all are present, otherwise by a hash.
     """
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if list(names).count(name) > 1})
@@ -88,10 +88,10 @@ def row_class(names: Sequence[str], identity: Sequence[str] | None = None) -> ty
 def rows_of(
     batch: pa.RecordBatch, kind: type[Row], key: Sequence[int] = ()
 ) -> tuple[list[Row], list[Any]]:
-    """Return the rows of an Arrow batch and their keys, by the places of the key's columns.
+    """Return the rows of an Arrow batch and their keys, from the positions of the key columns.
 
-    Without a key the keys are None, with several columns tuples. Timestamps with a zone come as
-    aware UTC datetimes.
+    Without key columns, the keys are None; with several, they are tuples. Timestamps with a zone
+    become aware UTC datetimes.
     """
     if not batch.num_columns:
         return [kind() for _ in range(batch.num_rows)], [None] * batch.num_rows
@@ -107,24 +107,25 @@ def rows_of(
 def _values(column: pa.Array) -> list[Any]:
     if not pa.types.is_timestamp(column.type) or column.type.unit != "us":
         return column.to_pylist()  # type: ignore[no-any-return]
-    # PyArrow's own way takes about 12 µs a value with a zone: it looks the zone up for each.
+    # PyArrow's own conversion takes about 12 µs per value with a zone, because it looks up the zone
+    # for each.
     epoch, after = _EPOCH[column.type.tz is not None], timedelta
     whole = column.cast(pa.int64()).to_pylist()
     return [None if one is None else epoch + after(0, 0, one) for one in whole]
 
 
 class Shape:
-    """Turns what the function returned into tuples of the schema's columns."""
+    """Turn what the function returned into tuples of the schema's columns."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self._known = set(names)
 
     def tuples(self, result: Any) -> list[tuple[Any, ...]]:
-        """Return a result's rows: none for None, many for a list, else one.
+        """Return a result's rows: none for None, many for a list, otherwise one.
 
-        A row is a dict by column name (a name left out is null), a tuple in the schema's order, or
-        a Row, namedtuple or PySpark Row, whose names count.
+        A row is a dict by column name (a missing name is null), a tuple in the schema's order, or a
+        Row, namedtuple or PySpark Row, whose names count.
         """
         if result is None:
             return []
@@ -163,7 +164,7 @@ class Shape:
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> list[pa.Array]:
-    """Return tuples as Arrow columns; a value that does not fit is named with its column."""
+    """Return tuples as Arrow columns; an error about a value that does not fit names its column."""
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(schema)
     return [_column(field, values) for field, values in zip(schema, columns, strict=True)]
 

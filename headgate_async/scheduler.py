@@ -1,13 +1,13 @@
-"""Who is called when: in order within a key, side by side across keys, never too many.
+"""Schedule calls: in order within a key, in parallel across keys, never too many.
 
-Pure asyncio, for one event loop; it knows nothing of Spark or Arrow. Rows come in by `admit`, and
-what became of them goes out through the `give` callback in lists.
+Pure asyncio, for one event loop; it knows nothing about Spark or Arrow. Rows enter through `admit`,
+and their outcomes leave through the `give` callback in lists.
 
 There is no lock, semaphore or task per call. A *lane* is a task that makes one call after the
-other: as many lanes run as calls may be in flight, each ends a call and begins the next in the
-same step of the loop. A key is *busy* while one of its rows is called or waits for another try;
-the rows behind it stand in a queue of the key's own, and the lane that ends a call goes on with
-that queue. So the busiest key never waits for a place.
+other: as many lanes run as calls may be in flight, and each ends a call and begins the next in the
+same step of the loop. A key is *busy* while one of its rows is being called or waits for another
+attempt; the rows behind it wait in a queue of the key's own, and the lane that ends a call
+continues with that queue. The busiest key therefore never waits for a slot.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from headgate_async.counts import Counts
 from headgate_async.errors import AsyncMapError, CallStuck, CallTimedOut
 from headgate_async.limiter import Limiter, Window
 
-#: A lane whose calls end without ever waiting lets the others run after so many.
+#: A lane whose calls end without ever waiting yields to the others after this many.
 UNBROKEN = 64
 _NEVER = float("inf")
-#: Makes a named tuple without its Python constructor, which would cost as much as the rest.
+#: Creates a named tuple without its Python constructor, which would cost as much as the rest.
 _new = tuple.__new__
 
 
 class Scheduler:
     """Calls `call(row, client)` for each row admitted.
 
-    `give(outcomes, counts)` is called with each full list, and with what is left once `finish`
-    has been called and all is done; then `ended(None)`, or `ended(error)` as soon as a row fails
-    for good where there are no dead letters. After that nothing is given any more.
+    `give(outcomes, counts)` is called with each full list, and with the rest once `finish` has been
+    called and everything is done; then `ended(None)` is called, or `ended(error)` as soon as a row
+    fails for good without dead letters. After that, nothing more is given.
     """
 
     def __init__(
@@ -62,21 +62,21 @@ class Scheduler:
         self._cpu = cpu
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Entry] = deque()
-        self._behind: dict[Hashable, deque[Entry] | None] = {}  # keys that are busy
-        self._held = 0  # admitted, no outcome yet
+        self._behind: dict[Hashable, deque[Entry] | None] = {}  # busy keys
+        self._held = 0  # admitted, without an outcome yet
         self._seq = 0
         self._finishing = False
         self._done: list[Outcome] = []
         self._due = 0  # ordered: the next in the source's order
-        self._early: dict[int, Outcome] = {}  # ordered: done before their turn
+        self._early: dict[int, Outcome] = {}  # ordered: finished before their turn
         self._allowed = max(1, min(limiter.allowed, cap))
         self._active = 0  # lanes that are awake
         self._lanes: list[asyncio.Task[None]] = []
         self._parked: list[asyncio.Future[None]] = []
         self._deadlines: list[float] = []  # of each lane's call
-        self._cancelled: list[bool] = []  # the lane's call is past its deadline
+        self._cancelled: list[bool] = []  # whether the lane's call has passed its deadline
         self._watch: asyncio.TimerHandle | None = None
-        self._later: set[asyncio.TimerHandle] = set()  # rows that wait for another try
+        self._later: set[asyncio.TimerHandle] = set()  # rows that wait for another attempt
         self._counts = Counts()
         now = clock()
         self._counted_at = (now, cpu())
@@ -87,7 +87,7 @@ class Scheduler:
     # --- in ---------------------------------------------------------------------------
 
     def admit(self, rows: Sequence[Any], keys: Iterable[Hashable]) -> None:
-        """Take rows in the source's order, with their keys; None is a row without order."""
+        """Admit rows in the source's order, with their keys; None is a row without order."""
         seq, now = self._seq, self._clock()
         behind, ready, new = self._behind, self._ready, _new
         for key, row in zip(keys, rows, strict=True):
@@ -107,18 +107,18 @@ class Scheduler:
         self._wake()
 
     def finish(self) -> None:
-        """Say that no further row will come."""
+        """Signal that no more rows will come."""
         self._finishing = True
         self._settle()
 
     def fail(self, error: BaseException) -> None:
-        """End all with an error."""
+        """End everything with an error."""
         self._end(error)
 
     async def close(self, *, within_s: float = 5.0) -> None:
         """Cancel what is in flight and give nothing more; return once all calls have ended.
 
-        A call that goes on after its cancellation is waited for no longer than `within_s`.
+        If a call continues after its cancellation, this waits for it for at most `within_s`.
         """
         self._stop()
         if self._lanes:
@@ -140,7 +140,7 @@ class Scheduler:
                 self._lanes.append(lane)
 
     async def _lane(self, number: int) -> None:
-        """Make calls for as long as there are any; its step from call to call is the hot path."""
+        """Make calls as long as there are any; its step from call to call is the hot path."""
         deadlines, ready, clock, rules = self._deadlines, self._ready, self._clock, self._rules
         call, clients, pace, timeout_s = self._call, self._clients, self._pace, rules.timeout_s
         cancelled_at, ended, unbroken = self._cancelled, -1.0, 0
@@ -170,7 +170,7 @@ class Scheduler:
                 error = failed
             deadlines[number] = _NEVER
             ended = clock()
-            if cancelled_at[number]:  # it ended after its time-out: as it wished, or with a result
+            if cancelled_at[number]:  # it ended after its timeout, by cancellation or with a result
                 cancelled_at[number] = False
                 self._lanes[number].uncancel()
             if error is None:
@@ -184,7 +184,7 @@ class Scheduler:
                 await asyncio.sleep(0)
 
     def _lane_ended(self, lane: asyncio.Task[None]) -> None:
-        """Let no lane end unheard: a row would be missing, and the batch never end."""
+        """Report every lane's unexpected end: a row would be missing, and the batch never end."""
         error = None if lane.cancelled() else lane.exception()
         if self._ended is not None:
             self.fail(error or AsyncMapError("a lane was cancelled from outside"))
@@ -195,7 +195,7 @@ class Scheduler:
         self._parked.append(parked)
         await parked
 
-    # --- the end of a try -------------------------------------------------------------
+    # --- the end of an attempt --------------------------------------------------------
 
     def _well(self, entry: Entry, result: Any, started: float, ended: float) -> None:
         latency = ended - started
@@ -231,7 +231,7 @@ class Scheduler:
             self.fail(error)
 
     def _again(self, entry: Entry, delay: float) -> None:
-        """Stand the row at the head of the queue after a while; its key stays busy meanwhile."""
+        """Put the row at the head of the queue after a delay; its key stays busy until then."""
 
         def due() -> None:
             self._later.discard(handle)
@@ -326,22 +326,23 @@ class Scheduler:
             if lane is not here:
                 lane.cancel()
 
-    # --- time-outs --------------------------------------------------------------------
+    # --- timeouts ---------------------------------------------------------------------
 
     def _sweep(self) -> None:
-        """Cancel the calls that are past their deadlines; come back for the next one due.
+        """Cancel the calls that are past their deadlines; schedule the next sweep.
 
-        Deadlines only rise, so the earliest of now is the next moment that anything can be due:
-        one timer for all calls.
+        Deadlines only increase, so nothing can be due before the earliest one, and one timer serves
+        all calls.
         """
         now = self._clock()
         for number, deadline in enumerate(self._deadlines):
             if deadline <= now:
                 if self._cancelled[number]:
                     stuck = CallStuck(
-                        f"a call went on for {self._rules.timeout_s:g} s after it was cancelled at "
-                        f"its time-out of {self._rules.timeout_s:g} s: let the function re-raise "
-                        "CancelledError, and set a timeout on blocking clients"
+                        f"a call continued for {self._rules.timeout_s:g} s after it was "
+                        f"cancelled at its timeout of {self._rules.timeout_s:g} s: let the "
+                        "function re-raise CancelledError, and set a timeout on blocking "
+                        "clients"
                     )
                     self.fail(stuck)
                     return
@@ -354,18 +355,18 @@ class Scheduler:
             self._watch = self._loop.call_later(max(0.0, earliest - now), self._sweep)
 
     def _cancel(self, number: int, cancelled: asyncio.CancelledError) -> BaseException:
-        """Return the error that a cancellation stands for; pass on one that means the lane."""
+        """Return the error that a cancellation represents; re-raise one meant for the lane."""
         if self._ended is None:
             raise cancelled
         if self._cancelled[number]:
-            return CallTimedOut(f"no answer within {self._rules.timeout_s:g} s")
+            return CallTimedOut(f"no response within {self._rules.timeout_s:g} s")
         if self._lanes[number].cancelling():
             raise cancelled
         return AsyncMapError("the function raised CancelledError without being cancelled")
 
 
 def _note(error: BaseException, entry: Entry) -> None:
-    """Say on the error which row it was, and how often it was tried."""
+    """Add to the error which row failed, and how often it was attempted."""
     identity = getattr(entry.row, "identity", None)
     which = f"row {identity}" if isinstance(identity, str) else f"row number {entry.seq}"
     error.add_note(f"headgate_async: {which} failed after {entry.tried + 1} tries")

@@ -1,8 +1,9 @@
-"""A task's rows in order, where a shuffle has mixed them: sorted in Arrow, beyond memory on disk.
+"""Sort a task's rows after a shuffle has mixed them: in Arrow, and on disk beyond memory.
 
-Spark refuses to sort a stream, also within partitions. After a shuffle the rows of a task come from
-several others, so all of them must be there before the first can be called. Up to `rows` of them
-are sorted in memory; more are written to sorted files in a temporary folder and merged from there.
+Spark refuses to sort a stream, even within partitions. After a shuffle, a task's rows come from
+several other tasks, so all of them must have arrived before the first one can be called. Up to
+`rows` of them are sorted in memory; more are written to sorted files in a temporary folder and
+merged from there.
 """
 
 import heapq
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.ipc
 
-#: Rows of a file that are in memory while files are merged.
+#: Rows per file that are in memory while files are merged.
 PART = 1024
 
 
@@ -58,7 +59,7 @@ def _write(table: pa.Table, path: Path) -> Path:
 
 
 def _merged(files: list[Path], by: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Merge sorted files: of each one part is in memory, and rows are taken run by run."""
+    """Merge sorted files: one part of each is in memory, and rows are taken run by run."""
     streams = [_rows(path, by, number) for number, path in enumerate(files)]
     run: list[pa.RecordBatch] = []
     count = 0
@@ -83,5 +84,5 @@ def _rows(
         for batch in reader:
             columns = [batch.column(name).to_pylist() for name in by]
             for at, values in enumerate(zip(*columns, strict=True)):
-                # None sorts after all else, and never meets a value in a comparison.
+                # None sorts after everything else, and is never compared with a value.
                 yield tuple((one is None, one) for one in values), number, batch, at

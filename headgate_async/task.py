@@ -1,8 +1,8 @@
 """One task of the operator: rows from Spark to the scheduler's loop, and back.
 
-Runs in the Python worker's main thread, which reads Arrow batches from Spark and writes others,
+It runs in the Python worker's main thread, which reads Arrow batches from Spark and writes others,
 while the operator's loop makes the calls in a thread of its own. Neither waits for the end of an
-Arrow batch: rows are handed over in slices as room comes free.
+Arrow batch: rows are passed on in slices as space becomes free.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _END = object()
 
 
 def run(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what became of the rows of a task; see `map_async`."""
+    """Yield the results for a task's rows; see `map_async`."""
     keeper = registry()
     kept = keeper.acquire(plan.operator, lambda: _keep(plan))
     try:
@@ -53,9 +53,10 @@ class _Task:
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._emission = Emission(plan.schema, dead_letters=plan.rules.dead_letters)
         self._row: type[Row] | None = None
-        self._held = 0  # rows between an Arrow batch taken and one given back
+        self._held = 0  # rows between an Arrow batch received and one returned
         self._first, self._opened = True, getattr(kept.clients, "opened", 0)
-        #: A slice in, and a list out: few of the rows held, but enough to outweigh a hop's cost.
+        #: Size of a slice in and a list out: a small part of the rows held, but enough to outweigh
+        #: the cost of a hop.
         self._slice = max(1, min(512, plan.hold // 8))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -98,7 +99,7 @@ class _Task:
         for batch in batches:
             if self._row is None:
                 self._row = row_class(batch.schema.names, plan.identity)
-            # One call at a time goes by the source's order alone.
+            # With one call at a time, only the source's order matters.
             ordered = () if plan.in_flight == "sequential" else plan.key
             key = [batch.schema.names.index(name) for name in ordered]
             for at in range(0, batch.num_rows, self._slice):
@@ -116,7 +117,7 @@ class _Task:
 
 
 def _feed(scheduler: Scheduler, rows: list[Row], keys: list[Hashable]) -> None:
-    """Admit rows on the loop; a key that cannot be one must end the batch, not the callback."""
+    """Admit rows on the loop; an invalid key must end the batch, not the callback."""
     try:
         scheduler.admit(rows, keys)
     except Exception as error:
@@ -124,7 +125,7 @@ def _feed(scheduler: Scheduler, rows: list[Row], keys: list[Hashable]) -> None:
 
 
 def _caller(plan: Plan, kept: Kept) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return what the scheduler calls: the function itself where it can be."""
+    """Return what the scheduler calls: the function itself if possible."""
     enrich = plan.enrich
     if plan.blocking:
         return _in_thread(plan, kept)
@@ -136,8 +137,8 @@ def _caller(plan: Plan, kept: Kept) -> Callable[[Any, Any], Awaitable[Any]]:
 def _in_thread(plan: Plan, kept: Kept) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a coroutine function that runs a blocking function in the pool.
 
-    A thread cannot be cancelled: past its time-out the call is waited for as long again, so that
-    the next row of its key does not overtake it, then the scheduler gives it up as stuck.
+    A thread cannot be cancelled, so after its timeout, the call is given the same time again, so
+    that the next row of its key does not overtake it. Then the scheduler gives it up as stuck.
     """
     enrich, pool, clients = plan.enrich, kept.pool, kept.clients
     assert pool is not None

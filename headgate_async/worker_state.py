@@ -1,11 +1,12 @@
-"""What a Python worker keeps between batches: the loop, its thread, clients, and the limiter.
+"""State that a Python worker keeps between batches: the loop, its thread, clients, the limiter.
 
 Spark reuses a Python worker for task after task, and unpickles the function again each time: a
-module that travelled by value is then a new module each time, with new globals. So what is kept
-hangs on a module object that only this file knows by name, in `sys.modules`, by the operator's id.
+module that was sent by value is then a new module each time, with new globals. The state is
+therefore attached to a module object in `sys.modules` whose name only this file knows, by the
+operator's ID.
 
-The loop lives in a thread of its own. The worker's main thread reads from and writes to Spark,
-and calls go on meanwhile; between batches connections answer their pings.
+The loop runs in a thread of its own. The worker's main thread reads from and writes to Spark while
+calls continue; between batches connections answer their pings.
 """
 
 import asyncio
@@ -22,10 +23,10 @@ from headgate_async.limiter import Limiter
 
 _NAME = "_headgate_async_kept"
 
-#: Spark kills a Python worker that was idle for a minute, by SIGKILL: clients that were unused for
-#: this long are closed earlier.
+#: Spark kills (SIGKILL) a Python worker that has been idle for a minute, so clients unused for this
+#: long are closed before that.
 IDLE_S = 30.0
-#: What closing may take at the worker's end.
+#: Maximum time for closing at the worker's end.
 CLOSE_S = 5.0
 
 
@@ -68,7 +69,7 @@ class Kept:
         )
 
     def wake(self) -> None:
-        """Cancel the end that `rest` scheduled."""
+        """Cancel the end scheduled by `rest`."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
@@ -92,7 +93,7 @@ class Kept:
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """End the tasks that are left, so that none is destroyed pending."""
+    """End the remaining tasks, so that none is destroyed while pending."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
@@ -109,7 +110,7 @@ class Registry:
         self._kept: dict[str, Kept] = {}
 
     def acquire(self, operator: str, make: Any) -> Kept:
-        """Return what is kept for an operator, made where it is not there."""
+        """Return what is kept for an operator, created if necessary."""
         with self._guard:
             kept = self._kept.get(operator)
             if kept is None:
@@ -119,7 +120,7 @@ class Registry:
         return kept
 
     def release(self, operator: str, kept: Kept) -> None:
-        """Say that a task has ended."""
+        """Signal that a task has ended."""
         with self._guard:
             kept.users -= 1
         kept.rest(lambda: self._end(operator, kept))
@@ -132,7 +133,7 @@ class Registry:
         kept.close()
 
     def close(self) -> None:
-        """Close all; for the worker's end."""
+        """Close everything, at the worker's end."""
         with self._guard:
             all_, self._kept = list(self._kept.values()), {}
         for kept in all_:
@@ -140,7 +141,7 @@ class Registry:
 
 
 def registry() -> Registry:
-    """Return this process's registry, the same whichever copy of this module asks."""
+    """Return this process's registry, the same for every copy of this module."""
     module: Any = sys.modules.setdefault(_NAME, types.ModuleType(_NAME))
     if not hasattr(module, "registry"):
         made = Registry()

@@ -1,4 +1,4 @@
-"""The app that records what Spark says."""
+"""The app that records drivers' events."""
 
 from django.apps import AppConfig
 

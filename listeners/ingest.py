@@ -1,8 +1,8 @@
 """Bring the event streams into the database: read, decode, store once, acknowledge, trim.
 
-An entry is acknowledged after its batch has committed, never before; what was stored and not
-acknowledged comes again and changes nothing. So any number of ingesters may run, and each
-may die at any point.
+An entry is acknowledged after its batch has committed, never before; an entry that was stored but
+not acknowledged is delivered again, which changes nothing. Any number of ingesters can therefore
+run, and each can die at any point.
 """
 
 import logging
@@ -20,42 +20,42 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import close_old_connections
 
-from controlplane import driver_users, fail_points, nudge
-from controlplane.health import signs_of_life
-from listeners import streams
+from controlplane import fail_points, nudge, signs_of_life
+from headgate_ground.wire import FIELD, Event, Kind
+from listeners import driver_users, streams
 from listeners.loops.slices import lies_in_the_row
 from listeners.loops.troubles import each
 from listeners.senders import Known, Senders
 from listeners.store import Batch, Letter, store
 from listeners.streams import GROUP
-from listeners.wire import FIELD, Event, Kind
 
 logger = logging.getLogger(__name__)
 _users = each("drivers' Redis users", logger)
 _streams = each("event streams", logger)
 
-BATCH = 1_000  # entries of one transaction
-#: Entries of one stream in one read: 1 MB each at the most, whatever its driver sends.
+BATCH = 1_000  # entries per transaction
+#: Entries per stream and read: at most 1 MB each, whatever the driver sends.
 MOST_OF_ONE = 250
-BLOCK_MS = 1_000  # a read waits this long for the first entry; also how soon a stop is seen
-#: Between two reads that found little: rows are written some at a time, pages need no more.
+BLOCK_MS = 1_000  # how long a read waits for the first entry, and so the delay of a stop
+#: Pause between two reads that found little, so that rows are written in groups; pages need nothing
+#: faster.
 PACE_S = 0.1
 ALIVE_S = 10  # a consumer silent for longer is dead, and its entries are claimed
 FORGOTTEN_MS = 3_600_000  # a dead consumer without entries is removed from the group
-HOUSEKEEPING_S = 2.0  # sign of life, claims of the dead, trimming
-FIRST_DELAY_S, LAST_DELAY_S = 0.2, 5.0  # while Redis or the database does not answer
+HOUSEKEEPING_S = 2.0  # heartbeat, claims from dead consumers, trimming
+FIRST_DELAY_S, LAST_DELAY_S = 0.2, 5.0  # while Redis or the database does not respond
 
-_NO_GROUP = ("NOGROUP", "no such key")  # Redis has lost its data, or has never had any
+_NO_GROUP = ("NOGROUP", "no such key")  # Redis has lost its data, or never had any
 
-#: Kinds that may change a decision; of PROGRESS and IDLE a run's first one does.
+#: Kinds that may change a decision; for PROGRESS and IDLE, a run's first one does.
 _DECISIVE = frozenset(
     {Kind.STARTED, Kind.TERMINATED, Kind.START_ERROR, Kind.STATUS, Kind.DRIVER_EXIT}
 )
 _PROVING = frozenset({Kind.PROGRESS, Kind.IDLE})
 _REMEMBERED_RUNS = 10_000
-_LOGGED = 5  # dead letters of one batch: somebody who can write to the stream could fill the log
+_LOGGED = 5  # dead letters per batch: otherwise a writer to the stream could fill the log
 
-#: An entry with the stream that it is from.
+#: An entry with its stream.
 Entry = tuple[str, bytes, dict[bytes, bytes]]
 
 
@@ -71,10 +71,13 @@ class Ingester:
         clock: Callable[[], datetime],
         known: Known,
         living: Callable[[], Mapping[int, int]],
+        revoked: Callable[[], Mapping[int, int]] = dict,
         batch: int = BATCH,
     ) -> None:
-        """`stream` is the common one, from whose name those of drivers follow; `known` tells
-        drivers and runs, `living` the epochs of drivers that may send, by id."""
+        """`stream` is the common stream, from whose name the drivers' streams are derived. `known`
+        looks up drivers and runs, `living` the epochs of drivers that may send, by id, and
+        `revoked` those of drivers that must end.
+        """
         self._client: Any = client
         self._common = stream
         self._streams = [stream]
@@ -83,13 +86,14 @@ class Ingester:
         self._batch = batch
         self._senders = Senders(known)
         self._living = living
+        self._revoked = revoked
         self._kept_house_at = -HOUSEKEEPING_S
-        self._unfinished = True  # there may be entries that it was given and never finished
+        self._unfinished = True  # there may be delivered entries that were not acknowledged
         self._proven: OrderedDict[tuple[int, int], None] = OrderedDict()
-        self.stored = 0  # entries stored and acknowledged since it began
+        self.stored = 0  # entries stored and acknowledged since it started
 
     def run(self, stop: threading.Event) -> None:
-        """Ingest until `stop` is set; Redis or database may come and go."""
+        """Ingest until `stop` is set, through outages of Redis or the database."""
         delay = FIRST_DELAY_S
         while not stop.is_set():
             began = time.monotonic()
@@ -122,7 +126,7 @@ class Ingester:
 
     # --- reading --------------------------------------------------------------------------
     def _finish_pending(self) -> int:
-        """Store what this consumer was given before and could not acknowledge."""
+        """Store what was delivered to this consumer earlier but not acknowledged."""
         if not self._unfinished:
             return 0
         entries = self._read("0", block_ms=None)
@@ -131,14 +135,14 @@ class Ingester:
         return len(entries)
 
     def _take_new(self) -> int:
-        self._unfinished = True  # until it is acknowledged; a reply may be lost on its way
+        self._unfinished = True  # until it is acknowledged; a reply may be lost
         entries = self._read(">", block_ms=BLOCK_MS)
         self._take(entries)
         self._unfinished = False
         return len(entries)
 
     def _read(self, start: str, *, block_ms: int | None) -> list[Entry]:
-        """Return what each stream gives, a share each: a flood holds nobody else up."""
+        """Return a share of entries from each stream, so that a flood does not delay the others."""
         reply = self._client.xreadgroup(
             GROUP,
             self._consumer,
@@ -153,7 +157,7 @@ class Ingester:
         ]
 
     def _look_for_streams(self, living: Mapping[int, int]) -> None:
-        """Know the streams that are there, and make those of living drivers before they send."""
+        """Find the existing streams, and create those of living drivers before they send."""
         there = streams.found(self._client, self._common)
         wanted = {streams.of_driver(self._common, epoch) for epoch in living.values()}
         wanted = wanted if settings.DRIVER_REDIS_USERS else set()
@@ -183,7 +187,7 @@ class Ingester:
         self.stored += len(entries)
 
     def _decode(self, entries: list[Entry]) -> tuple[list[tuple[str, Event]], list[Letter]]:
-        """Return the events that are believed, and letters that say why the others are not."""
+        """Return the trusted events, and dead letters with the reason for the others."""
         sealed: list[tuple[str, Event, bytes]] = []
         letters: list[Letter] = []
         for _, entry, fields in entries:
@@ -227,7 +231,7 @@ class Ingester:
     def _store_singly(
         self, events: Sequence[tuple[str, Event]], letters: list[Letter], now: datetime
     ) -> None:
-        """Store one by one, because one of them cannot be stored; that one is dead-lettered."""
+        """Store events one by one, because one of them cannot be stored; dead-letter that one."""
         for entry, event in events:
             try:
                 self._store([(entry, event)], [], now)
@@ -238,7 +242,7 @@ class Ingester:
         self._store([], letters, now)
 
     def _tell(self, events: Iterator[Event]) -> None:
-        """Reconcile what may have to be decided again, and tell pages what changed."""
+        """Reconcile what may need a new decision, and notify pages of the changes."""
         topics: set[str] = set()
         drivers: set[int] = set()
         for event in events:
@@ -247,7 +251,7 @@ class Ingester:
                 topics.add(f"query:{event.query}")
             if event.kind in _DECISIVE or (event.kind in _PROVING and self._is_first(event)):
                 drivers.add(event.driver)
-        for driver in sorted(drivers):  # first: somebody waits for what follows from it
+        for driver in sorted(drivers):  # first: someone waits for the consequences
             nudge.reconcile_driver_soon(driver)
         if topics:
             nudge.changed(*sorted(topics))
@@ -272,7 +276,9 @@ class Ingester:
         self._look_for_streams(living)
         shut_out: frozenset[int] = frozenset()
         with _users.by_itself():
-            shut_out = driver_users.keep(self._client, living)
+            revoked = self._revoked()
+            shut_out = driver_users.keep(self._client, living, revoked)
+            driver_users.revoke(self._client, revoked)
         for state in streams.look(self._client, tuple(self._streams)):
             with _streams.by_itself(f"the stream {state.name}"):
                 self._keep(state, living, shut_out)
@@ -280,10 +286,11 @@ class Ingester:
     def _keep(
         self, state: streams.State, living: Mapping[int, int], shut_out: Collection[int]
     ) -> None:
-        """Take over what dead consumers hold of a stream, and keep it short.
+        """Take over dead consumers' entries of a stream, and keep it short.
 
-        1. A driver that fills its stream loses its Redis user, until it has ended, and what waits.
-        2. A stream that is read to its end goes with its driver.
+        1. A driver that floods its stream loses its pending entries and, until it has ended, its
+           Redis user.
+        2. A stream that has been read completely is deleted with its driver.
         """
         epoch = streams.epoch_of(self._common, state.name)
         if state.pending or not epoch:
@@ -296,8 +303,8 @@ class Ingester:
             self._client.xtrim(state.name, maxlen=0, approximate=False)
         if state.overflow or epoch in shut_out:
             raise Flooded(
-                f"driver {epoch} has filled its event stream and may not write to it any longer. "
-                "Its events wait in its spool. Look at its code, then restart its application"
+                f"driver {epoch} has filled its event stream and can no longer write to it. "
+                "Its events wait in its spool. Check its code, then restart its application"
             )
         if epoch not in living.values() and streams.is_through(self._client, state):
             self._streams.remove(state.name)
@@ -313,11 +320,11 @@ class Ingester:
                 while self._claim(stream, name):
                     pass
             elif consumer["idle"] > FORGOTTEN_MS:
-                # Only then: deleting a consumer that comes back would lose what it holds.
+                # Only then: deleting a consumer that comes back would lose its entries.
                 self._client.xgroup_delconsumer(stream, GROUP, name)
 
     def _claim(self, stream: str, name: str) -> int:
-        """Take over some of a dead consumer's entries; return how many it had."""
+        """Claim some of a dead consumer's entries; return how many it had."""
         pending = self._client.xpending_range(
             stream, GROUP, min="-", max="+", count=MOST_OF_ONE, consumername=name
         )
@@ -337,7 +344,7 @@ class Ingester:
         return f"{self._common}:ingester:{consumer}"
 
     def _leave(self) -> None:
-        """Let a successor claim at once what is left, if Redis answers."""
+        """Let a successor claim the remaining entries at once, if Redis responds."""
         try:
             self._client.delete(self._alive_key(self._consumer))
         except redis.RedisError as error:
@@ -349,4 +356,4 @@ def _letter(entry: str, event: Event, error: Exception) -> Letter:
 
 
 class Flooded(Exception):
-    """A driver has written more to its stream than one may leave there."""
+    """A driver has left more entries in its stream than allowed."""

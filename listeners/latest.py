@@ -1,21 +1,22 @@
-"""The current state: each query's latest line, the newest heartbeat, rises of drop counters.
+"""The current state: each query's latest line, the newest heartbeat, new dropped events.
 
-Events may come late, twice or in the wrong order; each of these rows moves forward only.
-Called inside the transaction that stores the events, one such transaction at a time.
+Events may arrive late, twice or out of order; each of these rows only moves forward. This is called
+inside the transaction that stores the events; only one such transaction runs at a time.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from headgate_ground.tolerant.values import is_number, start_of
+from headgate_ground.wire import Event, Heartbeat, Kind
 from listeners import models
-from listeners.wire import Event, Heartbeat, Kind, is_number
 
-#: Width of a bucket of task times, seconds: the shortest range they are shown for has 15.
+#: Width of a bucket of task times, in seconds: the shortest displayed range has 15 of them.
 TASK_TIME_S = 60
 
 
 def advance_latest(events: Iterable[Event]) -> None:
-    """Bring each query's latest line up to these events."""
+    """Update each query's latest line with these events."""
     wanted = list(events)
     if not wanted:
         return
@@ -33,10 +34,10 @@ def advance_latest(events: Iterable[Event]) -> None:
 
 
 def advance(line: models.Latest, event: Event) -> bool:
-    """Bring a line up to one event; return whether anything in it has changed.
+    """Update a line with one event; return whether anything in it has changed.
 
-    Line and idle time advance by (epoch, seq) and time; the newest batch by (run, batch),
-    because a batch fetched from memory has a later number than the batches after it.
+    Line and idle time advance by (epoch, seq) and time; the newest batch advances by (run, batch),
+    because a batch fetched from memory has a higher number than the batches after it.
     """
     before = (line.epoch, line.seq, line.idle_at, line.progress_run, line.batch)
     at = moment(event.at)
@@ -54,7 +55,7 @@ def advance(line: models.Latest, event: Event) -> bool:
 
 
 def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
-    """Store each driver's newest heartbeat and a row for each rise of a drop counter."""
+    """Store each driver's newest heartbeat and a row for each increase of a drop counter."""
     beats = sorted(events, key=lambda event: (event.driver, event.epoch, event.seq))
     if not beats:
         return
@@ -81,13 +82,13 @@ def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
 
 
 def _keep_task_times(beats: Iterable[Event]) -> None:
-    """Store the sums of each run by bucket: the newest of a bucket stays, the rest is replaced."""
+    """Store each run's sums by bucket: the newest value in a bucket replaces the others."""
     told = [
         (moment(beat.at), one) for beat in beats for one in Heartbeat.read(beat.body).task_times
     ]
     found: dict[tuple[int, datetime], models.TaskTime] = {}
     for at, one in sorted(told, key=lambda pair: pair[0]):
-        start = datetime.fromtimestamp(at.timestamp() // TASK_TIME_S * TASK_TIME_S, UTC)
+        start = start_of(at, TASK_TIME_S)
         found[one.run, start] = models.TaskTime(
             run=one.run,
             start=start,
@@ -128,7 +129,7 @@ def rises_between(
 
 
 def read_heartbeat(event: Event) -> Heartbeat:
-    """Return an event's heartbeat; raise ValueError where its body holds none."""
+    """Return an event's heartbeat; raise ValueError if its body is not valid."""
     moment(event.at)
     beat = Heartbeat.read(event.body)
     if not all(isinstance(total, int) for total in _totals(beat).values()):
@@ -151,7 +152,7 @@ def _totals(beat: Heartbeat) -> dict[str, int]:
 
 
 def moment(text: str) -> datetime:
-    """Return an ISO 8601 time as an aware UTC datetime; without a zone it is UTC."""
+    """Return an ISO 8601 time as an aware UTC datetime; without a zone it is taken as UTC."""
     at = datetime.fromisoformat(text)
     if at.tzinfo is UTC:
         return at

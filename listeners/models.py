@@ -1,4 +1,4 @@
-"""What drivers said, stored once; plain ids, no foreign key upwards. All [I]."""
+"""Drivers' events, stored once; plain ids, no foreign key upwards. All [I]."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -8,7 +8,7 @@ from django.db.models import Q
 
 
 def upsert(model: type[Any], rows: Iterable[Any], *key: str) -> None:
-    """Insert rows; where the columns of `key` are there already, replace all the others."""
+    """Insert rows; if the columns of `key` exist already, replace all the others."""
     columns = [one.name for one in model._meta.concrete_fields if not one.primary_key]
     model._default_manager.bulk_create(
         list(rows),
@@ -20,7 +20,7 @@ def upsert(model: type[Any], rows: Iterable[Any], *key: str) -> None:
 
 
 class Event(models.Model):
-    """One event as it came (heartbeats and progress apart, which have tables of their own)."""
+    """One event as received (except heartbeats and progress, which have their own tables)."""
 
     driver = models.BigIntegerField()
     epoch = models.BigIntegerField()
@@ -44,7 +44,7 @@ class Event(models.Model):
 
 
 class Progress(models.Model):
-    """One executed batch of a run, the numbers that pages chart next to Spark's own JSON."""
+    """One executed batch of a run: the figures that pages chart, and Spark's own JSON."""
 
     driver = models.BigIntegerField()
     epoch = models.BigIntegerField()
@@ -72,7 +72,7 @@ class Progress(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["query", "-at"], name="progress_query_at"),
             models.Index(fields=["run", "batch"], name="progress_run"),
-            models.Index(  # few rows: what the driver's memory or its spool gave back
+            models.Index(  # few rows: restored from the driver's memory or spool
                 fields=["query", "driver"], name="progress_repaired", condition=Q(repaired=True)
             ),
         ]
@@ -94,7 +94,7 @@ class Latest(models.Model):
     progress_at = models.DateTimeField(null=True)  # the newest executed batch
     batch = models.BigIntegerField(null=True)
     progress = models.JSONField(null=True)  # its Spark JSON
-    progress_run = models.BigIntegerField(null=True)  # the run it is of
+    progress_run = models.BigIntegerField(null=True)  # its run
 
     def __str__(self) -> str:
         return f"latest of query {self.query}"
@@ -103,11 +103,11 @@ class Latest(models.Model):
 class Received(models.Model):
     """A range of a driver's sequence, or of a run's batch ids, that is stored without a hole.
 
-    What is between two ranges of one key is missing. Stored next to the events so that a
-    look for holes costs nothing, and so that retention makes none.
+    Numbers between two ranges of one key are missing. Ranges are stored next to the events, so that
+    finding holes costs nothing, and retention does not create any.
     """
 
-    kind = models.CharField(max_length=8)  # seq | batch
+    kind = models.CharField(max_length=8)  # seq or batch
     driver = models.BigIntegerField()
     epoch = models.BigIntegerField()  # the driver's
     spark_run_id = models.CharField(max_length=36, default="")  # batch only
@@ -115,7 +115,7 @@ class Received(models.Model):
     run = models.BigIntegerField(null=True)  # batch only
     first = models.BigIntegerField()  # inclusive
     last = models.BigIntegerField()  # inclusive
-    at = models.DateTimeField(db_index=True)  # when it last grew; retention's
+    at = models.DateTimeField(db_index=True)  # when it last grew; for retention
 
     class Meta:
         constraints: ClassVar = [
@@ -129,21 +129,21 @@ class Received(models.Model):
 
 
 class Cursor(models.Model):
-    """How far bulk work has come, who is at it, and what it has left to do."""
+    """The progress of bulk work, its current worker, and its backlog."""
 
     name = models.CharField(max_length=20, primary_key=True)
-    position = models.BigIntegerField(default=0)  # of work that reads rows in the order of ids
+    position = models.BigIntegerField(default=0)  # for work that reads rows in id order
     leased_until = models.DateTimeField(null=True)  # one worker at a time; renewed by each slice
-    ran_at = models.DateTimeField(null=True)  # when it was last done, as far as time allowed
-    left_rows = models.BigIntegerField(default=0)  # that it had no time for then
-    left_since = models.DateTimeField(null=True)  # the age of the oldest of them
+    ran_at = models.DateTimeField(null=True)  # last run, as far as time allowed
+    left_rows = models.BigIntegerField(default=0)  # rows it then had no time for
+    left_since = models.DateTimeField(null=True)  # age of the oldest of them
 
     def __str__(self) -> str:
         return f"{self.name} at {self.position}"
 
     @classmethod
     def advance(cls, name: str, position: int) -> None:
-        """Move a cursor forward, never back."""
+        """Move a cursor forward; never move it back."""
         cls.objects.get_or_create(name=name)
         cls.objects.filter(name=name, position__lt=position).update(position=position)
 
@@ -151,18 +151,18 @@ class Cursor(models.Model):
 class Gap(models.Model):
     """Events of a driver (sequence) or batches of a run (batch ids) that did not arrive."""
 
-    kind = models.CharField(max_length=8)  # seq | batch
+    kind = models.CharField(max_length=8)  # seq or batch
     driver = models.BigIntegerField()
     query = models.BigIntegerField(null=True)
     run = models.BigIntegerField(null=True)
     spark_run_id = models.CharField(max_length=36, default="")
     first = models.BigIntegerField()  # inclusive
     last = models.BigIntegerField()  # inclusive
-    missing = models.IntegerField()  # last - first + 1 at first sight
+    missing = models.IntegerField()  # last - first + 1 when first seen
     repaired = models.IntegerField(default=0)
-    source = models.CharField(max_length=10, default="")  # spool | memory | checkpoint
+    source = models.CharField(max_length=10, default="")  # spool, memory or checkpoint
     noticed_at = models.DateTimeField(db_index=True)
-    closed_at = models.DateTimeField(null=True)  # repaired whole, or beyond repair
+    closed_at = models.DateTimeField(null=True)  # repaired completely, or beyond repair
     beyond_repair = models.BooleanField(default=False)
 
     class Meta:
@@ -191,14 +191,14 @@ class Heartbeat(models.Model):
 
 
 class TaskTime(models.Model):
-    """What a run's tasks had taken and waited for by the end of a bucket of time, in sum."""
+    """Cumulative sums of a run's task and waiting times at the end of a time bucket."""
 
     run = models.BigIntegerField()
     start = models.DateTimeField(db_index=True)  # of the bucket: listeners.latest.TASK_TIME_S
-    at = models.DateTimeField()  # of the heartbeat that told it
+    at = models.DateTimeField()  # of the heartbeat that reported it
     task_ms = models.BigIntegerField()
     waited_ms = models.BigIntegerField()
-    waited_for = models.JSONField(default=dict)  # {run's number as text: ms}
+    waited_for = models.JSONField(default=dict)  # {run number as text: ms}
 
     class Meta:
         constraints: ClassVar = [
@@ -210,12 +210,12 @@ class TaskTime(models.Model):
 
 
 class DroppedEvents(models.Model):
-    """A rise of Spark's drop counter between two heartbeats: how many, where, when."""
+    """An increase of Spark's drop counter between two heartbeats: how many, where, when."""
 
     driver = models.BigIntegerField(db_index=True)
-    queue = models.CharField(max_length=40)  # streams | ours | outbox
+    queue = models.CharField(max_length=40)  # streams, ours or outbox
     count = models.BigIntegerField()
-    total = models.BigIntegerField()  # the counter afterwards
+    total = models.BigIntegerField()  # the counter's new value
     since = models.DateTimeField()
     until = models.DateTimeField(db_index=True)
 
@@ -241,7 +241,7 @@ class DeadLetter(models.Model):
 
 
 class Trouble(models.Model):
-    """An element that a loop passes over: while that lasts, or for good where it is set aside."""
+    """An element that a loop skips: for as long as that lasts, or for good if it is set aside."""
 
     loop = models.CharField(max_length=40)  # "gaps"
     about = models.CharField(max_length=120)  # "driver 7"
@@ -249,7 +249,7 @@ class Trouble(models.Model):
     times = models.BigIntegerField(default=0)
     first_at = models.DateTimeField()
     last_at = models.DateTimeField(db_index=True)
-    set_aside = models.BooleanField(default=False)  # nothing looks at it again
+    set_aside = models.BooleanField(default=False)  # never tried again
 
     class Meta:
         constraints: ClassVar = [
@@ -261,10 +261,10 @@ class Trouble(models.Model):
 
 
 class Rollup(models.Model):
-    """Progress of a query over one bucket of time: what long charts are drawn from."""
+    """A query's progress summed over one time bucket, for long charts."""
 
     query = models.BigIntegerField()
-    width_s = models.IntegerField()  # 10 | 60 | 3600
+    width_s = models.IntegerField()  # 10, 60 or 3600
     start = models.DateTimeField()
     batches = models.IntegerField()
     rows = models.BigIntegerField()

@@ -1,4 +1,4 @@
-"""Ranges of whole numbers: what has arrived, what is missing between."""
+"""Ranges of integers: what has arrived, and what is missing in between."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ def merge(ranges: Iterable[Range], numbers: Iterable[int]) -> list[Range]:
 
 
 def _runs(ascending: list[int]) -> list[Range]:
-    """Return the ranges of distinct ascending numbers; nearly always they are one."""
+    """Return the ranges of distinct ascending numbers; usually a single one."""
     if not ascending:
         return []
     if ascending[-1] - ascending[0] + 1 == len(ascending):
@@ -28,7 +28,7 @@ def _runs(ascending: list[int]) -> list[Range]:
 def holes(
     ranges: Iterable[Range], *, first: int | None = None, last: int | None = None
 ) -> list[Range]:
-    """Return what is missing between ascending ranges, from `first` and up to `last` if given."""
+    """Return the gaps between ascending ranges, from `first` and up to `last` if given."""
     missing: list[Range] = []
     following = first
     for start, end in ranges:

@@ -1,6 +1,6 @@
-"""Remove what is older than anybody wants to look at, a little at a time.
+"""Delete rows past their retention, a few at a time.
 
-Small transactions: the database's one writer must not keep the ingester waiting.
+Transactions are small, because the database's single writer must not keep the ingester waiting.
 """
 
 import logging
@@ -10,26 +10,26 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from headgate_ground.wire import Kind
 from listeners import models
 from listeners.loops.backlogs import RETENTION
 from listeners.loops.slices import BulkRun, bulk_work
 from listeners.loops.troubles import each
 from listeners.series import WIDTHS_S
-from listeners.wire import Kind
 
 logger = logging.getLogger(__name__)
 _each = each("retention", logger)
 
-MINUTES_KEPT_DAYS = 30  # rollups of a minute; those of 10 s go with the raw rows
-LIMIT_S = 10.0  # for one call
-#: Between two looks for what has passed its time, where the last left nothing.
+MINUTES_KEPT_DAYS = 30  # for one-minute rollups; those of 10 s are deleted with the raw rows
+LIMIT_S = 10.0  # per call
+#: Interval between checks for expired rows, if the last one left nothing.
 LOOK_EVERY = timedelta(hours=1)
 
 
 def expire(*, now: datetime, raw_days: int, history_days: int, limit_s: float = LIMIT_S) -> int:
-    """Delete what has passed its time, for `limit_s` at most; return how many rows went.
+    """Delete expired rows, for at most `limit_s`; return how many were deleted.
 
-    What is left then goes with the next call.
+    The next call deletes the rest.
     """
     removed, left, since = 0, 0, None
     with bulk_work(RETENTION, limit_s=limit_s) as work:
@@ -43,20 +43,20 @@ def expire(*, now: datetime, raw_days: int, history_days: int, limit_s: float = 
                     oldest = rows.order_by(at).values_list(at, flat=True).first()
                 if oldest is not None:
                     left += rows.count()
-                    due = oldest + (now - before)  # when it should have gone
+                    due = oldest + (now - before)  # when it should have been deleted
                     since = min(due, since) if since else due
         work.left(left, since)
     return removed
 
 
 def is_due(*, now: datetime) -> bool:
-    """Tell whether the last call has left something, or was long ago."""
+    """Return whether the last call has left something, or was long ago."""
     row = models.Cursor.objects.filter(name=RETENTION).first()
     return row is None or row.ran_at is None or bool(row.left_rows) or row.ran_at < now - LOOK_EVERY
 
 
 def _remove(work: BulkRun, rows: "QuerySet[Any]") -> int:
-    """Delete rows in slices while there is time; return how many went."""
+    """Delete rows in slices while there is time; return how many."""
     kind, removed = rows.model._meta.model_name or "", 0
     while work.has_time:
         ids = list(rows.values_list("pk", flat=True)[: work.size(kind)])
@@ -70,7 +70,7 @@ def _remove(work: BulkRun, rows: "QuerySet[Any]") -> int:
 def _expired(
     now: datetime, *, raw_days: int, history_days: int
 ) -> "Iterator[tuple[str, QuerySet[Any], str, datetime]]":
-    """Yield rows that have passed their time: their name, the column of their age, its limit."""
+    """Yield expired rows: their name, the column of their age, its limit."""
     raw = now - timedelta(days=raw_days)
     minutes = now - timedelta(days=min(MINUTES_KEPT_DAYS, max(raw_days, history_days)))
     history = now - timedelta(days=max(raw_days, history_days))

@@ -1,21 +1,22 @@
-"""Sum progress up into buckets of 10 s, 1 min and 1 h: what long charts are drawn from.
+"""Sum progress into buckets of 10 s, 1 min and 1 h, from which long charts are drawn.
 
-Driven by what has newly arrived, not by the clock: a batch that comes late only makes its
-own buckets be computed again. A bucket is always summed up whole, so that it may be written in
-any slice, and again after a worker has died between two slices.
+It is driven by newly arrived rows, not by the clock, so a late batch only recomputes its own
+buckets. A bucket is always summed as a whole, so it can be written in any slice, and again after a
+worker has died between two slices.
 """
 
 import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 from django.db import connection
 from django.db.models import QuerySet
 
+from headgate_ground.tolerant.values import start_of
 from listeners import models
 from listeners.loops.backlogs import ROLLUPS, rows_left
 from listeners.loops.slices import BulkRun, bulk_work
@@ -26,19 +27,19 @@ logger = logging.getLogger(__name__)
 
 _KEY = ("query", "width_s", "start")
 _EXTREMES = ("input_rate_max", "processed_rate_max", "state_rows_max", "watermark_delay_s_max")
-_ROWS_AT_ONCE = 1_000  # new rows whose buckets are summed up together
-LIMIT_S = 5.0  # for one call, so that ticks every 10 s leave the worker's thread to others
-#: Buckets further apart than this are read by queries of their own.
+_ROWS_AT_ONCE = 1_000  # new rows whose buckets are summed together
+LIMIT_S = 5.0  # per call; with ticks every 10 s, that leaves the worker's thread to others
+#: Buckets further apart than this are read by separate queries.
 _APART = timedelta(minutes=5)
 
 Bucket = tuple[int, datetime]  # query, start
 
 
 def roll_up(*, limit_s: float = LIMIT_S) -> int:
-    """Sum up the progress rows that came since the last call; return how many there were.
+    """Sum the progress rows since the last call; return how many there were.
 
-    It reads outside of transactions and writes in slices, for `limit_s` at most; the next call
-    goes on.
+    Reads outside of transactions and writes in slices, for at most `limit_s`; the next call
+    continues.
     """
     count = 0
     with bulk_work(ROLLUPS, limit_s=limit_s) as work:
@@ -60,13 +61,13 @@ def _new_rows() -> list[tuple[int, int, datetime]]:
 
 
 def _sum_up(work: BulkRun, new: list[tuple[int, int, datetime]]) -> None:
-    """Write the buckets of new rows, all of them: half a step would have to be done again."""
+    """Write all buckets of new rows: half a step would have to be repeated."""
     fine, middle, coarse = WIDTHS_S
-    touched = {(query, floor(at, fine)) for _, query, at in new}
+    touched = {(query, start_of(at, fine)) for _, query, at in new}
     sums = _summed(models.Progress.objects.all(), "at", touched, fine, _rollup_of)
     _keep(work, sums)
     for narrow, wide in ((fine, middle), (middle, coarse)):
-        touched = {(query, floor(start, wide)) for query, start in touched}
+        touched = {(query, start_of(start, wide)) for query, start in touched}
         parts = models.Rollup.objects.filter(width_s=narrow)
         _keep(work, _summed(parts, "start", touched, wide, lambda part: part))
     with work.slice():
@@ -86,8 +87,8 @@ def _keep(work: BulkRun, buckets: Iterable[models.Rollup]) -> None:
     work.write(rows, write, refused, whole=True)
 
 
-# As plain SQL: building a statement from model objects takes several times what the database
-# needs to take it, and would be done while the lock is held.
+# Plain SQL is used because building a statement from model objects takes several times as long as
+# the database needs to execute it, and would happen while the lock is held.
 _COLUMNS = _KEY + tuple(
     one.name
     for one in models.Rollup._meta.concrete_fields
@@ -110,20 +111,15 @@ _UPSERT = _upsert_statement()
 
 
 def _stored(bucket: models.Rollup, name: str) -> Any:
-    """Return a column's value as the database's driver takes it."""
+    """Return a column's value in the form for the database's driver."""
     value = getattr(bucket, name)
     if name == "start":
         return connection.ops.adapt_datetimefield_value(value)
     return json.dumps(value) if name == "phases_ms_sum" else value
 
 
-def floor(at: datetime, width_s: int) -> datetime:
-    """Return the start of the bucket that holds an instant."""
-    return datetime.fromtimestamp(at.timestamp() // width_s * width_s, UTC)
-
-
 def spans(starts: Iterable[datetime], width_s: int) -> list[tuple[datetime, datetime]]:
-    """Return the fewest spans [since, until) that hold these buckets and leave out long pauses."""
+    """Return the fewest spans [since, until) that contain these buckets and skip long pauses."""
     ordered = sorted(starts)
     breaks = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(ordered)) if b - a > _APART)]
     pieces = [ordered[a:b] for a, b in pairwise([*breaks, len(ordered)])]
@@ -137,12 +133,12 @@ def _summed(
     width_s: int,
     part_of: Callable[[Any], models.Rollup],
 ) -> Iterable[models.Rollup]:
-    """Return the touched buckets, summed up from rows whose time is in the column `at`."""
+    """Return the touched buckets, summed from rows whose time is in the column `at`."""
     buckets: dict[Bucket, models.Rollup] = {}
     for query, since, until in _reads(touched, width_s):
         found = rows.filter(**{"query": query, f"{at}__gte": since, f"{at}__lt": until})
         for row in found.iterator():
-            key = (query, floor(getattr(row, at), width_s))
+            key = (query, start_of(getattr(row, at), width_s))
             if key not in touched:
                 continue
             if key not in buckets:
@@ -180,7 +176,7 @@ def _rollup_of(row: models.Progress) -> models.Rollup:
 
 
 def _add(bucket: models.Rollup, part: models.Rollup) -> None:
-    """Add one part to a bucket: sums add up, extremes stay extremes."""
+    """Add one part to a bucket: sums are added, extremes are kept."""
     lowest = bucket.duration_ms_min if bucket.batches else part.duration_ms_min
     highest = bucket.duration_ms_max if bucket.batches else part.duration_ms_max
     bucket.duration_ms_min = min(lowest, part.duration_ms_min)

@@ -1,4 +1,4 @@
-"""Reads of what drivers said, for pages, API and the Observation."""
+"""Reads of drivers' events, for pages, API and the Observation."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -23,24 +23,25 @@ from django.db.models import (
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
+from headgate_ground.wire import Heartbeat
 from listeners import models
-from listeners.wire import Heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class LatestLine:
-    """The newest a query's driver said of it."""
+    """The newest state reported by a query's driver."""
 
     query: int
     run: int
     at: datetime
     idle_at: datetime | None
     progress_at: datetime | None
+    progress_run: int | None
     batch: int | None
     progress: dict[str, Any] | None  # Spark's JSON
 
 
-#: How Jackson writes a double that is no number.
+#: Jackson's spellings of a double that is not a number.
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _LINE = tuple(one.name for one in fields(LatestLine))
 
@@ -55,12 +56,12 @@ class BatchBar:
     rows: int
     repaired: bool
     run: int
-    missing_before: int  # batches of the same run that are known to be missing before this one
+    missing_before: int  # missing batches of the same run before this one
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Columns for a chart, uPlot's form: equal lengths, None where there is nothing."""
+    """Columns for a chart, in uPlot's form: equal lengths, None for missing values."""
 
     at: list[float]  # seconds since 1970, UTC
     columns: dict[str, list[float | None]]
@@ -69,12 +70,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What of a query's telemetry was lost, and what of that came back."""
+    """What a query's telemetry has lost, and what was recovered."""
 
     bus: int  # dropped by Spark's queues of its driver (streams + ours)
     outbox: int
-    missing_batches: int  # all holes in batch ids, the repaired ones included
-    repaired: int  # of them, those that came back
+    missing_batches: int  # all holes in batch ids, including repaired ones
+    repaired: int  # those that were recovered
     since: datetime | None
     until: datetime | None
 
@@ -110,7 +111,7 @@ def input_rate(queries: QuerySet[Any]) -> float:
 
 
 def heartbeat_bars(query_ids: Iterable[int], *, count: int) -> dict[int, list[BatchBar]]:
-    """Return each query's last `count` batches, oldest first; in one or two queries in all."""
+    """Return each query's last `count` batches, oldest first, in one or two queries in total."""
     newest_first: dict[int, list[models.Progress]] = defaultdict(list)
     for chunk in _chunks(query_ids):
         for row in models.Progress.objects.raw(*_last_batches(chunk, count)):
@@ -123,8 +124,8 @@ def progress_page(
 ) -> list[dict[str, Any]]:
     """Return progress rows, newest first: {id, run, batch, at, repaired, progress}.
 
-    `before` is the id of the last row of the page before; a row that retention has removed
-    since then is followed by nothing.
+    `before` is the id of the previous page's last row; if retention has deleted that row, nothing
+    follows.
     """
     rows = models.Progress.objects.filter(query=query_id)
     if run is not None:
@@ -139,20 +140,20 @@ def progress_page(
 
 
 def drops_of(driver_id: int, *, limit: int = 20) -> list[dict[str, Any]]:
-    """Return the newest rises of a driver's drop counters: {queue, count, total, since, until}."""
+    """Return a driver's newest drop counter increases: {queue, count, total, since, until}."""
     rows = models.DroppedEvents.objects.filter(driver=driver_id).order_by("-until", "-pk")
     found = rows.values("queue", "count", "total", "since", "until")[:limit]
     return [dict(row) for row in found]
 
 
 def series(query_id: int, *, since: datetime, until: datetime, points: int = 600) -> Series:
-    """Return chart columns of a query.
+    """Return chart columns for a query.
 
-    Columns: input_rows_per_second, processed_rows_per_second, num_input_rows,
-    batch_duration_ms, one `phase_NAME` per entry of durationMs (addBatch, getBatch,
-    latestOffset, queryPlanning, walCommit, commitOffsets), watermark_delay_s, state_rows.
-    Downsampled (MinMaxLTTB) where there are more than `points`; rollups beyond raw retention.
-    An empty row separates two runs, so that no line is drawn across a stop.
+    Columns: input_rows_per_second, processed_rows_per_second, num_input_rows, batch_duration_ms,
+    one `phase_NAME` per entry of durationMs (addBatch, getBatch, latestOffset, queryPlanning,
+    walCommit, commitOffsets), watermark_delay_s, state_rows. They are downsampled (MinMaxLTTB) if
+    there are more than `points`, and taken from rollups beyond raw retention. An empty row
+    separates two runs, so that no line is drawn across a stop.
     """
     from listeners import series as chart
 
@@ -160,9 +161,9 @@ def series(query_id: int, *, since: datetime, until: datetime, points: int = 600
 
 
 def dropped(query_ids: Iterable[int], *, drivers: dict[int, int]) -> dict[int, Dropped]:
-    """Return the losses of each query's present driver (`drivers`: query id -> driver id).
+    """Return the losses of each query's current driver (`drivers`: query id -> driver id).
 
-    A query without a driver has lost nothing that can be said of now: all zero.
+    A query without a driver has no current losses, so all its numbers are zero.
     """
     wanted = list(query_ids)
     queues = _drops_by_driver({drivers[query] for query in wanted if query in drivers})
@@ -190,20 +191,20 @@ def dropped(query_ids: Iterable[int], *, drivers: dict[int, int]) -> dict[int, D
 
 
 def open_holes() -> set[tuple[int, int]]:
-    """Return (query, driver) of which batches are missing and not repaired."""
+    """Return (query, driver) pairs with missing batches that are not repaired."""
     rows = models.Gap.objects.filter(kind="batch", missing__gt=F("repaired"))
     found = rows.order_by().values_list("query", "driver").distinct()
     return {(query, driver) for query, driver in found if query is not None}
 
 
 def drops_since(since: datetime) -> list[dict[str, Any]]:
-    """Return rises of drop counters for the banner: {driver, queue, count, since, until}."""
+    """Return drop counter increases for the banner: {driver, queue, count, since, until}."""
     rows = models.DroppedEvents.objects.filter(until__gte=since).order_by("since", "pk")
     return [dict(row) for row in rows.values("driver", "queue", "count", "since", "until")]
 
 
 def holes_since(since: datetime, drivers: Iterable[int]) -> tuple[int, int]:
-    """Return (missing, repaired): batches of these drivers that went missing, and came back."""
+    """Return (missing, repaired): these drivers' batches that went missing, and were recovered."""
     missing = repaired = 0
     for chunk in _chunks(drivers):
         back = models.Progress.objects.filter(
@@ -230,7 +231,7 @@ def telemetry(driver_ids: Iterable[int]) -> dict[int, DriverTelemetry]:
 
 
 def run_summary(run_id: int) -> dict[str, Any] | None:
-    """Return {first, last, batches, rows, repaired} of a run's progress; None where it has none."""
+    """Return {first, last, batches, rows, repaired} of a run's progress; None if it has none."""
     summary = models.Progress.objects.filter(run=run_id).aggregate(
         first=Min("batch"),
         last=Max("batch"),
@@ -249,10 +250,10 @@ def _chunks(ids: Iterable[int], size: int = 200) -> Iterator[list[int]]:
 
 
 def _last_batches(queries: list[int], count: int) -> tuple[str, list[int]]:
-    """Return SQL that takes a few rows of each query off the index, newest first.
+    """Return SQL that reads a few rows of each query from the index, newest first.
 
-    A window function would read every row of every query; Django's `union` cannot limit its
-    parts on SQLite, a derived table can.
+    A window function would read every row of every query. On SQLite, Django's `union` cannot limit
+    its parts, but a derived table can.
     """
     quote = connection.ops.quote_name
     columns = ", ".join(

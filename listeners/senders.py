@@ -1,6 +1,6 @@
-"""Who may say what: each event is sealed by its driver, and about that driver's own runs.
+"""Verify senders: each event is sealed by its driver, and is about that driver's own runs.
 
-Whoever reaches Redis, or a folder of spools, could otherwise speak for any query.
+Otherwise anyone with access to Redis, or to a spool folder, could send events for any query.
 """
 
 import logging
@@ -9,37 +9,38 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from listeners.spool import Spooled
-from listeners.wire import Event, Kind, is_number, is_sealed
+from headgate_ground.spool import Spooled
+from headgate_ground.tolerant.values import is_number
+from headgate_ground.wire import Event, Kind, is_sealed
 
 logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-_REMEMBERED = 10_000  # drivers, and runs, that need not be looked up again
-_MOST_RUNS = 1_000  # in one heartbeat; a driver has some tens of queries
+_REMEMBERED = 10_000  # drivers, and runs, cached
+_MOST_RUNS = 1_000  # per heartbeat; a driver has some tens of queries
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """A driver as its row knows it."""
+    """A driver according to its row."""
 
     epoch: int
-    key: bytes  # b"": it began before events were sealed, and is believed until it ends
+    key: bytes  # seals its events
 
 
 class Known(Protocol):
-    """What the control plane knows (`controlplane.senders`)."""
+    """The control plane's knowledge (`controlplane.senders`)."""
 
     def drivers(self, ids: Collection[int]) -> Mapping[int, Sender]:
-        """Return drivers by id; without those that have no row."""
+        """Return drivers by id, without those that have no row."""
 
     def runs(self, ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
-        """Return the driver and the query of runs by id; without those that have no row."""
+        """Return the driver and the query of runs by id, without those that have no row."""
 
 
 class Senders:
-    """Judges events; looks up once what it has not seen yet."""
+    """Verifies events; looks up once what is not cached yet."""
 
     def __init__(self, known: Known) -> None:
         self._known = known
@@ -47,7 +48,7 @@ class Senders:
         self._runs: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
     def refusals(self, events: Sequence[tuple[Event, bytes]]) -> list[str]:
-        """Return for each event and its entry why it is not believed; "" where it is."""
+        """Return for each event and its entry why it is rejected; "" if it is trusted."""
         self._learn(event for event, _ in events)
         return [self._refusal(event, entry) for event, entry in events]
 
@@ -70,8 +71,8 @@ class Senders:
             return f"there is no driver number {event.driver}"
         if event.epoch != sender.epoch:
             return f"driver number {event.driver} has epoch {sender.epoch}, not {event.epoch}"
-        if sender.key and not is_sealed(entry, sender.key):
-            return f"it does not carry the seal of driver {event.epoch}"
+        if not is_sealed(entry, sender.key):
+            return f"it is not sealed by driver {event.epoch}"
         named = _runs_of(event)
         if len(named) > _MOST_RUNS:
             return f"it names {len(named)} runs, more than {_MOST_RUNS}"
@@ -82,12 +83,12 @@ class Senders:
             if event.run == run and event.query != query:
                 return f"run number {run} is not one of query number {event.query}"
         if event.run is None and event.query is not None:
-            return "it is about a query and names no run of it"
+            return "it is about a query but contains no run"
         return ""
 
 
 def _runs_of(event: Event) -> set[int]:
-    """Return the runs that an event speaks of; those of a heartbeat stand in its body."""
+    """Return the runs that an event is about; a heartbeat lists them in its body."""
     runs = set() if event.run is None else {event.run}
     if event.kind is Kind.HEARTBEAT:
         for part in ("queries", "task_times"):
@@ -105,7 +106,7 @@ def _remember(memory: OrderedDict[int, Value], found: Mapping[int, Value]) -> No
 
 
 def believed_only(spooled: Spooled, known: Known) -> Spooled:
-    """Return `spooled` without the lines that are not believed: a spool is only a folder."""
+    """Return `spooled` without untrusted lines: a spool is only a folder."""
     senders = Senders(known)
 
     def lines(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:

@@ -8,14 +8,14 @@ from tsdownsample import MinMaxLTTBDownsampler
 
 from listeners import models
 
-#: More raw rows than this are not read for one chart; rollups are drawn instead.
+#: Maximum raw rows read for a chart; beyond that, rollups are drawn instead.
 RAW_LIMIT = 20_000
-#: Buckets that one chart reads at most before a coarser width is taken.
+#: Maximum buckets read for a chart before a coarser width is used.
 BUCKET_LIMIT = 5_000
 WIDTHS_S = (10, 60, 3600)
 #: The columns whose shape decides which rows a long chart keeps.
 _SHAPE = ("batch_duration_ms", "processed_rows_per_second", "num_input_rows")
-#: Columns of every row: as progress names them, as rollups do.
+#: Columns of every row: progress name -> rollup name.
 _PLAIN = {
     "input_rows_per_second": "input_rate_max",
     "processed_rows_per_second": "processed_rate_max",
@@ -33,7 +33,7 @@ Row = dict[str, Any]  # "at" (seconds), "batch", "run" and columns by name
 
 
 def columns(query_id: int, *, since: datetime, until: datetime, points: int) -> Columns:
-    """Return (at, columns, batches) of a query between two instants."""
+    """Return (at, columns, batches) of a query between two times."""
     raw = models.Progress.objects.filter(query=query_id)
     inside = raw.filter(at__gte=since, at__lt=until)
     if inside[: RAW_LIMIT + 1].count() > RAW_LIMIT:
@@ -46,7 +46,7 @@ def columns(query_id: int, *, since: datetime, until: datetime, points: int) -> 
 
 
 def watermark_delay_s(at: datetime, watermark: datetime | None) -> float | None:
-    """Return how far the watermark is behind the trigger's start; None where there is none yet.
+    """Return how far the watermark is behind the trigger's start; None if there is none yet.
 
     Spark reports 1970 until the first batch with data has set the watermark.
     """
@@ -71,7 +71,7 @@ def _rollup_rows(query_id: int, since: datetime, until: datetime) -> list[Row]:
     span_s = (until - since).total_seconds()
     if span_s <= 0:
         return []
-    for width in WIDTHS_S:  # the finest that is not too much and has not been expired
+    for width in WIDTHS_S:  # the finest that is small enough and not expired
         if span_s / width > BUCKET_LIMIT and width != WIDTHS_S[-1]:
             continue
         buckets = models.Rollup.objects.filter(
@@ -97,7 +97,7 @@ def _bucket_row(bucket: models.Rollup) -> Row:
 
 
 def _downsample(rows: list[Row], points: int) -> list[Row]:
-    """Keep about `points` rows: those that give the main columns their shape, peaks included."""
+    """Keep about `points` rows: those that shape the main columns, peaks included."""
     if len(rows) <= points:
         return rows
     each = max(4, points // len(_SHAPE))

@@ -1,27 +1,29 @@
-"""Store what drivers said: in bulk, once per (driver, sequence), one transaction a batch.
+"""Store drivers' events: in bulk, once per (driver, sequence), one transaction per batch.
 
-Rows go in as plain SQL. Building a model object and its statement for every event costs
-several times what the database needs to take it.
+Rows are inserted as plain SQL. Building a model object and its statement for every event would take
+several times as long as the database needs.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import orjson
 from django.db import connection, transaction
 
+from headgate_ground.tolerant.progress import sound_progress, total
+from headgate_ground.tolerant.values import count, duration_ms, rate, time_of
+from headgate_ground.wire import Event, Kind
 from listeners import latest, models
 from listeners.latest import moment
 from listeners.ranges import merge
-from listeners.wire import Event, Kind
 
 _SERIAL = 7_231_001  # PostgreSQL's advisory lock: one batch is stored at a time
 
 
-Stamp = Callable[[datetime], Any]  # a time as the database's driver takes it
+Stamp = Callable[[datetime], Any]  # a time in the form for the database's driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Letter:
 
 @dataclass(slots=True)
 class Batch:
-    """Events ready to be stored, by the table they go to."""
+    """Events ready to be stored, by table."""
 
     received_at: datetime  # UTC
     stamp: Stamp = field(default_factory=lambda: _stamp_of_database())
@@ -53,11 +55,14 @@ class Batch:
         self.received = self.stamp(self.received_at)
 
     def add(self, event: Event) -> None:
-        """Take one event in; raise ValueError, KeyError or TypeError where its body is unsound."""
+        """Add an event; raise ValueError if it has no time, or is not a valid heartbeat."""
         if event.kind is Kind.HEARTBEAT:
             latest.read_heartbeat(event)
             self.heartbeats.append(event)
         elif event.kind is Kind.PROGRESS and None not in (event.query, event.run, event.batch):
+            assert event.batch is not None
+            body = sound_progress(event.body, at=event.at, batch=event.batch)
+            event = replace(event, body=body)
             self.progress.append(_progress_row(event, self.received, self.stamp))
             key = (event.driver, event.epoch, str(event.spark_run_id), event.query, event.run)
             self.batches[key].append(event.batch)  # type: ignore[index, arg-type]
@@ -68,16 +73,16 @@ class Batch:
         self.number(event)
 
     def number(self, event: Event) -> None:
-        """Note that an event's number has arrived."""
-        if event.seq > 0:  # the driver's own; what others found out about it has none of its
+        """Record that an event's number has arrived."""
+        if event.seq > 0:  # the driver's own; events found by others have no number
             self.numbers[event.driver, event.epoch].append(event.seq)
 
 
 def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
-    """Store a batch whole or not at all; what is there already stays as it is.
+    """Store a batch completely or not at all; existing rows are unchanged.
 
-    `listeners.loops.slices.lies_in_the_row` tells errors of a row, which no repetition makes
-    storable, from those where it is worth trying again.
+    `listeners.loops.slices.lies_in_the_row` distinguishes errors caused by a row that can never be
+    stored from errors worth a retry.
     """
     with transaction.atomic():
         _one_at_a_time()
@@ -93,7 +98,7 @@ def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
 
 
 def _one_at_a_time() -> None:
-    """Let two ingesters take turns: SQLite's write lock does so by itself."""
+    """Serialize two ingesters: SQLite's write lock does so by itself."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_SERIAL])
@@ -132,11 +137,11 @@ def _progress_row(event: Event, received: Any, stamp: Stamp) -> tuple[Any, ...]:
         stamp(moment(body["timestamp"])),
         received,
         event.repaired,
-        int(body.get("numInputRows") or 0),
-        _rate(body.get("inputRowsPerSecond")),
-        _rate(body.get("processedRowsPerSecond")),
-        int(body.get("batchDuration") or 0),
-        _state_rows(body),
+        count(body.get("numInputRows")) or 0,  # for sums; the body says what is unknown
+        rate(body.get("inputRowsPerSecond")),
+        rate(body.get("processedRowsPerSecond")),
+        duration_ms(body.get("batchDuration")) or 0,
+        total(body.get("stateOperators"), "numRowsTotal"),
         _watermark(body, stamp),
         orjson.dumps(body).decode(),
     )
@@ -166,27 +171,13 @@ def _stamp_of_database() -> Stamp:
     return _for_sqlite if connection.vendor == "sqlite" else lambda at: at
 
 
-def _rate(value: object) -> float | None:
-    """Return a rate; Spark leaves it out where it would be infinite."""
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _state_rows(body: dict[str, Any]) -> int | None:
-    operators = body.get("stateOperators")
-    if not operators:
-        return None
-    return sum(int(operator.get("numRowsTotal") or 0) for operator in operators)
-
-
 def _watermark(body: dict[str, Any], stamp: Stamp) -> Any:
-    """Return the watermark; Spark says 1970 until there is one."""
-    text = (body.get("eventTime") or {}).get("watermark")
-    if not text or text.startswith("1970-01-01T00:00:00"):
-        return None
-    return stamp(moment(text))
+    """Return the watermark; None before the first, when Spark reports 1970, and after 9999."""
+    at = time_of((body.get("eventTime") or {}).get("watermark"))
+    return stamp(at) if at is not None and at.timestamp() >= 1 else None
 
 
-# --- what has arrived ---------------------------------------------------------------------
+# --- received ranges ----------------------------------------------------------------------
 def _note_received(batch: Batch) -> None:
     wanted: dict[tuple[int, str, str], tuple[list[int], dict[str, Any]]] = {}
     for (driver, epoch), numbers in batch.numbers.items():
@@ -217,7 +208,7 @@ def _grow(
     after = merge(before, numbers)
     if after == before:
         return
-    if len(before) == len(after) == 1:  # nearly always: one range that has grown
+    if len(before) == len(after) == 1:  # usually: one range that has grown
         models.Received.objects.filter(pk=rows[0].pk).update(
             first=after[0][0], last=after[0][1], at=now
         )

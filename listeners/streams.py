@@ -1,7 +1,7 @@
-"""The streams in which events wait for the ingester: one for each driver, and a common one.
+"""The streams in which events wait for the ingester: one per driver, and a common one.
 
-A driver may write to its own stream only, so that what it does there, a flood included, is its
-own loss. The common one is that of drivers which share REDIS_URL's password.
+A driver can write only to its own stream, so that misuse, including a flood, harms only itself. The
+common stream is for drivers that share REDIS_URL's password.
 """
 
 import re
@@ -9,11 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headgate_ground.tolerant.values import whole
+
 GROUP = "ingesters"
 
-#: A driver that keeps the rules holds back at 20,000 entries (`listeners.spark.settings`).
+#: A well-behaved driver pauses at 20,000 entries (`listeners.spark.settings`).
 MOST_ENTRIES = 100_000
-#: What a stream may take of Redis' memory; 20,000 events of the usual 2 KB take 40 MB.
+#: A stream's maximum Redis memory; 20,000 events of the usual 2 KB take 40 MB.
 MOST_BYTES = 256 * 1024 * 1024
 
 
@@ -23,22 +25,23 @@ def of_driver(common: str, epoch: int) -> str:
 
 
 def epoch_of(common: str, name: str) -> int:
-    """Return the epoch of the driver whose stream this is, 0 for the common one."""
+    """Return the epoch of this stream's driver, 0 for the common one."""
     return int(name[len(common) + 1 :] or 0)
 
 
 def found(client: Any, common: str) -> list[str]:
-    """Return the names of all streams, the common one first, whether it is there or not."""
+    """Return the names of all streams, first the common one, which may not exist."""
     pattern = re.sub(r"([][*?\\])", r"\\\1", common) + ":[0-9]*"
     names = {name.decode() for name in client.scan_iter(match=pattern, count=1000)}
-    ours = {name for name in names if name[len(common) + 1 :].isdigit()}
+    ours = {name for name in names if whole(name[len(common) + 1 :]) is not None}
     return [common, *sorted(ours, key=lambda name: epoch_of(common, name))]
 
 
 def make_groups(client: Any, names: Iterable[str]) -> None:
-    """Make the ingesters' group of each stream, and the stream with it.
+    """Create the ingesters' group of each stream, and the stream with it.
 
-    From the stream's beginning: where Redis has lost its data nothing is skipped.
+    The group starts at the stream's beginning, so that nothing is skipped if Redis has lost its
+    data.
     """
     with client.pipeline(transaction=False) as pipeline:
         for name in names:
@@ -50,24 +53,24 @@ def make_groups(client: Any, names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one stream holds, and how far the ingesters are with it."""
+    """The content of one stream, and the ingesters' progress."""
 
     name: str
     entries: int
-    size: int  # bytes of Redis' memory
-    delivered: bytes | None  # the newest entry that was handed out; None: there is no group
-    pending: int  # entries that are handed out and not acknowledged
+    size: int  # bytes of Redis memory
+    delivered: bytes | None  # the newest delivered entry; None: there is no group
+    pending: int  # entries delivered but not acknowledged
 
     @property
     def overflow(self) -> str:
-        """Return what it holds, where that is more than a driver may leave there, else ""."""
+        """Return its size if that is more than a driver may leave there, else ""."""
         if self.entries > MOST_ENTRIES:
             return f"{self.entries:,} entries"
         return f"{self.size // 2**20:,} MB" if self.size > MOST_BYTES else ""
 
 
 def look(client: Any, names: Sequence[str]) -> list[State]:
-    """Return the states of the streams that are there, all asked in one round trip."""
+    """Return the states of the existing streams, in one round trip."""
     with client.pipeline(transaction=False) as pipeline:
         for name in names:
             pipeline.xlen(name)
@@ -89,9 +92,9 @@ def look(client: Any, names: Sequence[str]) -> list[State]:
 
 
 def trim(client: Any, state: State) -> None:
-    """Remove from a stream what has been acknowledged, and nothing else.
+    """Remove acknowledged entries from a stream, and nothing else.
 
-    The newest entry stays: it marks how far the group has read.
+    The newest entry is kept: it marks how far the group has read.
     """
     if state.delivered is None or state.entries < 2:
         return
@@ -100,15 +103,28 @@ def trim(client: Any, state: State) -> None:
 
 
 def is_through(client: Any, state: State) -> bool:
-    """Return whether everything that was ever written to a stream is stored and acknowledged."""
+    """Return whether everything ever written to a stream is stored and acknowledged."""
     newest: bytes = client.xinfo_stream(state.name)["last-generated-id"]
     return state.delivered == newest and not state.pending
 
 
-def busy(client: Any, common: str) -> frozenset[int] | None:
-    """Return the epochs of which not all that was handed out is stored yet; 0: the common stream.
+def stored_up_to(client: Any, common: str, epochs: Iterable[int]) -> dict[int, float]:
+    """Return the time up to which each epoch's events are stored, in Unix seconds.
 
-    None where no ingester has been given anything.
+    Includes the common stream (0). Epochs with nothing pending are omitted.
+    """
+    names = {of_driver(common, epoch): epoch for epoch in epochs} | {common: 0}
+    return {
+        names[state.name]: _order(_oldest_pending(client, state) or state.delivered)[0] / 1000
+        for state in look(client, list(names))
+        if not is_through(client, state)
+    }
+
+
+def busy(client: Any, common: str) -> frozenset[int] | None:
+    """Return the epochs with delivered but not yet stored entries; 0 is the common stream.
+
+    None if nothing was ever delivered to an ingester.
     """
     states = look(client, found(client, common))
     read = [state for state in states if state.delivered is not None]
@@ -121,7 +137,7 @@ def busy(client: Any, common: str) -> frozenset[int] | None:
 
 
 def _oldest_pending(client: Any, state: State) -> bytes | None:
-    """Return the oldest entry that is not acknowledged."""
+    """Return the oldest unacknowledged entry."""
     found: bytes | None = client.xpending(state.name, GROUP)["min"] if state.pending else None
     return found
 

@@ -1,4 +1,4 @@
-"""Celery shells of the listeners app: each fetches, calls one function, ends."""
+"""Celery tasks of the listeners app: each fetches its input, calls one function, and ends."""
 
 import logging
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="listeners.tasks.judge_gaps")
 def judge_gaps() -> None:
-    """Bring gaps of this host's drivers up to date and repair what their spools still hold."""
+    """Update the gaps of this host's drivers, and repair them from what their spools still hold."""
     try:
         gaps.judge(
             client=connection(),
@@ -29,19 +29,19 @@ def judge_gaps() -> None:
             host=settings.HEADGATE_HOST,
             drivers_here=hosts.drivers_here,
         )
-    except redis.RedisError as error:  # the next call looks again
+    except redis.RedisError as error:  # the next call checks again
         logger.warning("gaps cannot be judged, Redis does not answer: %s", error)
 
 
 @shared_task(name="listeners.tasks.roll_up")
 def roll_up() -> None:
-    """Sum up the progress that has come since the last call."""
+    """Sum the progress that has arrived since the last call."""
     rollups.roll_up()
 
 
 @shared_task(name="listeners.tasks.expire")
 def expire() -> None:
-    """Delete what has passed its time, where the last call left something or was long ago."""
+    """Delete expired rows, if the last call left something or was long ago."""
     now = datetime.now(UTC)
     if not retention.is_due(now=now):
         return

@@ -7,14 +7,14 @@ from django.urls import converters, register_converter
 
 
 class QueryName(converters.StringConverter):
-    """A query's name in an address: the slash of `application/query` is written `~`."""
+    """A query's name in an address: the slash of `application/query` is written as `~`."""
 
     def to_python(self, value: str) -> str:
         """Return the name."""
         return value.replace("~", "/")
 
     def to_url(self, value: str) -> str:
-        """Return the part of the address."""
+        """Return the address part."""
         return value.replace("/", "~")
 
 
@@ -25,7 +25,7 @@ class QueriesConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def import_models(self) -> None:
-        """Register the models, which live in modules of their own below an empty package."""
+        """Register the models from their own modules below an empty package."""
         for module in (
             "installation",
             "access.teams",
@@ -46,15 +46,16 @@ class QueriesConfig(AppConfig):
             "access.sessions",
             "access.token_guesses",
             "manifests.managed",
-            "manifests.kept_answers",
+            "access.kept_answers",
         ):
             import_module(f"queries.models.{module}")
         super().import_models()
 
     def ready(self) -> None:
-        """Register the roles' rules and groups, what keeps the audit log, and drivers' accounts."""
+        """Connect the handlers of migrations and sign-ins: roles, audit log, drivers' accounts."""
         register_converter(QueryName, "query")
         import_module("queries.roles").connect()
+        import_module("queries.releases").connect(self)
         import_module("queries.models.access.audit_guard").connect(self)
         import_module("queries.services.access.sign_ins").connect()
         import_module("queries.launchers.process.walls.proven").connect()

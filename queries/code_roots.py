@@ -1,11 +1,11 @@
 """The code roots of an application on disk: their files, and a digest of their contents.
 
-What Headgate keeps itself, uploads and commits of git, lies in `code/<sha256>/0`: a root like any
-other, and at the same place as the copy that a driver of it alone runs from.
+Code stored by Headgate itself, uploads and git commits, is in `code/<sha256>/0`: a root like any
+other, and at the same place as the copy that a driver with this code alone runs from.
 
 The launcher stores copies of roots under this digest; the pages compare it with the digest of a
-driver's code, to show that the code on disk has changed since. For them a look costs one `stat`
-per file: contents are read again only where size or times differ.
+driver's code, to show that the code on disk has changed since. For this, a check costs one `stat`
+per file: contents are read again only if size or times differ.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ from functools import lru_cache
 from pathlib import Path
 
 LIMIT_BYTES = 50 * 1024 * 1024  # all roots of an application together
-#: Files that a page looks at, at most; with more it shows nothing about the code.
+#: Most files that a page examines; beyond that it shows nothing about the code.
 FILES_AT_MOST = 5_000
 LOOK_EVERY_S = 2.0
 _REMEMBERED_ROOTS = 1_000
 
-_SKIP = frozenset(
+LEFT_OUT = frozenset(
     {
         "__pycache__",
         ".git",
@@ -36,7 +36,7 @@ _SKIP = frozenset(
     }
 )
 
-#: A file of a root: the root's place among the roots, the root, the path within it.
+#: A file of a root: the root's index, the root, the path within it.
 File = tuple[int, str, str]
 
 
@@ -46,7 +46,7 @@ def files_of(roots: tuple[str, ...]) -> Iterator[File]:
         if not Path(root).is_dir():
             raise NotADirectoryError(root)
         for folder, folders, names in os.walk(root):
-            folders[:] = sorted(name for name in folders if name not in _SKIP)
+            folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
             for name in sorted(names):
                 path = os.path.join(folder, name)
                 if not name.endswith(".pyc") and os.path.isfile(path):
@@ -54,14 +54,14 @@ def files_of(roots: tuple[str, ...]) -> Iterator[File]:
 
 
 def kept_root(code_dir: Path, sha256: str) -> Path:
-    """Return the root of an upload or a commit of git."""
+    """Return the root of an upload or a git commit."""
     return code_dir / sha256 / "0"
 
 
 def is_left_out(name: str) -> bool:
-    """Return whether a file of this path below a root is no code: caches, version control…"""
+    """Return whether a path below a root is not code: caches, version control…"""
     *folders, file = name.split("/")
-    return file.endswith(".pyc") or not _SKIP.isdisjoint(folders)
+    return file.endswith(".pyc") or not LEFT_OUT.isdisjoint(folders)
 
 
 def read_digest(path: Path) -> str:
@@ -78,7 +78,7 @@ def digest_of(files: list[File], read: Callable[[Path], str] = read_digest) -> s
 
 
 def has_module(roots: tuple[str, ...], name: str) -> bool:
-    """Return whether one of the roots has a module of this dotted name now."""
+    """Return whether one of the roots currently has a module of this dotted name."""
     path = Path(*name.split("."))
     return any(
         (Path(root) / path).is_dir() or (Path(root) / path).with_suffix(".py").is_file()
@@ -91,9 +91,9 @@ _lock = threading.Lock()
 
 
 def digest_on_disk(roots: tuple[str, ...]) -> str | None:
-    """Return the digest of the roots' current contents; None where it is too costly.
+    """Return the digest of the roots' current contents; None if computing it is too expensive.
 
-    "Now" is at most `LOOK_EVERY_S` ago: a page asks once for each query of an application.
+    The result is at most `LOOK_EVERY_S` old: a page asks once for each query of an application.
     """
     with _lock:
         at, found = _looks.get(roots, (-LOOK_EVERY_S, None))
@@ -118,7 +118,7 @@ def _look(roots: tuple[str, ...]) -> str | None:
                 return None
         return digest_of(files, _remembered)
     except OSError:
-        return None  # a root that is gone, or a checkout in progress
+        return None  # a root that is missing, or a checkout in progress
 
 
 def _remembered(path: Path) -> str:
@@ -128,5 +128,5 @@ def _remembered(path: Path) -> str:
 
 @lru_cache(maxsize=50_000)
 def _digest_of_state(path: Path, *_: int) -> str:
-    """Return the digest of a file's content, read once for each size, inode and times of it."""
+    """Return the digest of a file's content, read once per size, inode and times."""
     return read_digest(path)

@@ -1,11 +1,11 @@
-"""Who may do what: viewer reads, operator acts, author defines, admin manages people and tokens.
+"""Permissions: viewer reads, operator acts, author defines, admin manages users and tokens.
 
-The roles are Django groups of these names; each includes the ones before it. A superuser is
-an admin. Pages, streams, logs and API check the same permissions.
+The roles are Django groups of these names; each includes the ones before it. A superuser is an
+admin. Pages, streams, logs and API check the same permissions.
 
-Operators and authors act on the applications of their teams, and on those without a team; asked
-with an application, a permission holds for that one. A request by a token has its token on its
-user (`limit_to`), whose limits hold wherever the user is asked about.
+Operators and authors act on the applications of their teams, and on those without a team; checked
+with an application, a permission applies to that one. A request with a token has the token on its
+user (`limit_to`), whose limits apply wherever the user is checked.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from queries.models.tokens import AccessToken, Scope
 
 
 class Role(StrEnum):
-    """A role is the name of its group."""
+    """A role, which is the name of its group."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -31,19 +31,19 @@ class Role(StrEnum):
 
 
 ORDER = tuple(Role)
-#: What each role may do, for those who choose one.
+#: What each role may do, shown when choosing one.
 ROLE_WORDS = {
-    Role.VIEWER: "reads everything",
-    Role.OPERATOR: "and starts, stops, restarts, resolves",
-    Role.AUTHOR: "and defines: in SQL, and in Python with that right",
-    Role.ADMIN: "and gives roles, teams, rights and tokens",
+    Role.VIEWER: "can view everything",
+    Role.OPERATOR: "also starts, stops, restarts, resolves",
+    Role.AUTHOR: "also defines, in SQL, and in Python with that right",
+    Role.ADMIN: "also assigns roles, teams, rights and tokens",
 }
 
 VIEW = "queries.view"
 OPERATE = "queries.operate"
 DEFINE = "queries.define"
 ADMINISTER = "queries.administer"
-#: Given to accounts one by one, beside the role: to bring code into drivers.
+#: Granted to individual accounts besides the role: to bring code into drivers.
 WRITE_PYTHON = "queries.write_python"
 
 _PERMISSIONS = {
@@ -52,9 +52,9 @@ _PERMISSIONS = {
     DEFINE: Role.AUTHOR,
     ADMINISTER: Role.ADMIN,
 }
-#: Permissions that are held for applications; the others do not depend on one.
+#: Permissions that apply per application; the others do not depend on one.
 OF_TEAMS = frozenset({OPERATE, DEFINE})
-#: The highest role that a token of a scope speaks with.
+#: The highest role of a token with a scope.
 ROLE_OF_SCOPE = {
     Scope.READ: Role.VIEWER,
     Scope.OPERATE: Role.OPERATOR,
@@ -65,11 +65,11 @@ ROLE_OF_SCOPE = {
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The applications that somebody may act on, by ids of teams and applications."""
+    """The applications that a user may act on, by ids of teams and applications."""
 
-    teams: frozenset[int] | None  # those of these teams and of none; None: all
-    token_team: int | None = None  # of them, a token's team's alone; None: no such limit
-    applications: frozenset[int] | None = None  # of them, those that a token lists; None: all
+    teams: frozenset[int] | None  # of these teams, and without a team; None: all
+    token_team: int | None = None  # limited to a token's team; None: no such limit
+    applications: frozenset[int] | None = None  # limited to those listed by a token; None: all
 
     @property
     def is_all(self) -> bool:
@@ -77,7 +77,7 @@ class Reach:
         return self.teams is None and self.token_team is None and self.applications is None
 
     def holds(self, application: Application) -> bool:
-        """Return whether an application is among them."""
+        """Return whether an application is included."""
         team = application.team_id
         if self.teams is not None and team is not None and team not in self.teams:
             return False
@@ -87,17 +87,17 @@ class Reach:
 
 
 def limit_to(user: Any, token: AccessToken) -> None:
-    """Have this user of a request do no more than the token allows."""
+    """Limit the user of a request to what the token allows."""
     user.access_token = token
 
 
 def token_of(user: Any) -> AccessToken | None:
-    """Return the token that a request came with; None for a session."""
+    """Return the token of a request; None for a session."""
     return getattr(user, "access_token", None)
 
 
 def role_of(user: Any) -> Role | None:
-    """Return the highest role of a user; None for one who is not signed in or not active."""
+    """Return the highest role of a user; None if not signed in or not active."""
     held = highest_role(user) if user.is_authenticated and user.is_active else None
     token = token_of(user)
     if held is None or token is None:
@@ -106,25 +106,25 @@ def role_of(user: Any) -> Role | None:
 
 
 def highest_role(user: Any) -> Role | None:
-    """Return the highest role that an account holds, active or not; None where it holds none."""
+    """Return the highest role that an account holds, active or not; None if it holds none."""
     if user.is_superuser:
         return Role.ADMIN
-    prefetch_related_objects([user], "groups")  # a page asks ten times; each request has its user
+    prefetch_related_objects([user], "groups")  # read ten times per page; each request has its user
     names = {group.name for group in user.groups.all()}
     held = [role for role in ORDER if role in names]
     return held[-1] if held else None
 
 
 def grant_of(user: Any) -> Grant:
-    """Return what an account has beside its role; nothing where no admin has given it anything."""
+    """Return an account's grants besides its role; an empty one if an admin has granted none."""
     prefetch_related_objects([user], "grant")
     return getattr(user, "grant", None) or Grant(user=user)
 
 
 def reach_of(user: Any) -> Reach:
-    """Return the applications that a user may act on as far as the role allows any act.
+    """Return the applications that a user may act on, if the role allows any action.
 
-    An admin acts on all, for an admin could join any team.
+    An admin acts on all, because an admin could join any team.
     """
     token = token_of(user)
     if highest_role(user) is Role.ADMIN or grant_of(user).all_teams:
@@ -139,12 +139,12 @@ def reach_of(user: Any) -> Reach:
 
 
 def may(user: Any, permission: str, application: Application | None = None) -> bool:
-    """Return whether a user holds a permission, for an application where one is given."""
+    """Return whether a user has a permission, for an application if one is given."""
     return bool(rules.has_perm(permission, user, application))
 
 
 def role_holds(role: Role | None, permission: str) -> bool:
-    """Return whether a role holds a permission, whoever has it."""
+    """Return whether a role includes a permission, for whichever user."""
     return role is not None and ORDER.index(role) >= ORDER.index(_PERMISSIONS[permission])
 
 

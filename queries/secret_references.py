@@ -1,8 +1,8 @@
-"""Resolve secrets by reference on the driver's host, and mask them in texts.
+"""Resolve secret references on the driver's host, and mask secrets in texts.
 
-A definition contains "env:NAME" or "file:NAME"; only the process that needs the value ever has
-it (a driver, and the worker that asks a broker how far its source is behind), and every text of
-an error of that process passes `mask` first.
+A definition contains "env:NAME" or "file:NAME"; only a process that needs the value ever has it (a
+driver, and the worker that asks a broker for lag), and every error text of that process passes
+through `mask` first.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from queries.domain.masking import Mask, is_reference, references, secrets_in
+from headgate_ground.masking import Mask, is_reference, references, secrets_in
 
-#: Characters of a secret at least: masking by value must not tear other texts apart.
+#: Minimum length of a secret, in characters: masking by value must not damage other texts.
 SHORTEST = 8
 
 
@@ -23,7 +23,7 @@ class ReferenceMissing(Exception):
 
 
 class References:
-    """Resolve secrets of one driver, and remember them so that texts can be masked."""
+    """Resolves one driver's secrets, and remembers them so that texts can be masked."""
 
     def __init__(self, *, env_allowlist: tuple[str, ...], secrets_dir: str) -> None:
         self._allowlist = frozenset(env_allowlist)
@@ -31,14 +31,14 @@ class References:
         self._values: set[str] = set()
         self._mask = Mask()
         self._noting = threading.Lock()
-        self._taken: dict[str, str] = {}  # variables that are no longer in the environment
+        self._taken: dict[str, str] = {}  # variables removed from the environment
         # Every process that runs users' code has these in its environment, referenced or not.
         self._note(os.environ[name] for name in self._allowlist if name in os.environ)
 
     def take_from_environment(self) -> None:
-        """Keep the allowed variables here, and let no process that is started inherit them.
+        """Move the allowed variables here, so that no child process inherits them.
 
-        Spark's SQL and Hadoop's configuration read the JVM's environment by ${env:NAME}.
+        Spark's SQL and Hadoop's configuration read the JVM's environment through ${env:NAME}.
         """
         for name in self._allowlist & os.environ.keys():
             self._taken[name] = os.environ.pop(name)
@@ -51,8 +51,9 @@ class References:
         secret = self._from_env(name) if kind == "env" else self._from_file(name)
         if len(secret) < SHORTEST:
             raise ReferenceMissing(
-                f"{value} has {len(secret)} characters. A secret needs {SHORTEST} at least: a "
-                "shorter one cannot be told from other text, so it could not be masked."
+                f"{value} has {len(secret)} characters. A secret needs at least {SHORTEST}: a "
+                "shorter one cannot be distinguished from other text, so it could not be "
+                "masked."
             )
         self._note([secret])
         return secret
@@ -68,7 +69,7 @@ class References:
         return resolved
 
     def resolve_in(self, value: Any) -> Any:
-        """Return a JSON value with every reference in it resolved."""
+        """Return a JSON value with all its references resolved."""
         if isinstance(value, Mapping):
             return {name: self.resolve_in(held) for name, held in value.items()}
         if isinstance(value, list | tuple):
@@ -80,7 +81,7 @@ class References:
         return [name for name, value in values.items() if is_reference(value)]
 
     def learn(self, *values: Any) -> None:
-        """Note every secret that JSON values name or contain; an unreadable one is left out."""
+        """Learn every secret that JSON values name or contain; unreadable ones are skipped."""
         for value in values:
             self._note(secrets_in(value))
             for name in references(value):
@@ -88,11 +89,11 @@ class References:
                     self.resolve(name)
 
     def mask(self, text: str) -> str:
-        """Return the text without any secret known by now, and without what looks like one."""
+        """Return the text without any known secret, and without what looks like one."""
         return self._mask(text)
 
     def mask_within(self, value: Any) -> Any:
-        """Return JSON of a driver with the texts in it masked."""
+        """Return a driver's JSON with its texts masked."""
         return self._mask.within(value)
 
     def _note(self, values: Iterable[str]) -> None:
@@ -105,8 +106,8 @@ class References:
     def _from_env(self, name: str) -> str:
         if name not in self._allowlist:
             raise ReferenceMissing(
-                f"env:{name} was not given to this process. Add it to HEADGATE_SECRET_ENV, and "
-                "restart the application: a driver is given what is named when it starts."
+                f"env:{name} was not passed to this process. Add it to HEADGATE_SECRET_ENV and "
+                "restart the application: drivers get their variables when they start."
             )
         value = self._taken.get(name, os.environ.get(name))
         if value is None:
@@ -123,7 +124,7 @@ class References:
             return path.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ReferenceMissing(
-                f"file:{name} cannot be read: {type(error).__name__}. "
-                "Put the secret into a file of that name in the folder of secrets "
-                "(HEADGATE_SECRETS), and start what needs it again."
+                f"file:{name} cannot be read: {type(error).__name__}. Put the secret into a "
+                "file with that name in the secrets folder (HEADGATE_SECRETS), and restart "
+                "what needs it."
             ) from error

@@ -5,6 +5,7 @@ import threading
 import time
 from typing import Any
 
+import redis
 from celery import current_app, shared_task, signals
 from django.conf import settings
 from django.db import close_old_connections, connection
@@ -22,24 +23,25 @@ from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
 from queries.services.code.pruning import prune_contents
 from queries.services.console import tokens
+from queries.services.definitions import sql_recheck
 from queries.services.definitions.sql_check import Answering
 from queries.services.deploys.advancing import advance_all
+from queries.services.idempotency_keys import forget_answers
 from queries.services.kafka import lag, loss_ledger
-from queries.services.manifests.repeated import forget_answers
 from queries.services.probes.xray import forget_old_results
 from queries.services.procedure_registry import PROCEDURES
+from queries.services.procedures.bulk_operations import advance_many, due_many
 from queries.services.procedures.engine import advance, due_operations, note_silent_hosts
-from queries.services.procedures.many import advance_many, due_many
 from queries.services.supervision import adoption, verdicts
 from queries.services.supervision import reconcile as service
 
 logger = logging.getLogger(__name__)
 _sweep = each("sweep", logger)
 
-#: Seconds: how long a wait for a driver's end lasts, and the pause after one that failed.
+#: Seconds: the length of a wait for a driver's exit, and the pause after a failed wait.
 EXIT_WAIT_S, EXITS_AGAIN_S = 2.0, 5.0
-#: Seconds without a sweep after which the worker sweeps unasked: beat or Redis is away, five ticks
-#: are lost, and queries that wait for their next attempt would wait until it is back.
+#: Seconds without a sweep after which the worker sweeps by itself: beat or Redis is down, and five
+#: ticks are lost; otherwise queries due for a retry would wait until it is back.
 UNASKED_AFTER_S = 5 * settings.SWEEP_EVERY_S
 _swept_at = time.monotonic()
 _outlook_round = outlook.Round()
@@ -47,14 +49,14 @@ _outlook_round = outlook.Round()
 
 @shared_task(name="queries.tasks.on_each_host")
 def on_each_host(task: str, expires_s: float) -> None:
-    """Have a task done by each living host's worker (a tick of beat): by this one at once.
+    """Run a task on each live host's worker (a tick of beat): on this one immediately.
 
-    The others find it in their own queues; where they cannot be told, it is done here all the same.
+    The others find it in their own queues; if those cannot be reached, it still runs here.
     """
     try:
         send_to_others(task, expires_s=expires_s)
     finally:
-        current_app.tasks[task].apply()  # logs its error, as a task of its own would
+        current_app.tasks[task].apply()  # logs its error, like a task of its own
 
 
 @shared_task(name="queries.tasks.reconcile_application")
@@ -71,7 +73,7 @@ def reconcile_driver(driver_id: int) -> None:
         service.reconcile(found, launcher=launcher(), now=timezone.now())
 
 
-@signals.worker_init.connect  # not "ready": that waits for Redis, and drivers do not
+@signals.worker_init.connect  # not "ready": that waits for Redis, while drivers do not
 def _worker_begins(**_: Any) -> None:
     threading.Thread(target=_supervise, name="supervision", daemon=True).start()
     threading.Thread(target=lambda: launcher().walls(), name="walls", daemon=True).start()
@@ -79,9 +81,9 @@ def _worker_begins(**_: Any) -> None:
 
 
 def _supervise() -> None:
-    """Adopt this host's drivers, reconcile at once where one ends, sweep where nobody asks for it.
+    """Adopt this host's drivers, reconcile as soon as one exits, and sweep if beat does not.
 
-    A task would come later, or not at all while Redis is away.
+    A task would come later, or not at all while Redis is down.
     """
     told = ""
     adopted = False
@@ -94,14 +96,14 @@ def _supervise() -> None:
             with launcher().exits() as wait:
                 while not leaving.is_set():
                     close_old_connections()
-                    connection.ensure_connection()  # an exit need not wait for one
+                    connection.ensure_connection()  # an exit might not need one
                     driver = wait(EXIT_WAIT_S)
                     told = ""
                     if driver is not None:
                         reconcile_driver(driver)
                     else:
                         _sweep_unasked()
-        except Exception as error:  # the loop's edge: the sweep finds what is missed here
+        except Exception as error:  # loop boundary: the sweep finds what is missed here
             if str(error) != told:
                 logger.warning("the end of a driver is left to the sweep: %s", error)
             told = str(error)
@@ -111,33 +113,33 @@ def _supervise() -> None:
 
 
 def _sweep_unasked() -> None:
-    """Sweep where beat or Redis is away."""
+    """Sweep if beat or Redis is down."""
     if time.monotonic() - _swept_at > UNASKED_AFTER_S:
         sweep()
 
 
 @shared_task(name="queries.tasks.watch_incidents")
 def watch_incidents() -> None:
-    """Open, update and close incidents by what is wrong now."""
+    """Open, update and close incidents from current problems."""
     incidents.watch_incidents(now=timezone.now())
     deliveries.announce_incidents(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.send_alerts")
 def send_alerts() -> None:
-    """Send the messages that wait."""
+    """Send pending messages."""
     deliveries.send_alerts(now=timezone.now(), clock=timezone.now)
 
 
 @shared_task(name="queries.tasks.forget_old_incidents")
 def forget_old_incidents() -> None:
-    """Remove what is older than the history."""
+    """Delete incidents past the retention period."""
     deliveries.forget_old(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.call_outside")
 def call_outside() -> None:
-    """Call the outside watcher while all of Headgate works."""
+    """Ping the external watcher while all of Headgate works."""
     if settings.DEAD_MANS_SWITCH_URL:
         dead_mans_switch.call_outside(now=timezone.now())
 
@@ -162,7 +164,7 @@ def advance_operation(operation_id: int) -> None:
 
 @shared_task(name="queries.tasks.advance_operations")
 def advance_operations() -> None:
-    """Nudge this host's operations with steps that no worker has claimed: a nudge may be lost."""
+    """Nudge this host's unclaimed operations with steps, in case a nudge was lost."""
     now = timezone.now()
     for operation_id in due_operations(now=now) + due_many(now=now):
         advance_soon(operation_id)
@@ -171,13 +173,13 @@ def advance_operations() -> None:
 
 @shared_task(name="queries.tasks.advance_deploys")
 def advance_deploys() -> None:
-    """Take the next steps of deploys: a nudge, and a tick because one may be lost."""
+    """Take the next steps of deploys: nudged, and by a tick in case a nudge was lost."""
     advance_all(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.look_at_sources")
 def look_at_sources() -> None:
-    """Ask the brokers how far this host's queries are behind; one look at a time."""
+    """Ask the brokers for the lag of this host's queries; one pass at a time."""
     with lease(f"look-at-sources:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             lag.look_at_sources(now=timezone.now())
@@ -185,25 +187,37 @@ def look_at_sources() -> None:
 
 @shared_task(name="queries.tasks.note_verdicts")
 def note_verdicts() -> None:
-    """Record since when each query's health is what it is."""
+    """Record since when each query's health has been the same."""
     verdicts.note_verdicts(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.recheck_sql")
+def recheck_sql() -> None:
+    """Ask Spark's parser about SQL that was saved unchecked; one pass at a time."""
+    with lease("recheck-sql", limit_s=60) as held:
+        if held:
+            sql_recheck.recheck_sql(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.keep_ledger")
 def keep_ledger() -> None:
-    """Record what the newest batches have lost."""
+    """Record the losses of the newest batches."""
     loss_ledger.keep_ledger(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.repair_from_checkpoints")
 def repair_from_checkpoints() -> None:
-    """Repair batches that only checkpoints still know."""
+    """Count batches that no run reported, and restore those that only checkpoints still have."""
+    try:
+        batch_repair.count_unreported(now=timezone.now())
+    except redis.RedisError as error:  # the next call checks again
+        logger.warning("commits cannot be compared, Redis does not answer: %s", error)
     batch_repair.repair_from_checkpoints(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.look_for_foreign_batches")
 def look_for_foreign_batches() -> None:
-    """Look for batches in this host's checkpoints that no run of ours made; one look at a time."""
+    """Find batches in this host's checkpoints that none of our runs made; one pass at a time."""
     with lease(f"look-for-foreign-batches:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             foreign_batches.look_for_foreign_batches(now=timezone.now())
@@ -211,7 +225,7 @@ def look_for_foreign_batches() -> None:
 
 @shared_task(name="queries.tasks.look_ahead")
 def look_ahead() -> None:
-    """Note what is about to go wrong with some of this host's queries; one look at a time."""
+    """Record forecast problems of some of this host's queries; one pass at a time."""
     with lease(f"look-ahead:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             outlook.look_ahead(now=timezone.now(), place=_outlook_round)
@@ -219,14 +233,17 @@ def look_ahead() -> None:
 
 @shared_task(name="queries.tasks.adopt")
 def adopt() -> None:
-    """Find this host's drivers again, after a worker has started and from time to time."""
-    service.wake_all(now=timezone.now())
+    """Find this host's drivers again, when a worker starts and from time to time.
+
+    Drivers that supervision has given up are ended first: none of them may write any more.
+    """
     adoption.end_strays(launcher=launcher())
+    service.wake_all(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.forget_expired_tokens")
 def forget_expired_tokens() -> None:
-    """Delete expired tokens, sessions, kept answers, and visits of Spark UIs."""
+    """Delete expired tokens, sessions, kept answers, and Spark UI visits."""
     now = timezone.now()
     tokens.forget_expired_tokens(now=now)
     sessions.forget_expired_sessions(now=now)
@@ -236,31 +253,31 @@ def forget_expired_tokens() -> None:
 
 @shared_task(name="queries.tasks.chain_audit_log")
 def chain_audit_log() -> None:
-    """Chain entries of the audit log whose process died before it could."""
+    """Chain audit log entries whose process died before it could."""
     while audit_trail.chain_entries():
         pass
 
 
 @shared_task(name="queries.tasks.prune_audit_log")
 def prune_audit_log() -> None:
-    """Remove entries that are older than the audit log is kept."""
+    """Delete audit log entries past their retention."""
     audit_trail.prune_audit_log(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune")
 def prune() -> None:
-    """Remove the folders of old drivers, and rows of state that have been shown for an hour."""
+    """Delete old drivers' folders, and state rows that have been shown for an hour."""
     service.prune_folders(launcher=launcher())
     forget_old_results(launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune_snapshots")
 def prune_snapshots() -> None:
-    """Remove old snapshots of checkpoints beyond the configured number."""
+    """Delete snapshots beyond the configured number."""
     prune_kept_snapshots(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune_code")
 def prune_code() -> None:
-    """Remove code and packages that nothing has named for some days."""
+    """Delete code and packages that have been unreferenced for some days."""
     prune_contents(now=timezone.now())

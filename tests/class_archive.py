@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from controlplane.machine.trouble import Trouble
+from controlplane.home import Trouble
 from tests import pieces
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # of what cannot be archived

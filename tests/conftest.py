@@ -24,15 +24,17 @@ from django.db import connection, transaction
 from django.test import Client, TransactionTestCase
 from django.test.utils import override_settings
 
-from controlplane.machine.home import Home
+from controlplane.home import Home
 from listeners.loops import slices
 from queries.models.access.teams import Grant
 from tests import conftest_database, conftest_tables, pieces
 from tests.conftest_kafka import broker, one_broker
 from tests.examples import examples
+from tests.faults.shared import ByFile, one_system, shared_system
 from tests.scenarios.stage import Stage
 
-__all__ = ["broker", "one_broker"]  # fixtures that any test may ask for
+#: Fixtures that any test may ask for.
+__all__ = ["broker", "one_broker", "one_system", "shared_system"]
 
 #: No test may reach the data, the drivers or the Redis of an installation in this folder.
 _HOME = Path(tempfile.mkdtemp(prefix="headgate-tests-"))
@@ -66,6 +68,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Let pytest-xdist see what `--database` needs."""
     conftest_database.use_a_worker(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
+    """Keep what shares a system or a broker in one process, and every other file by itself."""
+    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what has to run on PostgreSQL too."""
+    conftest_database.mark(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """See that a test runs the SQL that it is marked to run."""
+    yield from conftest_database.come_through(item)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -184,6 +203,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if os.environ.get("CI") and mark not in _OF_THE_HOST:
                 pytest.fail(f"{mark}: {reason}", pytrace=False)
             pytest.skip(f"{mark}: {reason}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name in the text of a failure the round of the loop that it is of: XML does not."""
+    if isinstance(report, pytest.SubtestReport) and report.failed:
+        text, told = report.longrepr, ("round", report.head_line, "-")
+        if told not in getattr(text, "sections", [told]):
+            text.addsection(*told)  # type: ignore[union-attr]
 
 
 @pytest.fixture(scope="session", autouse=True)

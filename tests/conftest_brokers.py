@@ -96,12 +96,13 @@ def make(tmp_path: Path, stage: Stage) -> MakeQuery:
     return query
 
 
-def commit(place: Path, batch: int, offsets: dict[int, int]) -> None:
-    """Write a batch into a checkpoint's logs."""
+def commit(place: Path, batch: int, offsets: dict[int, int], *, committed: bool = True) -> None:
+    """Write a batch into a checkpoint's logs, begun and (unless it failed) committed."""
     for folder in ("offsets", "commits"):
         (place / folder).mkdir(parents=True, exist_ok=True)
     said = ",".join(f'"{number}":{at}' for number, at in offsets.items())
     (place / "offsets" / str(batch)).write_text(
         f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{{}}}}\n{{"flights":{{{said}}}}}'
     )
-    (place / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    if committed:
+        (place / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')

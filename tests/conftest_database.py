@@ -3,11 +3,21 @@
 By itself each test runs on SQLite. With `--database postgresql` those that use the database run
 on a real PostgreSQL, each with `[postgresql]` in its name; the others have nothing to say there
 and are left out.
+
+`make test` has those run there that are marked `sql`: all that write rows by services and
+listeners, and those that run SQL which views, selectors and models build. A mark names the
+functions that do, and its test fails where it has not come through one of them.
+`tests/checks/test_sql_marks.py` asks for the mark of each.
 """
 
 import os
+import sys
+import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -23,6 +33,8 @@ ANSWERED_ON_SQLITE = (
     "web/console/test_setup_settings.py",
     "web/console/test_wording.py",
 )
+#: Where all tests are marked `sql`.
+SQL_ROOMS = ("services", "controlplane", "listeners", "runtime/test_start_deadline.py")
 _TESTS = Path(__file__).resolve().parent
 _opened = ExitStack()
 
@@ -58,6 +70,33 @@ def start(config: pytest.Config) -> None:
 def stop() -> None:
     """Stop the PostgreSQL of this run."""
     _opened.close()
+
+
+def mark(item: pytest.Item) -> None:
+    """Mark a test of a room of services as one of SQL."""
+    if item.path.relative_to(_TESTS).as_posix().startswith((*SQL_ROOMS, "test_database.py")):
+        item.add_marker(pytest.mark.sql)
+
+
+def come_through(item: pytest.Item) -> Iterator[None]:
+    """Have a test fail that did not come through each function whose SQL it is marked to run."""
+    named = {name for mark in item.iter_markers("sql") for name in mark.args}
+    called: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            called.add(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}")
+
+    if named:
+        sys.setprofile(note)
+        threading.setprofile(note)
+    try:
+        yield
+    finally:
+        if named:
+            sys.setprofile(None)
+            threading.setprofile(None)
+    assert named <= called, f"marked, but not run: {sorted(named - called)}"
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:

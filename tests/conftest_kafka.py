@@ -22,7 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from controlplane.machine import kafka
+from installation.machine import kafka
 from tests import pieces
 
 ANSWERS_WITHIN_S = 60.0

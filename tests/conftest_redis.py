@@ -18,6 +18,7 @@ import redis
 
 from listeners.ingest import Ingester
 from listeners.senders import Known, Sender
+from tests.listeners.events import KEY
 
 ANSWERS_WITHIN_S = 20.0
 
@@ -104,7 +105,7 @@ class Cast:
     """The drivers and runs of `tests.listeners.events`; there are no rows of them."""
 
     def drivers(self, ids: Collection[int]) -> Mapping[int, Sender]:
-        return {pk: Sender(7, b"") for pk in ids}
+        return {pk: Sender(7, KEY) for pk in ids}
 
     def runs(self, ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
         return dict.fromkeys(ids, (1, 42))
@@ -128,6 +129,7 @@ def make_ingester(
         batch: int = 100,
         known: Known = _CAST,
         living: Callable[[], Mapping[int, int]] = dict,
+        revoked: Callable[[], Mapping[int, int]] = dict,
     ) -> Ingester:
         client = valkey.client()
         clients.append(client)
@@ -138,6 +140,7 @@ def make_ingester(
             clock=lambda: datetime.now(UTC),
             known=known,
             living=living,
+            revoked=revoked,
             batch=batch,
         )
 

@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 import redis
 
-from controlplane.machine import java as javas
-from controlplane.machine import valkey
-from controlplane.machine.trouble import Trouble
+from controlplane.home import Trouble
+from installation.machine import java as javas
+from installation.machine import valkey
 from queries.launchers.process.walls import bubblewrap, proven
 from queries.launchers.process.walls.accounts import Account, refuse_incapable
 from queries.launchers.process.walls.trial import Missing

@@ -10,6 +10,8 @@ import grimp
 import pytest
 from django.apps import apps
 
+from headgate_ground.packages import OURS
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 TEXT = (REPOSITORY / "docs" / "architecture.md").read_text()
 CONTRACTS = {
@@ -108,6 +110,13 @@ def test_the_floors_are_those_of_the_import_contract(root: str) -> None:
     assert as_layers(line.split("→")) == as_layers(CONTRACTS[f"{root}: floors"]["layers"])
 
 
+def test_the_packages_are_those_of_the_import_contract() -> None:
+    [line] = re.findall(r"^packages +(.*)$", section("The floors"), re.M)
+    drawn = as_layers(line.split("→"))
+    assert drawn == as_layers(CONTRACTS["packages: no arrow runs up"]["layers"])
+    assert set().union(*drawn) == {*OURS} - {"headgate_async"}  # which stands alone
+
+
 def test_the_layers_of_domain_are_those_of_the_import_contract() -> None:
     block = re.search(r"```\n(.*?)```", section("The layers of `queries/domain`"), re.S)
     assert block
@@ -117,9 +126,7 @@ def test_the_layers_of_domain_are_those_of_the_import_contract() -> None:
 
 def test_no_modules_import_each_other_in_a_circle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(REPOSITORY / "cli"))
-    graph = grimp.build_graph(
-        "controlplane", "queries", "listeners", "headgate_async", "headgate_cli"
-    )
+    graph = grimp.build_graph(*OURS, "headgate_cli")
     modules = set(graph.modules)
     # What is left when each module at an end, above or below, has been taken away is in a circle.
     while ends := {

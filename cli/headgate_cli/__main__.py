@@ -16,14 +16,16 @@ from headgate_cli.commands import (
     manifests,
     preflight,
     reading,
+    upload,
     waits,
 )
 from headgate_cli.ends import Code, Ended, tell
-from headgate_cli.output import note
+from headgate_cli.output import note, say
+from headgate_cli.server import version_of_this
 
 app = typer.Typer(
     name="headgate",
-    help="Streaming queries from a shell and from CI, over Headgate's REST API.",
+    help="Manage streaming queries from a shell or CI through Headgate's REST API.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -33,14 +35,21 @@ for _command in (
     *(login.login, login.logout, login.contexts),
     *(reading.get, reading.describe),
     *(manifests.diff, manifests.apply, manifests.export, deploys.deploy, deploys.rollback),
-    cancel.cancel,
+    *(upload.upload, cancel.cancel),
     *(lifecycle.start, lifecycle.stop, lifecycle.restart, lifecycle.delete, lifecycle.release),
+    lifecycle.declare_host_gone,
     *(waits.wait, logs.logs, preflight.preflight, answer.answer),
 ):
     app.command()(_command)
 
-#: The error of a wrong command line, wherever the library keeps it.
+#: The error for a wrong command line, wherever the library defines it.
 _UsageError: Any = typer.BadParameter.__bases__[0]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        say(f"headgate {version_of_this()}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -49,21 +58,31 @@ def _before(
     named: Annotated[
         str,
         typer.Option(
-            "--context", envvar="HEADGATE_CONTEXT", help="Installation, as `contexts` lists them."
+            "--context",
+            envvar="HEADGATE_CONTEXT",
+            help="Installation to use, as listed by `contexts`.",
         ),
     ] = "",
     ca: Annotated[
         str,
         typer.Option(
-            "--ca", envvar="HEADGATE_CA", help="File (PEM) that the server's certificate must fit."
+            "--ca",
+            envvar="HEADGATE_CA",
+            help="PEM file with the CA that signed the server's certificate.",
         ),
     ] = "",
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
 ) -> None:
     context.obj = Asked(named, ca)
 
 
 def main() -> int:
-    """Run a command; return its exit code, with why on stderr where it is not 0."""
+    """Run a command; return its exit code, with the reason on stderr if it is not 0."""
     try:
         code = int(app(prog_name="headgate", standalone_mode=False) or 0)
     except Ended as ended:
@@ -74,11 +93,11 @@ def main() -> int:
         return Code.USAGE
     except (typer.Abort, KeyboardInterrupt):
         code = Code.INTERRUPTED
-    except OSError as error:  # of a file of this machine
+    except OSError as error:  # from a file on this machine
         note(f"Error: {error}")
         return Code.REFUSED
-    if code == Code.INTERRUPTED:  # which the library turns into this code by itself
-        note("Interrupted. What was begun goes on.")
+    if code == Code.INTERRUPTED:  # the library itself turns it into this code
+        note("Interrupted. Operations in progress continue.")
     return code
 
 

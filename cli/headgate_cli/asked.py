@@ -1,4 +1,4 @@
-"""Options that several commands share, and the connection that they speak through."""
+"""Options that several commands share, and the connection to the server."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,29 +12,53 @@ from headgate_cli.server import Server
 
 
 def query_name(text: str) -> str:
-    """Return the name of a query, also of what `-o name` prints."""
+    """Return a query's name; accepts the output of `-o name` too."""
     return kind_named("query").bare(text)
 
 
-Output = Annotated[Form, typer.Option("--output", "-o", help="How results are printed.")]
-Timeout = Annotated[str, typer.Option("--timeout", help="Longest wait: 90s, 10m, 2h.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Return when it has ended, with its outcome.")]
+def application_name(text: str) -> str:
+    """Return an application's name; accepts the output of `-o name` too."""
+    return kind_named("application").bare(text)
+
+
+def bare_name(text: str) -> str:
+    """Return a query's or application's name; accepts the output of `-o name` too."""
+    return application_name(query_name(text))
+
+
+def team_name(text: str) -> str:
+    """Return a team's name; accepts the output of `-o name` too."""
+    return kind_named("team").bare(text)
+
+
+Output = Annotated[Form, typer.Option("--output", "-o", help="Output format.")]
+Timeout = Annotated[str, typer.Option("--timeout", help="Maximum wait: 90s, 10m, 2h.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until it has ended and return its outcome.")
+]
 QueryName = Annotated[str, typer.Argument(parser=query_name, help="Name of a query.")]
 QueryNames = Annotated[
     list[str] | None, typer.Argument(parser=query_name, help="Names of queries.")
 ]
 OfScript = Annotated[
-    str, typer.Option("--application", help="Instead: an application that runs a script.")
+    str,
+    typer.Option(
+        "--application",
+        parser=application_name,
+        help="An application that runs a script, instead of a query.",
+    ),
 ]
 Files = Annotated[
     list[str],
-    typer.Option("--file", "-f", help="A manifest, a folder of them, or - for stdin; repeat it."),
+    typer.Option(
+        "--file", "-f", help="A manifest, a folder of manifests, or - for stdin; repeatable."
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What stands before the command."""
+    """The options given before the command."""
 
     context: str = ""
     ca: str = ""

@@ -1,4 +1,4 @@
-"""Which installation is spoken to, with which token: the environment, or the file of `login`."""
+"""The installation to connect to, and its token: from the environment, or from `login`'s file."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from headgate_cli.ends import Code, Ended, refused
 
-#: Hosts on which a token may travel without TLS: this machine.
+#: Hosts to which a token may be sent without TLS: this machine.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -20,17 +20,17 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class Place:
     """One installation."""
 
-    url: str  # without a slash at its end
+    url: str  # without a trailing slash
     token: str
-    ca: str = ""  # file of the certificates (PEM) that its own is checked with; "": the usual ones
+    ca: str = ""  # file with the CA certificates (PEM); "": the default ones
 
     def __repr__(self) -> str:
-        """Return the address alone."""
+        """Return only the address."""
         return f"Place({self.url})"
 
 
 class Contexts:
-    """The file that `login` writes, readable by its owner alone."""
+    """The file that `login` writes, readable only by its owner."""
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file or _file()
@@ -42,7 +42,8 @@ class Contexts:
         try:
             if os.name == "posix" and self.file.stat().st_mode & 0o077:
                 raise refused(
-                    f"{self.file} holds tokens, and others can read it.", f"chmod 600 {self.file}"
+                    f"{self.file} contains tokens, and other users can read it.",
+                    f"chmod 600 {self.file}",
                 )
             held: Any = json.loads(self.file.read_text())
             self.current = str(held["current"])
@@ -54,7 +55,7 @@ class Contexts:
             raise refused(f"{self.file} cannot be read.", way_out) from None
 
     def write(self) -> None:
-        """Replace the file, whole or not at all."""
+        """Replace the file atomically."""
         self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         held = {
             "current": self.current,
@@ -67,18 +68,20 @@ class Contexts:
 
 
 def chosen(context: str, ca: str) -> Place:
-    """Return the installation to speak to.
+    """Return the installation to connect to.
 
-    1. The context that is named.
-    2. HEADGATE_URL with HEADGATE_TOKEN; one without the other is refused, so that no token
-       goes to another installation than its own.
+    1. The named context.
+    2. HEADGATE_URL with HEADGATE_TOKEN; one without the other is rejected, so that no token is sent
+       to an installation other than its own.
     3. The context of the last login.
     """
     url, token = os.environ.get("HEADGATE_URL", ""), os.environ.get("HEADGATE_TOKEN", "")
     if not context and (url or token):
         if not (url and token):
             missing = "HEADGATE_TOKEN" if url else "HEADGATE_URL"
-            raise refused(f"{missing} is not set.", "Set HEADGATE_URL and HEADGATE_TOKEN, or none.")
+            raise refused(
+                f"{missing} is not set.", "Set both HEADGATE_URL and HEADGATE_TOKEN, or neither."
+            )
         return checked(Place(url, token, ca))
     contexts = Contexts()
     name = context or contexts.current
@@ -90,36 +93,36 @@ def chosen(context: str, ca: str) -> Place:
     place = contexts.places.get(name)
     if place is None:
         known = ", ".join(sorted(contexts.places)) or "none"
-        raise refused(f"There is no context {name}.", f"Choose one of: {known}.")
+        raise refused(f"Context {name} does not exist.", f"Choose one of: {known}.")
     return checked(Place(place.url, place.token, ca or place.ca))
 
 
 def checked(place: Place) -> Place:
-    """Return a place with its address in one form; refuse one that a token must not go to."""
+    """Return a place with its address normalised; reject one that must not receive a token."""
     parts = urlsplit(place.url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
         way_out = "Write it like https://headgate.example.org."
-        raise Ended(Code.USAGE, f"{place.url} is not an address of Headgate.", way_out)
+        raise Ended(Code.USAGE, f"{place.url} is not a valid Headgate URL.", way_out)
     lets_http = os.environ.get("HEADGATE_ALLOW_HTTP") == "1"
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and not lets_http:
         raise refused(
-            f"{place.url} has no TLS: others could read the token on its way.",
+            f"{place.url} has no TLS, so others could read the token in transit.",
             "Use https, or set HEADGATE_ALLOW_HTTP=1 for a trial.",
         )
     if not re.fullmatch(r"[!-~]+", place.token):
-        # Never quoted: a library that refuses it as a header would print it.
-        raise refused("The token holds spaces, lines or other characters that no token has.")
+        # The token is never quoted: a library that rejects it as a header would print it.
+        raise refused("The token contains spaces, line breaks or other invalid characters.")
     if place.ca and not Path(place.ca).is_file():
-        raise refused(f"{place.ca}, the file of certificates, is not there.")
+        raise refused(f"The certificate file {place.ca} does not exist.")
     path = parts.path.rstrip("/").removesuffix("/api/v1")
     return Place(f"{parts.scheme}://{parts.netloc}{path}", place.token, place.ca)
 
 
 def checked_name(name: str) -> str:
-    """Return a context's name; refuse one that no shell takes as it is."""
+    """Return a context's name; reject a name that would need quoting in a shell."""
     if not _NAME.fullmatch(name):
         way_out = "Use letters, digits and . _ -, starting with a letter or a digit."
-        raise Ended(Code.USAGE, f"{name} is not a valid name of a context.", way_out)
+        raise Ended(Code.USAGE, f"{name} is not a valid context name.", way_out)
     return name
 
 

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and what is said where it is not 0."""
+"""How a command ends: its exit code, and the message if it is not 0."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -8,20 +8,20 @@ from headgate_cli.output import clean, note, plain
 
 
 class Code(IntEnum):
-    """The exit codes, as docs/cli.md has them."""
+    """The exit codes, as documented in docs/cli.md."""
 
     DONE = 0
-    REFUSED = 1  # nothing was begun
-    FAILED = 2  # what was begun has failed
-    TIMED_OUT = 3  # a wait's limit is over; what was begun goes on
+    REFUSED = 1  # nothing was started
+    FAILED = 2  # what was started has failed
+    TIMED_OUT = 3  # a wait's limit has expired; what was started continues
     DIFFERENT = 4  # diff: something would change
-    NO_ANSWER = 5  # the server was not reached, or could not answer
+    NO_ANSWER = 5  # the server could not be reached, or could not answer
     USAGE = 64  # the command line is wrong (EX_USAGE of sysexits.h)
-    INTERRUPTED = 130  # by Ctrl-C, as shells have it
+    INTERRUPTED = 130  # by Ctrl-C, as in shells
 
 
 class Ended(Exception):
-    """The end of a command, with what to tell about it."""
+    """The end of a command, with its message."""
 
     def __init__(
         self,
@@ -36,21 +36,21 @@ class Ended(Exception):
 
 
 def refused(message: str, way_out: str = "") -> Ended:
-    """Return the end of a command that begins nothing."""
+    """Return the end of a command that did not start anything."""
     return Ended(Code.REFUSED, message, way_out)
 
 
 def tell(ended: Ended) -> None:
-    """Say why a command ends, with each problem's field, value and way out."""
+    """Print why a command ends, with each problem's field, value and remedy."""
     note(f"Error: {ended.message}")
     for line in problem_lines(ended.problems):
         note(line)
     if ended.way_out:
-        note(f"Way out: {ended.way_out}")
+        note(f"What to do: {ended.way_out}")
 
 
 def problem_lines(problems: Iterable[Mapping[str, Any]], indent: str = "") -> list[str]:
-    """Return problems as lines: field, value, message, and below it the way out."""
+    """Return problems as lines: field, value, message, and the remedy below."""
     lines = []
     for problem in problems:
         value = problem.get("value")
@@ -58,10 +58,10 @@ def problem_lines(problems: Iterable[Mapping[str, Any]], indent: str = "") -> li
         said = f"{problem.get('field', '')}{held}: {problem.get('message', '')}"
         lines.append(f"{indent}- {clean(said)}")
         if problem.get("way_out"):
-            lines.append(f"{indent}  Way out: {clean(str(problem['way_out']))}")
+            lines.append(f"{indent}  What to do: {clean(str(problem['way_out']))}")
     return lines
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the code of several acts: the lowest that is not 0, 0 where all are done."""
+    """Return the code for several actions: the lowest that is not 0, or 0 if all succeeded."""
     return min((int(code) for code in codes if code), default=int(Code.DONE))

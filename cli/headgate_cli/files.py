@@ -1,4 +1,4 @@
-"""Manifests as files: which ones, the values of an environment, and the commit that they are of."""
+"""Manifests as files: which files, an environment's values, and the commit."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from headgate_cli.server import Json
 
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
-#: How long git may take for one answer about a checkout.
+#: Time limit for one git command on a checkout.
 GIT_LIMIT_S = 30
 
 
@@ -22,9 +22,9 @@ GIT_LIMIT_S = 30
 class File:
     """One file of manifests."""
 
-    path: str  # as the server is told it: below the repository, else as it was given
+    path: str  # as sent to the server: relative to the repository, otherwise as given
     text: str
-    folder: Path  # in which relative paths of the file begin
+    folder: Path  # base for relative paths in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Checkout:
     """The git checkout that files belong to."""
 
     top: Path
-    repository: str = ""  # address of its remote without user and password; "": it has none
+    repository: str = ""  # URL of its remote without user and password; "": it has no remote
     commit: str = ""  # "": no commit yet
-    edited: bool = False  # what is applied is in no commit
+    edited: bool = False  # what is applied has not been committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,17 @@ class Set:
     checkout: Checkout | None
 
     def source(self) -> Json:
-        """Return where the set comes from, as the API takes it."""
+        """Return the set's source in the API's form."""
         if self.checkout is None:
             return {}
         return {"repository": self.checkout.repository, "commit": self.checkout.commit}
 
 
 def read(names: Iterable[str]) -> Set:
-    """Return the manifests of files and folders, in the order of their paths.
+    """Return the manifests in files and folders, sorted by path.
 
-    Folders are read whole, except hidden ones and links to folders. Raises `Ended` for one that
-    is not there or holds nothing.
+    Folders are read recursively, except hidden ones and links to folders. Raises `Ended` for a path
+    that does not exist or contains nothing.
     """
     found: dict[Path, None] = {}
     texts = [File("stdin", sys.stdin.read(), Path.cwd()) for name in names if name == STDIN][:1]
@@ -72,7 +72,7 @@ def _below(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise refused(f"{path} is not there.")
+        raise refused(f"{path} does not exist.")
     found = sorted(
         one
         for one in path.rglob("*")
@@ -81,7 +81,9 @@ def _below(path: Path) -> list[Path]:
         and not any(part.startswith(".") for part in one.relative_to(path).parts)
     )
     if not found:
-        raise refused(f"{path} holds no manifest.", f"Manifests end with {', '.join(SUFFIXES)}.")
+        raise refused(
+            f"{path} contains no manifests.", f"Manifest file names end in {', '.join(SUFFIXES)}."
+        )
     return found
 
 
@@ -92,19 +94,19 @@ def _file(path: Path, checkout: Checkout | None) -> File:
     try:
         return File(shown.as_posix(), path.read_text(encoding="utf-8"), whole.parent)
     except UnicodeDecodeError:
-        raise refused(f"{path} is not text in UTF-8.") from None
+        raise refused(f"{path} is not valid UTF-8.") from None
     except OSError as error:
         raise refused(f"{path} cannot be read: {error.strerror}.") from None
 
 
 @dataclass(slots=True)
 class Values:
-    """The values of an environment."""
+    """An environment's values."""
 
     held: Json = field(default_factory=dict)
 
     def take_file(self, name: str) -> None:
-        """Add the values of a YAML or JSON file; a later file wins."""
+        """Add the values from a YAML or JSON file; a later file wins."""
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
 
@@ -113,38 +115,40 @@ class Values:
         except OSError as error:
             raise refused(f"{name} cannot be read: {error.strerror}.") from None
         except (YAMLError, ValueError) as error:
-            raise refused(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+            raise refused(f"{name} is not valid YAML: {' '.join(str(error).split())}") from None
         if found is not None and not isinstance(found, Mapping):
-            raise refused(f"{name} holds no values.", "Write one on each line: NAME: value.")
+            raise refused(f"{name} contains no values.", "Write one per line: NAME: value.")
         self.held |= dict(found or {})
 
     def take(self, text: str) -> None:
         """Add NAME=VALUE."""
         name, equals, value = text.partition("=")
         if not equals:
-            raise Ended(Code.USAGE, f"{text} is no value.", "Write --set NAME=VALUE.")
+            raise Ended(Code.USAGE, f"{text} is not a valid value.", "Write --set NAME=VALUE.")
         self.held[name] = value
 
 
 def owner_of(asked: str, files: Set) -> str:
-    """Return the owner of a set: as asked, else the name of its repository.
+    """Return a set's owner: as given, otherwise the name of its repository.
 
-    Raises `Ended` where neither says.
+    Raises `Ended` if there is neither.
     """
     repository = files.checkout.repository if files.checkout else ""
     name = repository.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
     if not (asked or name):
-        way_out = "Name it: --owner NAME, or HEADGATE_OWNER. It is kept with what is applied."
+        way_out = (
+            "Set it with --owner NAME or HEADGATE_OWNER. It is stored with the applied objects."
+        )
         raise refused(
-            "The files are in no git repository with a remote, and no owner is named.", way_out
+            "The files are not in a git repository with a remote, and no owner is set.", way_out
         )
     return asked or name
 
 
 def warn_of_edits(files: Set) -> None:
-    """Say that the commit that is named does not hold what is applied."""
+    """Warn that the reported commit does not contain what is being applied."""
     if files.checkout is not None and files.checkout.edited:
-        note(f"Note: {files.checkout.top} has changes that are in no commit.")
+        note(f"Note: {files.checkout.top} has uncommitted changes.")
 
 
 # --- git ------------------------------------------------------------------------------
@@ -161,7 +165,7 @@ def _checkout(folder: Path) -> Checkout | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return what git says; None where there is no git, no checkout, or no answer."""
+    """Return git's output; None if there is no git, no checkout, or no answer."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
@@ -173,12 +177,12 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     if done.returncode and "dubious ownership" in done.stderr:
-        note(f"Note: no commit is named, for git does not trust {folder} (safe.directory).")
+        note(f"Note: no commit is recorded because git does not trust {folder} (safe.directory).")
     return done.stdout.strip() if done.returncode == 0 else None
 
 
 def without_password(address: str) -> str:
-    """Return a remote's address without the user and password that CI puts into it."""
+    """Return a remote's URL without the user and password that CI adds to it."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
         return address

@@ -1,4 +1,4 @@
-"""Waits: each with a limit, asking more rarely as time goes on, and told as they go on."""
+"""Waits: each has a limit, polls less often as time passes, and reports its progress."""
 
 import re
 import sys
@@ -11,16 +11,16 @@ from headgate_cli.ends import Code, Ended, worst
 from headgate_cli.output import clean, note, plain
 from headgate_cli.server import Json, Server
 
-#: Pauses between two questions, seconds: the first, and the longest.
+#: Pauses between two requests, in seconds: the first, and the longest.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.3, 5.0
-#: The server's own limit of one wait for an operation.
+#: The server's own limit for one wait for an operation.
 LONGEST_POLL_S = 60
-#: What a poll's answer may take beyond its wait.
+#: Seconds that a poll's response may take beyond its wait.
 GRACE_S = 30.0
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
-#: The longest wait: a day.
+#: The longest wait, in seconds: a day.
 MOST_S = 86_400.0
 
 _CODES = {
@@ -31,7 +31,7 @@ _CODES = {
 
 
 def seconds(text: str) -> float:
-    """Return a duration as 90, 90s, 10m or 2h has it, in seconds; at most a day."""
+    """Return a duration such as 90, 90s, 10m or 2h in seconds; at most a day."""
     found = _DURATION.fullmatch(text.strip())
     held = float(found[1]) * _SECONDS[found[2]] if found else 0
     if not 0 < held <= MOST_S:
@@ -40,7 +40,7 @@ def seconds(text: str) -> float:
 
 
 class Limit:
-    """A time that a command may wait, all in all."""
+    """The total time that a command may wait."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -48,46 +48,51 @@ class Limit:
         self._pause = FIRST_PAUSE_S
 
     def left(self) -> float:
-        """Return the seconds that are left, 0 at the end."""
+        """Return the remaining seconds, 0 at the end."""
         return max(0.0, self._ends - time.monotonic())
 
     def pause(self, what: str) -> None:
-        """Wait before the next question; raise `Ended` where the limit is over."""
+        """Wait before the next request; raise `Ended` if the limit has expired."""
         if not self.left():
             raise self.over(what)
         time.sleep(min(self._pause, self.left()))
         self._pause = min(self._pause * 1.5, LONGEST_PAUSE_S)
 
     def moved(self) -> None:
-        """Ask often again: something has changed."""
+        """Poll often again, because something has changed."""
         self._pause = FIRST_PAUSE_S
 
     def over(self, what: str) -> Ended:
-        """Return the end of a wait that was too long."""
-        way_out = "It goes on by itself. Wait again, or for longer with --timeout."
+        """Return the end of a wait that took too long."""
+        way_out = "It continues on its own. Wait again, or longer with --timeout."
         return Ended(Code.TIMED_OUT, f"Not done within {self.text}: {what}.", way_out)
 
 
 class Progress:
-    """How far something is: a line that changes in a terminal, elsewhere a line for each change."""
+    """Reports progress: as an updated line in a terminal, otherwise each line once."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
         self._shown = ""
+        self._noted: set[str] = set()
 
     def tell(self, text: str) -> None:
-        """Say how far it is, where that has changed."""
+        """Report the progress if it has changed.
+
+        It may alternate between two waits; a log contains each of them only once.
+        """
         if text == self._shown:
             return
         self._shown = text
         if self._live:
             sys.stderr.write(f"\r\x1b[K{clean(' '.join(text.split()))[:100]}")
             sys.stderr.flush()
-        else:
+        elif text not in self._noted:
+            self._noted.add(text)
             note(text)
 
     def end(self) -> None:
-        """Remove the line of a terminal, so that what follows stands by itself."""
+        """Clear the terminal's line, so that what follows starts on a new line."""
         if self._live and self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -96,23 +101,23 @@ class Progress:
 
 @contextmanager
 def told_if_interrupted(name: str, progress: Progress) -> Iterator[None]:
-    """On Ctrl-C, say that what is followed goes on, and how to cancel it."""
+    """On Ctrl-C, report that what is being followed continues, and how to cancel it."""
     try:
         yield
     except KeyboardInterrupt:
         progress.end()
-        note(f"{name} goes on. Cancel it: headgate cancel {name}")
+        note(f"{name} continues. To cancel it: headgate cancel {name}")
         raise
 
 
 def about(operation: Json) -> str:
-    """Return "start of delays", as people call an operation."""
+    """Return an operation's description, such as "start of delays"."""
     of = operation.get("query") or operation.get("application") or ""
     return f"{operation['verb']} of {of}" if of else str(operation["verb"])
 
 
 def followed(server: Server, operation: Json, limit: Limit, progress: Progress) -> Json:
-    """Return an operation as it ended; raise `Ended` where the limit is over before."""
+    """Return an operation once it has ended; raise `Ended` if the limit expires first."""
     name = f"operation/{operation['id']}"
     with told_if_interrupted(name, progress) if operation["cancellable"] else nullcontext():
         while operation["outcome"] is None:
@@ -126,7 +131,7 @@ def followed(server: Server, operation: Json, limit: Limit, progress: Progress) 
 
 
 def follow(server: Server, operations: Iterable[Json], limit: Limit) -> int:
-    """Wait for each operation, and say how it ended; return the exit code of all of them."""
+    """Wait for each operation, and report how it ended; return the combined exit code."""
     progress, codes = Progress(), []
     for operation in operations:
         ended = followed(server, operation, limit, progress)
@@ -136,27 +141,27 @@ def follow(server: Server, operations: Iterable[Json], limit: Limit) -> int:
 
 
 def tell_end(operation: Json) -> None:
-    """Say how an operation ended, with the outcome of each query where it has several."""
+    """Report how an operation ended, with the outcome for each query if it has several."""
     detail = f": {plain(operation['detail'])}" if operation.get("detail") else ""
     note(f"{about(operation)}: {operation['outcome']}{detail}")
     for one in outcomes(operation):
         said = f": {plain(one['detail'])}" if one.get("detail") else ""
         note(f"  {one.get('query') or one.get('name')}: {one.get('outcome')}{said}")
         if one.get("way_out"):
-            note(f"    Way out: {plain(one['way_out'])}")
+            note(f"    What to do: {plain(one['way_out'])}")
     if operation.get("failure"):
         note(f"  Failure {operation['failure']}: headgate describe failure {operation['failure']}")
 
 
 def outcomes(operation: Json) -> list[Json]:
-    """Return the outcome of each query of an operation that has several."""
+    """Return the outcome for each query in an operation on several."""
     result = operation.get("result")
     held = result.get("queries") if isinstance(result, dict) else None
     return [one for one in held if isinstance(one, dict)] if isinstance(held, list) else []
 
 
 def code_of(outcome: str) -> Code:
-    """Return the exit code of an operation's or a deploy's end."""
+    """Return the exit code for an operation's or a deploy's outcome."""
     return _CODES.get(outcome, Code.FAILED)
 
 

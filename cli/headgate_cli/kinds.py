@@ -1,4 +1,4 @@
-"""The kinds of things that `get`, `describe` and `delete` know, and what is shown of each."""
+"""The kinds of objects for `get`, `describe` and `delete`, and what is shown for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from headgate_cli.output import Columns, Row
 
 
 def at(path: str) -> Callable[[Row], Any]:
-    """Return what reads a field of a row, `health.verdict` of one inside; None where it is not."""
+    """Return a getter for a row's field (`health.verdict` if nested); it gives None if missing."""
 
     def step(held: Any, name: str) -> Any:
         return held.get(name) if isinstance(held, dict) else None
@@ -19,36 +19,37 @@ def at(path: str) -> Callable[[Row], Any]:
 
 
 def columns(text: str) -> Columns:
-    """Return columns from `title=field` or `field`, with spaces between."""
+    """Parse columns from `title=field` or `field`, separated by spaces."""
     pairs = (one.partition("=") for one in text.split())
     return {title.upper(): at(path or title) for title, _, path in pairs}
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of thing."""
+    """One kind of object."""
 
     name: str
     plural: str
     shown: Columns
-    address: str  # of the list; below a query's where `of_query`
-    #: Options of `get` that its list filters by.
+    wide: Columns  # additional columns for `-o wide`
+    address: str  # path of the list; below a query's if `of_query`
+    #: Options of `get` that filter its list.
     filters: frozenset[str] = frozenset()
     key: str = "name"
     of_query: bool = False
-    one: str = ""  # address of one of them, where it is not below the list's
-    single: bool = True  # one of them has an address
+    one: str = ""  # path of a single object, if it is not below the list's
+    single: bool = True  # whether a single object has a path
     deletable: bool = False
 
     def path(self, name: str) -> tuple[str, str]:
-        """Return the address of one of them."""
+        """Return the path of a single object."""
         if not self.single:
             way_out = f"List them: headgate get {self.plural}"
-            raise Ended(Code.USAGE, f"One {self.name} cannot be read by itself.", way_out)
+            raise Ended(Code.USAGE, f"A single {self.name} cannot be read.", way_out)
         return self.one or self.address, name
 
     def bare(self, name: str) -> str:
-        """Return the name of one of them, also of what `-o name` prints."""
+        """Return an object's name; accepts the output of `-o name` too."""
         return name.removeprefix(f"{self.name}/")
 
     def called(self, row: Row) -> str:
@@ -56,10 +57,11 @@ class Kind:
         return f"{self.name}/{row[self.key]}"
 
 
-def _kind(name: str, shown: str, filters: str = "", **more: Any) -> Kind:
+def _kind(name: str, shown: str, filters: str = "", wide: str = "", **more: Any) -> Kind:
     plural = more.pop("plural", f"{name}s")
     held = {"plural": plural, "address": plural, **more}
-    return Kind(name=name, shown=columns(shown), filters=frozenset(filters.split()), **held)
+    held |= {"shown": columns(shown), "wide": columns(f"{shown} {wide}")}
+    return Kind(name=name, filters=frozenset(filters.split()), **held)
 
 
 KINDS = (
@@ -69,6 +71,7 @@ KINDS = (
         "rows/s=last_progress.processed_rows_per_second revision running=running_revision "
         "reason=phase_reason",
         "application phase health desired pool team search label",
+        "desired kind team pool since=phase_since lag=lag.seconds failures labels checkpoint",
         plural="queries",
         deletable=True,
     ),
@@ -77,17 +80,20 @@ KINDS = (
         "name driver=driver.state host=driver.host script=script.phase revision "
         "running=running_revision restart=needs_restart queries team",
         "team",
+        "epoch=driver.epoch pools failures labels created_at",
         deletable=True,
     ),
     _kind(
         "operation",
         "id verb query outcome detail actor created_at",
         "query application open",
+        "deadline ended_at parent cancellable",
         key="id",
     ),
     _kind(
         "run",
         "id epoch revision outcome cause started_at first_commit_at ended_at last_batch",
+        wide="driver=driver_epoch host spark=spark_version actor checkpoint",
         key="id",
         of_query=True,
     ),
@@ -101,7 +107,12 @@ KINDS = (
         "status query application",
         key="id",
     ),
-    _kind("incident", "id severity state title query application opened_at", key="id"),
+    _kind(
+        "incident",
+        "id severity state title query application opened_at",
+        wide="kind seen_at affected assignee acknowledged_by detail",
+        key="id",
+    ),
     _kind("alert-rule", "name enabled position channels", deletable=True),
     _kind("alert-channel", "name kind enabled failing_since"),
     _kind("team", "name members applications"),
@@ -116,14 +127,21 @@ _BY_NAME = {word: kind for kind in KINDS for word in (kind.name, kind.plural)}
 
 
 def kind_named(name: str) -> Kind:
-    """Return a kind by its name in singular or plural; raise `Ended` for an unknown one."""
+    """Return a kind by its singular or plural name; raise `Ended` if it is unknown."""
     kind = _BY_NAME.get(name)
     if kind is None:
         known = ", ".join(kind.plural for kind in KINDS)
-        raise Ended(Code.USAGE, f"There is no kind {name}.", f"Choose one of: {known}.")
+        raise Ended(Code.USAGE, f"Unknown kind {name}.", f"Choose one of: {known}.")
     return kind
 
 
+def kind_and_names(kind: str, names: list[str]) -> tuple[Kind, list[str]]:
+    """Return a kind and bare names from `query delays`, `query query/delays` or `query/delays`."""
+    kind, _, first = kind.partition("/")
+    found = kind_named(kind)
+    return found, [found.bare(name) for name in ([first] if first else []) + names]
+
+
 def names_of_kinds(incomplete: str) -> list[str]:
-    """Return the kinds that a shell may complete a word to."""
+    """Return the kinds that complete a word in a shell."""
     return [word for word in _BY_NAME if word.startswith(incomplete)]

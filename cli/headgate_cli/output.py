@@ -1,4 +1,4 @@
-"""What is printed: tables and documents to stdout, notes and progress to stderr."""
+"""Output: tables and documents to stdout, notes and progress to stderr."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from typing import Any, TextIO
 import typer
 
 Row = Mapping[str, Any]
-#: Title of a column -> its cell.
+#: Column title -> its cell.
 Columns = Mapping[str, Callable[[Row], Any]]
 
 
 class Form(StrEnum):
-    """How results are printed."""
+    """Output format."""
 
     TABLE = "table"
     JSON = "json"
@@ -25,10 +25,20 @@ class Form(StrEnum):
     NAME = "name"
 
 
-def clean(text: str) -> str:
-    """Return a text of the server without what a terminal would obey: escapes, control characters.
+class ListForm(StrEnum):
+    """How a list is printed."""
 
-    Lines and tabs stay.
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+def clean(text: str) -> str:
+    """Return text from the server without terminal escapes and control characters.
+
+    Newlines and tabs are kept.
     """
     if text.isprintable():
         return text
@@ -41,7 +51,7 @@ def clean(text: str) -> str:
 
 
 def plain(value: Any) -> str:
-    """Return a value as one short line: a text as it is, anything else as JSON; null as –."""
+    """Return a value as one short line: a string unchanged, anything else as JSON; null as –."""
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -52,7 +62,7 @@ def plain(value: Any) -> str:
 
 
 def in_cell(value: Any) -> str:
-    """Return a value as a cell of a table: names stand side by side, none as –."""
+    """Return a value as a table cell: names separated by spaces, an empty list as –."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ", ".join(map(plain, value)) or "–"
     return plain(value)
@@ -65,31 +75,31 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print what is no result: notes, errors."""
+    """Print notes and errors, which are not results."""
     sys.stderr.write(clean(text) + "\n")
     sys.stderr.flush()
 
 
 def coloured(stream: TextIO) -> bool:
-    """Tell whether colours are wanted there (https://no-color.org)."""
+    """Return whether to use colours on a stream (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def paint(text: str, colour: str) -> str:
-    """Return a cleaned text for stdout, in a colour where it is a terminal."""
+    """Return a cleaned text for stdout, coloured if it is a terminal."""
     text = clean(text)
     return typer.style(text, fg=colour) if colour and coloured(sys.stdout) else text
 
 
 def write(painted: str) -> None:
-    """Print a line that `paint` has made."""
+    """Print a line made by `paint`."""
     sys.stdout.write(painted + "\n")
     sys.stdout.flush()
 
 
 def yaml_text(value: Any) -> str:
     """Return a document as YAML."""
-    from ruamel.yaml import YAML  # what prints no YAML need not wait for it
+    from ruamel.yaml import YAML  # commands that do not print YAML need not wait for it
 
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
@@ -101,7 +111,7 @@ def yaml_text(value: Any) -> str:
 
 
 def show_document(value: Any, form: Form) -> None:
-    """Print what a script reads: JSON or YAML."""
+    """Print a document for scripts: JSON or YAML."""
     if form is Form.YAML:
         say(yaml_text(value).rstrip("\n"))
     else:
@@ -111,7 +121,7 @@ def show_document(value: Any, form: Form) -> None:
 def show_rows(
     rows: Sequence[Row], columns: Columns, form: Form, name: Callable[[Row], str], one: bool = False
 ) -> None:
-    """Print rows in the form that is asked for; with `one`, the single row is no list."""
+    """Print rows in the requested form; with `one`, a single row is not printed as a list."""
     if form is Form.NAME:
         for row in rows:
             say(name(row))
@@ -123,8 +133,26 @@ def show_rows(
 
 def show_table(rows: Iterable[Row], columns: Columns, indent: str = "") -> None:
     """Print aligned columns below their titles."""
-    lines = [list(columns), *([in_cell(cell(row)) for cell in columns.values()] for row in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    show_lines([list(columns), *(cells_of(row, columns) for row in rows)], indent=indent)
+
+
+def cells_of(row: Row, columns: Columns) -> list[str]:
+    """Return a row's cells as a table shows them."""
+    return [in_cell(cell(row)) for cell in columns.values()]
+
+
+def show_lines(
+    lines: Sequence[Sequence[str]], least: Sequence[int] = (), indent: str = ""
+) -> list[int]:
+    """Print lines of cells in columns at least `least` wide; return the widths."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(pair) for pair in zip(widths, least or widths, strict=True)]
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         say((indent + "  ".join(cells)).rstrip())
+    return widths
+
+
+def nothing(what: str, *, narrowed: bool) -> str:
+    """Return the message for an empty list of `what`."""
+    return f"No {what} match." if narrowed else f"There are no {what}."

@@ -1,13 +1,13 @@
-"""Code beside a manifest: a folder that is packed, uploaded, and named by its digest.
+"""Code next to a manifest: a folder that is packed, uploaded, and replaced by its digest.
 
-In an application's manifest `code: {upload: ./code}` names a folder relative to the file. It is
-sent to the server, and the digest that comes back takes its place in what is applied.
+In an application's manifest, `code: {upload: ./code}` specifies a folder relative to the file. It
+is sent to the server, and the returned digest replaces it in what is applied.
 """
 
 import gzip
 import io
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,19 @@ from headgate_cli.files import File
 from headgate_cli.output import note
 from headgate_cli.server import Json, Server
 
-#: Left out: what Python and git make by themselves.
+#: Folders that Python and git create themselves.
 LEFT_OUT = frozenset({"__pycache__", ".git"})
 _DIGEST = "sha256:"
 
 
 def upload_code(server: Server, files: list[File]) -> None:
-    """Upload the folders that manifests name, each once, and put their digests in place."""
+    """Upload the folders that manifests refer to, each once, and insert their digests."""
     digests: dict[Path, str] = {}
 
     def digest(folder: Path) -> str:
         if folder not in digests:
-            found: Json = server.upload("code", content=packed(folder), kind="application/gzip")
-            files = "1 file" if found["files"] == 1 else f"{found['files']} files"
-            note(f"{folder}: {files}, {found['bytes']} bytes, {found['digest']}")
+            found = sent(server, packed(folder))
+            note(f"{folder}: {about(found)}, {found['digest']}")
             digests[folder] = str(found["digest"])
         return digests[folder]
 
@@ -38,10 +37,10 @@ def upload_code(server: Server, files: list[File]) -> None:
 
 
 def with_digests(file: File, digest: Callable[[Path], str]) -> str:
-    """Return a file's text with the digest of each folder that it names as code.
+    """Return a file's text with each code folder replaced by its digest.
 
-    A text that names none comes back as it is, and so does one that is no YAML: the server says
-    what is wrong with it.
+    Text without such folders is returned unchanged, and so is invalid YAML: the server reports what
+    is wrong with it.
     """
     if "upload" not in file.text:
         return file.text
@@ -50,7 +49,7 @@ def with_digests(file: File, digest: Callable[[Path], str]) -> str:
 
     yaml = YAML()
     yaml.preserve_quotes = True
-    yaml.width = 4096  # a long text stays on its line
+    yaml.width = 4096  # keep long text on its line
     try:
         documents = list(yaml.load_all(file.text))
     except (YAMLError, ValueError):
@@ -70,7 +69,7 @@ def with_digests(file: File, digest: Callable[[Path], str]) -> str:
 
 
 def _code(document: Any) -> Any:
-    """Return `spec.code` of an application's manifest, None where there is none."""
+    """Return `spec.code` in an application's manifest; None if there is none."""
     if not isinstance(document, dict) or document.get("kind") != "Application":
         return None
     spec = document.get("spec")
@@ -82,31 +81,74 @@ def _beside(file: File, folder: str) -> Path:
     path = (file.folder / folder).resolve()
     if not path.is_dir():
         raise refused(
-            f"{file.path}: {folder}, the folder of the code, is not there.",
-            "Name a folder relative to the file, or the digest of what is uploaded.",
+            f"{file.path}: the code folder {folder} does not exist.",
+            "Use a folder relative to the file, or the digest of uploaded code.",
         )
     return path
 
 
 def packed(folder: Path) -> bytes:
-    """Return a folder as a tar by gzip: the same bytes for the same names and contents.
+    """Return a folder as a gzipped tar: the same bytes for the same names and contents.
 
     Raises `Ended` for a link, which could lead out of the folder.
     """
+    return _tar(_files_of(folder))
+
+
+#: Extensions of files that are sent unchanged; the server unpacks them.
+_FILES = {".py": "text/x-python", ".zip": "application/zip", ".whl": "application/zip"}
+
+
+def sent_file(server: Server, path: Path) -> Json:
+    """Upload one module, a zip or a wheel; return the server's response.
+
+    Raises `Ended` for any other file.
+    """
+    kind = _FILES.get(path.suffix)
+    if kind is None:
+        raise refused(f"{path} cannot be uploaded.", "Use a folder or a .py, .zip or .whl file.")
+    asked = {"name": path.name} if path.suffix == ".py" else {}
+    found: Json = server.upload("code", content=path.read_bytes(), kind=kind, **asked)
+    return found
+
+
+def sent(server: Server, content: bytes) -> Json:
+    """Upload packed code; return the server's response."""
+    found: Json = server.upload("code", content=content, kind="application/gzip")
+    return found
+
+
+def about(found: Json) -> str:
+    """Return how much was uploaded."""
+    files = "1 file" if found["files"] == 1 else f"{found['files']} files"
+    return f"{files}, {found['bytes']} bytes"
+
+
+def _is_left_out(name: str) -> bool:
+    return bool(LEFT_OUT & set(name.split("/"))) or name.endswith(".pyc")
+
+
+def _files_of(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder).as_posix()
+        if _is_left_out(inside):
+            continue
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise refused(
+                f"{path} is a link, or not a file.", "Replace it with a copy of the file."
+            )
+        if path.is_file():
+            yield inside, path.read_bytes()
+
+
+def _tar(files: Iterable[tuple[str, bytes]]) -> bytes:
     target = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=target, mode="wb", mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for path in sorted(folder.rglob("*")):
-            inside = path.relative_to(folder)
-            if LEFT_OUT & set(inside.parts) or path.suffix == ".pyc":
-                continue
-            if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                raise refused(f"{path} is a link, or no file.", "Put a copy of the file there.")
-            if path.is_file():
-                member = tarfile.TarInfo(inside.as_posix())
-                content = path.read_bytes()
-                member.size, member.mode = len(content), 0o644
-                archive.addfile(member, io.BytesIO(content))
+        for name, content in files:
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o644
+            archive.addfile(member, io.BytesIO(content))
     return target.getvalue()

@@ -1,4 +1,4 @@
-"""Requests to an installation: their errors, their second tries, and lists page by page."""
+"""Requests to an installation: errors, retries, and paged lists."""
 
 import ssl
 import time
@@ -14,13 +14,13 @@ from headgate_cli.contexts import Place
 from headgate_cli.ends import Code, Ended
 
 ANSWER_LIMIT_S = 60.0
-#: What changes something may take longer: an apply of a thousand new queries takes about a minute.
+#: Changes may take longer: an apply of a thousand new queries takes about a minute.
 POST_LIMIT_S = 300.0
 CONNECT_LIMIT_S = 10.0
-#: A busy server, or one that is replaced at this moment, is asked so often, with pauses between.
+#: Maximum attempts, with pauses in between, if a server is busy or being replaced.
 TRIES = 5
 LONGEST_PAUSE_S = 10.0
-#: Of a list's pages, the largest that the API gives.
+#: The API's largest page size.
 PAGE = 200
 
 Json = dict[str, Any]
@@ -34,46 +34,47 @@ class Server:
         try:
             verify = ssl.create_default_context(cafile=place.ca) if place.ca else True
         except (OSError, ssl.SSLError):
-            raise Ended(Code.REFUSED, f"{place.ca} holds no certificates in PEM.") from None
+            raise Ended(Code.REFUSED, f"{place.ca} contains no PEM certificates.") from None
         self._client = httpx.Client(
             headers={
                 "Authorization": f"Token {place.token}",
-                "User-Agent": f"headgate-cli/{_version()}",
+                "User-Agent": f"headgate-cli/{version_of_this()}",
                 "Accept": "application/json",
             },
             timeout=httpx.Timeout(ANSWER_LIMIT_S, connect=CONNECT_LIMIT_S),
             verify=verify,
-            follow_redirects=False,  # no token goes where the server points
+            follow_redirects=False,  # tokens are never sent to where the server redirects
         )
 
     def get(self, *path: Any, limit_s: float = ANSWER_LIMIT_S, **asked: Any) -> Any:
-        """Return what an address answers; parameters that are None are left out."""
+        """Return the response to a GET; parameters that are None are left out."""
         params = {name: value for name, value in asked.items() if value not in (None, [])}
         return self._json(self._ask("GET", path, params=params, timeout=limit_s))
 
     def find(self, *path: Any) -> Json | None:
-        """Return what an address answers; None where nothing is there."""
+        """Return the response to a GET; None if there is nothing at the path."""
         answer = self._ask("GET", path, (404,))
         return None if answer.status_code == 404 else self._json(answer)
 
     def text(self, *path: Any, **asked: Any) -> str:
-        """Return what an address answers as plain text."""
+        """Return the response to a GET as plain text."""
         return self._ask("GET", path, params=asked, headers={"Accept": "text/plain, */*"}).text
 
     def post(self, *path: Any, body: Any = None, accept: tuple[int, ...] = ()) -> Any:
-        """Post a body; return the answer. Errors whose status is in `accept` are answers too."""
+        """Post a body; return the response. Errors whose status is in `accept` are returned too."""
         return self._json(self._post(path, accept, json={} if body is None else body))
 
-    def upload(self, *path: Any, content: bytes, kind: str) -> Any:
-        """Post bytes of a media type; return the answer."""
-        return self._json(self._post(path, (), content=content, headers={"Content-Type": kind}))
+    def upload(self, *path: Any, content: bytes, kind: str, **asked: str) -> Any:
+        """Post bytes with a media type; return the response."""
+        headers = {"Content-Type": kind}
+        return self._json(self._post(path, (), content=content, headers=headers, params=asked))
 
-    def delete(self, *path: Any) -> None:
-        """Delete what stands at an address."""
-        self._ask("DELETE", path)
+    def delete(self, *path: Any, **asked: str) -> None:
+        """Delete the object at a path."""
+        self._ask("DELETE", path, params=asked)
 
     def rows(self, *path: Any, most: int, **asked: Any) -> Iterator[Json]:
-        """Yield a list's rows over its pages, `most` at most."""
+        """Yield a list's rows over its pages, at most `most`."""
         asked = {**asked, "limit": min(PAGE, most)}
         while True:
             found = self.get(*path, **asked)
@@ -84,11 +85,12 @@ class Server:
                     return
             if not found.get("next"):
                 return
-            # The rest of the address is the server's idea of its name, which is not ours.
+            # The rest of the URL contains the server's own idea of its name, which may differ from
+            # ours.
             asked["cursor"] = parse_qs(urlsplit(found["next"]).query)["cursor"][0]
 
     def _post(self, path: tuple[Any, ...], accept: tuple[int, ...], **sent: Any) -> httpx.Response:
-        # The same key at each try: what has arrived already is not done twice.
+        # The same key for each attempt, so that a request that has arrived is not executed twice.
         headers = {**sent.pop("headers", {}), "Idempotency-Key": str(uuid4())}
         limit = httpx.Timeout(POST_LIMIT_S, connect=CONNECT_LIMIT_S)
         return self._ask("POST", path, accept, headers=headers, timeout=limit, **sent)
@@ -96,17 +98,18 @@ class Server:
     def _ask(
         self, method: str, path: tuple[Any, ...], accept: tuple[int, ...] = (), **sent: Any
     ) -> httpx.Response:
-        # The slash in the name of a script's query is ~ in an address.
+        # A slash in the name of a script's query is written as ~ in a URL.
         parts = (quote(str(part).replace("/", "~"), safe=":~") for part in ("api", "v1", *path))
         address = f"{self.place.url}/{'/'.join(parts)}/"
         pause, attempt, ends = 0.5, 1, time.monotonic() + POST_LIMIT_S
-        lost = False  # a request that changes something was sent, and its answer did not come
+        lost = False  # a change was sent, and its response was lost
         while True:
             last = attempt >= TRIES or time.monotonic() > ends
             try:
                 answer = self._client.request(method, address, **sent)
             except httpx.HTTPError as error:
-                # What was not sent can be sent again; so can what only reads, and what has a key.
+                # Requests that were not sent can be repeated, and so can reads and requests with a
+                # key.
                 unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                 lost = lost or not (unsent or method == "GET")
                 again = unsent or method in ("GET", "POST")
@@ -115,15 +118,15 @@ class Server:
                 attempt += 1
             else:
                 told = answer.headers.get("Retry-After", "")
-                if lost and answer.status_code == 409 and told:  # the first one is still at work
+                if lost and answer.status_code == 409 and told:  # the first is still processed
                     if time.monotonic() > ends:
-                        raise self._no_answer(httpx.ReadTimeout("it is still at work"), lost)
-                    time.sleep(max(0.5, float(told) if told.isdigit() else 0))
+                        raise self._no_answer(httpx.ReadTimeout("it is still working"), lost)
+                    time.sleep(max(0.5, _seconds(told)))
                     continue
                 if answer.status_code not in (429, 503) or last:
                     return self._checked(answer, accept)
                 attempt += 1
-                pause = max(pause, float(told) if told.isdigit() else 0)
+                pause = max(pause, _seconds(told))
                 if pause > LONGEST_PAUSE_S:
                     return self._checked(answer, accept)
             time.sleep(pause)
@@ -132,12 +135,12 @@ class Server:
     def _no_answer(self, error: httpx.HTTPError, lost: bool) -> Ended:
         if _is_certificate(error):
             message = f"The certificate of {self.place.url} is not trusted: {error}"
-            return Ended(Code.NO_ANSWER, message, "Name the file of your own CA with --ca.")
+            return Ended(Code.NO_ANSWER, message, "Set your own CA's file with --ca.")
         said = str(error) or type(error).__name__
-        message = f"{self.place.url} does not answer: {said}"
-        way_out = "Check the address, and that Headgate runs there."
+        message = f"{self.place.url} does not respond: {said}"
+        way_out = "Check the URL, and that Headgate is running there."
         if lost:
-            way_out = "The request was sent: look at what it has changed before you repeat it."
+            way_out = "The request was sent; check what it changed before you repeat it."
         return Ended(Code.NO_ANSWER, message, way_out)
 
     def _checked(self, answer: httpx.Response, accept: tuple[int, ...]) -> httpx.Response:
@@ -162,16 +165,25 @@ class Server:
 
     def _no_headgate(self, answer: httpx.Response) -> Ended:
         to = f" with a redirect to {answer.headers['Location']}" if answer.is_redirect else ""
-        message = f"{answer.url} answers {answer.status_code}{to}, and not as Headgate does."
-        return Ended(Code.NO_ANSWER, message, "Check the address of the installation.")
+        message = (
+            f"{answer.url} responds with {answer.status_code}{to}, which is not a Headgate "
+            "response."
+        )
+        return Ended(Code.NO_ANSWER, message, "Check the URL of the installation.")
+
+
+def _seconds(told: str) -> float:
+    """Return the seconds in a `Retry-After`; 0 for a date, or anything else that a proxy wrote."""
+    return float(told) if told.isascii() and told.isdecimal() and len(told) < 10 else 0
 
 
 def _is_certificate(error: Exception) -> bool:
     return "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
-def _version() -> str:
+def version_of_this() -> str:
+    """Return the command's version; "0" if it runs from a checkout."""
     try:
         return version("headgate-cli")
-    except PackageNotFoundError:  # run from a checkout
+    except PackageNotFoundError:
         return "0"

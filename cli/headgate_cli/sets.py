@@ -1,32 +1,52 @@
-"""What `apply`, `diff` and `deploy` share: the set that they send, and how they print an answer."""
+"""Shared by `apply`, `diff` and `deploy`: the set that they send, and how a response is printed."""
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headgate_cli import files
-from headgate_cli.ends import problem_lines
+from headgate_cli.ends import problem_lines, refused
 from headgate_cli.files import Values
 from headgate_cli.output import paint, plain, write
 from headgate_cli.packing import upload_code
 from headgate_cli.server import Json, Server
 
 ValueFiles = Annotated[
-    list[str], typer.Option("--values", help="File of an environment's values; repeat it.")
+    list[str], typer.Option("--values", help="File with the values of an environment; repeatable.")
 ]
-Sets = Annotated[list[str], typer.Option("--set", help="One value, NAME=VALUE; repeat it.")]
+Sets = Annotated[list[str], typer.Option("--set", help="One value, NAME=VALUE; repeatable.")]
 Owner = Annotated[
     str,
     typer.Option(
-        envvar="HEADGATE_OWNER", help="Whose the objects are; else the repository's name."
+        envvar="HEADGATE_OWNER", help="Owner of the objects; default: the repository's name."
     ),
 ]
 Prune = Annotated[
-    bool, typer.Option("--prune", help="Remove what the owner's files no longer hold.")
+    bool,
+    typer.Option("--prune", help="Remove the owner's objects that are no longer in the files."),
 ]
 PruneRunning = Annotated[
-    bool, typer.Option("--prune-running", help="Stop running queries for that first.")
+    bool,
+    typer.Option("--prune-running", help="Stop running queries first in order to remove them."),
+]
+
+AcceptStateChange = Annotated[
+    bool,
+    typer.Option(
+        "--accept-state-change",
+        help="Start even if the old state continues with a different meaning.",
+    ),
+]
+
+PlanFile = Annotated[
+    str,
+    typer.Option(
+        "--plan",
+        help="Output of `diff -o json`: use the commits that it resolved branches to.",
+    ),
 ]
 
 _COLOURS = {
@@ -40,7 +60,7 @@ _COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A set as the command line asks for it."""
+    """A set as given on the command line."""
 
     names: list[str]
     value_files: list[str]
@@ -48,9 +68,11 @@ class Request:
     owner: str
     prune: bool
     prune_running: bool = False
+    accept_state_change: bool = False
+    plan: str = ""  # a file with the response to a dry run; "" for none
 
     def body(self, server: Server) -> Json:
-        """Return the body of an apply without `dry_run`; code beside manifests is uploaded."""
+        """Return the body of an apply without `dry_run`, uploading code next to manifests."""
         found = files.read(self.names)
         values = Values()
         for name in self.value_files:
@@ -67,21 +89,36 @@ class Request:
             "manifests": [{"path": file.path, "text": file.text} for file in found.files],
             "prune": self.prune,
             "prune_running": self.prune_running,
+            # An earlier server does not know these fields.
+            **({"accept_state_change": True} if self.accept_state_change else {}),
+            **({"resolved": _resolved(self.plan)} if self.plan else {}),
         }
 
 
+def _resolved(plan: str) -> list[Json]:
+    """Return what a dry run has resolved; raise `Ended` for any other file."""
+    try:
+        found: list[Json] = json.loads(Path(plan).read_text("utf-8"))["resolved"]
+    except (OSError, ValueError, KeyError, TypeError):
+        way_out = "Use a file written by `headgate diff -o json`."
+        raise refused(f"{plan} is not a valid plan.", way_out) from None
+    return found
+
+
 def differing(answer: Json) -> list[Json]:
-    """Return the objects of an answer that are not unchanged."""
+    """Return the objects in a response that are not unchanged."""
     return [one for one in answer["objects"] if one["outcome"] != "unchanged"]
 
 
 def show(answer: Json, *, values: bool) -> None:
-    """Print what becomes of each object, and with `values` each field as it was and will be."""
+    """Print the change to each object and, with `values`, each field before and after."""
     for one in differing(answer):
         _show_object(one, values=values)
     counts: dict[str, int] = {}
     for one in answer["objects"]:
         counts[one["outcome"]] = counts.get(one["outcome"], 0) + 1
+    for ref in answer.get("resolved", []):
+        write(paint(f"{plain(ref['ref'])} of {plain(ref['git'])}: {ref['commit'][:12]}", ""))
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
     write(paint(said or "Nothing to apply.", ""))
 
@@ -89,7 +126,9 @@ def show(answer: Json, *, values: bool) -> None:
 def _show_object(one: Json, *, values: bool) -> None:
     outcome = str(one["outcome"])
     at = f"  ({one['path']})" if one.get("path") else ""
-    write(paint(f"{outcome:<12}  {one['kind']} {one['name']}{at}", _COLOURS.get(outcome, "")))
+    takes = f", takes a {one['effect']}" if one.get("effect") not in (None, "none") else ""
+    line = f"{outcome:<12}  {one['kind']} {one['name']}{at}{takes}"
+    write(paint(line, _COLOURS.get(outcome, "")))
     for change in one.get("changes", []):
         if not values:
             write(paint(f"    {change['field']}", ""))
@@ -98,6 +137,10 @@ def _show_object(one: Json, *, values: bool) -> None:
             write(paint(f"  - {change['field']}: {plain(change['before'])}", "red"))
         if change["after"] is not None:
             write(paint(f"  + {change['field']}: {plain(change['after'])}", "green"))
+    for check in one.get("not_checked", []):
+        write(paint(f"    {plain(check['word'])}: {plain(check['why'])}", "yellow"))
+    for said in one.get("state_change", []):
+        write(paint(f"    {plain(said)}", "yellow"))
     drift = one.get("drift")
     if drift:
         fields = ", ".join(plain(change["field"]) for change in drift.get("changes", []))

@@ -129,7 +129,7 @@ def queries(demo: Path) -> list[DemoQuery]:
             name="flights-by-hour",
             application_spec={
                 **APPLICATION,
-                "description": "Python code of the query's own, in a driver of its own.",
+                "description": "Python code of the query's own, in a separate driver.",
                 "python_path": [str(CODE)],
             },
             spec={

@@ -25,8 +25,8 @@ from typing import Any
 
 import redis
 
-from controlplane.machine.valkey import server
 from examples.flights.feeder import data_folder
+from installation.machine.valkey import server
 
 ADDRESS = "planes.json"
 DELAY_MS = 2.0

@@ -1,6 +1,6 @@
-"""How far behind each kind of bulk work is: rows that wait, and the age of the oldest.
+"""How far behind each kind of bulk work is: pending rows, and the age of the oldest.
 
-Each kind tells it at the end of a run (`Work.left`); the system's health reads it here.
+Each kind records it at the end of a run (`Work.left`); the system's health reads it here.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ RETENTION = "retention"
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    title: str  # as pages show it
-    unit: str  # of what waits, singular
-    late_after: timedelta  # it is a problem where the oldest waits longer
-    silent_after: timedelta  # and where no run has ended for so long
+    title: str  # as shown on pages
+    unit: str  # name of a pending row, singular
+    late_after: timedelta  # a problem if the oldest waits longer
+    silent_after: timedelta  # a problem if no run has ended for longer
 
 
 _TICK = timedelta(minutes=2), timedelta(minutes=5)
@@ -35,44 +35,44 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What one kind of bulk work has left to do, on all hosts together."""
+    """The backlog of one kind of bulk work, on all hosts together."""
 
     name: str
     rows: int  # as of its last run
-    since: datetime | None  # the age of the oldest of them; None: nothing is left
-    ran_at: datetime | None  # the end of its last run, of the host that is behind; None: never
+    since: datetime | None  # since when the oldest waits; None: nothing is left
+    ran_at: datetime | None  # the end of the last run, of the host furthest behind; None: never
 
     @property
     def title(self) -> str:
-        """Return the name that pages show."""
+        """Return the name shown on pages."""
         return _KINDS[self.name].title
 
     @property
     def unit(self) -> str:
-        """Return what a row of it is, singular."""
+        """Return the name of a row, singular."""
         return _KINDS[self.name].unit
 
     @property
     def late_after(self) -> timedelta:
-        """Return how old the oldest may be before that is a problem."""
+        """Return the age of the oldest row beyond which it is a problem."""
         return _KINDS[self.name].late_after
 
     @property
     def silent_after(self) -> timedelta:
-        """Return how long ago the last run may be before that is a problem."""
+        """Return the time since the last run beyond which it is a problem."""
         return _KINDS[self.name].silent_after
 
 
 def of_host(name: str, host: str) -> str:
-    """Return the name of the cursor of work that each host does by itself; "" is no host."""
+    """Return the cursor name of work that each host does separately; "" is no host."""
     return f"{name}:{sha256(host.encode()).hexdigest()[:12]}" if host else name
 
 
 def backlogs() -> list[Backlog]:
-    """Return how far behind each kind is, in the order above.
+    """Return the backlog of each kind, in the order above.
 
-    Of work that each host does by itself, those count that give signs of life: that the others
-    are silent is told by itself.
+    For work that each host does separately, only live hosts count: silent hosts are reported
+    separately.
     """
     heard = sorted(hosts.heard_of())
     names = {name: [name] for name in _KINDS}
@@ -91,9 +91,10 @@ def _together(name: str, rows: list[models.Cursor]) -> Backlog:
 
 
 def rows_left(name: str) -> tuple[int, datetime | None]:
-    """Return how many progress rows come after a cursor, and when the oldest was received.
+    """Return the number of progress rows after a cursor, and when the oldest was received.
 
-    Told by their ids: counting a hundred thousand rows would read all of them.
+    The number is computed from their ids, because counting a hundred thousand rows would read all
+    of them.
     """
     position = models.Cursor.objects.filter(name=name).values_list("position", flat=True).first()
     after = models.Progress.objects.filter(pk__gt=position or 0).values_list("pk", "received_at")

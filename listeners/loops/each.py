@@ -1,8 +1,8 @@
-"""Each by itself: the trouble of one element of a loop never stops the others.
+"""Isolate loop elements: an error in one never stops the others.
 
-A loop over drivers, queries, sources or rows passes over an element that raises: the cause is
-logged once, not at every turn, and counted, so that the system's health can show it. Standard
-library only: the driver's loops use this too.
+A loop over drivers, queries, sources or rows skips an element that raises: the cause is logged
+once, not in every iteration, and counted, so that the system's health can show it. Standard library
+only: the driver's loops use this too.
 """
 
 import logging
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-#: A cause that stays is logged again after this long, with how often it was met. Seconds.
+#: Seconds after which a persistent cause is logged again, with its count.
 LOGGED_AGAIN_S = 600.0
 #: Elements and causes remembered; the oldest are forgotten first.
 _REMEMBERED = 1_000
@@ -23,15 +23,15 @@ _CAUSE_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """An element that a loop passes over."""
+    """An element that a loop skips."""
 
     loop: str  # "gaps"
-    about: str  # which element: "driver 7"; "" where the loop itself is meant
+    about: str  # the element: "driver 7"; "" for the loop itself
     cause: str  # the error's type and the first line of its message, masked
-    times: int  # in a row
+    times: int  # consecutive
 
 
-#: Is given each trouble as it is met, and each that is over.
+#: Called with each trouble when it occurs and when it is over.
 Note = Callable[[Trouble], None]
 
 
@@ -49,11 +49,11 @@ class Each:
         over: Note | None = None,
         moot: Callable[[Exception], bool] = lambda _: False,
     ) -> None:
-        """`moot` tells whether an error only follows from an end that is reported elsewhere."""
+        """`moot` returns whether an error only results from an end that is reported elsewhere."""
         self._loop = loop
         self._logger = logger
         self._mask = mask
-        self._through = through  # what ends the whole loop
+        self._through = through  # errors that end the whole loop
         self._met = met
         self._over = over
         self._moot = moot
@@ -63,7 +63,7 @@ class Each:
 
     @contextmanager
     def by_itself(self, about: str = "") -> Iterator[None]:
-        """Do the block for one element; an `Exception` ends the block, and nothing else."""
+        """Run the block for one element; an `Exception` ends only the block."""
         try:
             yield
         except self._through:
@@ -93,7 +93,7 @@ class Each:
         return found
 
     def now(self) -> tuple[Trouble, ...]:
-        """Return the troubles that are not over."""
+        """Return the current troubles."""
         with self._guard:
             return tuple(self._troubles.values())
 
@@ -116,12 +116,12 @@ class Each:
         return found, is_news
 
     def _end(self, about: str) -> None:
-        if about not in self._troubles:  # nearly always
+        if about not in self._troubles:  # the usual case
             return
         with self._guard:
             ended = self._troubles.pop(about, None)
             if not self._troubles:
-                self._logged.clear()  # the same cause is news when it comes back
+                self._logged.clear()  # the same cause is logged when it comes back
         if ended is not None:
             self._logger.info("%s: %s is served again", self._loop, about or "it")
             if self._over is not None:
@@ -134,7 +134,7 @@ def _forget_oldest(remembered: OrderedDict[str, Any]) -> None:
 
 
 def _place_of(error: Exception) -> str:
-    """Return what tells two causes apart: the error's type, and the line that raised it."""
+    """Return what distinguishes causes: the error's type, and the line that raised it."""
     line = error.__traceback__
     while line is not None and line.tb_next is not None:
         line = line.tb_next

@@ -1,14 +1,14 @@
-"""Bulk work in slices: the database's one writer must not keep anybody waiting.
+"""Bulk work in slices: the database's single writer must not keep anyone waiting.
 
-Whatever works through a backlog (loss ledger, roll-ups, gaps, retention) reads outside of any
-transaction and writes in slices: short transactions, after each of which the lock is left alone
-for long enough that whoever waits for it gets it. SQLite wakes nobody: a writer that finds the
-lock taken sleeps and tries again, in the end every 100 ms (its `busy_timeout`), so a shorter
-pause would be slept through. All bulk work of a process takes turns, so that together it holds
-the lock no more than one of them would.
+Work on a backlog (loss ledger, roll-ups, gaps, retention) reads outside any transaction and writes
+in slices: short transactions, each followed by a pause that is long enough for a waiting writer to
+get the lock. SQLite does not wake waiters: a writer that finds the lock taken sleeps and retries,
+eventually every 100 ms (its `busy_timeout`), so it would sleep through a shorter pause. All bulk
+work in a process takes turns, so that together it holds the lock no longer than a single job would.
 
-One worker at a time does each kind of work, by a lease in its cursor's row that every slice
-renews in its own transaction: a worker that was frozen beyond it writes nothing.
+Each kind of work is done by one worker at a time, under a lease in the row of its cursor. Every
+slice renews the lease in its own transaction, so a worker that was frozen for longer does not write
+anything.
 """
 
 import threading
@@ -34,25 +34,25 @@ from listeners import models
 
 T = TypeVar("T")
 
-#: What a slice is cut for, in seconds: one that takes three times as long, on a machine that is
-#: slower by then, still keeps nobody waiting for more than 0.05 s.
+#: Target duration of a slice, in seconds: even if a slower machine takes three times as long,
+#: nobody waits for more than 0.05 s.
 AIM_S = 0.015
-#: A slice that takes its rows one after the other stops here.
+#: A slice that processes rows one by one stops here.
 _STOP_S = 0.020
-#: SQLite's longest sleep between two tries for the lock is 0.1 s. PostgreSQL wakes its waiters.
+#: SQLite's longest sleep between two lock attempts is 0.1 s. PostgreSQL wakes its waiters.
 _PAUSE_S = {"sqlite": 0.12}
 _SHORT_PAUSE_S = 0.005
-FIRST_ROWS, MOST_ROWS = 50, 2_000  # of a slice
+FIRST_ROWS, MOST_ROWS = 50, 2_000  # per slice
 #: A dead worker's work is taken over after this long.
 LEASE = timedelta(seconds=60)
 
 
 class LeaseLost(Exception):
-    """Another worker has taken this work over: write nothing."""
+    """Another worker has taken this work over: do not write anything."""
 
 
 def lies_in_the_row(error: Exception) -> bool:
-    """Tell a row that no repetition makes storable from a database that does not take it now."""
+    """Distinguish a row that can never be stored from a database that fails temporarily."""
     if isinstance(error, DataError | IntegrityError):
         return True
     return not isinstance(error, DatabaseError | InterfaceError | LeaseLost)
@@ -62,16 +62,16 @@ def lies_in_the_row(error: Exception) -> bool:
 class Slice:
     """One short transaction."""
 
-    began: float  # monotonic, once the lock was had
+    began: float  # monotonic, when the lock was acquired
 
     @property
     def over(self) -> bool:
-        """Whether to commit now and go on with the next slice."""
+        """Whether to commit now and continue with the next slice."""
         return time.monotonic() - self.began >= _STOP_S
 
 
 class _Turns:
-    """The bulk work of this process, one slice at a time, with pauses between."""
+    """The bulk work of this process, one slice at a time, with pauses in between."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class _Turns:
     def take(self) -> Iterator[None]:
         with self._lock:
             pause = _PAUSE_S.get(connection.vendor, _SHORT_PAUSE_S)
-            # There is no event to wait for: whoever else wants the lock is another process.
+            # There is no event to wait for: the other waiters are in other processes.
             time.sleep(max(0.0, self._ended + pause - time.monotonic()))
             try:
                 yield
@@ -90,34 +90,34 @@ class _Turns:
 
 
 _turns = _Turns()
-_sizes: dict[str, int] = {}  # of this process's slices by kind of work, as the last ones took
+_sizes: dict[str, int] = {}  # of this process's slices by kind of work, adapted to their durations
 _at_work = threading.BoundedSemaphore(max(1, settings.WORKER_THREADS // 2))
 
 
 class BulkRun:
-    """A run of one kind of bulk work: it has the lease, and a limit of time."""
+    """A run of one kind of bulk work: it holds the lease, and has a time limit."""
 
     def __init__(self, name: str, until: datetime, limit_s: float) -> None:
         self.name = name
         self._leased_until = until
         self._end = time.monotonic() + limit_s
-        self.longest_s = 0.0  # that a slice has held the lock
+        self.longest_s = 0.0  # the longest lock time of a slice
 
     @property
     def has_time(self) -> bool:
-        """Whether to begin another slice; what is left goes with the next run."""
+        """Whether to start another slice; the next run does the rest."""
         return time.monotonic() < self._end
 
     def size(self, kind: str = "") -> int:
-        """Return how many rows of a kind the next slice should have, as the last ones took."""
+        """Return the number of rows of a kind for the next slice, from the last durations."""
         return _sizes.get(self.name + kind, FIRST_ROWS)
 
     @contextmanager
     def slice(self, rows: int | None = None, kind: str = "") -> Iterator[Slice]:
-        """Do the block in a short transaction of its own, in turn; it must not read much.
+        """Run the block in its own short transaction, in turn; it must not read much.
 
-        `rows`: how many of a kind it writes, for the size of the next. Raises `LeaseLost` where
-        another worker has taken over.
+        `rows` is the number of rows of this kind that it writes, which determines the next size.
+        Raises `LeaseLost` if another worker has taken over.
         """
         with _turns.take():
             committed: list[float] = []
@@ -146,9 +146,9 @@ class BulkRun:
     ) -> bool:
         """Write rows in as many slices as they need; return whether there was time for all.
 
-        `whole`: whatever time it takes.
+        With `whole`, the time limit is ignored.
 
-        Where a slice cannot be stored its rows go one by one, and `refused(row, error)` is
+        If a slice cannot be stored, its rows are written one by one, and `refused(row, error)` is
         called, in the transaction, for each that cannot be stored by itself either.
         """
         done = 0
@@ -183,13 +183,13 @@ class BulkRun:
                     refused(row, error)
 
     def left(self, rows: int, since: datetime | None) -> None:
-        """Record what this run has not done: how many rows, and the age of the oldest."""
+        """Record what this run has not done: the number of rows, and the age of the oldest row."""
         models.Cursor.objects.filter(name=self.name, leased_until=self._leased_until).update(
             left_rows=rows, left_since=since if rows else None, ran_at=datetime.now(UTC)
         )
 
     def _renew(self) -> datetime:
-        """Return until when the lease is renewed, once the slice has committed."""
+        """Return the end of the renewed lease, once the slice has committed."""
         until = datetime.now(UTC) + LEASE
         rows = models.Cursor.objects.filter(name=self.name, leased_until=self._leased_until)
         if not rows.update(leased_until=until):
@@ -197,7 +197,7 @@ class BulkRun:
         return until
 
     def end(self) -> None:
-        """Give the lease back; where the database does not let us, it runs out."""
+        """Release the lease; if the database does not allow it, the lease expires."""
         rows = models.Cursor.objects.filter(name=self.name, leased_until=self._leased_until)
         with suppress(DatabaseError):
             rows.update(leased_until=None)
@@ -205,10 +205,10 @@ class BulkRun:
 
 @contextmanager
 def bulk_work(name: str, *, limit_s: float) -> Iterator[BulkRun | None]:
-    """Begin a run of one kind of bulk work, `limit_s` long at most.
+    """Start a run of one kind of bulk work, at most `limit_s` long.
 
-    None where another worker does it now, or where half of this process's threads do bulk work:
-    the others are for reconcile and operations. The next tick tries again.
+    None if another worker is doing it, or if half of this process's threads are doing bulk work:
+    the others are reserved for reconcile and operations. The next tick tries again.
     """
     if not _at_work.acquire(blocking=False):
         yield None

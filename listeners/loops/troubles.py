@@ -1,7 +1,7 @@
-"""The troubles of the server's loops, kept as rows: the system's health shows them.
+"""The troubles of the server's loops, stored as rows for the system's health.
 
-A row goes once its element is served again. One that was set aside stays until it has passed its
-time: nothing looks at that element again.
+A row is deleted once its element is served again. The row of an element that was set aside stays
+until its time is over, because that element is not tried again.
 """
 
 import logging
@@ -20,14 +20,16 @@ from listeners.loops.slices import LeaseLost
 
 logger = logging.getLogger(__name__)
 
-#: A loop comes back to its elements within a minute; what it has not met for this long is over.
+#: A loop returns to its elements within a minute; a trouble that has not recurred for this long is
+#: over.
 OVER_AFTER = timedelta(minutes=10)
 #: A driver that has been silent for longer is another part's problem.
 HEARTBEAT_FRESH = timedelta(seconds=30)
 _SHOWN = 1_000
-#: Elements that were set aside are shown this long.
+#: How long elements that were set aside are shown.
 SET_ASIDE_SHOWN_FOR = timedelta(days=1)
-#: The same trouble is written at most this often; in between it is counted in memory. Seconds.
+#: Minimum interval between writes of the same trouble, in seconds; in between, it is counted in
+#: memory.
 WRITTEN_EVERY_S = 10.0
 
 
@@ -40,7 +42,7 @@ class _Written:
         self._at: dict[tuple[str, str], float] = {}  # monotonic
 
     def due(self, key: tuple[str, str]) -> int:
-        """Count one more; return how many to write now, 0 for none."""
+        """Count one more; return how many to write now, 0 if none."""
         with self._guard:
             self._waiting[key] = self._waiting.get(key, 0) + 1
             now = time.monotonic()
@@ -59,12 +61,12 @@ _written = _Written()
 
 
 def each(loop: str, log: logging.Logger) -> Each:
-    """Return what guards the elements of one of the server's loops, counted for all to see."""
+    """Return the guard for elements of one of the server's loops, whose counts are shared."""
     return Each(loop, log, through=(LeaseLost,), met=_met, over=_over)
 
 
 def set_aside(loop: str, about: str, error: Exception, *, log: logging.Logger) -> None:
-    """Record an element that is passed over for good; inside a transaction it goes with it."""
+    """Record an element that is skipped for good; inside a transaction, this is part of it."""
     found = Each(loop, log).meet(about, error)
     _write(found, 1, for_good=True)
 
@@ -84,7 +86,7 @@ def _over(trouble: Trouble) -> None:
 
 
 def _told(write: Callable[[], object]) -> None:
-    """Write where the database lets us: it may be the trouble itself."""
+    """Write if the database allows it; the database may itself be the trouble."""
     try:
         write()
     except DatabaseError as error:
@@ -108,7 +110,7 @@ def _write(trouble: Trouble, times: int, *, for_good: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An element that is passed over, as the system's health shows it."""
+    """A skipped element as shown by the system's health."""
 
     loop: str
     about: str
@@ -119,7 +121,7 @@ class Shown:
 
 
 def current(now: datetime) -> list[Shown]:
-    """Return what the server's loops pass over now, and what was set aside lately."""
+    """Return what the server's loops skip now, and what was set aside recently."""
     rows = models.Trouble.objects.filter(last_at__gt=now - SET_ASIDE_SHOWN_FOR)
     return [
         Shown(row.loop, row.about, row.cause, row.times, row.first_at, row.set_aside)
@@ -129,10 +131,10 @@ def current(now: datetime) -> list[Shown]:
 
 
 def of_drivers(now: datetime) -> list[Shown]:
-    """Return what drivers pass over, as the newest heartbeat of each says."""
+    """Return what drivers skip, according to their newest heartbeats."""
     rows = models.Heartbeat.objects.filter(received_at__gt=now - HEARTBEAT_FRESH)
     return [
         Shown(f"driver {row.driver}", one["about"], one["cause"], one["times"], row.at)
         for row in rows[:_SHOWN]
-        for one in row.body.get("troubles") or ()  # read when it came, so its form is sound
+        for one in row.body.get("troubles") or ()  # validated when it arrived
     ]

@@ -1,8 +1,8 @@
-"""Count what did not arrive, fetch it from the drivers' spools, and say what is lost for good.
+"""Count what did not arrive, fetch it from drivers' spools, and report what is lost for good.
 
-A hole between stored numbers proves a loss only when nothing that came before its far side is
-still being stored: a driver sends in order, so the missing entry would be before it in the
-stream. A gap row is stored for each hole and brought up to date as long as it may still close.
+A hole between stored numbers proves a loss only if nothing that arrived before its far side is
+still being stored: a driver sends in order, so the missing entry would precede it in the stream. A
+gap row is stored for each hole and updated for as long as it may still close.
 """
 
 import logging
@@ -16,51 +16,51 @@ from django.db import transaction
 from django.db.models import Count, Min, Q
 
 from controlplane import nudge
+from headgate_ground.spool import Spooled
+from headgate_ground.wire import Event, Kind
 from listeners import models, streams
 from listeners.loops.backlogs import GAPS, of_host
 from listeners.loops.slices import BulkRun, bulk_work
 from listeners.loops.troubles import each, set_aside
 from listeners.ranges import Range, holes, overlap
-from listeners.spool import Spooled
 from listeners.store import Batch, store
-from listeners.wire import Event, Kind
 
 logger = logging.getLogger(__name__)
 _each = each("gaps", logger)
 
-LIMIT_S = 5.0  # for one call, so that ticks every 10 s leave the worker's thread to others
-#: Events of one spool that one call reads and stores at most: the other drivers wait meanwhile.
+LIMIT_S = 5.0  # per call; with ticks every 10 s, that leaves the worker's thread to others
+#: Events of one spool read and stored per call, while the other drivers wait.
 MOST_REPAIRED = 5_000
-#: A dead driver whose spool cannot be read is asked again for this long.
+#: How long a dead driver's unreadable spool is retried.
 ASKED_AGAIN_FOR = timedelta(hours=1)
 
-#: The driver fetches missing batches from its queries' memory within seconds; a batch that
-#: has not come after this long will not.
+#: The driver fetches missing batches from its queries' memory within seconds; a batch that has not
+#: arrived after this long will not arrive.
 BATCH_HOPELESS_AFTER = timedelta(seconds=120)
 _EXITS = "exits"  # the cursor over drivers' exits
 
-#: What gives those of some drivers whose spools are on this host.
+#: Returns those drivers whose spools are on this host.
 Here = Callable[[set[int]], set[int]]
-Ends = dict[int, tuple[int, int]]  # of drivers that have just ended: epoch, last number
+Ends = dict[int, tuple[int, int]]  # of drivers that just ended: epoch, last number
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Whose numbers: a driver's sequence (no run id), or a run's batches."""
+    """The owner of a sequence: a driver (no run id), or a run's batches."""
 
     driver: int
-    kind: str  # seq | batch
+    kind: str  # seq or batch
     spark_run_id: str = ""
 
     @property
     def name(self) -> str:
-        """Return what logs and pages call it."""
+        """Return its name for logs and pages."""
         return f"driver {self.driver}" + (f", run {self.spark_run_id}" * bool(self.spark_run_id))
 
 
 @dataclass(slots=True)
 class Missing:
-    """What is missing of one key now."""
+    """What is missing for one key now."""
 
     key: Key
     epoch: int
@@ -80,18 +80,18 @@ def judge(
     drivers_here: Here = set,
     limit_s: float = LIMIT_S,
 ) -> bool:
-    """Bring gaps up to date, repairing from spools; return False where it is too early to judge.
+    """Update gaps and repair them from spools; return False if it is too early to decide.
 
-    Judges the drivers of `drivers_here` only, whose spools `spooled` can read; each `host` reads
-    the drivers' exits at its own pace.
+    Covers only the drivers that `drivers_here` returns, whose spools `spooled` can read; each
+    `host` reads the drivers' exits at its own pace.
 
-    1. Note how far the streams had been handed out.
-    2. Leave drivers whose stream is not stored as far to the next call; all of them, where it is
-       the common one.
-    3. Fetch what spools still hold; whatever is missing then becomes or stays a gap.
+    1. Record how far the streams had been delivered.
+    2. Leave drivers whose stream has not been stored that far to the next call; for the common
+       stream, leave all of its drivers.
+    3. Fetch what spools still hold; whatever is missing then becomes or remains a gap.
 
-    Each driver is judged by itself, and all of it is written in slices, for `limit_s` at most;
-    the next call goes on. False, too, where another worker is at it.
+    Each driver is checked separately, and everything is written in slices, for at most `limit_s`;
+    the next call continues. Also returns False if another worker is doing it.
     """
     busy = streams.busy(client, stream)
     if busy is None or 0 in busy:
@@ -120,7 +120,7 @@ def judge(
 def _in_slices(
     work: BulkRun, every: Sequence["Missing"], write: Callable[["Missing"], None], kind: str
 ) -> bool:
-    """Write something of each driver or run by itself; return whether there was time for all."""
+    """Write one driver or run at a time; return whether there was time for all."""
     waiting = list(every)
     while waiting and work.has_time:
         some, waiting = waiting[: work.size(kind)], waiting[work.size(kind) :]
@@ -141,7 +141,7 @@ def _judge_one(one: "Missing", asked: set["Key"], repaired: int, now: datetime) 
 def _left(
     missing: Sequence["Missing"], asked: set["Key"], exits: Sequence[models.Event]
 ) -> tuple[int, datetime | None]:
-    """Return how many drivers and runs wait to be judged, and since when the longest."""
+    """Return the number of drivers and runs to be checked, and since when the oldest waits."""
     open_gaps = [
         gap.noticed_at
         for one in missing
@@ -154,7 +154,7 @@ def _left(
 
 
 def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) -> None:
-    """Record a driver's end that may be missing in the event stream; its tail is judged then."""
+    """Record a driver's exit that the event stream may lack, so that its tail is checked."""
     models.Event.objects.bulk_create(
         [
             models.Event(
@@ -171,11 +171,11 @@ def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) ->
     )
 
 
-# --- what is missing ----------------------------------------------------------------------
+# --- missing numbers ----------------------------------------------------------------------
 def _find_missing(ends: Ends, busy: frozenset[int], drivers_here: Here) -> list[Missing]:
-    """Return every key of the drivers here with holes or with gaps that may still close.
+    """Return every key of the drivers here that has holes, or gaps that may still close.
 
-    Without those of `busy` epochs, some of whose events are being stored.
+    Excludes `busy` epochs, some of whose events are still being stored.
     """
     gaps: dict[Key, list[models.Gap]] = defaultdict(list)
     for gap in models.Gap.objects.filter(Q(closed_at=None) | Q(beyond_repair=True)):
@@ -190,16 +190,21 @@ def _find_missing(ends: Ends, busy: frozenset[int], drivers_here: Here) -> list[
     for row in found.order_by("first"):
         rows[Key(row.driver, row.kind, row.spark_run_id)].append(row)
     missing = [
-        _missing(key, rows[key], gaps[key], ends) for key in keys if rows[key] or key.driver in ends
+        _missing(key, rows[key], gaps[key], ends)
+        for key in keys
+        if rows[key] or (key.kind == "seq" and key.driver in ends)
     ]
     return [one for one in missing if (one.holes or one.gaps) and one.epoch not in busy]
 
 
 def _missing(key: Key, rows: list[models.Received], gaps: list[models.Gap], ends: Ends) -> Missing:
     last = max((gap.last for gap in gaps), default=0)
+    first = min((gap.first for gap in gaps), default=None)
     epoch, end = ends.get(key.driver, (0, 0))
     if key.kind == "seq":
-        last = max(last, end)
+        first, last = 1, max(last, end)
+    elif first is not None and rows and first > rows[0].first:
+        first = None  # missing numbers are between stored ones
     return Missing(
         key,
         rows[0].epoch if rows else epoch,
@@ -207,7 +212,7 @@ def _missing(key: Key, rows: list[models.Received], gaps: list[models.Gap], ends
         rows[0].run if rows else None,
         holes(
             ((row.first, row.last) for row in rows),
-            first=1 if key.kind == "seq" else None,
+            first=first,
             last=last or None,
         ),
         gaps,
@@ -224,9 +229,9 @@ def _keys_with_holes() -> set[Key]:
 
 
 def _new_exits(place: str) -> list[models.Event]:
-    """Return the drivers' exits that come after a cursor.
+    """Return the driver exits after a cursor.
 
-    A host that reads for the first time begins where there was one cursor for all.
+    A host that reads for the first time starts at the former shared cursor.
     """
     rows = models.Cursor.objects.filter(name__in=(place, _EXITS))
     known = dict(rows.values_list("name", "position"))
@@ -242,10 +247,10 @@ def _ends(
     spooled: Spooled,
     now: datetime,
 ) -> tuple[Ends, int]:
-    """Return the last numbers of our drivers that have ended, and up to which exit they are known.
+    """Return the last numbers of our ended drivers, and the exit up to which they are known.
 
-    An exit whose spool cannot be read now is looked at again by the next calls, together with
-    those after it; after a while it is set aside. One of a `busy` epoch is left to them too.
+    An exit whose spool cannot be read now is retried by the next calls, together with those after
+    it; after a while it is set aside. An exit of a `busy` epoch is also left to the next calls.
     """
     ends: Ends = {}
     judged_to, whole = 0, True
@@ -271,7 +276,7 @@ def _ends(
 
 
 def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
-    """Return a dead driver's last number: as it said itself, else as its spool shows."""
+    """Return a dead driver's last number: from its own report, else from its spool."""
     said = exit_event.body.get("last_seq")
     if isinstance(said, int):
         return said
@@ -285,7 +290,7 @@ def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
 def _repair_from_spools(
     work: BulkRun, missing: list[Missing], spooled: Spooled, now: datetime
 ) -> tuple[set[Key], int]:
-    """Store what spools hold of what is missing; return who was asked for all, and the events."""
+    """Store missing events from spools; return whose spools were read completely, and the count."""
     asked: set[Key] = set()
     repaired = 0
     for one in missing:
@@ -304,7 +309,7 @@ def _repair_from_spools(
 def _repair(
     work: BulkRun, one: Missing, wanted: list[Range], spooled: Spooled, now: datetime
 ) -> tuple[bool, int]:
-    """Store what a spool holds; return whether all of it was read, and how many events came."""
+    """Store what a spool holds; return whether all of it was read, and the number of events."""
     found: list[Event] = []
     whole = True
     for seq, data in spooled(one.epoch, wanted[0][0]):
@@ -318,7 +323,7 @@ def _repair(
         try:
             event = Event.decode(data)
             if (event.driver, event.epoch) == (one.key.driver, one.epoch):
-                Batch(now).add(event)  # raises where its body is unsound
+                Batch(now).add(event)  # raises if its body is not valid
                 found.append(replace(event, repaired=True))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.warning("event %s of driver %s is unsound: %s", seq, one.key.driver, error)
@@ -343,7 +348,7 @@ def _store(events: Sequence[Event], now: datetime) -> None:
 
 # --- gaps ---------------------------------------------------------------------------------
 def _open(one: Missing, now: datetime) -> None:
-    """Make a gap of each hole that has none."""
+    """Create a gap for each hole that has none."""
     covered = [(gap.first, gap.last) for gap in one.gaps]
     models.Gap.objects.bulk_create(
         [
@@ -368,9 +373,10 @@ def _open(one: Missing, now: datetime) -> None:
 def _update(
     gap: models.Gap, missing: list[Range], now: datetime, *, asked: bool, from_spool: bool
 ) -> None:
-    """Bring a gap up to date with what is still missing.
+    """Update a gap with what is still missing.
 
-    Where the spool was `asked` for all lost sequence numbers, what it does not hold is lost.
+    If the spool was `asked` for all lost sequence numbers, numbers that it does not contain are
+    lost.
     """
     before = (gap.repaired, gap.beyond_repair, gap.closed_at)
     remaining = overlap((gap.first, gap.last), missing)

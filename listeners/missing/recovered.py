@@ -1,8 +1,8 @@
-"""Batches that neither the bus, the spool nor the driver's memory delivered.
+"""Batches not delivered by the bus, the spool or the driver's memory.
 
-Only the checkpoint's logs still show them: that they ran, when, and how far they read. Who can
-read checkpoints asks here which are lost, and hands over what it found; their metrics stay
-unknown, and their rows say where they come from (`fromCheckpoint`).
+Only the checkpoint's logs still show that they ran, when, and how far they read. Code that can read
+checkpoints gets the list of lost batches here, and passes on what it finds; their metrics remain
+unknown, and their rows name their origin (`fromCheckpoint`).
 """
 
 import logging
@@ -14,28 +14,29 @@ from typing import Any
 from django.db import transaction
 
 from controlplane import nudge
+from headgate_ground.wire import Event, Kind
 from listeners import models
 from listeners.loops.slices import bulk_work
 from listeners.loops.troubles import each, set_aside
-from listeners.ranges import overlap
+from listeners.ranges import merge, overlap
 from listeners.store import Batch, store
-from listeners.wire import Event, Kind
 
 logger = logging.getLogger(__name__)
 _each = each("repair from checkpoints", logger)
 
 CHECKPOINT = "checkpoint"
 RECOVERED = "recovered"
-LIMIT_S = 5.0  # for what one checkpoint shows of one gap
-#: Spark keeps the logs of 100 batches by default: what they do not tell within this they never do.
+LIMIT_S = 5.0  # per gap and checkpoint
+#: Spark keeps the logs of 100 batches by default: what they do not show within this time, they
+#: never will.
 ASKED_FOR = timedelta(hours=1)
 _BATCHES_AT_ONCE = 500
-_RUN = 2**32  # numbers of such rows: below zero, a range to each run
+_RUN = 2**32  # id range of such rows per run: negative
 
 
 @dataclass(frozen=True, slots=True)
 class LostBatches:
-    """Batches of one run that ran and were never reported."""
+    """Batches of one run that ran but were never reported."""
 
     gap: int
     run: int
@@ -43,18 +44,29 @@ class LostBatches:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """A finished run, as identified by its driver's events."""
+
+    driver: int
+    epoch: int  # the driver's
+    query: int
+    run: int
+    spark_run_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a checkpoint's logs show of one batch."""
+    """One batch according to a checkpoint's logs."""
 
     batch: int
     began_at: datetime
-    took_ms: int  # from its begin to its commit
+    took_ms: int  # from its start to its commit
     sources: list[dict[str, Any]]  # {description, startOffset, endOffset}
     watermark: datetime | None = None
 
 
 def lost_batches(*, now: datetime) -> list[LostBatches]:
-    """Return what is beyond any other repair and has been so for less than `ASKED_FOR`."""
+    """Return batches that cannot be repaired otherwise, for less than `ASKED_FOR`."""
     found = []
     for gap in _gaps(now):
         with _each.by_itself(f"gap {gap.pk} of driver {gap.driver}"):
@@ -64,6 +76,42 @@ def lost_batches(*, now: datetime) -> list[LostBatches]:
             if batches and gap.run is not None:
                 found.append(LostBatches(gap.pk, gap.run, batches))
     return found
+
+
+def note_unreported(ended: Ended, committed: Sequence[int], *, now: datetime) -> int:
+    """Count committed but unreported batches of a run as lost; return how many.
+
+    Holes between reports are found separately (`gaps`). A run's last batches, or all of its
+    batches, are not in any hole: only the checkpoint can still show them.
+    """
+    received = models.Received.objects.filter(
+        kind="batch", driver=ended.driver, spark_run_id=ended.spark_run_id
+    )
+    known = models.Gap.objects.filter(
+        kind="batch", driver=ended.driver, spark_run_id=ended.spark_run_id
+    )
+    told = [(row.first, row.last) for row in received] + [(row.first, row.last) for row in known]
+    missing = merge([], [one for one in committed if not any(a <= one <= b for a, b in told)])
+    models.Gap.objects.bulk_create(
+        [
+            models.Gap(
+                kind="batch",
+                driver=ended.driver,
+                query=ended.query,
+                run=ended.run,
+                spark_run_id=ended.spark_run_id,
+                first=first,
+                last=last,
+                missing=last - first + 1,
+                noticed_at=now,
+                closed_at=now,
+                beyond_repair=True,
+            )
+            for first, last in missing
+        ],
+        ignore_conflicts=True,
+    )
+    return sum(last - first + 1 for first, last in missing)
 
 
 def _gaps(now: datetime) -> Sequence[models.Gap]:
@@ -79,10 +127,12 @@ def _received(gap: models.Gap) -> Sequence[models.Received]:
     )
 
 
-def keep(gap_id: int, recalled: Sequence[Recalled], *, now: datetime) -> int:
-    """Store what a checkpoint shows of a gap's batches; return how many are still missing."""
+def keep(gap_id: int, recalled: Sequence[Recalled], *, epoch: int, now: datetime) -> int:
+    """Store what a checkpoint shows about a gap's batches; return how many are still missing.
+
+    `epoch` is that of the gap's driver.
+    """
     gap = models.Gap.objects.get(pk=gap_id)
-    epoch = _received(gap)[0].epoch
     with bulk_work(RECOVERED, limit_s=LIMIT_S) as work:
         if work is None or not work.write(
             recalled, lambda some: _store(gap, epoch, some, now), _refused(gap)

@@ -1,11 +1,11 @@
-"""Read Spark's own counters of its listener queues: what it dropped is known exactly."""
+"""Read Spark's own counters of its listener queues, for an exact count of dropped events."""
 
 import logging
 from typing import Any
 
 from py4j.protocol import Py4JError
 
-from listeners.wire import QueueCounters
+from headgate_ground.wire import QueueCounters
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class BusCounters:
         self._capacity = 0
 
     def read(self) -> QueueCounters | None:
-        """Return the counters now; None while Spark has no such queue, or no longer answers."""
+        """Return the counters now; None while Spark has no such queue, or no longer responds."""
         try:
             if self._metrics is None and not self._look_up():
                 return None
@@ -58,7 +58,7 @@ class BusCounters:
 
 
 def jvm_heap_mb(spark: Any) -> tuple[float, float]:
-    """Return the JVM's heap in use and its maximum, in MB; (0, 0) where it does not answer."""
+    """Return the JVM's used and maximum heap, in MB; (0, 0) if it does not respond."""
     try:
         runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
         used = runtime.totalMemory() - runtime.freeMemory()
@@ -68,7 +68,7 @@ def jvm_heap_mb(spark: Any) -> tuple[float, float]:
 
 
 def python_rss_mb() -> float:
-    """Return the resident memory of this process in MB; 0 where /proc does not tell."""
+    """Return the resident memory of this process in MB; 0 if /proc does not show it."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as status:
             for line in status:

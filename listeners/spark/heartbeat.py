@@ -1,4 +1,4 @@
-"""Beat and look back: heartbeats, and batches that the bus did not bring."""
+"""Send heartbeats, and fetch batches that the bus did not deliver."""
 
 import logging
 import threading
@@ -18,13 +18,13 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.2
 _SHORTEST_RECALL_S = 0.25
-_PRIVATE_RECALL_S = 15.0  # a look that finds nothing, unless the private queue is deaf
+_PRIVATE_RECALL_S = 15.0  # finds nothing, unless the private queue fails
 _FALLBACK_GRACE_S = 3.0
-_LAST_EVENTS_S = 3.0  # an ended run's events may still be on their way this long
+_LAST_EVENTS_S = 3.0  # how long an ended run's events may still be in transit
 
 
 class Pulse:
-    """A thread that beats every few seconds and reads each run's memory when that is due."""
+    """A thread that sends a heartbeat every few seconds and reads each run's memory when due."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Pulse:
         self._ended.setdefault(spark_run_id, time.monotonic())
 
     def close(self, deadline_s: float) -> None:
-        """Read every run's memory a last time, then stop; wait for `deadline_s` at most."""
+        """Read every run's memory one last time, then stop; wait for at most `deadline_s`."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(deadline_s)
@@ -82,7 +82,7 @@ class Pulse:
     def _beat(self) -> None:
         try:
             self._heartbeat()
-        except Exception:  # the loop's edge: the next beat may do better
+        except Exception:  # loop boundary: the next heartbeat may succeed
             logger.exception("a heartbeat could not be sent")
 
     def _look(self, run: RunLine, now: float) -> None:
@@ -99,7 +99,7 @@ class Pulse:
             self._recall(run, final=False)
 
     def _recall(self, run: RunLine, *, final: bool) -> None:
-        """Read what the query remembers and hand it to the sorter; plan the next look."""
+        """Pass the query's remembered batches to the sorter; schedule the next read."""
         usual_s = _PRIVATE_RECALL_S if self._private else self._settings.repair_s
         run.recalled_at = time.monotonic()
         run.recall_after = run.recalled_at + usual_s
@@ -115,11 +115,11 @@ class Pulse:
         self._put(Recalled(run.known.spark_run_id, remembered, overdue_at))
         if final:
             run.done = True
-            run.known = replace(run.known, jquery=None)  # lets go of the query in the JVM
+            run.known = replace(run.known, jquery=None)  # releases the query in the JVM
             self._ended.pop(run.known.spark_run_id, None)
 
 
 def _share_of_memory_s(remembered: list[dict[str, Any]], usual_s: float) -> float:
-    """Return how long to wait so that a fast query does not forget what was not yet read."""
+    """Return how long to wait so that a fast query does not forget unread batches."""
     span_s = ended_at(remembered[-1]) - ended_at(remembered[0])
     return max(_SHORTEST_RECALL_S, min(usual_s, span_s / 3))

@@ -1,9 +1,9 @@
-"""Hear Spark's query events with one call into the JVM each, and never make Spark wait.
+"""Receive Spark's query events with one call into the JVM each, without making Spark wait.
 
-PySpark's own listener reads every field of a progress object with a round trip of its own
-(about 0.2 s an event). This one takes the event's JSON and returns. It sits on a queue of
-Spark's listener bus that nobody else uses, so that no other listener can delay it or make
-Spark drop its events. That queue is internal to Spark: whether it is really there is checked.
+PySpark's own listener reads every field of a progress object with a separate round trip (about 0.2
+s per event). This one takes the event's JSON and returns. It uses a private queue of Spark's
+listener bus, so that no other listener can delay it or make Spark drop its events. That queue is
+internal to Spark, so its existence is checked.
 """
 
 import logging
@@ -14,7 +14,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from listeners.wire import Kind
+from headgate_ground.wire import Kind
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +25,11 @@ _CAPACITY = f"spark.scheduler.listenerbus.eventqueue.{QUEUE}.capacity"
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One event as the bus brought it."""
+    """One event as received from the bus."""
 
     kind: Kind
     text: str  # Spark's JSON
-    at: float  # seconds since 1970 when it was heard
+    at: float  # seconds since 1970 when it was received
 
 
 class BusListener:
@@ -55,7 +55,7 @@ class BusListener:
         self._take(Heard(Kind.TERMINATED, event.json(), time.time()))
 
     class Java:
-        """What py4j offers to the JVM."""
+        """The Java interface that py4j offers to the JVM."""
 
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
@@ -70,9 +70,9 @@ def java_listener(spark: Any, listener: BusListener) -> Any:
 
 
 def attach_private(spark: Any, java: Any, *, capacity: int) -> Any | None:
-    """Put the listener on a queue of its own; return its bus, or None where that cannot be had.
+    """Put the listener on a private queue; return its bus, or None if that is not possible.
 
-    It hears the queries of all sessions. `capacity` holds where the configuration names none.
+    It receives events from all sessions. `capacity` applies if the configuration does not set one.
     """
     context = spark.sparkContext._jsc.sc()
     jvm = spark.sparkContext._jvm
@@ -90,7 +90,7 @@ def attach_private(spark: Any, java: Any, *, capacity: int) -> Any | None:
 
 
 def queue_exists(spark: Any, queue: str) -> bool:
-    """Return whether Spark's listener bus has a queue of this name and counts its events."""
+    """Return whether Spark's listener bus has a queue with this name and counts its events."""
     bus = spark.sparkContext._jsc.sc().listenerBus()
     gauges = bus.metrics().metricRegistry().getGauges()
     return bool(bus.activeQueues().contains(queue) and gauges.containsKey(f"queue.{queue}.size"))
@@ -102,10 +102,10 @@ def attach_to_session(session: Any, java: Any) -> None:
 
 
 def remove_session_bus(session: Any) -> None:
-    """Take a session's bus off the `streams` queue, where it would stay for good otherwise."""
+    """Remove a session's bus from the `streams` queue, where it would otherwise stay for good."""
     remove_bus(session, session._jsparkSession.streams().listenerBus())
 
 
 def remove_bus(spark: Any, bus: Any) -> None:
-    """Take a bus off Spark's queues; its queue ends when it was the last one there."""
+    """Remove a bus from Spark's queues; its queue ends if it was the last one there."""
     spark.sparkContext._jsc.sc().listenerBus().removeListener(bus)

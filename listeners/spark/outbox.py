@@ -1,14 +1,15 @@
-"""Give every event its number and bring it to Redis, whatever Redis does.
+"""Number every event and send it to Redis, even through outages of Redis.
 
-One thread adds (numbers, spools, hands over), another sends. Adding never waits for Redis:
-what memory cannot hold is read back from the spool once Redis takes events again. An entry
-whose arrival is not certain is sent again; the ingester stores each number once.
+One thread adds events (numbers, spools, queues), and another sends them. Adding never waits for
+Redis: what does not fit into memory is read back from the spool once Redis accepts events again. An
+entry whose arrival is uncertain is sent again; the ingester stores each number once.
 """
 
 import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,24 +17,24 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from headgate_ground.wire import FIELD, MOST_BYTES, REVOKED, Event, sealed
 from listeners.spark.settings import TelemetrySettings
 from listeners.spark.spool import Segment, Spool
-from listeners.wire import FIELD, MOST_BYTES, Event, sealed
 
 logger = logging.getLogger(__name__)
 
-MEMORY_BYTES = 8 * 1024 * 1024  # unsent events in memory, next to the spool
-BATCH_EVENTS = 500  # events in one pipeline
+MEMORY_BYTES = 8 * 1024 * 1024  # unsent events in memory, in addition to the spool
+BATCH_EVENTS = 500  # events per pipeline
 BATCH_BYTES = 1024 * 1024
-FIRST_DELAY_S, LAST_DELAY_S = 0.1, 5.0  # backoff while Redis does not answer
-HOLD_BACK_S = 1.0  # between looks while the stream is too long
+FIRST_DELAY_S, LAST_DELAY_S = 0.1, 5.0  # backoff while Redis does not respond
+HOLD_BACK_S = 1.0  # between checks while the stream is too long
 LOG_EVERY_S = 60.0
 
 Entry = tuple[int, bytes]
 
 
 class Outbox:
-    """The events of one driver on their way to the installation's stream."""
+    """One driver's events on their way to the installation's stream."""
 
     def __init__(
         self,
@@ -42,10 +43,18 @@ class Outbox:
         redis_url: str,
         stream: str,
         settings: TelemetrySettings,
-        key: bytes = b"",
+        key: bytes,
+        revocation: str = "",
+        revoked: Callable[[], object] = lambda: None,
     ) -> None:
-        """`key` seals each event; a driver that was given none sends them bare."""
+        """`key` seals each event.
+
+        The sender calls `revoked` once the Redis key `revocation` says so; `revocation` is "" if
+        there is no such key.
+        """
         self._key = key
+        self._revocation = revocation
+        self._revoked = revoked
         megabyte = 1024 * 1024
         self._spool = Spool(
             folder,
@@ -56,25 +65,25 @@ class Outbox:
         self._stream = stream
         self._client = _client(redis_url, settings.socket_timeout_s)
         self._changed = threading.Condition()
-        self._ready: deque[Entry] = deque()  # unsent, in order, the oldest first
+        self._ready: deque[Entry] = deque()  # unsent, oldest first
         self._ready_bytes = 0
-        self._on_disk_from: int | None = None  # unsent from this number on is in the spool only
+        self._on_disk_from: int | None = None  # from this number on, only the spool has them
         self._last = 0
         self._sent_to = 0
         self._sent = 0
         self._added = 0
         self._dropped = 0
-        self._draining = threading.Event()  # leave when all is sent
-        self._stopping = threading.Event()  # leave now
+        self._draining = threading.Event()  # exit when all is sent
+        self._stopping = threading.Event()  # exit now
         self._logged_at = -LOG_EVERY_S
         self._sender = threading.Thread(target=self._run, name="telemetry-sender", daemon=True)
 
     def start(self) -> None:
-        """Begin sending."""
+        """Start sending."""
         self._sender.start()
 
     def add(self, event: Event) -> int:
-        """Number an event, spool it and hand it to the sender; return its number. Never waits."""
+        """Number an event, spool it and queue it for sending; return its number. Never waits."""
         with self._changed:
             self._last += 1
             line = replace(event, seq=self._last).encode()
@@ -102,11 +111,11 @@ class Outbox:
 
     @property
     def dropped(self) -> int:
-        """How many events were lost because there was no room."""
+        """How many events were lost for lack of space."""
         return self._dropped
 
     def close(self, deadline_s: float) -> int:
-        """Send what is left, for `deadline_s` at most; return the number of the last event."""
+        """Send what is left, for at most `deadline_s`; return the number of the last event."""
         self._draining.set()
         with self._changed:
             self._changed.notify_all()
@@ -141,7 +150,7 @@ class Outbox:
         self._added += 1
 
     def _count_lost(self, segment: Segment) -> None:
-        """Count the events of a removed segment that memory does not hold either."""
+        """Count the events of a removed segment that are not in memory either."""
         if self._on_disk_from is None:
             return
         only_there = segment.last - max(segment.first, self._on_disk_from) + 1
@@ -171,7 +180,7 @@ class Outbox:
                 self._hold_back()
 
     def _next_batch(self) -> list[Entry]:
-        """Return the oldest unsent events without taking them out; [] when there are none."""
+        """Return the oldest unsent events without removing them; [] if there are none."""
         with self._changed:
             if not self._ready and self._on_disk_from is not None:
                 self._load()
@@ -187,7 +196,7 @@ class Outbox:
             return batch
 
     def _load(self) -> None:
-        """Take one segment back into memory, or leave disk mode when all has been read."""
+        """Load one segment back into memory, or leave disk mode when all have been read."""
         assert self._on_disk_from is not None
         entries = self._spool.segment_from(self._on_disk_from)
         self._ready.extend(entries)
@@ -196,12 +205,24 @@ class Outbox:
         self._on_disk_from = following if following <= self._last else None
 
     def _post(self, batch: list[Entry]) -> int:
-        """Send a batch in one round trip; return how many entries the stream holds now."""
+        """Send a batch in one round trip; return the stream's current length.
+
+        It also reads the driver's revocation. Only the sealed value counts: a Redis that has lost
+        its data, or does not let the driver read it, does not revoke any driver.
+        """
         with self._client.pipeline(transaction=False) as pipeline:
             for _, line in batch:
                 pipeline.xadd(self._stream, {FIELD: line})
             pipeline.xlen(self._stream)
-            return int(pipeline.execute()[-1])
+            if self._revocation:
+                pipeline.get(self._revocation)
+            answers = pipeline.execute(raise_on_error=False)
+        if self._revocation and answers.pop() == sealed(REVOKED, self._key):
+            self._revoked()
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return int(answers[-1])
 
     def _note_sent(self, batch: list[Entry]) -> None:
         with self._changed:
@@ -213,14 +234,14 @@ class Outbox:
             self._sent_to = max(self._sent_to, batch[-1][0])
 
     def _hold_back(self) -> None:
-        """Wait while the stream is longer than the ingester should find it."""
+        """Wait while the stream is longer than the ingester can handle."""
         while not (self._stopping.is_set() or self._draining.is_set()):
             self._stopping.wait(HOLD_BACK_S)
             try:
-                if int(self._client.xlen(self._stream)) <= self._settings.max_unread:
+                if self._post([]) <= self._settings.max_unread:
                     return
             except (redis.RedisError, OSError):
-                return  # sending will meet the same trouble and wait for it to pass
+                return  # sending will meet the same error and wait until it is over
 
     def _complain(self, message: str, error: Exception) -> None:
         if time.monotonic() - self._logged_at >= LOG_EVERY_S:
@@ -229,7 +250,7 @@ class Outbox:
 
 
 def _client(url: str, timeout_s: float) -> redis.Redis:
-    """Return a client that fails fast: the sender has a backoff of its own."""
+    """Return a client that fails fast: the sender has its own backoff."""
     return redis.Redis.from_url(
         url,
         socket_timeout=timeout_s,

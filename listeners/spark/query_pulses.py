@@ -1,7 +1,7 @@
-"""What a heartbeat reports about the driver's queries: which live, when their tasks finished.
+"""A heartbeat's report on the driver's queries: which are alive, when their tasks finished.
 
-Spark gives every job of a query the query's run id as its group. Only jobs that run now are
-looked at, so that a look costs a few calls into the JVM: what has ended shows as an event.
+Spark gives every job of a query the query's run id as its group. Ended jobs produce an event, so
+only running jobs are examined, and a pass costs a few calls into the JVM.
 """
 
 import logging
@@ -12,28 +12,28 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
+from headgate_ground.wire import QueryPulse
 from listeners.spark.sorter import RunKnown
-from listeners.wire import QueryPulse
 
 logger = logging.getLogger(__name__)
 
-Finished = dict[int, int]  # a running job's id -> how many of its tasks have finished
+Finished = dict[int, int]  # a running job's id -> number of finished tasks
 
 
 class QueryPulses:
-    """Compares each look with the one before."""
+    """Compares each pass with the previous one."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
-        self._finished: defaultdict[str, Finished] = defaultdict(dict)  # at the last look
-        self._ended: set[str] = set()  # found ended at the last look
+        self._finished: defaultdict[str, Finished] = defaultdict(dict)  # at the last pass
+        self._ended: set[str] = set()  # found ended at the last pass
         self._task_at: dict[str, str | None] = {}
 
     def look(self, runs: Sequence[RunKnown]) -> tuple[QueryPulse, ...]:
-        """Return the pulse of each run; none where the JVM does not answer.
+        """Return the pulse of each run; none if the JVM does not respond.
 
-        A query counts as ended once two looks in a row have found it so: between them the run's
-        own thread says how it ended.
+        A query counts as ended once two consecutive passes have found it ended; in between, the
+        run's own thread reports how it ended.
         """
         try:
             finished = self._running_jobs()
@@ -70,12 +70,12 @@ class QueryPulses:
 
 
 def jvm_alive(spark: Any) -> bool | None:
-    """Return whether the driver's JVM runs; None where it is no child of this process."""
+    """Return whether the driver's JVM runs; None if it is not a child of this process."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return None if process is None else process.poll() is None
 
 
 def _some_finished(before: Finished, after: Finished) -> bool:
-    """Return whether a task has finished: counted in a job that still runs, or its job ended."""
+    """Return whether a task has finished: counted in a running job, or its job ended."""
     counted = any(done > before.get(job, 0) for job, done in after.items())
     return counted or bool(before.keys() - after.keys())

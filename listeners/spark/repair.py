@@ -1,40 +1,42 @@
-"""Find the batches that the listener bus did not bring, and fetch them from the query itself.
+"""Find batches that the listener bus did not deliver, and fetch them from the query itself.
 
-A query keeps its last progress objects (99 by default) whatever the bus drops. Batch ids of a
-run rise by one, so a hole between two is certain; a batch that the query remembers and the
-bus has not brought for a while counts as missing too.
+A query keeps its last progress objects (99 by default) whatever the bus drops. A run's batch ids
+rise by one, so a hole between two ids is certain; a batch that the query remembers but the bus has
+not delivered for a while counts as missing too.
 """
 
 import json
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
+
+from headgate_ground.tolerant.values import count, time_of
 
 Progress = dict[str, Any]
 
 _REMEMBERED = 5_000  # batch ids stored per run; more than any query remembers
-_WIDEST_HOLE = 100_000  # ids of one hole that are tracked one by one
+_WIDEST_HOLE = 100_000  # ids of a hole that are tracked individually
 
 
 @dataclass(slots=True)
 class RunBatches:
-    """Which batches of one run have been reported, which are missing."""
+    """A run's reported and missing batches."""
 
     highest: int | None = None
-    missing: int = 0  # all that were found missing, the repaired ones included
+    missing: int = 0  # all that were ever missing, including repaired ones
     repaired: int = 0
     holes: set[int] = field(default_factory=set)  # missing and not given up
     _told: set[int] = field(default_factory=set)
 
     def tell(self, batch: int) -> bool:
-        """Note a batch that the bus brought; return False where it was reported before."""
+        """Record a batch from the bus; return False if it was reported before."""
         if batch in self._told:
             return False
         if self.highest is not None and batch > self.highest + 1:
             hole = range(max(self.highest + 1, batch - _WIDEST_HOLE), batch)
             self.holes.update(hole)
             self.missing += batch - self.highest - 1
-        if batch in self.holes:  # late after all
+        if batch in self.holes:  # late, but delivered
             self.holes.discard(batch)
             self.missing -= 1
         self._note(batch)
@@ -43,9 +45,9 @@ class RunBatches:
     def recall(self, remembered: list[Progress], *, overdue_at: float | None) -> list[Progress]:
         """Return those of a query's remembered batches that must be reported, oldest first.
 
-        A batch newer than all that the bus brought is left to the bus until it ended before
-        `overdue_at` (seconds since 1970); None: the run has ended, nothing more will come.
-        Holes older than the query's memory are given up; they stay counted as missing.
+        A batch newer than any from the bus is left to the bus unless it ended before `overdue_at`
+        (seconds since 1970); None means that the run has ended and nothing more will come. Holes
+        older than the query's memory are given up, but still count as missing.
         """
         found = []
         for progress in remembered:
@@ -75,20 +77,20 @@ class RunBatches:
 
 
 def executed(progress: Progress) -> bool:
-    """Return whether a batch ran: a trigger that found nothing leaves an entry without one."""
+    """Return whether a batch ran: a trigger without data leaves an entry without a batch."""
     return "addBatch" in (progress.get("durationMs") or {})
 
 
 def ended_at(progress: Progress) -> float:
     """Return when a batch ended, in seconds since 1970."""
-    began = datetime.fromisoformat(progress["timestamp"]).timestamp()
-    return began + float(progress.get("batchDuration") or 0) / 1000
+    began = time_of(progress.get("timestamp")) or datetime.now(UTC)
+    return began.timestamp() + (count(progress.get("batchDuration")) or 0) / 1000
 
 
 def recent_executed(jvm: Any, jquery: Any) -> list[Progress]:
-    """Return the executed batches that a query remembers, oldest first, in one round trip.
+    """Return a query's remembered executed batches, oldest first, in one round trip.
 
-    Works after the query has ended too. Scala prints the array as `Array(JSON, JSON, …)`.
+    Also works after the query has ended. Scala prints the array as `Array(JSON, JSON, …)`.
     """
     text = jvm.scala.runtime.ScalaRunTime.stringOf(jquery.recentProgress())
     entries: list[Progress] = json.loads(f"[{text[len('Array(') : -len(')')]}]")

@@ -1,4 +1,4 @@
-"""The tunables of a driver's telemetry, handed over as JSON in the driver's spec."""
+"""The tunables of a driver's telemetry, passed as JSON in the driver's spec."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -6,23 +6,23 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """How much may be stored, how often to look, how long to wait."""
+    """Storage limits, intervals and timeouts."""
 
     force_fallback: bool = False  # never use the private queue
     queue_capacity: int = 10_000  # events in our private queue (Spark's own default)
     heartbeat_s: float = 2.0
-    repair_s: float = 2.0  # between looks for batches that the bus did not bring
-    grace_s: float = 10.0  # a batch may be this late before it is fetched
-    hold_s: float = 10.0  # an event waits this long for its run to become known
+    repair_s: float = 2.0  # between checks for batches that the bus did not deliver
+    grace_s: float = 10.0  # delay after which a batch is fetched
+    hold_s: float = 10.0  # how long an event waits for its run to become known
     hold_events: int = 1_000
     spool_mb: int = 256  # on disk, sent and unsent together
-    spool_sent_mb: int = 32  # of them, after sending, for the repair of lost entries
-    max_unread: int = 20_000  # entries in its stream above which the sender holds back
+    spool_sent_mb: int = 32  # part of that kept after sending, for repairing lost entries
+    max_unread: int = 20_000  # entries in its stream above which the sender pauses
     socket_timeout_s: float = 2.0
-    slow_call_ms: float = 1_000.0  # a user's listener is called slow above it
+    slow_call_ms: float = 1_000.0  # calls of a user's listener above this count as slow
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> Self:
-        """Return settings from JSON; names that this version does not know are ignored."""
+        """Return settings from JSON; names unknown to this version are ignored."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in raw.items() if name in known})

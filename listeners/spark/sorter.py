@@ -1,7 +1,7 @@
-"""Turn what was heard into events: with query and run, each once, in order.
+"""Turn received messages into events: with query and run, each once, in order.
 
-All of it happens on one thread, which takes one message after the other; so nothing here
-needs a lock.
+Everything happens on one thread, which handles one message after the other, so nothing here needs a
+lock.
 """
 
 import threading
@@ -14,18 +14,19 @@ from typing import Any
 
 import orjson
 
+from headgate_ground.tolerant.values import at_s
+from headgate_ground.wire import Event, Kind
 from listeners.spark.listener import Heard
 from listeners.spark.repair import Progress, RunBatches
 from listeners.spark.settings import TelemetrySettings
-from listeners.wire import Event, Kind
 
-_KEPT_RUNS = 200  # of one driver; the oldest ended ones go first
+_KEPT_RUNS = 200  # per driver; the oldest ended ones are dropped first
 _REMEMBERED_ENDS = 1_000  # Terminated events remembered for `terminated`
 
 
 @dataclass(frozen=True, slots=True)
 class RunKnown:
-    """The runtime names the query and run behind one of Spark's run ids."""
+    """Names the query and run of one of Spark's run ids; sent by the runtime."""
 
     query: int
     run: int
@@ -35,7 +36,7 @@ class RunKnown:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The batches that a query remembers."""
+    """A query's remembered batches."""
 
     spark_run_id: str
     remembered: list[Progress]
@@ -44,7 +45,7 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Something the driver itself has to say."""
+    """A message from the driver itself."""
 
     kind: Kind
     body: dict[str, Any]
@@ -55,7 +56,7 @@ class Said:
 
 @dataclass(slots=True)
 class RunLine:
-    """One run as telemetry knows it."""
+    """One run as known to telemetry."""
 
     known: RunKnown
     batches: RunBatches = field(default_factory=RunBatches)
@@ -72,7 +73,7 @@ class _Held:
 
 
 class Sorter:
-    """The one thread's state: runs by Spark's id, events held, ends seen."""
+    """The thread's state: runs by Spark's id, held events, ends seen."""
 
     def __init__(
         self,
@@ -89,14 +90,14 @@ class Sorter:
         self._emit = emit
         self._mask = mask
         self.runs: dict[str, RunLine] = {}
-        self._forgotten = (0, 0)  # batches missing and repaired of forgotten runs
+        self._forgotten = (0, 0)  # missing and repaired batches of forgotten runs
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0
         self._ends: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._ended = threading.Condition()
 
     def take(self, message: Heard | RunKnown | Recalled | Said) -> None:
-        """Turn one message into the events that it makes, none or several."""
+        """Turn one message into its events, of which there may be none or several."""
         match message:
             case Heard():
                 self._hear(message)
@@ -108,22 +109,22 @@ class Sorter:
                 self._say(message)
 
     def release_held(self, now: float) -> None:
-        """Let events go unnamed that have waited too long for their run to become known.
+        """Release events without a name that have waited too long for their run to become known.
 
-        `now` is monotonic; infinity lets everything go, for a driver that is leaving.
+        `now` is monotonic; infinity releases everything, for a driver that is exiting.
         """
         for spark_run_id in list(self._held):
             if now - self._held[spark_run_id][0].since > self._settings.hold_s:
                 self._release(spark_run_id)
 
     def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
-        """Wait for the Terminated event of a run; None where it does not come in time."""
+        """Wait for a run's Terminated event; None if it does not arrive in time."""
         with self._ended:
             self._ended.wait_for(lambda: spark_run_id in self._ends, timeout_s)
             return self._ends.get(spark_run_id)
 
     def losses(self) -> tuple[int, int]:
-        """Return how many batches were found missing and how many came back, of all runs."""
+        """Return how many batches were missing and how many were recovered, over all runs."""
         missing, repaired = self._forgotten
         for line in list(self.runs.values()):
             missing += line.batches.missing
@@ -220,4 +221,4 @@ class Sorter:
 
 
 def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return (at_s(at) or datetime.now(UTC)).isoformat(timespec="milliseconds")

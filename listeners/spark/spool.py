@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-from listeners.spool import line, read_segment, segment_name
+from headgate_ground.spool import line, read_segment, segment_name
 
 SEGMENT_BYTES = 4 * 1024 * 1024
 
@@ -28,15 +28,15 @@ class Spool:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._limit = limit  # bytes, sent and unsent together
-        self._sent_limit = sent_limit  # bytes of segments that have been sent whole
+        self._sent_limit = sent_limit  # bytes of completely sent segments
         self._segments: list[Segment] = []
         self._file: FileIO | None = None
 
     def append(self, seq: int, event: bytes, *, sent_to: int) -> list[Segment]:
-        """Write one event; return the segments with unsent events that had to make room.
+        """Write one event; return the segments with unsent events that were removed for space.
 
-        `sent_to` is the last sequence number that Redis has. Raises OSError where the disk
-        refuses; the event is then not in the spool.
+        `sent_to` is the last sequence number that Redis has. Raises OSError if the disk does not
+        accept the event, which is then not stored in the spool.
         """
         data = line(seq, event)
         segment = self._segments[-1] if self._segments else None
@@ -52,7 +52,7 @@ class Spool:
         return self._make_room(sent_to)
 
     def segment_from(self, seq: int) -> list[tuple[int, bytes]]:
-        """Return the events with sequence numbers from `seq` on of the first segment with any."""
+        """Return the events from number `seq` on in the first segment that has any."""
         for segment in self._segments:
             if segment.last >= seq:
                 found = [entry for entry in read_segment(segment.path) if entry[0] >= seq]

@@ -1,7 +1,7 @@
-"""What the driver's queries take of its cores, and for whom they wait, from Spark's status store.
+"""How queries use their driver's cores, and what they wait for, from Spark's status store.
 
-Spark keeps a stage's times whole, so that nothing is asked about single tasks: each look is one
-call for all stages that have ended since the last one and for those that run.
+Spark stores a stage's times as a whole, so single tasks are not read: each pass is one call for all
+stages that have ended since the last one and for those that are running.
 """
 
 import logging
@@ -15,18 +15,18 @@ from typing import Any
 import orjson
 from py4j.protocol import Py4JError
 
+from headgate_ground.wire import TaskTime
 from listeners.spark.sorter import RunKnown
-from listeners.wire import TaskTime
 
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 10.0  # Spark keeps 1,000 stages (spark.ui.retainedStages): 100 a second
 _RECENT = 1_000  # ended stages that a later one may have waited for
 _REMEMBERED_JOBS = 2_000
-#: Before every stage, and large enough that Py4J hands it over as a long.
+#: Before every stage, and large enough that Py4J passes it as a long.
 _LONG_AGO = 2**31
 
-#: Streaming batches describe their jobs so (Spark: StreamExecution.getBatchDescriptionString).
+#: The job description of streaming batches (Spark: StreamExecution.getBatchDescriptionString).
 _RUN_ID = re.compile(r"^runId = ([0-9a-f-]{36})$", re.MULTILINE)
 
 
@@ -36,16 +36,16 @@ class Stage:
 
     group: str  # Spark's run id of its query
     submitted: int
-    first_task: int | None  # None: none of its tasks has run
-    ended: int | None  # None: it runs
-    task_ms: int  # of the tasks that have ended
+    first_task: int | None  # None: no task has run
+    ended: int | None  # None: it is running
+    task_ms: int  # of finished tasks
 
 
 def waited(stage: Stage, others: Iterable[Stage]) -> tuple[int, dict[str, int]]:
-    """Return how long a stage waited for its first task, and for whom, milliseconds.
+    """Return how long a stage waited for its first task, and for which queries, in milliseconds.
 
-    The wait is divided among the queries whose tasks ran meanwhile, by the task time of each
-    then; a stage's own is taken as even from its first task to its end.
+    The wait is divided among the queries whose tasks ran in the meantime, by each query's task
+    time; a stage's task time is assumed to be spread evenly from its first task to its end.
     """
     if stage.first_task is None or stage.first_task <= stage.submitted:
         return 0, {}
@@ -72,23 +72,23 @@ class _Sum:
 
 
 class TaskTimes:
-    """Adds up the times of ended stages by query."""
+    """Sums up the times of ended stages by query."""
 
     def __init__(self, spark: Any) -> None:
         self._context = spark.sparkContext
         self._mapper: Any = None
         self._looked = -LOOK_EVERY_S
         self._complained = False
-        self._newest = _LONG_AGO  # the latest end of a stage that was added up
-        self._counted: set[tuple[int, int]] = set()  # stages that ended at that millisecond
+        self._newest = _LONG_AGO  # the latest end of a counted stage
+        self._counted: set[tuple[int, int]] = set()  # stages that ended in that millisecond
         self._recent: deque[Stage] = deque(maxlen=_RECENT)
         self._groups: OrderedDict[int, str] = OrderedDict()  # by job
         self._sums: defaultdict[str, _Sum] = defaultdict(_Sum)
 
     def look(self, runs: Sequence[RunKnown]) -> tuple[TaskTime, ...]:
-        """Return the sums of the runs whose sums have grown; () between two looks.
+        """Return the sums of the runs whose sums have grown; () between two passes.
 
-        What ran in the last seconds of a run that has ended is left out.
+        The last seconds of an ended run are not included.
         """
         if monotonic() - self._looked < LOOK_EVERY_S:
             return ()
@@ -137,7 +137,7 @@ class TaskTimes:
 
     # --- Spark ------------------------------------------------------------------------------
     def _read(self) -> tuple[list[Stage], list[Stage]]:
-        """Return the stages that have ended since the last look, and those that run."""
+        """Return the stages that have ended since the last pass, and those that are running."""
         view = self._view("StageDataWrapper").index("completionTime").first(self._newest)
         active = self._view("StageDataWrapper").index("active").first(True).last(True)
         rows = [*self._rows(view), *self._rows(active)]
@@ -157,7 +157,7 @@ class TaskTimes:
         return ended, running
 
     def _stage(self, row: dict[str, Any]) -> Stage | None:
-        """Return a stage of a query; None where it is of none, or has not been submitted."""
+        """Return a query's stage; None if it does not belong to a query, or was not submitted."""
         info = row["info"]
         group = self._group(info.get("description") or "", row.get("jobIds") or ())
         if not group or info["submissionTime"] is None:
@@ -171,9 +171,9 @@ class TaskTimes:
         )
 
     def _group(self, description: str, jobs: Sequence[int]) -> str:
-        """Return Spark's run id of the query that a stage is of; "" for none.
+        """Return Spark's run id of the query that a stage belongs to; "" if none.
 
-        Where the query's own code describes its jobs, the job's group is asked for.
+        If the query's own code sets job descriptions, the job's group is read.
         """
         if found := _RUN_ID.findall(description):
             return str(found[-1])

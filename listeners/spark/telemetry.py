@@ -1,9 +1,9 @@
-"""Everything a driver tells the control plane about its queries, behind one object.
+"""Everything a driver reports to the control plane about its queries, in one object.
 
-Four things work at the same time: Spark's bus calls the listener, which enqueues; the
-*sorter* thread names and numbers events and spools them; the outbox's *sender* brings them
-to Redis; the *pulse* thread sends heartbeats and fetches batches that the bus did not bring.
-None of them can hold up a query.
+Four activities run in parallel: Spark's bus calls the listener, which enqueues; the *sorter* thread
+names and numbers events and spools them; the outbox's *sender* sends them to Redis; the *pulse*
+thread sends heartbeats and fetches batches that the bus did not deliver. None of them can delay a
+query.
 """
 
 import json
@@ -19,7 +19,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from listeners import spool
+from headgate_ground import spool
+from headgate_ground.wire import DriverTrouble, Heartbeat, Kind
 from listeners.spark import bus_counters, listener
 from listeners.spark import user_listeners as users
 from listeners.spark.heartbeat import Pulse
@@ -29,22 +30,21 @@ from listeners.spark.settings import TelemetrySettings
 from listeners.spark.sorter import Recalled, RunKnown, Said, Sorter
 from listeners.spark.task_times import TaskTimes
 from listeners.spark.user_listeners import ListenerRefused
-from listeners.wire import DriverTrouble, Heartbeat, Kind
 
 __all__ = ["ListenerRefused", "Telemetry"]
 logger = logging.getLogger(__name__)
 
 LAST_SEQ = "last_seq"  # file in the driver's directory, read by the shim
-_INBOX_LIMIT = 50_000  # messages waiting for the sorter; beyond, events are counted as lost
+_INBOX_LIMIT = 50_000  # messages waiting for the sorter; beyond that, events count as lost
 
-#: Of the driver's troubles, so many go with a heartbeat.
+#: Most driver troubles reported in a heartbeat.
 _TROUBLES_TOLD = 20
 
 Message = listener.Heard | RunKnown | Recalled | Said
 
 
 class Telemetry:
-    """The telemetry of one driver; every method returns at once unless it says otherwise."""
+    """The telemetry of one driver; every method returns immediately unless it says otherwise."""
 
     def __init__(
         self,
@@ -59,11 +59,14 @@ class Telemetry:
         mask: Callable[[Any], Any],
         each: Callable[[str], AbstractContextManager[object]] = nullcontext,
         troubles: Callable[[], Iterable[tuple[str, str, int]]] = tuple,
+        revocation: str = "",
+        revoked: Callable[[], object] = lambda: None,
     ) -> None:
-        """`mask` takes the driver's secrets out of the JSON of an event before `key` seals it.
+        """`mask` removes the driver's secrets from an event's JSON before `key` seals it.
 
-        `each` guards what is done for one run; `troubles` returns what the driver passes over
-        for now: what it is about, the cause, how often in a row.
+        `each` guards the work for one run; `troubles` returns what the driver currently skips: the
+        subject, the cause, and how often in a row. `revocation` and `revoked` are passed to the
+        outbox.
         """
         self._each = each
         self._troubles = troubles
@@ -75,6 +78,8 @@ class Telemetry:
             stream=stream,
             settings=self._settings,
             key=key,
+            revocation=revocation,
+            revoked=revoked,
         )
         self._sorter = Sorter(
             driver=driver, epoch=epoch, settings=self._settings, emit=self._outbox.add, mask=mask
@@ -85,16 +90,16 @@ class Telemetry:
         self._users: dict[str, users.TimedListener] = {}
         self._spark: Any = None
         self._java: Any = None
-        self._bus: Any = None  # ours, on the private queue
+        self._bus: Any = None  # our own, on the private queue
         self._pulse: Pulse | None = None
         self._query_pulses: QueryPulses | None = None
         self._task_times: TaskTimes | None = None
         self._counters: dict[str, bus_counters.BusCounters] = {}
-        self.mode = "fallback"  # "private" once the queue of our own is seen to be there
+        self.mode = "fallback"  # "private" once our own queue is confirmed to exist
 
-    # --- life -----------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------------
     def attach(self, spark: Any) -> None:
-        """Sit on a private queue of the bus, or fall back to every session; begin to send."""
+        """Attach to a private queue of the bus, or fall back to every session; start sending."""
         self._spark = spark
         self._java = listener.java_listener(spark, listener.BusListener(self._take_heard))
         self._query_pulses = QueryPulses(spark)
@@ -126,7 +131,7 @@ class Telemetry:
     def session_opened(self, session: Any, user_listeners: tuple[str, ...]) -> None:
         """Attach the application's own listeners (and ours in the fallback) to a session.
 
-        Raises ListenerRefused, naming the listener and why, before any of them is attached.
+        Raises ListenerRefused, naming the listener and the reason, before any of them is attached.
         """
         loaded = [self._user_listener(name) for name in user_listeners]
         if self.mode == "fallback":
@@ -135,18 +140,18 @@ class Telemetry:
             session.streams.addListener(user)
 
     def session_closed(self, session: Any) -> None:
-        """Take the session's bus off the `streams` queue."""
+        """Remove the session's bus from the `streams` queue."""
         listener.remove_session_bus(session)
 
     def detach(self) -> None:
-        """Hear no more, where the JVM goes on without this telemetry; private queue only."""
+        """Stop receiving, if the JVM continues without this telemetry; private queue only."""
         if self._bus is not None:
             listener.remove_bus(self._spark, self._bus)
 
     def close(self, deadline_s: float) -> int:
-        """Recall, sort and send what is left, for `deadline_s` at most; return the last number.
+        """Recall, sort and send what is left, for at most `deadline_s`; return the last number.
 
-        The number is written to DIRECTORY/last_seq too, from where the shim reports it.
+        The number is also written to DIRECTORY/last_seq, from which the shim reports it.
         """
         end = time.monotonic() + deadline_s
         if self._pulse is not None:
@@ -158,19 +163,19 @@ class Telemetry:
         _replace(self._directory / LAST_SEQ, f"{last}\n")
         return last
 
-    # --- what the runtime says ------------------------------------------------------------
+    # --- calls from the runtime -------------------------------------------------------------
     def query_started(self, *, query: int, run: int, spark_run_id: str, jquery: Any) -> None:
-        """Name the query and run behind Spark's run id; may come after Spark's own event."""
+        """Name the query and run of Spark's run id; may come after Spark's own event."""
         self._inbox.put(RunKnown(query, run, spark_run_id, jquery))
 
     def query_ended(self, *, query: int, run: int, spark_run_id: str, jquery: Any) -> None:
-        """Note the end of a run: its memory is read once more, shortly."""
+        """Record the end of a run: its memory is read once more, soon."""
         self._inbox.put(RunKnown(query, run, spark_run_id, jquery))
         if self._pulse is not None:
             self._pulse.run_ended(spark_run_id)
 
     def start_failed(self, *, query: int, run: int, error_class: str, message: str) -> None:
-        """Report an error raised inside `start()`, which Spark itself reports to nobody."""
+        """Report an error raised inside `start()`, which Spark itself does not report."""
         body = {"error_class": error_class, "message": _sound(message)}
         self._inbox.put(Said(Kind.START_ERROR, body, query, run))
 
@@ -183,16 +188,16 @@ class Telemetry:
         self._inbox.put(Said(Kind.STATUS, {"state": ""}, None, None))
 
     def epoch_committed(self, progress: dict[str, Any]) -> None:
-        """Report a continuous epoch, which Spark itself reports to nobody."""
+        """Report a continuous epoch, which Spark itself does not report."""
         text = json.dumps({"progress": progress})
         self._take_heard(listener.Heard(Kind.PROGRESS, text, time.time()))
 
     def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
-        """Wait for Spark's Terminated event of a run; None where it does not come in time."""
+        """Wait for Spark's Terminated event of a run; None if it does not arrive in time."""
         return self._sorter.terminated(spark_run_id, timeout_s)
 
     def heartbeat(self) -> None:
-        """Send one heartbeat: Spark's counters, listeners' times, our own figures."""
+        """Send one heartbeat: Spark's counters, listener times, our own figures."""
         used_mb, max_mb = bus_counters.jvm_heap_mb(self._spark)
         missing, repaired = self._sorter.losses()
         followed = [line.known for line in list(self._sorter.runs.values()) if not line.done]
@@ -244,7 +249,7 @@ class Telemetry:
                 self._outbox.skip(lost)
             try:
                 self._sorter.take(message)
-            except Exception:  # the loop's edge: one odd message must not end all telemetry
+            except Exception:  # loop boundary: one odd message must not end all telemetry
                 logger.exception("an event could not be sorted and is counted as lost")
                 self._outbox.skip(1)
 
@@ -258,7 +263,7 @@ _MODES = {"private": "a queue of its own", "fallback": "every session (fallback,
 
 
 def _sound(text: str) -> str:
-    """Return text that JSON can carry: a path in a message may hold bytes that are no text."""
+    """Return text that JSON can represent: a path in a message may contain non-text bytes."""
     return text.encode(errors="replace").decode()
 
 

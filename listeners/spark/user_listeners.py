@@ -1,7 +1,7 @@
 """Attach users' own listeners, and time each of their calls.
 
-They are registered the standard way and cost what they cost; a slow or raising one is named
-with its times and errors, so that nobody has to guess why Spark dropped events.
+They are registered the standard way, at their own cost; a slow or failing one is named with its
+times and errors, so that nobody has to guess why Spark dropped events.
 """
 
 import importlib
@@ -12,9 +12,9 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from listeners.wire import ListenerTimes
+from headgate_ground.wire import ListenerTimes
 
-_REMEMBERED_CALLS = 512  # the p95 is theirs
+_REMEMBERED_CALLS = 512  # for the p95
 
 
 class ListenerRefused(Exception):
@@ -22,7 +22,7 @@ class ListenerRefused(Exception):
 
 
 class TimedListener(StreamingQueryListener):  # type: ignore[misc]
-    """A user's listener with a clock around each call; what it raises goes on to Spark."""
+    """A user's listener with a timer around each call; its exceptions are passed on to Spark."""
 
     def __init__(self, name: str, listener: StreamingQueryListener, *, slow_call_ms: float) -> None:
         self._name = name
@@ -34,7 +34,7 @@ class TimedListener(StreamingQueryListener):  # type: ignore[misc]
         self._last_error = ""
         self._recent: deque[float] = deque(maxlen=_REMEMBERED_CALLS)  # ms
         self._max_ms = 0.0
-        self._running: dict[int, float] = {}  # thread -> monotonic time its call began
+        self._running: dict[int, float] = {}  # thread -> monotonic start time of its call
 
     def onQueryStarted(self, event: Any) -> None:
         """Pass on a Started event."""
@@ -53,7 +53,7 @@ class TimedListener(StreamingQueryListener):  # type: ignore[misc]
         self._call("onQueryTerminated", event)
 
     def times(self) -> ListenerTimes:
-        """Return what the listener has cost so far; a call still running counts with its age."""
+        """Return the listener's cost so far; a running call counts with its age."""
         now = time.monotonic()
         with self._lock:
             running = [(now - began) * 1000 for began in self._running.values()]
@@ -84,7 +84,7 @@ class TimedListener(StreamingQueryListener):  # type: ignore[misc]
                 self._last_error = text.encode(errors="replace").decode()
             raise
         except BaseException as error:
-            # sys.exit() would end the thread without an answer, for which Spark waits for ever.
+            # sys.exit() would end the thread without an answer, and Spark would wait forever.
             with self._lock:
                 self._errors += 1
                 self._last_error = f"{error!r} was raised"[:500]
@@ -98,17 +98,17 @@ class TimedListener(StreamingQueryListener):  # type: ignore[misc]
 
 
 def load(name: str, *, slow_call_ms: float) -> TimedListener:
-    """Return an instance of the listener class `module:Class`, timed.
+    """Return a timed instance of the listener class `module:Class`.
 
-    Raises ListenerRefused where the module or class is missing, is no
-    StreamingQueryListener, or cannot be made without arguments.
+    Raises ListenerRefused if the module or class is missing, is not a StreamingQueryListener, or
+    cannot be created without arguments.
     """
     module_name, _, class_name = name.partition(":")
     if not module_name or not class_name:
         raise ListenerRefused(f"listener {name!r}: write it as module:Class")
     try:
         made = getattr(importlib.import_module(module_name), class_name)
-    except BaseException as error:  # a user's module may raise anything while it is imported
+    except BaseException as error:  # a user's module may raise anything on import
         reason = f"{type(error).__name__}: {error}"
         raise ListenerRefused(f"listener {name} cannot be imported: {reason}") from error
     if not (isinstance(made, type) and issubclass(made, StreamingQueryListener)):

@@ -1,4 +1,4 @@
-"""The slow remote calls of a query over REST: what its async operators do and what bounds them."""
+"""A query's slow remote calls over REST: its async operators' figures, and what limits them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +15,21 @@ from queries.selectors.triggers.advice import async_operators
 
 @dataclass(frozen=True, slots=True)
 class AdvisedOperator:
-    """An operator and what is said of it."""
+    """An operator and the advice for it."""
 
     one: Operator
     says: Advice
 
     @property
     def bound_name(self) -> str:
-        """Return the name of what bounds it."""
+        """Return the name of what limits it."""
         return self.says.bound.name.lower()
 
 
 @shows(
     AdvisedOperator,
-    "one.name one.batches one.calls one.retries failed=one.errors one.timeouts one.dead_letters "
+    "one.name one.until one.batches one.calls one.retries failed=one.errors one.timeouts "
+    "one.dead_letters "
     "calls_per_second=one.rate possible_per_second=one.possible latency_ms=one.percentiles_ms "
     "one.waited_ms one.allowed one.used one.cap one.keys one.cpu one.tasks bound says.evidence "
     "says.advice says.number",
@@ -36,40 +37,41 @@ class AdvisedOperator:
 class AsyncOperatorBody(Body):
     """One async operator over its newest batches with calls.
 
+    until: When the newest batch covered by the figures began.
     batches: Number of batches that the figures cover.
     calls: Finished attempts, successful or not.
     retries: Attempts after the first.
     failed: Failed attempts.
     timeouts: Of those, timed out.
-    dead_letters: Rows given up.
-    calls_per_second: Total over all tasks of a batch.
+    dead_letters: Rows that were given up.
+    calls_per_second: Total over all tasks in a batch.
     possible_per_second: Rate possible at this latency with all allowed calls in flight.
     latency_ms: p50, p95, p99.
     waited_ms: Wait for the key: p50, p95, p99.
-    allowed: Calls allowed in flight per task, mean.
-    used: Calls actually in flight per task, mean.
+    allowed: Mean number of calls allowed in flight per task.
+    used: Mean number of calls actually in flight per task.
     cap: The limiter's cap.
-    keys: Distinct keys held per task, mean.
+    keys: Mean number of distinct keys held per task.
     cpu: Share of a core used by a Python worker.
     tasks: Per batch, mean.
-    number: The number to set, if any.
+    number: The value to set, if any.
     """
 
     bound = serializers.ChoiceField([one.name.lower() for one in Bound], source="bound_name")
 
 
 class QueryAsyncBody(Body):
-    """The async operators of a query; none where it has none, or made no call yet."""
+    """A query's async operators; empty if it has none, or if none has made a call yet."""
 
     operators = AsyncOperatorBody(many=True)
 
 
 class QueryAsyncView(ApiView):
-    """What a query's async operators do."""
+    """A query's async operators."""
 
     @answers("get_query_async", QueryAsyncBody)
     def get(self, name: str) -> dict[str, Any]:
-        """Return the figures of a query's async operators, what bounds them, and advice."""
+        """Return the figures for a query's async operators, what limits them, and advice."""
         return {
             "operators": [
                 AdvisedOperator(*each) for each in async_operators(definitions.query(name).pk)

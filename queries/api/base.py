@@ -1,4 +1,4 @@
-"""What every address of the API shares: who may, in which form, and how errors look."""
+"""The shared base of all API endpoints: permissions, formats, and errors."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -24,26 +24,26 @@ from queries.api import errors
 from queries.api.schema import ProblemSchema
 from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
-from queries.models.manifests.kept_answers import KeptAnswer
+from queries.models.access.kept_answers import KeptAnswer
 from queries.models.tokens import AccessToken
 from queries.roles import VIEW, WRITE_PYTHON, may
 from queries.selectors.access.insisting import insist_at, insist_scope
 from queries.services.access.asker import note_token
 from queries.services.access.by_token import ByToken
-from queries.services.manifests.repeated import digest_of, free_key, keep_answer, take_key
+from queries.services.idempotency_keys import digest_of, free_key, keep_answer, take_key
 
-#: Nesting of a body at most. A definition has about six levels.
+#: Maximum nesting of a request body. A definition has about six levels.
 DEEPEST = 50
-_BLOCK = 1 << 20  # bytes that are taken at once from a body that is read as a stream
+_BLOCK = 1 << 20  # bytes read at once from a streamed body
 
 
 class HasRole(BasePermission):
-    """Allow users who hold the permission that the view requires for the method."""
+    """Allow users with the permission that the view requires for the method."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Return whether the user's role is sufficient; an anonymous request gets 401 or 403.
 
-        Raises `Forbidden` where the address is about an application of another team.
+        Raises `Forbidden` if the URL concerns another team's application.
         """
         assert isinstance(view, ApiView)
         needed = view.permissions.get(request.method or "", VIEW)
@@ -57,7 +57,7 @@ class HasRole(BasePermission):
 
 
 class AnyForm(DefaultContentNegotiation):
-    """Use the first renderer where none of the accepted types exists, instead of failing."""
+    """Use the first renderer if none of the accepted types exists, instead of failing."""
 
     def select_renderer(self, request: Any, renderers: Any, format_suffix: Any = None) -> Any:
         """Return (renderer, media type)."""
@@ -68,14 +68,14 @@ class AnyForm(DefaultContentNegotiation):
 
 
 class BoundedJSONParser(JSONParser):
-    """JSON in UTF-8 of at most DATA_UPLOAD_MAX_MEMORY_SIZE bytes and `DEEPEST` levels."""
+    """JSON in UTF-8, limited to DATA_UPLOAD_MAX_MEMORY_SIZE bytes and `DEEPEST` levels."""
 
-    times = 1  # how many times as large a body may be
+    times = 1  # factor for a body's maximum size
 
     def parse(
         self, stream: Any, media_type: str | None = None, context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the value in a body; raise `errors.TooLarge`, or `ParseError` where it is none.
+        """Return the value in a body; raise `errors.TooLarge`, or `ParseError` if it is not JSON.
 
         Raises `Invalid` for characters that cannot be stored.
         """
@@ -87,7 +87,7 @@ class BoundedJSONParser(JSONParser):
             found = json.loads(raw, parse_constant=_refuse)
         except RecursionError as error:
             raise _too_deep() from error
-        except ValueError as error:  # not UTF-8, not JSON, or a number of thousands of digits
+        except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
             raise ParseError(f"The body is not JSON: {error}") from error
         if _is_deep(found):
             raise _too_deep()
@@ -96,14 +96,14 @@ class BoundedJSONParser(JSONParser):
 
 
 class Streamed:
-    """A body that is read as it comes; where its digest is asked for first, from a copy on disk."""
+    """A body read as a stream, or from a copy on disk if its digest is needed first."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream, self._most = stream, most
         self._copy: IO[bytes] | None = None
 
     def digest(self) -> str:
-        """Return the digest of all of it; raise `errors.TooLarge` for more than `most` bytes."""
+        """Return the digest of the whole body; raise `errors.TooLarge` above `most` bytes."""
         found, taken = sha256(), 0
         self._copy = SpooledTemporaryFile(max_size=_BLOCK)  # noqa: SIM115  # closed by `close`
         while block := self._stream.read(_BLOCK):
@@ -117,7 +117,7 @@ class Streamed:
         return found.hexdigest()
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, none at the end."""
+        """Return the next bytes, or no bytes at the end."""
         return self._stream.read(size)
 
     def close(self) -> None:
@@ -131,10 +131,10 @@ class _AsciiRenderer(JSONRenderer):
 
 
 class EscapingRenderer(JSONRenderer):
-    """JSON in UTF-8; where a text cannot be written so, with escapes."""
+    """JSON in UTF-8, with escapes where a text cannot be encoded."""
 
     def render(self, data: Any, *args: Any, **kwargs: Any) -> bytes:
-        """Return the body; no text that has come in by some way makes it an error of ours."""
+        """Return the body; no stored text can make this fail."""
         try:
             body: bytes = super().render(data, *args, **kwargs)
         except UnicodeEncodeError:
@@ -151,7 +151,7 @@ def _too_deep() -> ParseError:
 
 
 def _is_deep(value: Any) -> bool:
-    """Tell whether a value is nested more than `DEEPEST` levels deep."""
+    """Return whether a value is nested more than `DEEPEST` levels deep."""
     level = [value]
     for _ in range(DEEPEST):
         level = [
@@ -166,7 +166,7 @@ def _is_deep(value: Any) -> bool:
 
 
 class _Answered(Exception):
-    """The same request was answered before, under its key."""
+    """The same request has already been answered, under its idempotency key."""
 
     def __init__(self, row: KeptAnswer) -> None:
         self.row = row
@@ -176,7 +176,7 @@ class _Answered(Exception):
 class ApiView(APIView):
     """A view whose methods declare the permission that they require (VIEW by default)."""
 
-    permissions: ClassVar[dict[str, str]] = {}  # of each method, as its decorator says
+    permissions: ClassVar[dict[str, str]] = {}  # per method, set by its decorator
     authentication_classes = (ByToken, SessionAuthentication)
     permission_classes = (HasRole,)
     content_negotiation_class = AnyForm
@@ -191,17 +191,17 @@ class ApiView(APIView):
         cls.permissions = {**cls.permissions, **roles}
 
     def perform_authentication(self, request: Request) -> None:
-        """Find out who asks; the audit log and the limits name the token, where it is one."""
+        """Identify the user; the audit log and the limits record the token, if there is one."""
         super().perform_authentication(request)
         if isinstance(request.auth, AccessToken):
             note_token(request.auth)
 
     def get_exception_handler(self) -> Callable[..., Any]:
-        """Return the one table's handler."""
+        """Return the error handler that all views share."""
         return errors.answer
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Let in who may; a POST that was answered before under its key is not served again."""
+        """Check permissions; a POST already answered under its key is not repeated."""
         super().initial(request, *args, **kwargs)
         key = request.headers.get("Idempotency-Key")
         if key is not None and request.method == "POST":
@@ -216,7 +216,7 @@ class ApiView(APIView):
             self._taken = row
 
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keep the answer of a request with a key; free the key where nothing has changed."""
+        """Store the response to a request that has a key; free the key if nothing has changed."""
         response = super().finalize_response(request, response, *args, **kwargs)
         if streamed := getattr(self, "_streamed", None):
             streamed.close()
@@ -231,7 +231,7 @@ class ApiView(APIView):
         return response
 
     def handle_exception(self, exc: Exception) -> Any:
-        """Answer any error as a problem, the unknown ones too."""
+        """Return any error as a problem, including unknown ones."""
         if isinstance(exc, _Answered):
             headers = exc.row.headers | {"Idempotency-Replayed": "true"}
             return Response(exc.row.body, status=exc.row.status, headers=headers)
@@ -241,48 +241,50 @@ class ApiView(APIView):
 
     @property
     def now(self) -> datetime:
-        """Return the time of the request, taken once."""
+        """Return the time of the request, which is determined once."""
         if not hasattr(self, "_now"):
             self._now = timezone.now()
         return self._now
 
     @property
     def actor(self) -> str:
-        """Return the name that acts are recorded under."""
+        """Return the name under which actions are recorded."""
         return str(self.request.user.get_username())
 
     @property
     def by(self) -> dict[str, Any]:
-        """Return who acts, and when, as services take it."""
+        """Return who is acting, and when, as arguments for services."""
         return {"actor": self.actor, "now": self.now}
 
     @property
     def author(self) -> dict[str, Any]:
-        """Return who acts, and when, and whether they may write Python, as the catalog takes it."""
+        """Return who is acting, when, and whether they may write Python, as catalog arguments."""
         return self.by | {"python": may(self.request.user, WRITE_PYTHON)}
 
     def asked(self, name: str) -> str:
-        """Return a query parameter, "" where it is not given."""
+        """Return a query parameter, "" if it is not given."""
         return str(self.request.query_params.get(name, "")).replace("\x00", "")
 
     def asked_flag(self, name: str) -> bool | None:
-        """Return a query parameter that is true or false, None where it is not given."""
+        """Return a boolean query parameter; None if it is not given."""
         given = self.request.query_params.get(name)
         if given not in (None, "true", "false"):
             raise errors.invalid(name, given, "is neither true nor false.")
         return None if given is None else given == "true"
 
     def asked_word(self, name: str, words: Iterable[Any]) -> tuple[str, ...]:
-        """Return the values of a query parameter; raise `Invalid` where one is no such word."""
+        """Return the values of a query parameter; raise `Invalid` if one is not a valid choice."""
         known = [str(word) for word in words]
         given = tuple(self.request.query_params.getlist(name))
         for value in given:
             if value not in known:
-                raise errors.invalid(name, value, "is not known.", f"Known: {', '.join(known)}.")
+                raise errors.invalid(
+                    name, value, "is not a known value.", f"Known: {', '.join(known)}."
+                )
         return given
 
     def read(self, serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
-        """Return the validated input; raise `Invalid` for faults and unknown fields."""
+        """Return the validated input; raise `Invalid` for errors and unknown fields."""
         if not isinstance(data, dict):
             raise errors.invalid("body", data, "is not a JSON object.")
         form = serializer(data=data)

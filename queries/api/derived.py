@@ -1,8 +1,8 @@
-"""Bodies that mirror a row: fields and their types from a model's or dataclass's own.
+"""Bodies that mirror a row: fields and their types are derived from a model or dataclass.
 
-`@shows(Run, "id=pk epoch driver.host")` gives a serializer the fields that are named, in this
-order; a field that the class declares itself is kept. What a field means is said in the class's
-docstring, a line each: "epoch: Which start it was." Other lines describe the body.
+`@shows(Run, "id=pk epoch driver.host")` gives a serializer the named fields, in this order; a field
+that the class itself declares is kept. Fields are described in the class's docstring, one per line:
+"epoch: Which start it was." Other lines describe the body.
 """
 
 import inspect
@@ -34,7 +34,7 @@ _PLAIN: dict[Any, Any] = {
     UUID: serializers.UUIDField,
     dict: ObjectField,
 }
-#: A column's type, the most special first.
+#: Field types of columns, most specific first.
 _COLUMNS: dict[Any, Any] = {
     models.DateTimeField: datetime,
     models.DateField: date,
@@ -46,12 +46,12 @@ _COLUMNS: dict[Any, Any] = {
     models.JSONField: dict,
     models.Field: str,
 }
-#: The body of each row that has one, for the fields that hold such rows.
+#: The body for each row class that has one, for fields that contain such rows.
 _BODIES: dict[Any, type[Body]] = {}
 
 
 def described(body: S) -> S:
-    """Give a serializer's fields the descriptions that its docstring has for them."""
+    """Give a serializer's fields the descriptions in its docstring."""
     text, about = [], {}
     for line in (inspect.getdoc(body) or "").split("\n"):
         name, colon, said = line.partition(": ")
@@ -69,10 +69,10 @@ def described(body: S) -> S:
 def shows(row: Any, names: str, **more: type[StrEnum] | Callable[[Any], Any]) -> Callable[[S], S]:
     """Give a serializer the named fields of a row.
 
-    "name" stands for the row's attribute of this name, "a.name" for one further on, "name=a.b"
-    gives it a name of its own; what can be null on the way makes the field null. A method
-    `get_name` makes its field. `more` are the words that a text column can hold, or a function
-    that makes a field from the row.
+    "name" is the row's attribute with this name, "a.name" an attribute of `a`, and "name=a.b" gives
+    that attribute its own name; a nullable attribute on the way makes the field nullable. A method
+    `get_name` creates its field. `more` contains the choices for a text column, or a function that
+    makes a field from the row.
     """
 
     def fill(body: S) -> S:
@@ -97,7 +97,7 @@ def shows(row: Any, names: str, **more: type[StrEnum] | Callable[[Any], Any]) ->
     return fill
 
 
-#: Limits of a model's field, as a serializer's field calls them.
+#: Limits of a model's field -> the corresponding names for a serializer's field.
 _LIMITS = {"ge": "min_value", "le": "max_value", "max_length": "max_length"}
 
 
@@ -126,7 +126,7 @@ def _field(row: Any, source: str, words: Any, options: dict[str, Any]) -> Any:
     kind, null = row, False
     for step in source.split("."):
         if null:
-            options["default"] = None  # the way may end before the value
+            options["default"] = None  # the path may end before the value
         kind, ends = _step(kind, step)
         null = null or ends
     if null:

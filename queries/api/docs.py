@@ -1,4 +1,4 @@
-"""The API's own description: the OpenAPI document, and the page on which people read it."""
+"""The API's own description: the OpenAPI document, and the page that shows it."""
 
 import json
 from functools import cache
@@ -27,23 +27,23 @@ class SchemaView(ApiView, SpectacularJSONAPIView):  # type: ignore[misc]
 
 @cache
 def _document() -> dict[str, Any]:
-    """Return the OpenAPI document; it is the same as long as this process lives."""
+    """Return the OpenAPI document, which never changes within a process."""
     document: dict[str, Any] = SchemaGenerator(api_version="1").get_schema(public=True)
     return json.loads(JSONRenderer().render(document))  # type: ignore[no-any-return]
 
 
 class DocsView(ApiView):
-    """The page that shows the document: every operation with its fields, answers and an example."""
+    """The page with the document: every operation with its fields, responses and an example."""
 
     @describe(exclude=True)
     def get(self, request: Request) -> HttpResponse:
-        """Show all of it on one page."""
+        """Show everything on one page."""
         origin = request.build_absolute_uri("/")[:-1]
         context = {"api": reference(_document(), origin=origin)}
         return render(request._request, "api/docs.html", context)
 
     def handle_exception(self, exc: Exception) -> Any:
-        """Send a stranger to the sign-in page: this address is for people."""
+        """Redirect an anonymous user to the sign-in page, because this URL is for browsers."""
         if isinstance(exc, NotAuthenticated):
             return redirect_to_login(self.request.get_full_path())
         self.request.accepted_renderer = JSONRenderer()
@@ -51,11 +51,11 @@ class DocsView(ApiView):
 
 
 class NothingHereView(ApiView):
-    """Any other address below the API's root: a problem, not a page."""
+    """Any other URL below the API's root returns a problem, not a page."""
 
     @describe(exclude=True)
     def get(self, request: Request, rest: str = "") -> Response:
-        """Say that there is nothing here."""
+        """Report that this URL does not exist."""
         raise Http404
 
     post = put = patch = delete = get

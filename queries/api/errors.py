@@ -1,8 +1,8 @@
-"""The one table from what can go wrong to HTTP: every error is an RFC 9457 problem.
+"""Map errors to HTTP: every error is an RFC 9457 problem.
 
-Our own errors and those of REST framework take the same form, so that a script needs one
-branch: `title` names the kind, `detail` says what is wrong here, `way_out` what to do, and
-`problems` lists the faults of an input field by field.
+Our own errors and REST framework's have the same form, so a script needs only one branch: `title`
+is the kind of error, `detail` says what is wrong in this case, `way_out` says what to do, and
+`problems` lists an input's errors field by field.
 """
 
 import logging
@@ -18,7 +18,7 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from controlplane.health.full_disk import full_disk
+from headgate_ground.masking import mask_text
 from queries.domain.errors import (
     Busy,
     Conflict,
@@ -33,19 +33,19 @@ from queries.domain.errors import (
     TooMany,
     Unavailable,
 )
-from queries.domain.masking import mask_text
 from queries.models.lock_waits import is_busy
+from queries.services.system.full_disk import full_disk
 
 logger = logging.getLogger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
-_NOT_NAMED = "This address does not exist. Addresses end with a slash."
+_NOT_NAMED = "This URL does not exist. URLs end with a slash."
 
-#: Error -> status and title; the most derived class that matches wins.
+#: Error -> status and title; the most derived matching class wins.
 TABLE: dict[type[HeadgateError], tuple[int, str]] = {
-    Invalid: (status.HTTP_422_UNPROCESSABLE_ENTITY, "The definition has problems"),
-    Forbidden: (status.HTTP_403_FORBIDDEN, "Your rights do not allow this"),
-    SignInRefused: (status.HTTP_403_FORBIDDEN, "Single sign-on refused"),
+    Invalid: (status.HTTP_422_UNPROCESSABLE_ENTITY, "The definition is invalid"),
+    Forbidden: (status.HTTP_403_FORBIDDEN, "You do not have the required right"),
+    SignInRefused: (status.HTTP_403_FORBIDDEN, "Single sign-on failed"),
     NotAllowed: (status.HTTP_409_CONFLICT, "Not possible in the current state"),
     StaleRevision: (status.HTTP_412_PRECONDITION_FAILED, "The definition has changed"),
     Conflict: (status.HTTP_409_CONFLICT, "Conflict with another user or process"),
@@ -56,20 +56,20 @@ TABLE: dict[type[HeadgateError], tuple[int, str]] = {
     HeadgateError: (status.HTTP_400_BAD_REQUEST, "The request failed"),
 }
 
-#: What to do about an error that does not say so itself; the most derived class that matches wins.
+#: What to do about an error that does not say so itself; the most derived matching class wins.
 _WAYS_OUT: dict[type[HeadgateError], str] = {
     Forbidden: "Ask an admin for the right.",
-    SignInRefused: "Ask an admin to let you in.",
-    NotAllowed: "Look at its state, and try again once that has changed.",
-    Conflict: "Read it again, and make your change to what it is now.",
-    Missing: "Check the name: the lists show what there is.",
-    Unavailable: "Try again in a moment; GET /readyz says which part is down.",
+    SignInRefused: "Ask an admin for access.",
+    NotAllowed: "Check its state, and try again when it has changed.",
+    Conflict: "Read it again and apply your change to the current version.",
+    Missing: "Check the name; the lists show what exists.",
+    Unavailable: "Try again in a moment; GET /readyz shows which part is down.",
     HeadgateError: "Correct the request; GET /api/v1/docs/ describes it.",
 }
-_SEE = "Correct each field that “problems” names, and send it again."
+_SEE = "Correct each field listed in “problems”, and send it again."
 _CORRECT = "Correct the value; GET /api/v1/docs/ describes it."
 
-#: REST framework's own errors by status: code, title, way out.
+#: REST framework's own errors by status: code, title, remedy.
 _HTTP: dict[int, tuple[str, str, str]] = {
     400: ("malformed", "Malformed request", "Send well-formed JSON."),
     401: (
@@ -78,17 +78,17 @@ _HTTP: dict[int, tuple[str, str, str]] = {
         "Send “Authorization: Token …”, or sign in.",
     ),
     403: ("forbidden", "Your role does not allow this", "Ask an admin for the required role."),
-    404: ("missing", "Not found", "Check the address: GET /api/v1/docs/ lists them all."),
-    405: ("method-not-allowed", "Method not allowed", "Use a method that “Allow” names."),
+    404: ("missing", "Not found", "Check the URL; GET /api/v1/docs/ lists them all."),
+    405: ("method-not-allowed", "Method not allowed", "Use a method listed in “Allow”."),
     406: ("not-acceptable", "Not acceptable", "Accept application/json."),
-    413: ("too-large", "The body is too large", "Send less at once."),
+    413: ("too-large", "The body is too large", "Send less data at once."),
     415: ("unsupported-media-type", "Unsupported media type", "Send application/json."),
     428: (
         "precondition-required",
         "If-Match is required",
-        "Send If-Match with the ETag of a GET, or If-None-Match: * to create it.",
+        "Send If-Match with the ETag from a GET, or If-None-Match: * to create it.",
     ),
-    429: ("too-many-requests", "Too many requests", "Wait for the time in Retry-After."),
+    429: ("too-many-requests", "Too many requests", "Wait for the time given in Retry-After."),
 }
 
 
@@ -104,25 +104,25 @@ class TooLarge(exceptions.APIException):
 
 
 class PreconditionRequired(exceptions.APIException):
-    """A put without If-Match would overwrite what it has not read."""
+    """A PUT without If-Match would overwrite what it has not read."""
 
     status_code = status.HTTP_428_PRECONDITION_REQUIRED
-    default_detail = "Send If-Match with the ETag that a get of this address returned."
+    default_detail = "Send If-Match with the ETag returned by a GET of this URL."
     default_code = "precondition-required"
 
 
 def invalid(field: str, value: Any, message: str, way_out: str = "") -> Invalid:
-    """Return the error for one field or query parameter of a request."""
+    """Return an error for one field or query parameter of a request."""
     return Invalid([Problem(field, str(value)[:200], message, way_out)])
 
 
 def refuse_unknown(
     sent: Mapping[str, str], known: Collection[str], fields: Collection[str] = ()
 ) -> None:
-    """Raise `Invalid` for each query parameter that an address does not know.
+    """Raise `Invalid` for each query parameter that a URL does not know.
 
-    One that is misspelt would narrow nothing, and a script would act on everything, or in earnest.
-    `fields` are those of the body, where the parameter may belong.
+    A misspelt parameter would filter nothing, so a script would act on everything, or would act
+    without a dry run. `fields` are the body's fields, where the parameter may belong.
     """
     problems = []
     for name, value in sent.items():
@@ -131,24 +131,33 @@ def refuse_unknown(
         if name in fields:
             way_out = f"Send {name} as a field of the body."
         elif near := get_close_matches(name, known, n=1):
-            way_out = f"Do you mean {near[0]}?"
+            way_out = f"Did you mean {near[0]}?"
         elif name == "dry_run":
-            way_out = "Leave it out: here is no dry run. GET /api/v1/docs/ says where there is one."
+            way_out = (
+                "Remove it: a dry run is not available here. GET /api/v1/docs/ shows where it is."
+            )
         else:
-            way_out = f"Known: {', '.join(known)}." if known else "Leave it out: there are none."
-        message = "is not a parameter of this address."
+            way_out = (
+                f"Known: {', '.join(known)}."
+                if known
+                else ("Remove it: this URL has no parameters.")
+            )
+        message = "is not a parameter of this URL."
         problems.append(Problem(name[:200], mask_text(value)[:200], message, way_out))
     if problems:
         raise Invalid(problems)
 
 
 def problem_of(error: HeadgateError) -> dict[str, Any]:
-    """Return the problem of one of our errors."""
+    """Return the problem for one of our errors."""
     code, title = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     if isinstance(error, Invalid):
-        count = len(error.problems)
-        faults = "1 problem" if count == 1 else f"{count} problems"
-        body = _problem(code, error.code, title, f"{faults}, see “problems”.".capitalize(), _SEE)
+        faults = "1 problem" if error.count == 1 else f"{error.count:,} problems"
+        shown = len(error.problems)
+        told = f"{faults}, see “problems”" + (
+            f" for the first {shown}." if shown < error.count else "."
+        )
+        body = _problem(code, error.code, title, told, _SEE)
         body["problems"] = [
             asdict(problem) | {"way_out": problem.way_out or _CORRECT} for problem in error.problems
         ]
@@ -158,7 +167,7 @@ def problem_of(error: HeadgateError) -> dict[str, Any]:
 
 
 def answer(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Answer an error that a view raised; None lets an unknown one become a 500 problem."""
+    """Return the response to an error in a view; None turns an unknown error into a 500."""
     if is_busy(error):
         error = Busy()
     if isinstance(error, HeadgateError):
@@ -171,7 +180,7 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
         error = exceptions.NotFound(str(error) or _NOT_NAMED)
     elif isinstance(error, PermissionDenied):
         error = exceptions.PermissionDenied()
-    elif isinstance(error, RequestDataTooBig):  # Django's, where something reads a body as a form
+    elif isinstance(error, RequestDataTooBig):  # Django's, when something reads a body as a form
         error = TooLarge()
     if not isinstance(error, exceptions.APIException):
         if (problem := full_disk(error)) is not None:
@@ -179,8 +188,8 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
             return _response(problem_of(problem))
         logger.exception("the API could not answer")
         set_rollback()
-        detail = "This is an error in Headgate; the web process's log has the details."
-        way_out = "Report it with these lines of the log."
+        detail = "This is a bug in Headgate; the log of the web process has the details."
+        way_out = "Report it with these log lines."
         return _response(_problem(500, "internal", "Internal error", detail, way_out))
     set_rollback()
     code, title, way_out = _HTTP.get(

@@ -1,4 +1,4 @@
-"""Lag, losses and going on after a loss, over REST."""
+"""Lag, losses and continuing after a loss, over REST."""
 
 from django.db.models import QuerySet
 from rest_framework import serializers
@@ -12,15 +12,17 @@ from queries.domain.kafka.losses import Gap
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
 from queries.models.history import Operation
+from queries.roles import OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.kafka import loss_ledger
 from queries.selectors.kafka.lag import PartitionLag, QueryLag, TopicLag, lag_of
 from queries.services.kafka.go_on_after_loss import go_on
+from queries.services.kafka.loss_corrections import NOTE_MOST, correct
 
 
 @described
 class GoOn(inputs.Form):
-    """How many offsets are accepted as lost: the count of lost offsets that the lag returns.
+    """The accepted loss: the number of lost offsets returned with the lag.
 
     offsets: Sum over all gaps.
     """
@@ -28,14 +30,24 @@ class GoOn(inputs.Form):
     offsets = serializers.IntegerField(min_value=1)
 
 
+@described
+class Correct(inputs.Form):
+    """Why an entry of the loss ledger is wrong.
+
+    reason: How you know that these records were not lost; shown with the correction.
+    """
+
+    reason = serializers.CharField(max_length=NOTE_MOST)
+
+
 @shows(Behind, "records unit waiting gone seconds arrival_rate processing_rate catch_up_s")
 class BehindBody(Body):
     """How far something is behind; null if unknown.
 
     records: Unread, in `unit`.
-    unit: "offsets": the topic is compacted or transactional, or may not be asked; else "records".
-    waiting: Of the unread, those that wait for an open transaction.
-    gone: Offsets deleted before they were read.
+    unit: "offsets": the topic is compacted or transactional, or not readable; else "records".
+    waiting: Unread records that wait for an open transaction.
+    gone: Offsets deleted before a batch committed them.
     arrival_rate: Records per second.
     processing_rate: Records per second.
     catch_up_s: Null: never at these rates, or unknown.
@@ -63,7 +75,7 @@ class PartitionLagBody(Body):
 class TopicLagBody(Body):
     """One topic that a query reads.
 
-    compacted: Null: not known.
+    compacted: Null: unknown.
     """
 
     skewed = serializers.IntegerField(allow_null=True, help_text=f"Partition that is {SKEW_RULE}.")
@@ -71,23 +83,29 @@ class TopicLagBody(Body):
 
 @shows(Gap, "topic partition first until offsets")
 class GapBody(Body):
-    """Offsets [first, until) of one partition that were deleted before they were read."""
+    """Offsets [first, until) of one partition that were deleted before a batch committed them."""
 
 
-@shows(QueryLag, "topics total gaps seen_at errors")
+@shows(QueryLag, "topics total gaps certain seen_at errors")
 class QueryLagBody(Body):
-    """How far a query is behind its Kafka sources, run or not."""
+    """How far a query is behind its Kafka sources, running or not.
+
+    certain: Whether the gaps are certainly lost: no open run can have fetched them.
+    """
 
 
 @shows(
     Loss,
     "id=pk kind source partition from_offset to_offset offsets records batch day noticed_at "
-    "accepted_by accepted_at operation=operation.uuid",
+    "accepted_by accepted_at operation=operation.uuid corrects=corrects.pk note noted_by",
     kind=LossKind,
 )
 class LossBody(Body):
     """One entry of the loss ledger.
 
+    corrects: The entry that this one (kind "corrected") reverts: its records were not lost.
+    note: For a correction: how this is known.
+    noted_by: For a correction: who knows this; empty: Headgate.
     to_offset: First offset still available.
     records: Null: the topic is compacted or transactional.
     day: Late rows are counted by day.
@@ -99,7 +117,7 @@ class QueryLagView(ApiView):
 
     @answers("get_query_lag", QueryLagBody)
     def get(self, name: str) -> QueryLag:
-        """Return lag by topic and partition, what will be deleted when, and what is lost."""
+        """Return lag by topic and partition, upcoming deletions, and losses."""
         return lag_of(definitions.query(name), now=self.now)
 
 
@@ -108,8 +126,18 @@ class QueryLossesView(ApiView):
 
     @lists("list_query_losses", LossBody, by="noticed_at pk")
     def get(self, name: str) -> QuerySet[Loss]:
-        """List what the query never read, newest first."""
+        """List the query's losses (data it never read), newest first."""
         return loss_ledger.losses(definitions.query(name))
+
+
+class QueryLossCorrectView(ApiView):
+    """The verb correct, for a ledger entry."""
+
+    @answers("correct_query_loss", LossBody, role=OPERATE, form=Correct)
+    def post(self, sent: Sent, name: str, loss_id: int) -> Loss:
+        """Revert an entry that was not lost, and return the correcting entry. Both are kept."""
+        loss = loss_ledger.loss(definitions.query(name), loss_id)
+        return correct(loss=loss, **sent, **self.by)[0]
 
 
 class QueryGoOnView(ApiView):

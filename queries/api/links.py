@@ -1,4 +1,4 @@
-"""Links in a body: paths of this API, so that a script never has to guess one."""
+"""Links in a body: paths in this API, so that a script never has to guess a path."""
 
 from django.urls import reverse
 
@@ -12,7 +12,7 @@ Links = dict[str, str]
 
 
 def query_links(query: Query) -> Links:
-    """Return a query's addresses; an archived one has none of its own any more."""
+    """Return a query's URLs; an archived query no longer has any."""
     if query.archived_at is not None:
         return {}
     links = {"self": reverse("api:query", args=[query.name])}
@@ -24,7 +24,7 @@ def query_links(query: Query) -> Links:
 
 
 def application_links(application: Application) -> Links:
-    """Return an application's addresses."""
+    """Return an application's URLs."""
     verbs = ("start", "answer") if hasattr(application, "script") else ()
     return {
         "self": reverse("api:application", args=[application.name]),
@@ -37,7 +37,7 @@ def application_links(application: Application) -> Links:
 
 
 def run_links(run: Run) -> Links:
-    """Return the links."""
+    """Return a run's URLs."""
     links = {
         "self": reverse("api:run", args=[run.pk]),
         "log": reverse("api:run-log", args=[run.pk]),
@@ -48,7 +48,7 @@ def run_links(run: Run) -> Links:
 
 
 def failure_links(failure: Failure) -> Links:
-    """Return the links."""
+    """Return a failure's URLs."""
     links = {
         "self": reverse("api:failure", args=[failure.pk]),
         "group": reverse("api:failure-group", args=[failure.group_id]),
@@ -59,7 +59,7 @@ def failure_links(failure: Failure) -> Links:
 
 
 def group_links(group: FailureGroup) -> Links:
-    """Return the links."""
+    """Return a failure group's URLs."""
     links = {"self": reverse("api:failure-group", args=[group.pk])}
     for verb in ("failures", "resolve", "reopen"):
         links[verb] = reverse(f"api:failure-group-{verb}", args=[group.pk])
@@ -67,7 +67,7 @@ def group_links(group: FailureGroup) -> Links:
 
 
 def operation_links(operation: Operation) -> Links:
-    """Return the links."""
+    """Return an operation's URLs."""
     links = {"self": reverse("api:operation", args=[operation.uuid])}
     if operation.cancellable:
         links["cancel"] = reverse("api:operation-cancel", args=[operation.uuid])

@@ -1,7 +1,7 @@
-"""The methods of the API's addresses: each is described, read, done and answered in one way.
+"""The methods of API endpoints: all are described, parsed, executed and answered the same way.
 
-A decorated method takes the address's own parts by name, and `sent`, what its form has read.
-What it returns is shown by its body; a whole response goes out as it is.
+A decorated method receives the URL's own parameters by name, and its form's input as `sent`. What
+it returns is rendered by its body; a complete response is sent unchanged.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class Nothing(Body):
 
 
 def accepted(operation: Operation) -> Response:
-    """Answer 202 with the operation and where to follow it."""
+    """Return 202 with the operation and where to follow it."""
     location = reverse("api:operation", args=[operation.uuid])
     return Response(OperationBody(operation).data, status=202, headers={"Location": location})
 
@@ -42,7 +42,7 @@ def _method(
     form: Any,
     description: dict[str, Any],
 ) -> Callable[[Method], Method]:
-    """Make a method; a query parameter that its description does not name is refused."""
+    """Make a method that rejects query parameters missing from its description."""
     if form is not None:
         description = {"request": form, **description}
     described = description.get("parameters", ())
@@ -65,14 +65,14 @@ def _method(
 
 
 def _fields(form: Any) -> list[str]:
-    """Return the names of a body's fields; none where it is no form."""
+    """Return the names of a body's fields; none if it is not a form."""
     return list(form().fields) if isinstance(form, type) and issubclass(form, Serializer) else []
 
 
 def answers(
     operation_id: str, body: Any, *, role: str = VIEW, form: Any = None, **more: Any
 ) -> Callable[[Method], Method]:
-    """Answer with a body; None: with nothing."""
+    """Respond with a body; None: respond with nothing."""
 
     def show(view: Any, found: Any) -> Response:
         return Response(status=204) if body is None else Response(body(found).data)
@@ -90,9 +90,9 @@ def creates(
     again: Any = None,
     **more: Any,
 ) -> Callable[[Method], Method]:
-    """Answer 201 with what the method made; it says where that is.
+    """Respond with 201, what the method created, and its URL.
 
-    `again` describes what is answered with 200: what is there already and is the same.
+    `again` describes the 200 response for an identical existing object.
     """
     description = {"responses": ({200: again} if again else {}) | {201: body}, **more}
     return answers(operation_id, body, role=role, form=form, **description)
@@ -101,7 +101,7 @@ def creates(
 def accepts(
     operation_id: str, *, role: str = OPERATE, form: Any = Nothing, **more: Any
 ) -> Callable[[Method], Method]:
-    """Answer 202 with the operation that the method begins."""
+    """Respond with 202 and the operation that the method starts."""
     description = {"operation_id": operation_id, "responses": {202: OperationBody}, **more}
     return _method(lambda view, found: accepted(found), role, form, description)
 
@@ -114,7 +114,7 @@ def lists(
     role: str = VIEW,
     parameters: Sequence[Any] = (),
 ) -> Callable[[Method], Method]:
-    """Answer with a page of the rows that the method returns, in the order of unique columns."""
+    """Respond with a page of the rows that the method returns, ordered by unique columns."""
 
     def show(view: Any, rows: Any) -> Response:
         return page_of_rows(view.request, rows, body, *by.split())

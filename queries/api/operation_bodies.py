@@ -1,20 +1,20 @@
-"""What the API says of an operation: every verb answers with it."""
+"""The response body for an operation, returned by every verb."""
 
 from typing import Any
 
 from rest_framework import serializers
 
+from headgate_ground.masking import mask_text
 from queries.api.derived import Body, described, shows
 from queries.api.links import operation_links
 from queries.api.reasons import DetailCodeField
 from queries.api.schema import MaskedObject
-from queries.domain.masking import mask_text
 from queries.domain.states import OperationOutcome, StepState
 from queries.models.history import Operation
 
 
 class MaskedText(serializers.CharField):
-    """A text that came from a driver, without what looks like a secret."""
+    """Text from a driver, with anything that looks like a secret masked."""
 
     def to_representation(self, value: Any) -> str:
         """Return the text, masked."""
@@ -22,7 +22,7 @@ class MaskedText(serializers.CharField):
 
 
 class OutcomeField(serializers.ChoiceField):
-    """How something ended; null while it is under way."""
+    """How something ended; null while it is in progress."""
 
     def to_representation(self, value: Any) -> Any:
         """Return the outcome or None."""
@@ -31,9 +31,9 @@ class OutcomeField(serializers.ChoiceField):
 
 @described
 class OperationStepBody(Body):
-    """One step of an operation that has several.
+    """One step of a multi-step operation.
 
-    detail: What it waits for, or why it failed.
+    detail: What it is waiting for, or why it failed.
     """
 
     name = serializers.CharField()
@@ -50,10 +50,10 @@ class OperationStepBody(Body):
     links=operation_links,
 )
 class OperationBody(Body):
-    """An act of a person or of CI, followed to its end.
+    """A request by a user or CI, tracked to its end.
 
     outcome: Null while it is in progress.
-    failure: The failure that ended it; null where there is none.
+    failure: The failure that ended it; null if there is none.
     arguments: The arguments of the verb.
     result: The results of its steps.
     parent: The operation that started this one as a step.
@@ -76,6 +76,6 @@ class OperationBody(Body):
 
 
 class OperationsBody(Body):
-    """The operations that one request began."""
+    """The operations that one request started."""
 
     results = OperationBody(many=True)

@@ -1,4 +1,4 @@
-"""Lists that go on behind a cursor: rows that come and go never shift a page."""
+"""Lists with cursors: adding or removing rows never shifts a page."""
 
 import base64
 import json
@@ -12,27 +12,29 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from headgate_ground.tolerant import values
 from queries.api.errors import invalid
 from queries.domain.errors import Invalid
 from queries.selectors.paging import rows_after
+from queries.selectors.unshown import OF_ALL, called, number, unshown
 
 DEFAULT_LIMIT = 50
 LARGEST_LIMIT = 200
 
 
 def word(name: str, words: Iterable[Any] = (), *, about: str = "", **more: Any) -> OpenApiParameter:
-    """Describe a query parameter that is a text, one of `words` where there are any."""
+    """Describe a text query parameter; its value is one of `words`, if there are any."""
     known = [str(each) for each in words] or None
     return OpenApiParameter(name, OpenApiTypes.STR, enum=known, description=about, **more)
 
 
 def flag(name: str, about: str) -> OpenApiParameter:
-    """Describe a query parameter that is true or false."""
+    """Describe a boolean query parameter."""
     return OpenApiParameter(name, OpenApiTypes.BOOL, description=about)
 
 
 def whole(name: str, default: int, *, low: int, high: int, about: str = "") -> OpenApiParameter:
-    """Describe a query parameter that is a whole number in its bounds."""
+    """Describe an integer query parameter with its bounds."""
     kind = {"type": "integer", "minimum": low, "maximum": high, "default": default}
     return OpenApiParameter(name, kind, description=about)
 
@@ -48,18 +50,19 @@ Key = list[Any]
 
 
 def limit_of(request: Request) -> int:
-    """Return the page's size that the request asks for; raise `Invalid` out of 1 to 200."""
+    """Return the requested page size; raise `Invalid` if it is outside 1 to 200."""
     return whole_number(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT)
 
 
 def whole_number(request: Request, name: str, default: int, *, low: int, high: int) -> int:
-    """Return a query parameter as a number in its bounds; raise `Invalid` where it is none."""
+    """Return an integer query parameter; raise `Invalid` if it is not valid or out of bounds."""
     text = request.query_params.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
+    number = values.whole(text)
+    if number is None or not low <= number <= high:
         raise invalid(name, text, f"is not a whole number from {low} to {high}.")
-    return int(text)
+    return number
 
 
 def page(
@@ -68,10 +71,10 @@ def page(
     key: Callable[[Row], Key],
     body: Callable[[Row], Any],
 ) -> Response:
-    """Answer with one page, each row in its body.
+    """Return one page, with each row in its body.
 
-    `fetch(after, count)` returns the rows behind the key `after` (None: from the start), and
-    `key(row)` the JSON values that tell where a row stands.
+    `fetch(after, count)` returns the rows after the key `after` (None: from the start), and
+    `key(row)` returns the JSON values that identify a row's position.
     """
     limit = limit_of(request)
     after = _after(request)
@@ -85,7 +88,21 @@ def page(
     if len(rows) > limit:
         rows = rows[:limit]
         following = _next(request, key(rows[-1]))
-    return Response({"results": [body(row).data for row in rows], "next": following})
+    return Response(shown(rows, body) | {"next": following})
+
+
+def shown(rows: Iterable[Row], body: Callable[[Row], Any]) -> dict[str, list[Any]]:
+    """Return the rows in their bodies, and those that cannot be shown, each with the reason."""
+    found: dict[str, list[Any]] = {"results": []}
+    for row in rows:
+        try:
+            found["results"].append(body(row).data)
+        except OF_ALL:
+            raise
+        except Exception as error:  # top level of the loop: the other rows must still be listed
+            what = {"id": number(row), "name": called(row), "detail": unshown(row, error)}
+            found.setdefault("not_shown", []).append(what)
+    return found
 
 
 def page_of_rows(
@@ -95,7 +112,7 @@ def page_of_rows(
     *by: str,
     descending: bool = True,
 ) -> Response:
-    """Answer with one page of a query set in the order of the columns `by`, unique together."""
+    """Return one page of a query set ordered by the columns `by`, which are unique together."""
     columns = by or ("pk",)
 
     def fetch(after: Key | None, count: int) -> list[M]:
@@ -118,11 +135,11 @@ def _after(request: Request) -> Key | None:
 
 
 def _no_cursor(text: str) -> Invalid:
-    return invalid("cursor", text, "is not a cursor.", "Use “next” of a page.")
+    return invalid("cursor", text, "is not a valid cursor.", "Use the “next” value of a page.")
 
 
 def _plain(found: list[Any]) -> bool:
-    """Tell whether a cursor holds what a column can be compared with."""
+    """Return whether a column can be compared with a cursor's values."""
     return all(
         (isinstance(part, str) and "\x00" not in part) or (type(part) is int and abs(part) < 2**63)
         for part in found

@@ -1,4 +1,4 @@
-"""Preflights and X-rays over REST: tried before it runs, and state opened up."""
+"""Preflights and X-rays over REST: try a definition before it runs, and inspect state."""
 
 from typing import Any
 from uuid import UUID
@@ -17,14 +17,14 @@ from queries.models.history import Operation
 from queries.roles import DEFINE, may
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
-from queries.services.probes import records, xray
+from queries.services.probes import record_search, xray
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.probe_steps import MOST_ROWS, ROWS
 
 
 @described
 class Preflight(QueryReplace):
-    """A definition to try, as in a PUT; without one, the newest revision.
+    """A definition to test, as in a PUT; default: the newest revision.
 
     spec: None: the newest revision.
     """
@@ -36,8 +36,8 @@ class Preflight(QueryReplace):
 class XrayForm(serializers.Serializer[Any]):
     """Which state to read, and how much of it to show.
 
-    side: Of a stream-stream join.
-    variable: Of transformWithState.
+    side: For a stream-stream join.
+    variable: For transformWithState.
     contains: Only groups whose key, written as JSON, contains this text.
     snapshot: A snapshot; otherwise the current state.
     """
@@ -55,12 +55,14 @@ class XrayForm(serializers.Serializer[Any]):
 class XrayBody(Body):
     """The result of an X-ray: figures for all groups, and a few rows.
 
+    taken_at: When the X-ray ended; a running query has changed the state since.
     rows: Number of groups that pass the filter.
-    bytes: Of their keys and values as JSON.
+    bytes: Size of their keys and values as JSON.
     largest: Keys with the most rows or bytes.
-    frequent: For each column of the key: approximate number of values, and the most frequent.
+    frequent: For each key column: approximate number of values, and the most frequent.
     """
 
+    taken_at = serializers.DateTimeField()
     operators = serializers.ListField(child=ObjectField())
     operator = serializers.IntegerField()
     rows = serializers.IntegerField()
@@ -73,9 +75,9 @@ class XrayBody(Body):
 
 @described
 class RecordsForm(serializers.Serializer[Any]):
-    """Which batch to look at.
+    """The batch to inspect.
 
-    rows: Records of each source that are shown.
+    rows: Records shown per source.
     """
 
     batch = serializers.IntegerField(min_value=0)
@@ -84,11 +86,11 @@ class RecordsForm(serializers.Serializer[Any]):
 
 @described
 class RecordsBody(Body):
-    """Records that a batch read, and the first at which the query's SQL fails.
+    """Records that a batch read, and the first one on which the query's SQL fails.
 
-    sources: For each source, how many records were looked at, and some of them as JSON.
-    searched: Whether the search came to an end in its time.
-    failing: Source, number and error; null: none of them fails by itself.
+    sources: For each source, the number of examined records, and some of them as JSON.
+    searched: Whether the search finished in time.
+    failing: Source, number and error; null: no record fails by itself.
     """
 
     sources = serializers.ListField(child=ObjectField())
@@ -101,16 +103,16 @@ class QueryPreflightView(ApiView):
 
     @accepts("preflight_query", form=Preflight, request={"application/json": Preflight})
     def post(self, sent: Sent, name: str) -> Operation:
-        """Try a definition against a copy of the checkpoint, before it replaces what runs.
+        """Try a definition against a copy of the checkpoint before it replaces the current one.
 
-        DONE if it passes, FAILED if it does not; `result.preflight` has the details. Trying
-        another definition takes an author, the newest revision an operator.
+        DONE if it passes, FAILED if it does not; `result.preflight` has the details. Trying another
+        definition requires an author; trying the newest revision requires an operator.
         """
         spec, query = sent.get("spec"), definitions.query(name)
         if spec is not None and not may(self.request.user, DEFINE, query.application):
             raise Forbidden(
-                "Only authors can run a preflight of a definition of their own.",
-                way_out="Send no spec to run a preflight of the newest revision.",
+                "Only authors can run a preflight of their own definition.",
+                way_out="Omit the spec to run a preflight of the newest revision.",
             )
         return begin_preflight(query=query, spec=spec, **self.author)
 
@@ -120,7 +122,7 @@ class QueryXrayView(ApiView):
 
     @accepts("x_ray_query", role=DEFINE, form=XrayForm)
     def post(self, sent: Sent, name: str) -> Operation:
-        """Read the rows of a state operator from a copy; follow the operation to its end."""
+        """Read a state operator's rows from a copy; poll the operation until it ends."""
         return xray.begin_xray(query=definitions.query(name), **sent, **self.by)
 
 
@@ -129,8 +131,8 @@ class QueryRecordsView(ApiView):
 
     @accepts("look_at_records", role=DEFINE, form=RecordsForm)
     def post(self, sent: Sent, name: str) -> Operation:
-        """Read what a batch read once more, and find the record that fails."""
-        return records.begin_records(query=definitions.query(name), **sent, **self.by)
+        """Reread what a batch read, and find the failing record."""
+        return record_search.begin_records(query=definitions.query(name), **sent, **self.by)
 
 
 class QueryBatchRecordsView(ApiView):
@@ -138,33 +140,34 @@ class QueryBatchRecordsView(ApiView):
 
     @answers("get_records", RecordsBody, role=DEFINE)
     def get(self, name: str, uuid: UUID) -> Any:
-        """Return the records that were found, for one hour after the end."""
+        """Return the records, for one hour after the operation has ended."""
         operation = history.operation(uuid)
         if operation.query != definitions.query(name) or operation.verb != Verb.RECORDS:
-            raise Missing(f"{name} has no look at records {uuid}.")
-        seen = records.records_of(operation, launcher=launcher(), now=self.now)
+            raise Missing(f"{name} has no records {uuid}.")
+        seen = record_search.records_of(operation, launcher=launcher(), now=self.now)
         if seen is None:
             raise _gone()
         return seen
 
 
 class QueryXrayRowsView(ApiView):
-    """What an X-ray has seen."""
+    """The rows read by an X-ray."""
 
     @answers("get_x_ray", XrayBody, role=DEFINE)
     def get(self, name: str, uuid: UUID) -> Any:
-        """Return the rows of a finished X-ray, for one hour after its end."""
+        """Return the rows of a finished X-ray, for one hour after it has ended."""
         operation = history.operation(uuid)
         if operation.query != definitions.query(name) or operation.verb != Verb.XRAY:
             raise Missing(f"{name} has no X-ray {uuid}.")
         seen = xray.rows_of(operation, launcher=launcher(), now=self.now)
         if seen is None:
             raise _gone()
-        return seen
+        return {**seen, "taken_at": operation.ended_at}
 
 
 def _gone() -> Missing:
     return Missing(
-        "Its rows are not available: it has not ended, has failed, or ended more than an hour ago.",
+        "Its rows are not available: it has not ended, it failed, or it ended more than an "
+        "hour ago.",
         way_out="Request a new one.",
     )

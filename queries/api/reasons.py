@@ -1,4 +1,4 @@
-"""How the API returns a reason: its text for people, and its code for programs."""
+"""How the API returns a reason: text for people, a code for programs."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from queries.domain.reasons import phrase
 
 
 class PhraseField(serializers.CharField):
-    """A reason in words; its code stands in the field beside it."""
+    """A reason in words; its code is in the field next to it."""
 
     def to_representation(self, value: Any) -> str:
         """Return the reason's words."""
@@ -16,7 +16,7 @@ class PhraseField(serializers.CharField):
 
 
 class DetailCodeField(serializers.CharField):
-    """The code of what goes on; "" where there is nothing to say."""
+    """The code for the current situation; "" if there is nothing to report."""
 
     def to_representation(self, value: Any) -> str:
         """Return the code."""

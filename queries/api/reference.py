@@ -1,4 +1,4 @@
-"""The OpenAPI document as people read it: sections of operations, forms of bodies, examples."""
+"""The OpenAPI document for readers: sections of operations, forms of bodies, examples."""
 
 import json
 import shlex
@@ -8,10 +8,10 @@ from typing import Any
 
 JSON = dict[str, Any]
 
-#: Answers that every operation has; the page says them once.
+#: Responses that every operation has; the page shows them once.
 _EVERYWHERE = ("401", "403", "default")
 _METHODS = ("get", "post", "put", "patch", "delete")
-#: How deep an example follows forms within forms.
+#: Maximum depth of nested forms in an example.
 _DEEPEST = 4
 _LIMITS = (
     ("minimum", "at least {}"),
@@ -25,7 +25,7 @@ _LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type: words, then the name of a form, which is "" where it is none."""
+    """A type: its text, and the name of its form ("" if it has none)."""
 
     before: str
     form: str = ""
@@ -38,13 +38,13 @@ class Field:
     name: str
     types: tuple[Type, ...]  # alternatives
     required: bool
-    text: str  # what it is, its values, limits and default
-    place: str = ""  # of a parameter: "path" | "query" | "header"
+    text: str  # its description, values, limits and default
+    place: str = ""  # for a parameter: "path" | "query" | "header"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer of an operation."""
+    """One response of an operation."""
 
     status: str
     text: str
@@ -53,13 +53,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one address."""
+    """One method of one URL."""
 
     id: str
     method: str
     path: str
     summary: str
-    text: str  # what its description says beyond the summary
+    text: str  # its description without the summary
     parameters: tuple[Field, ...]
     body: tuple[Type, ...]
     answers: tuple[Answer, ...]
@@ -68,7 +68,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The operations of one kind of thing."""
+    """The operations on one kind of object."""
 
     name: str
     operations: tuple[Operation, ...]
@@ -81,18 +81,18 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of a body, or of a part of one."""
+    """The form of a body, or of part of a body."""
 
     name: str
     text: str
     fields: tuple[Field, ...]
-    either: tuple[Type, ...]  # forms of which it is one
+    either: tuple[Type, ...]  # the forms in a union
     values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """All of it."""
+    """The complete reference."""
 
     version: str
     sections: tuple[Section, ...]
@@ -100,7 +100,7 @@ class Reference:
 
 
 def reference(document: JSON, *, origin: str) -> Reference:
-    """Return the reference of an OpenAPI 3.1 document; examples call `origin`."""
+    """Return the reference for an OpenAPI 3.1 document; examples call `origin`."""
     schemas: JSON = document["components"]["schemas"]
     sections: dict[str, list[Operation]] = {}
     for path, methods in document["paths"].items():
@@ -146,13 +146,13 @@ def _operation(path: str, method: str, told: JSON, schemas: JSON, origin: str) -
 
 
 def _content(held: JSON) -> JSON:
-    """Return the schema of a body or an answer; {} for none."""
+    """Return the schema of a request or response body; {} if there is none."""
     found: JSON = next((one.get("schema", {}) for one in held.get("content", {}).values()), {})
     return found
 
 
 def _curl(origin: str, path: str, method: str, body: Any) -> str:
-    """Return a command for a shell; what is to be filled in stands in capitals."""
+    """Return a shell command; placeholders are in capitals."""
     address = "/".join(
         part[1:-1].upper() if part.startswith("{") else part for part in path.split("/")
     )
@@ -181,7 +181,7 @@ def _form(name: str, schema: JSON) -> Form:
 
 
 def _types(schema: JSON) -> tuple[Type, ...]:
-    """Return the alternatives of a schema."""
+    """Return a schema's alternatives."""
     for several in ("oneOf", "anyOf", "allOf"):
         if several in schema:
             return tuple(one for held in schema[several] for one in _types(held))
@@ -199,7 +199,7 @@ def _types(schema: JSON) -> tuple[Type, ...]:
 
 
 def _text(schema: JSON, description: str = "") -> str:
-    """Return what a field is: its description, values, limits and default, as sentences."""
+    """Return a field's description, values, limits and default, as sentences."""
     said = [description or schema.get("description", "")]
     if values := _values(schema):
         said.append(f"One of {', '.join(values)}.")
@@ -220,7 +220,7 @@ def _values(schema: JSON) -> tuple[str, ...]:
 
 # --- examples -------------------------------------------------------------------------------
 def example(schema: JSON, schemas: JSON, *, deep: int = 0) -> Any:
-    """Return a small value of a schema: what is required of it, and the first of alternatives."""
+    """Return a small example of a schema: required fields, and the first alternatives."""
     if "$ref" in schema:
         return example(schemas[schema["$ref"].rpartition("/")[2]], schemas, deep=deep + 1)
     if told := list(_told(schema)):
@@ -241,7 +241,7 @@ def example(schema: JSON, schemas: JSON, *, deep: int = 0) -> Any:
 
 
 def _told(schema: JSON) -> Iterator[Any]:
-    """Yield the values that a schema names itself."""
+    """Yield the values given in the schema itself."""
     yield from schema.get("examples", ())
     if "const" in schema:
         yield schema["const"]

@@ -1,4 +1,4 @@
-"""The OpenAPI document: errors on every address, and the definitions' own JSON schemas."""
+"""The OpenAPI document: errors for every endpoint, and the definitions' own JSON schemas."""
 
 from collections.abc import Callable
 from functools import cache
@@ -16,12 +16,12 @@ from drf_spectacular.utils import (
 from pydantic import TypeAdapter
 from rest_framework import serializers
 
+from headgate_ground.masking import mask
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec, QuerySpec
-from queries.domain.masking import mask
 
 
 class ByTokenScheme(KnoxTokenScheme):  # type: ignore[misc]  # registers itself
-    """How the document describes our tokens: as knox's."""
+    """How the document describes our tokens: the same way as knox's."""
 
     target_class = "queries.services.access.by_token.ByToken"
 
@@ -32,7 +32,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="The same request with the same key gets the same answer for a day.",
+    description="The same request with the same key gets the same response for a day.",
 )
 _REF = "#/components/schemas/{model}"
 _SPECS: dict[str, Any] = {
@@ -49,10 +49,10 @@ _PROBLEM = {
         "title": {"type": "string", "description": "The type of the error."},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "What is wrong here."},
-        "way_out": {"type": "string", "description": "What to do about it; may be empty."},
+        "way_out": {"type": "string", "description": "What to do about it; can be empty."},
         "problems": {
             "type": "array",
-            "description": "The problems of the input; only with 422.",
+            "description": "Problems with the input; only with 422.",
             "items": {
                 "type": "object",
                 "required": ["field", "value", "message", "way_out"],
@@ -70,14 +70,14 @@ _ANSWER = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Pr
 
 
 class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no types
-    """Describe an address with the problems that it can answer with."""
+    """Describe an endpoint with the problems that it can return."""
 
     def get_override_parameters(self) -> list[Any]:
-        """Return the header that every POST takes."""
+        """Return the header that every POST accepts."""
         return [IDEMPOTENCY_KEY] if self.method == "POST" else []
 
     def get_summary(self) -> str:
-        """Return the first line of the method's docstring, which lists show."""
+        """Return the first line of the method's docstring, which is shown in lists."""
         return str(self.get_description()).partition("\n")[0]
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
@@ -85,17 +85,17 @@ class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no
         operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
         if operation is not None:
             responses = operation["responses"]
-            responses["401"] = {"description": "No token, or an invalid one", "content": _ANSWER}
+            responses["401"] = {"description": "Missing or invalid token", "content": _ANSWER}
             responses["403"] = {
-                "description": "Not for this role, team or token",
+                "description": "Not allowed for this role, team or token",
                 "content": _ANSWER,
             }
-            responses["default"] = {"description": "Any other problem", "content": _ANSWER}
+            responses["default"] = {"description": "Any other error", "content": _ANSWER}
         return operation
 
 
 def add_components(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Put the definitions' JSON schemas and the problem's among the document's components."""
+    """Add the JSON schemas of definitions and of the problem to the document's components."""
     schemas = result.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = _PROBLEM
     for name, form in _SPECS.items():
@@ -110,9 +110,9 @@ class ObjectField(serializers.JSONField):
     """A JSON object whose keys are Spark's or the user's."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return the object; refuse anything else."""
+        """Return the object; reject anything else."""
         if not isinstance(data, dict):
-            raise serializers.ValidationError("This is not a JSON object.")
+            raise serializers.ValidationError("The body is not a JSON object.")
         return super().to_internal_value(data)
 
 
@@ -146,14 +146,27 @@ def describe(**description: Any) -> Callable[[View], View]:
     return decorate
 
 
-@cache
+class NotShown(serializers.Serializer[Any]):
+    """A row of a list that cannot be shown and is left out of the results."""
+
+    id = serializers.IntegerField(
+        allow_null=True, help_text="The row's primary key, if there is one."
+    )
+    name = serializers.CharField()
+    detail = serializers.CharField(help_text="The reason: the error's type and its first line.")
+
+
+@cache  # one form for all endpoints that list the same rows
 def listed(row: type[serializers.Serializer[Any]]) -> Any:
-    """Return the form of a page of rows: {"results": […], "next": address or null}."""
+    """Return the form for a page of rows: {"results": […], "next": URL or null}."""
     name = f"{row.__name__.removesuffix('Body')}Page"
     return inline_serializer(
         name,
         {
             "results": row(many=True),
             "next": serializers.CharField(allow_null=True, help_text="The next page."),
+            "not_shown": NotShown(
+                many=True, required=False, help_text="Rows that are stored but cannot be read."
+            ),
         },
     )

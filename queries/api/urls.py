@@ -1,4 +1,4 @@
-"""Addresses of the REST API, below /api/v1/; every one ends with a slash."""
+"""URLs in the REST API, below /api/v1/; each one ends with a slash."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from queries.api.definitions import connectors, labels
 from queries.api.deploys import views as deploys
 from queries.api.manifests import views as manifests
 from queries.api.secrets import views as secrets
-from queries.api.supervision import applications, history, many, operations, queries, system
+from queries.api.supervision import applications, bulk, history, operations, queries, system
 from queries.api.triggers import advice, waiting
 from queries.api.triggers import async_progress as tracking
 
@@ -29,16 +29,16 @@ _GROUP = "failure-groups/<int:group_id>/"
 
 
 def _at(route: str, view: Any, name: str) -> URLPattern:
-    """Return an address; `view` is a class, or a function that serves one."""
+    """Return a URL pattern; `view` is a class, or a function that serves one."""
     serve: Callable[..., HttpResponseBase] = getattr(view, "as_view", lambda: view)()
     return path(route, serve, name=name)
 
 
 urlpatterns = [
     _at("queries/", queries.QueriesView, "queries"),
-    _at("queries:start/", many.StartManyView, "queries-start"),
-    _at("queries:stop/", many.StopManyView, "queries-stop"),
-    _at("queries:restart/", many.RestartManyView, "queries-restart"),
+    _at("queries:start/", bulk.StartManyView, "queries-start"),
+    _at("queries:stop/", bulk.StopManyView, "queries-stop"),
+    _at("queries:restart/", bulk.RestartManyView, "queries-restart"),
     _at(_QUERY, queries.QueryView, "query"),
     _at(f"{_QUERY}start/", queries.QueryStartView, "query-start"),
     _at(f"{_QUERY}stop/", queries.QueryStopView, "query-stop"),
@@ -52,6 +52,7 @@ urlpatterns = [
     _at(f"{_QUERY}async/", async_calls.QueryAsyncView, "query-async"),
     _at(f"{_QUERY}lag/", lag.QueryLagView, "query-lag"),
     _at(f"{_QUERY}losses/", lag.QueryLossesView, "query-losses"),
+    _at(f"{_QUERY}losses/<int:loss_id>/correct/", lag.QueryLossCorrectView, "query-loss-correct"),
     _at(f"{_QUERY}go-on/", lag.QueryGoOnView, "query-go-on"),
     _at(f"{_QUERY}exposure/", tracking.QueryExposureView, "query-exposure"),
     _at(f"{_QUERY}async-off/", tracking.QueryAsyncOffView, "query-async-off"),
@@ -103,6 +104,11 @@ urlpatterns = [
     _at(f"{_APPLICATION}start/", applications.ApplicationStartView, "application-start"),
     _at(f"{_APPLICATION}stop/", applications.ApplicationStopView, "application-stop"),
     _at(f"{_APPLICATION}restart/", applications.ApplicationRestartView, "application-restart"),
+    _at(
+        f"{_APPLICATION}declare-host-gone/",
+        applications.ApplicationHostGoneView,
+        "application-host-gone",
+    ),
     _at(f"{_APPLICATION}answer/", applications.ApplicationAnswerView, "application-answer"),
     _at(f"{_APPLICATION}drivers/", history.DriversView, "drivers"),
     _at(f"{_APPLICATION}drivers/<int:epoch>/log/", history.DriverLogView, "driver-log"),
@@ -139,6 +145,6 @@ urlpatterns = [
     _at("schema/manifest.json", manifests.ManifestSchemaView, "manifest-schema"),
     _at("schema/", docs.SchemaView, "schema"),
     _at("docs/", docs.DocsView, "docs"),
-    # A line break is no end of an address: it is answered like any other that is not there.
+    # A line break does not end a URL: such a URL is answered like any other unknown URL.
     re_path(r"^(?P<rest>[\s\S]*)$", docs.NothingHereView.as_view(), name="nothing"),
 ]

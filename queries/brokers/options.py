@@ -1,8 +1,8 @@
-"""From a source's options, as Spark takes them, to librdkafka's.
+"""Translate a source's options, as Spark accepts them, to librdkafka's.
 
-Spark hands `kafka.*` to Java's client; ours is another library, with names of its own and no
-Java key stores. What cannot be translated is refused: a wrong guess would look like a broker
-that does not answer.
+Spark passes `kafka.*` to Java's client; ours is a different library, with its own option names and
+without Java key stores. Options that cannot be translated are rejected, because a wrong guess would
+look like a broker that does not answer.
 """
 
 import json
@@ -14,7 +14,7 @@ import regex
 
 PREFIX = "kafka."
 
-#: Options that mean the same to both clients.
+#: Options with the same meaning in both clients.
 _SAME = (
     *("bootstrap.servers", "security.protocol", "client.dns.lookup", "isolation.level"),
     *("ssl.cipher.suites", "ssl.key.password"),
@@ -24,41 +24,41 @@ _PASSWORD_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 
 
 class Unusable(Exception):
-    """These options cannot be used by this client; the message names the option and the way out."""
+    """This client cannot use these options; the message contains the option and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which topics and partitions a source reads: exactly one of the three is given."""
+    """The topics and partitions that a source reads; exactly one of the three fields is set."""
 
     topics: tuple[str, ...] = ()  # subscribe
-    pattern: str = ""  # subscribePattern, the whole name must match
+    pattern: str = ""  # subscribePattern; must match the whole name
     partitions: tuple[tuple[str, tuple[int, ...]], ...] = ()  # assign
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the topics that are named; none where a pattern is."""
+        """Return the listed topics; none if there is a pattern."""
         return (*self.topics, *(topic for topic, _ in self.partitions))
 
     def matches(self, topic: str) -> bool:
-        """Tell whether a topic is one of these."""
+        """Return whether the source reads a topic."""
         if self.pattern:
             return _matches(self.pattern, topic)
         return topic in self.topics or topic in dict(self.partitions)
 
     def of(self, topic: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
-        """Return those of a topic's partitions that are read."""
+        """Return the partitions of a topic that the source reads."""
         assigned = dict(self.partitions).get(topic)
         return numbers if assigned is None else tuple(n for n in numbers if n in assigned)
 
 
-#: For one topic's name, seconds. A pattern that takes longer backtracks without end.
+#: Seconds for matching one topic's name. A pattern that takes longer backtracks endlessly.
 MATCH_LIMIT_S = 0.05
 _TOO_SLOW: set[str] = set()
 
 
 def _matches(pattern: str, topic: str) -> bool:
-    """Tell whether a pattern matches; one that took too long once matches nothing any more."""
+    """Return whether a pattern matches; one that once took too long no longer matches anything."""
     if pattern in _TOO_SLOW:
         return False
     try:
@@ -69,16 +69,16 @@ def _matches(pattern: str, topic: str) -> bool:
 
 
 def require_quick(pattern: str, *, late: bool = False) -> None:
-    """Raise `Unusable` where a pattern takes too long for a name, or (`late`) for all of them."""
+    """Raise `Unusable` if a pattern takes too long for one name, or (`late`) for all of them."""
     if late or pattern in _TOO_SLOW:
         raise Unusable(
-            "subscribePattern takes too long to match. Write it without nested repetitions such "
-            "as (a+)+, or name the topics with subscribe."
+            "subscribePattern takes too long to match. Avoid nested repetitions such as (a+)+, "
+            "or list the topics in subscribe."
         )
 
 
 def wanted(options: Mapping[str, str]) -> Wanted:
-    """Return what a source subscribes to; raise `Unusable` where it cannot be read."""
+    """Return what a source subscribes to; raise `Unusable` if it cannot be parsed."""
     given = {name.lower(): value for name, value in options.items()}
     if names := given.get("subscribe"):
         return Wanted(topics=tuple(name.strip() for name in names.split(",") if name.strip()))
@@ -97,9 +97,9 @@ def wanted(options: Mapping[str, str]) -> Wanted:
 
 
 def broker_set(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return what tells one broker set (and the way into it) from another: its `kafka.*` options.
+    """Return the options that identify a broker set and its login: those with `kafka.*`.
 
-    References to secrets stay references: this is a key, and may appear in a log.
+    References to secrets are not resolved: the result is a key, and may appear in a log.
     """
     return tuple(
         sorted(
@@ -111,7 +111,7 @@ def broker_set(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def client_options(java: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's options for Java's, secrets resolved; raise `Unusable` otherwise."""
+    """Return librdkafka's options for Java's, with secrets resolved; raise `Unusable` otherwise."""
     found = {name: value for name, value in java.items() if name in _SAME}
     if not found.get("bootstrap.servers"):
         raise Unusable("kafka.bootstrap.servers is missing.")
@@ -133,8 +133,8 @@ def _sasl(java: Mapping[str, str]) -> dict[str, str]:
     mechanism = java.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism not in _PASSWORD_MECHANISMS:
         raise Unusable(
-            f"kafka.sasl.mechanism {mechanism} cannot be used to read lag; "
-            f"{', '.join(sorted(_PASSWORD_MECHANISMS))} can."
+            f"kafka.sasl.mechanism {mechanism} cannot be used to read lag; use "
+            f"{', '.join(sorted(_PASSWORD_MECHANISMS))}."
         )
     named = {
         one[1]: re.sub(r"\\(.)", r"\1", one[2]) if one[2] is not None else one[3]
@@ -150,7 +150,7 @@ def _sasl(java: Mapping[str, str]) -> dict[str, str]:
 
 
 def _trust(java: Mapping[str, str]) -> dict[str, str]:
-    """Return the authorities that the client trusts; the system's own where none are given."""
+    """Return the authorities that the client trusts; the system's own if none are given."""
     if pem := java.get("ssl.truststore.certificates"):
         return {"ssl.ca.pem": pem}
     path = java.get("ssl.truststore.location")
@@ -180,6 +180,6 @@ def _own_key(java: Mapping[str, str]) -> dict[str, str]:
 def _only_pem(what: str, kind: str) -> None:
     if kind.upper() != "PEM":
         raise Unusable(
-            f"kafka.{what}.location is a {kind} store, which only Java reads. "
-            f"Use PEM files (kafka.{what}.type = PEM), which Spark reads as well."
+            f"kafka.{what}.location is a {kind} store, which only Java can read. Use PEM files "
+            f"(kafka.{what}.type = PEM), which Spark can read too."
         )

@@ -1,8 +1,8 @@
 """Read where a broker's topics begin and end, and when a record was written.
 
-Nothing is committed and no consumer group is left behind: partitions are assigned by hand, one
-record is read from each, and that is all. Every wait has a limit, and one look as a whole too:
-a broker that hangs delays only its own look.
+Nothing is committed and no consumer group is left behind: partitions are assigned manually, and one
+record is read from each. Every wait has a limit, and so does each look as a whole: a broker that
+hangs delays only its own look.
 """
 
 import logging
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from confluent_kafka import (
@@ -32,36 +32,38 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from headgate_ground.tolerant.values import at_ms as time_at_ms
 from queries.brokers.options import Wanted, require_quick
 from queries.domain.kafka.retention import RECORD_OVERHEAD_BYTES, Retention, read_retention
 from queries.domain.kafka.topic_ids import known_id
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 4.0  # for a whole look: with a look every 5 s, silence shows within 10
-RECORDS_S = 1.5  # of it, for the times of records
-IDS_S = 1.5  # of it, for the ids of topics
-#: Partitions whose record is read in one look; the others' turn comes with the next.
+LOOK_S = 4.0  # for a whole look: with one look every 5 s, silence is noticed within 10
+RECORDS_S = 1.5  # of these, for the records' times
+IDS_S = 1.5  # of these, for the topics' IDs
+#: Partitions whose record is read in one look; the others follow in the next look.
 RECORDS_AT_MOST = 256
 
-#: Topics that are asked for one by one; beyond it all of the broker's are, in one question.
+#: Topics that are requested individually; if there are more, all of the broker's topics are
+#: requested at once.
 NAMED_AT_MOST = 20
 
 At = tuple[str, int]  # topic, partition
 
 
 class Unreachable(Exception):
-    """The broker set does not answer, or refuses the login; the message is its own."""
+    """The broker set does not answer, or rejects the login; the message is the broker set's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a partition begins and ends now."""
+    """Where a partition currently begins and ends."""
 
     earliest: int
     latest: int
-    #: Where the first open transaction begins, else `latest`; None unless committed records alone
-    #: are read (`isolation.level`).
+    #: Start of the first open transaction, else `latest`; None unless only committed records are
+    #: read (`isolation.level`).
     stable: int | None = None
 
 
@@ -70,27 +72,27 @@ class RecordSeen:
     """The first record at or after an offset."""
 
     offset: int
-    at: datetime | None  # None: the topic's records carry no time
-    bytes: int  # as it counts against a partition's size, uncompressed
+    at: datetime | None  # None: it has no time, or its time is in another unit (microseconds)
+    bytes: int  # its share of the partition's size, uncompressed
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLook:
-    """What a broker set said at one moment."""
+    """A broker set's answers at one moment."""
 
-    partitions: tuple[At, ...]  # that there are
-    ends: dict[At, Ends]  # of those that have a leader now
-    retention: dict[str, Retention]  # of the topics that may be asked for theirs
+    partitions: tuple[At, ...]  # those that exist
+    ends: dict[At, Ends]  # for those that currently have a leader
+    retention: dict[str, Retention]  # for topics whose configuration is readable
     records: dict[At, RecordSeen] = field(default_factory=dict)
-    topic_ids: dict[str, str] = field(default_factory=dict)  # of the topics that tell theirs
+    topic_ids: dict[str, str] = field(default_factory=dict)  # for topics whose ID is reported
 
 
 class BrokerReader:
     """One broker set, read repeatedly over the same connections."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._said = ""  # the client's own newest complaint
-        self._refused = False  # that complaint is a refused login
+        self._said = ""  # the client's own newest error
+        self._refused = False  # whether that error is a rejected login
         common: dict[str, Any] = {
             **{name: value for name, value in options.items() if name != "isolation.level"},
             "client.id": "headgate",
@@ -98,18 +100,18 @@ class BrokerReader:
             "socket.connection.setup.timeout.ms": 3000,
             "reconnect.backoff.max.ms": 1000,
             "log.connection.close": False,
-            "log_level": 0,  # what matters comes back as an error
+            "log_level": 0,  # important errors are returned as such
             "error_cb": self._note,
         }
         self._options = common
         self._committed_only = options.get("isolation.level") == "read_committed"
         self._admin = AdminClient(common)
-        self._fenced = False  # the admin client's leaders are of an earlier epoch
+        self._fenced = False  # the leaders that the admin client knows are from an earlier epoch
         self._consumer = Consumer(
             {
                 **common,
                 "isolation.level": options.get("isolation.level", "read_uncommitted"),
-                "group.id": "headgate-reads-without-a-group",  # wanted, and never joined
+                "group.id": "headgate-reads-without-a-group",  # required, but never joined
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "allow.auto.create.topics": False,
@@ -117,7 +119,7 @@ class BrokerReader:
                 "enable.partition.eof": True,
                 "max.partition.fetch.bytes": 65536,
                 "queued.min.messages": 1,
-                "fetch.queue.backoff.ms": 10,  # a second, its own, would be each look's
+                "fetch.queue.backoff.ms": 10,  # the default, a second, would delay each look
                 "fetch.wait.max.ms": 100,
             }
         )
@@ -130,18 +132,18 @@ class BrokerReader:
         records: Callable[[dict[At, Ends]], Mapping[At, int]],
         limit_s: float = LOOK_S,
     ) -> BrokerLook:
-        """Return what the sources' partitions are like now.
+        """Return the current state of the sources' partitions.
 
-        `records` is handed the ends and chooses the offsets whose records are to be read.
-        Raises `Unreachable` where the broker set does not answer within the limit.
+        `records` receives the ends and chooses the offsets whose records are read. Raises
+        `Unreachable` if the broker set does not answer within the limit.
         """
         until = time.monotonic() + limit_s
         with self._answering():
             partitions = self._partitions(list(wanted), until)
             ends = self._ends(partitions, until)
             if self._fenced:
-                # librdkafka's admin client goes on with the epoch it has learnt first, for
-                # minutes after a leader has changed or its broker was restarted.
+                # librdkafka's admin client keeps using the first epoch that it learnt, for minutes
+                # after a leader has changed or its broker was restarted.
                 self._admin, self._fenced = AdminClient(self._options), False
                 ends = self._ends(partitions, until)
             topics = sorted({topic for topic, _ in partitions})
@@ -154,10 +156,10 @@ class BrokerReader:
     def at_time(
         self, wanted: Iterable[Wanted], at_ms: int | None, *, limit_s: float = LOOK_S
     ) -> dict[At, tuple[Ends, int]]:
-        """Return each partition's ends and its first offset written at or after a time.
+        """Return each partition's ends and its first offset written at or after a given time.
 
-        `at_ms` is in milliseconds since 1970, None for no time. Where nothing was written
-        since, it is the end. Raises `Unreachable`.
+        `at_ms` is in milliseconds since 1970, None for no time. If nothing has been written since
+        then, the offset is the end. Raises `Unreachable`.
         """
         until = time.monotonic() + limit_s
         with self._answering():
@@ -171,44 +173,44 @@ class BrokerReader:
         }
 
     def partitions(self, wanted: Iterable[Wanted], *, limit_s: float = LOOK_S) -> list[At]:
-        """Return every partition that is read, of the topics that exist.
+        """Return every partition that is read, for topics that exist.
 
-        Raises `Unreachable` where the broker set does not answer within the limit.
+        Raises `Unreachable` if the broker set does not answer within the limit.
         """
         with self._answering():
             return self._partitions(list(wanted), time.monotonic() + limit_s)
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._consumer.close()
 
-    # --- inside -----------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """Turn the client's errors into `Unreachable`, with what the broker set said."""
+        """Turn the client's errors into `Unreachable`, with the broker set's own message."""
         try:
             yield
         except KafkaException as error:
-            for _ in range(10):  # lets the clients say why: `_note`
+            for _ in range(10):  # lets the clients report why: `_note`
                 self._consumer.poll(0)
                 self._admin.poll(0)
             raise Unreachable(self._said or _words(error)) from error
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._said:
-            return  # the complaint before it says why
+            return  # the earlier error explains it
         if error.code() == KafkaError._AUTHENTICATION or not self._refused:
             self._refused = error.code() == KafkaError._AUTHENTICATION
             self._said = str(error.str())[:300]
 
     def _partitions(self, wanted: list[Wanted], until: float) -> list[At]:
-        """Return every partition that is read, of the topics that exist."""
+        """Return every partition that is read, for topics that exist."""
         known = {}
         named = {name for one in wanted for name in one.names}
         if any(one.pattern for one in wanted) or len(named) > NAMED_AT_MOST:
             known = self._consumer.list_topics(timeout=_left(until)).topics
-        else:  # by a consumer that creates none: the admin client's asking would
+        else:  # with a consumer, whose request creates no topics: the admin client's would
             for name in named:
                 known |= self._consumer.list_topics(name, timeout=_left(until)).topics
         found = set()
@@ -227,13 +229,13 @@ class BrokerReader:
             return {}
         earliest = self._offsets(partitions, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
         if missing := [at for at in partitions if at not in earliest]:
-            # The client does not ask about a partition that was added since it last looked at all
-            # topics by itself, minutes ago.
+            # The client does not ask about partitions that were added after it last refreshed all
+            # topics on its own, minutes ago.
             self._admin.list_topics(timeout=_left(until))
             earliest |= self._offsets(missing, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
         latest = self._offsets(partitions, OffsetSpec.latest(), until)  # type: ignore[no-untyped-call]
         stable: dict[At, int] = {}
-        if self._committed_only:  # after the latest: what ends in between is not seen as open
+        if self._committed_only:  # after the latest: transactions that end meanwhile do not count
             level = IsolationLevel.READ_COMMITTED
             stable = self._offsets(partitions, OffsetSpec.latest(), until, level)  # type: ignore[no-untyped-call]
         known = earliest.keys() & latest.keys()
@@ -270,7 +272,7 @@ class BrokerReader:
         return found
 
     def _topic_ids(self, topics: list[str], until: float) -> dict[str, str]:
-        """Return the ids of topics; one that does not tell its own is left out, not the same."""
+        """Return the topics' IDs; a topic that does not report its ID is left out."""
         if not topics:
             return {}
         until = min(until, time.monotonic() + IDS_S)
@@ -278,7 +280,7 @@ class BrokerReader:
         try:
             asked = TopicCollection(topics)
             answers = self._admin.describe_topics(asked, request_timeout=_left(until))
-        except KafkaException as error:  # an old broker; silence shows in the other questions
+        except KafkaException as error:  # an old broker; the other requests detect silence
             logger.debug("the ids of topics are not known: %s", _words(error))
             return {}
         for name, answer in answers.items():
@@ -292,7 +294,7 @@ class BrokerReader:
         return found
 
     def _retention(self, topics: list[str], until: float) -> dict[str, Retention]:
-        """Return how long topics keep records; those that refuse to say are left out."""
+        """Return how long topics keep records, without topics that refuse to answer."""
         now = time.monotonic()
         due = [name for name in topics if now - self._configs.get(name, (-1e9, None))[0] > 60]
         if due:
@@ -303,7 +305,7 @@ class BrokerReader:
         return {name: kept for name in topics if (kept := self._configs[name][1]) is not None}
 
     def _records(self, offsets: dict[At, int], until: float) -> dict[At, RecordSeen]:
-        """Read one record from each partition; those that do not come in time are left out."""
+        """Read one record from each partition, skipping those that do not arrive in time."""
         if not offsets:
             return {}
         asked = list(offsets.items())[:RECORDS_AT_MOST]
@@ -323,14 +325,14 @@ class BrokerReader:
                     if message.error() is None:
                         found[at] = _record(message)
         finally:
-            self._consumer.resume(places)  # a pause outlives the assignment it was made in
+            self._consumer.resume(places)  # a pause outlasts the assignment in which it was made
             self._consumer.unassign()
         return found
 
 
 @dataclass(slots=True)
 class _Slot:
-    """The place of one broker set's reader; whoever looks holds its lock."""
+    """The slot for one broker set's reader; whatever uses it holds its lock."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     reader: BrokerReader | None = None
@@ -338,7 +340,7 @@ class _Slot:
 
 
 class Readers:
-    """The readers of this process, one for each broker set, closed when they are not used."""
+    """This process's readers, one per broker set, closed when unused."""
 
     IDLE_S = 120.0
 
@@ -355,7 +357,7 @@ class Readers:
         records: Callable[[dict[At, Ends]], Mapping[At, int]],
         limit_s: float = LOOK_S,
     ) -> BrokerLook:
-        """Look at the broker set of this key; after one that did not answer, connect again."""
+        """Look at the broker set with this key; reconnect if it did not answer the last time."""
         with self._guard:
             slot = self._slots.setdefault(key, _Slot())
             slot.used = time.monotonic()
@@ -374,7 +376,7 @@ class Readers:
             slot.lock.release()
 
     def close_idle(self, *, idle_s: float = IDLE_S) -> None:
-        """Close the readers that nothing has asked for a while."""
+        """Close the readers that have not been used for a while."""
         now = time.monotonic()
         with self._guard:
             idle = [
@@ -389,12 +391,12 @@ class Readers:
 
 
 def _left(until: float) -> float:
-    """Return the seconds left; a little at least, so that an answer that is there is taken."""
+    """Return the remaining seconds, always above 0, so that a ready answer is accepted."""
     return max(0.05, until - time.monotonic())
 
 
 def _result(answer: Any, until: float) -> Any:
-    """Return what a future brings; raise the client's own error where it comes too late."""
+    """Return a future's result; raise the client's own error if the result comes too late."""
     try:
         return answer.result(_left(until))
     except FutureTimeout as error:
@@ -407,7 +409,7 @@ def _retention(answer: Any, until: float) -> Retention | None:
     except KafkaException as error:
         if _is_silence(error):
             raise
-        return None  # not allowed to ask: no clock for it
+        return None  # no permission: no retention deadline for this topic
     return read_retention({name: entry.value or "" for name, entry in entries.items()})
 
 
@@ -419,7 +421,7 @@ def _record(message: Any) -> RecordSeen:
     size += sum(len(name) + len(value or b"") for name, value in headers)
     return RecordSeen(
         offset=message.offset() if message.offset() != OFFSET_INVALID else 0,
-        at=datetime.fromtimestamp(at_ms / 1000, UTC) if timed else None,
+        at=time_at_ms(at_ms) if timed else None,
         bytes=size + RECORD_OVERHEAD_BYTES,
     )
 
@@ -432,7 +434,7 @@ def _code(error: KafkaException) -> int | None:
 
 
 def _is_silence(error: KafkaException) -> bool:
-    """Tell whether an error means that the brokers do not answer, rather than a refusal."""
+    """Return whether an error means that the brokers do not answer, rather than refuse."""
     return _code(error) in {
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,

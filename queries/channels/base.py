@@ -1,4 +1,4 @@
-"""What every channel sends, and how it says that it could not."""
+"""The message that every channel sends, and the error if it could not be sent."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,10 +17,10 @@ class ChannelKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message about one incident, as every channel can carry it.
+    """One message about one incident, in a form that every channel can send.
 
-    `key` is the same for all messages of one occurrence of an incident: PagerDuty and Opsgenie
-    take it as their deduplication key, so that "resolved" closes what "opened" opened.
+    `key` is the same for all messages about one occurrence of an incident: PagerDuty and Opsgenie
+    use it as their deduplication key, so that "resolved" closes what "opened" opened.
     """
 
     key: str
@@ -29,17 +29,17 @@ class Message:
     kind: str  # domain.alerts.kinds.IncidentKind
     title: str  # one line, without secrets
     text: str  # what happened and what to do, plain text, without secrets
-    url: str  # of the incident's page; "" where none is known
-    at: datetime  # aware, UTC
+    url: str  # of the incident's page; "" if unknown
+    at: datetime  # timezone-aware, UTC
     labels: dict[str, str] = field(default_factory=dict)
-    facts: tuple[tuple[str, str], ...] = ()  # name and value, in the order to show
+    facts: tuple[tuple[str, str], ...] = ()  # name and value, in display order
     repeat: bool = False  # it may have been delivered before
 
 
 class SendFailed(Exception):
-    """A message was not delivered; `lasting` where trying again cannot help.
+    """A message was not delivered; `lasting` if trying again cannot help.
 
-    The text is shown on pages and stored: it holds no address and no secret.
+    The text is shown on pages and stored, so it contains no addresses or secrets.
     """
 
     def __init__(self, sentence: str, *, lasting: bool = False) -> None:

@@ -1,133 +1,64 @@
-"""Post to an address that a person typed in, without being led into our own networks.
+"""Send one request to a user-entered URL, through the outbound guard and without redirects."""
 
-The name is resolved once, every address that it has is judged, and the connection goes to the
-address that was judged: a name that changes its answer in between leads nowhere else. No
-redirect is followed.
-"""
-
-import ipaddress
-import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from collections.abc import Mapping
 
 import urllib3
 
 from queries.channels.base import SendFailed
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-#: Of an answer, for the sentence that says why it was refused. Bytes.
-MOST_READ = 2048
+def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> None:
+    """Post a body; return if the response is 2xx, otherwise raise `SendFailed`.
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a URL leads: its name, and the one address that the connection goes to."""
-
-    scheme: str
-    name: str
-    address: str
-    port: int
-    path: str  # with its query string
-
-
-def target(url: str, *, allowed: Sequence[Network] = ()) -> Target:
-    """Return where a URL leads.
-
-    Raises `SendFailed` for anything but https, and for an address that is not public; both are
-    let through for addresses in `allowed`.
+    Trying again does not help if the response is 4xx, except for 408, 425 and 429.
     """
-    try:
-        parts = urlsplit(url)
-        scheme, name, port = parts.scheme.lower(), parts.hostname or "", parts.port
-    except ValueError:
-        raise SendFailed("Its address is not a URL.", lasting=True) from None
-    if scheme not in ("https", "http") or not name or parts.username or parts.password:
-        raise SendFailed("Its address is not a URL that begins with https://.", lasting=True)
-    port = port or (443 if scheme == "https" else 80)
-    address = _resolved(name, port, allowed)
-    if scheme == "http" and not _within(address, allowed):
-        raise SendFailed("Its address is not https; plain http is not private.", lasting=True)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(scheme, name, address, port, path)
+    ask("POST", url, body=body, headers=headers, timeout_s=timeout_s)
 
 
-def _resolved(name: str, port: int, allowed: Sequence[Network]) -> str:
-    try:
-        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise SendFailed("The name of its host has no address.") from None
-    addresses = [str(entry[4][0]) for entry in found]
-    for address in addresses:
-        if not ipaddress.ip_address(address).is_global and not _within(address, allowed):
-            raise SendFailed(
-                "Its address is in a private network. Name the network in "
-                "HEADGATE_ALERT_NETWORKS if messages may go there.",
-                lasting=True,
-            )
-    return addresses[0]
-
-
-def _within(address: str, allowed: Sequence[Network]) -> bool:
-    return any(ipaddress.ip_address(address) in network for network in allowed)
-
-
-def post(
+def ask(
+    method: str,
     url: str,
-    body: bytes,
-    headers: Mapping[str, str],
     *,
     timeout_s: float,
-    allowed: Sequence[Network] = (),
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> None:
-    """Post a body; return where the answer is 2xx, else raise `SendFailed`.
-
-    Trying again does not help where the answer is 4xx, but for 408, 425 and 429.
-    """
-    to = target(url, allowed=allowed)
-    timeout = urllib3.Timeout(total=timeout_s)
-    pool: urllib3.HTTPConnectionPool
-    if to.scheme == "https":
-        pool = urllib3.HTTPSConnectionPool(
-            to.address,
-            to.port,
-            timeout=timeout,
-            retries=False,
-            server_hostname=to.name,
-            assert_hostname=to.name,
-        )
-    else:
-        pool = urllib3.HTTPConnectionPool(to.address, to.port, timeout=timeout, retries=False)
-    default = to.port == (443 if to.scheme == "https" else 80)
-    host = f"[{to.name}]" if ":" in to.name else to.name
-    named = {**headers, "Host": host if default else f"{host}:{to.port}"}
+    """Make one HTTP request, like `post`."""
     try:
-        with pool:
-            answer = pool.urlopen(
-                "POST",
-                to.path,
+        asked = urllib3.util.parse_url(url)
+    except urllib3.exceptions.HTTPError:
+        raise SendFailed("Its address is not a valid URL.", lasting=True) from None
+    if asked.scheme not in ("https", "http") or not asked.host or asked.auth:
+        raise SendFailed("Its address is not a URL starting with https://.", lasting=True)
+    try:
+        with urllib3.PoolManager(timeout=urllib3.Timeout(total=timeout_s), retries=False) as pool:
+            answer = pool.request(
+                method,
+                url,
                 body=body,
-                headers=named,
+                headers=dict(headers or {}),
                 redirect=False,
-                assert_same_host=False,
                 preload_content=False,
             )
-            answer.read(MOST_READ)
-            answer.close()
+            answer.close()  # the body of the response is not read, since it could be endless
+            answer.release_conn()
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise SendFailed(f"It could not be reached: {_plainly(error)}.") from None
     if not 200 <= answer.status < 300:
         lasting = 400 <= answer.status < 500 and answer.status not in (408, 425, 429)
         raise SendFailed(
-            f"It answered {answer.status} {answer.reason or ''}".strip(), lasting=lasting
+            f"It responded with {answer.status} {answer.reason or ''}".strip(), lasting=lasting
         )
 
 
 def _plainly(error: Exception) -> str:
     """Return what went wrong, without the address."""
+    if isinstance(error, urllib3.exceptions.NameResolutionError):
+        return "its host name has no address"
+    if isinstance(error, urllib3.exceptions.NewConnectionError):  # it is also a TimeoutError
+        return "no connection"
     if isinstance(error, urllib3.exceptions.TimeoutError):
-        return "no answer in time"
+        return "no response in time"
     if isinstance(error, urllib3.exceptions.SSLError):
         return "its certificate is not valid"
     return "no connection"

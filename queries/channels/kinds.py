@@ -1,4 +1,4 @@
-"""The kinds of channels: what each needs to be set up, and how it sends."""
+"""The kinds of channels: the settings that each needs, and how it sends."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,26 +6,20 @@ from typing import Any, Protocol
 
 from queries.channels import chat, mail, opsgenie, pagerduty, webhook
 from queries.channels.base import ChannelKind, Message
-from queries.channels.http import Network
+from queries.channels.door import Network, through
+from queries.channels.places import way_of
 
 
 class Sender(Protocol):
-    """Deliver one message, or raise `SendFailed`; `settings` hold values, not references."""
+    """Deliver one message, or raise `SendFailed`; `settings` contain values, not references."""
 
-    def __call__(
-        self,
-        settings: Mapping[str, Any],
-        message: Message,
-        *,
-        timeout_s: float,
-        allowed: Sequence[Network] = (),
-    ) -> None:
-        """Deliver it within `timeout_s` seconds."""
+    def __call__(self, settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
+        """Deliver the message within `timeout_s` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a kind of channel needs: settings by name, and which of them are secrets."""
+    """The settings that a kind of channel needs, and which of them are secrets."""
 
     send: Sender
     needed: tuple[str, ...]
@@ -55,5 +49,9 @@ def send(
     timeout_s: float,
     allowed: Sequence[Network] = (),
 ) -> None:
-    """Deliver a message by a channel of that kind; raise `SendFailed` where it is not."""
-    KINDS[ChannelKind(kind)].send(settings, message, timeout_s=timeout_s, allowed=allowed)
+    """Deliver a message through a channel of this kind, or raise `SendFailed`.
+
+    Every kind goes through the outbound guard; `allowed` are the private networks that it permits.
+    """
+    with through(way_of(kind, settings), allowed=allowed):
+        KINDS[ChannelKind(kind)].send(settings, message, timeout_s=timeout_s)

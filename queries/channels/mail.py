@@ -2,27 +2,20 @@
 
 import smtplib
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 from typing import Any
 
 from queries.channels.base import Message, SendFailed
-from queries.channels.http import Network
 
 STARTTLS, TLS = "starttls", "tls"
 
 
-def send(
-    settings: Mapping[str, Any],
-    message: Message,
-    *,
-    timeout_s: float,
-    allowed: Sequence[Network] = (),
-) -> None:
+def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
     """Send the message from `sender` to `recipients` through `host` and `port`.
 
-    All mails of one incident's occurrence are one thread. A relay may be in a private network.
+    All mails about one occurrence of an incident form one thread.
     """
     mail = mail_of(settings, message)
     context = ssl.create_default_context()
@@ -43,20 +36,24 @@ def send(
     except ssl.SSLError:
         raise SendFailed("The mail server's certificate is not valid.") from None
     except smtplib.SMTPNotSupportedError:
-        raise SendFailed("The mail server offers no STARTTLS or log-in.", lasting=True) from None
+        raise SendFailed(
+            "The mail server does not support STARTTLS or login.", lasting=True
+        ) from None
     except smtplib.SMTPAuthenticationError as error:
-        raise SendFailed(f"The log-in was refused ({error.smtp_code}).", lasting=True) from None
+        raise SendFailed(f"The login was rejected ({error.smtp_code}).", lasting=True) from None
     except smtplib.SMTPRecipientsRefused:
-        raise SendFailed("The mail server refused every recipient.", lasting=True) from None
+        raise SendFailed("The mail server rejected all recipients.", lasting=True) from None
     except smtplib.SMTPResponseException as error:
         lasting = 500 <= error.smtp_code < 600
-        raise SendFailed(f"The mail server answered {error.smtp_code}.", lasting=lasting) from None
+        raise SendFailed(
+            f"The mail server responded with {error.smtp_code}.", lasting=lasting
+        ) from None
     except (smtplib.SMTPException, OSError) as error:
-        raise SendFailed(f"The mail server did not answer ({type(error).__name__}).") from None
+        raise SendFailed(f"The mail server did not respond ({type(error).__name__}).") from None
 
 
 def mail_of(settings: Mapping[str, Any], message: Message) -> EmailMessage:
-    """Return the mail: the subject says the step, the text what is known and where to look."""
+    """Return the mail: the subject contains the step, the text contains facts and a link."""
     mail = EmailMessage()
     sender = str(settings["sender"])
     mark = {"resolved": "Resolved: ", "reminder": "Reminder: ", "escalated": "Escalated: "}

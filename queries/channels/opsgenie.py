@@ -1,30 +1,24 @@
-"""Opsgenie's Alert API: one alert for each occurrence of an incident, by its alias.
+"""Opsgenie's Alert API: one alert per occurrence of an incident, identified by its alias.
 
-The form is Opsgenie's: docs.opsgenie.com, "Alert API".
+The format is Opsgenie's: docs.opsgenie.com, "Alert API".
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from queries.channels.base import Message
-from queries.channels.http import Network, post
+from queries.channels.http import post
 
 URL = "https://api.opsgenie.com"
-#: Longest texts that it takes.
+#: Maximum lengths of the alert's texts.
 _MESSAGE, _ALIAS, _DESCRIPTION = 130, 512, 15_000
 _PRIORITIES = {"critical": "P1", "warning": "P3"}
 
 
-def send(
-    settings: Mapping[str, Any],
-    message: Message,
-    *,
-    timeout_s: float,
-    allowed: Sequence[Network] = (),
-) -> None:
-    """Create, or close, the alert of the message's key with `api_key`."""
+def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
+    """Create or close the alert that has the message's key, using `api_key`."""
     base = str(settings.get("url") or URL).rstrip("/")
     alias = message.key[-_ALIAS:]
     body: dict[str, Any]
@@ -45,4 +39,4 @@ def send(
         "Content-Type": "application/json",
         "Authorization": f"GenieKey {settings['api_key']}",
     }
-    post(f"{base}{path}", json.dumps(body).encode(), headers, timeout_s=timeout_s, allowed=allowed)
+    post(f"{base}{path}", json.dumps(body).encode(), headers, timeout_s=timeout_s)

@@ -1,28 +1,22 @@
-"""PagerDuty's Events API v2: one alert for each occurrence of an incident.
+"""PagerDuty's Events API v2: one alert per occurrence of an incident.
 
-The form is PagerDuty's: developer.pagerduty.com, "Send an Alert Event".
+The format is PagerDuty's: developer.pagerduty.com, "Send an Alert Event".
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from queries.channels.base import Message
-from queries.channels.http import Network, post
+from queries.channels.http import post
 
 URL = "https://events.pagerduty.com/v2/enqueue"
-#: Longest texts that it takes.
+#: Maximum lengths of the alert's texts.
 _SUMMARY, _KEY = 1024, 255
 
 
-def send(
-    settings: Mapping[str, Any],
-    message: Message,
-    *,
-    timeout_s: float,
-    allowed: Sequence[Network] = (),
-) -> None:
-    """Trigger, or resolve, the alert of the message's key with `routing_key`."""
+def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
+    """Trigger or resolve the alert that has the message's key, using `routing_key`."""
     event: dict[str, Any] = {
         "routing_key": str(settings["routing_key"]),
         "event_action": "resolve" if message.step == "resolved" else "trigger",
@@ -49,5 +43,4 @@ def send(
         json.dumps(event).encode(),
         {"Content-Type": "application/json"},
         timeout_s=timeout_s,
-        allowed=allowed,
     )

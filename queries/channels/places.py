@@ -1,14 +1,15 @@
-"""Where a channel's messages, and its secrets with them, go: what a binding of a secret allows."""
+"""Where a channel's messages and secrets are sent, for bindings and for the outbound guard."""
 
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from headgate_ground.masking import is_reference
 from queries.channels import opsgenie, pagerduty
 from queries.channels.base import ChannelKind
-from queries.channels.chat import FIXED
+from queries.channels.chat import FIXED, PLAIN, scheme_of
+from queries.channels.door import Way
 from queries.channels.mail import TLS
-from queries.domain.masking import is_reference
 from queries.domain.secrets.hosts import ANYWHERE
 
 _DEFAULT_URLS = {ChannelKind.PAGERDUTY: pagerduty.URL, ChannelKind.OPSGENIE: opsgenie.URL}
@@ -16,24 +17,47 @@ _PORTS = {"https": 443, "http": 80}
 
 
 def place_of(kind: str, settings: Mapping[str, Any]) -> str:
-    """Return "host:port", or a chat service by its name ("slack"), whose host is fixed.
+    """Return "host:port", or the name of a chat service with a fixed host ("slack").
 
-    `ANYWHERE` where the settings do not tell, as an address that is still a reference.
+    `ANYWHERE` if the settings do not determine it, as with an address that is still a reference.
     """
     if kind == ChannelKind.MAIL:
         return _mail_server(settings)
     url = str(settings.get("url") or _DEFAULT_URLS.get(ChannelKind(kind), ""))
     if is_reference(url):
         return ANYWHERE
-    try:
-        parts = urlsplit(url.strip())
-        scheme, name, port = parts.scheme.lower(), parts.hostname or "", parts.port
-    except ValueError:
-        return ANYWHERE
+    scheme = scheme_of(url)
     if kind == ChannelKind.CHAT and scheme in FIXED:
         return scheme
+    try:
+        parts = urlsplit(url.strip())
+        name, port = parts.hostname or "", parts.port
+    except ValueError:
+        return ANYWHERE
     port = port or _PORTS.get(scheme)
     return (_host(name) + (f":{port}" if port else "")) if name else ANYWHERE
+
+
+def way_of(kind: str, settings: Mapping[str, Any]) -> Way:
+    """Return the hosts that the outbound guard permits, for settings without references."""
+    if kind == ChannelKind.MAIL:
+        return Way((str(settings.get("host", "")).strip(),), relay=True)
+    return way_of_url(
+        str(settings.get("url") or _DEFAULT_URLS.get(ChannelKind(kind), "")),
+        chat=kind == ChannelKind.CHAT,
+    )
+
+
+def way_of_url(url: str, *, chat: bool = False) -> Way:
+    """Return the way to a URL's host; a way without hosts if it cannot be parsed."""
+    scheme = scheme_of(url)
+    if chat and scheme in FIXED:
+        return Way(FIXED[scheme])
+    try:
+        name = urlsplit(url.strip()).hostname
+    except ValueError:
+        name = None
+    return Way((name,) if name else (), plain=scheme in (PLAIN if chat else ("http",)))
 
 
 def _mail_server(settings: Mapping[str, Any]) -> str:

@@ -1,28 +1,22 @@
-"""Our own signed webhook: a versioned JSON body, and a signature over time and body.
+"""Our own signed webhook: a versioned JSON body, with a signature over time and body.
 
-`docs/alerts.md` has the form and how a receiver checks it.
+`docs/alerts.md` describes the format and how a receiver verifies it.
 """
 
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from queries.channels.base import Message
-from queries.channels.http import Network, post
+from queries.channels.http import post
 
 VERSION = 1
 TIMESTAMP, SIGNATURE = "Headgate-Timestamp", "Headgate-Signature"
 
 
-def send(
-    settings: Mapping[str, Any],
-    message: Message,
-    *,
-    timeout_s: float,
-    allowed: Sequence[Network] = (),
-) -> None:
+def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
     """Post the message to `url`, signed with `secret`."""
     body = body_of(message)
     at = str(int(message.at.timestamp()))
@@ -32,11 +26,11 @@ def send(
         TIMESTAMP: at,
         SIGNATURE: signature(str(settings["secret"]), at, body),
     }
-    post(str(settings["url"]), body, headers, timeout_s=timeout_s, allowed=allowed)
+    post(str(settings["url"]), body, headers, timeout_s=timeout_s)
 
 
 def body_of(message: Message) -> bytes:
-    """Return the body: JSON by the schema of `docs/alerts.md`."""
+    """Return the body: JSON that follows the schema in `docs/alerts.md`."""
     form = {
         "version": VERSION,
         "key": message.key,

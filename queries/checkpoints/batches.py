@@ -1,46 +1,49 @@
-"""The batches of a checkpoint, read from its logs a page at a time, without Spark.
+"""Read the batches in a checkpoint from its logs, a page at a time and without Spark.
 
-Works under every trigger: micro-batches have a time and a watermark of their own, epochs of
-continuous processing only their files' times, async progress tracking leaves gaps.
+This works for every trigger: micro-batches have their own time and watermark, continuous epochs
+have only their files' times, and async progress tracking leaves gaps.
 """
 
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
+from headgate_ground.tolerant.values import at_ms, is_after_9999
 from queries.checkpoints import source_logs
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.replayable import pinned_configuration
 from queries.checkpoints.source_files import exists
-from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.checkpoints.logs import Offsets, Unreadable, begun_at, is_upgrade
 from queries.domain.kafka.offset_ranges import Range, ranges, records
 
-#: "uncommitted": begun without a commit, though later batches have one (async progress).
+#: "uncommitted": begun without a commit, although later batches have one (async progress tracking).
 State = Literal["committed", "in flight", "uncommitted", "unreadable"]
-#: Files of a batch that are listed; beyond it only their count is shown.
+#: Maximum files listed for a batch; if there are more, only their count is shown.
 FILES_AT_MOST = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch as the logs tell it."""
+    """One batch according to the logs."""
 
     number: int
     state: State
     begun_at: datetime | None
     committed_at: datetime | None
-    watermark: datetime | None  # that held in it
-    sources: dict[str, Any]  # place or name -> end offset as Spark wrote it
-    ranges: tuple[Range, ...]  # Kafka: what it read of each partition
-    records: int | None  # Kafka: their sum, where every start is known
-    left_out_before: int  # batches before it that the log does not hold, above the oldest it does
+    watermark: datetime | None  # the watermark during the batch
+    sources: dict[str, Any]  # place or name -> end offset as written by Spark
+    ranges: tuple[Range, ...]  # Kafka: what it read from each partition
+    records: int | None  # Kafka: their total, if every start is known
+    left_out_before: int  # preceding batches missing from the log, newer than its oldest one
     problem: str = ""
+    watermark_after_9999: bool = False  # so every row is late
+    upgraded: bool = False  # the log began to name its sources with this batch
 
     @property
     def took_s(self) -> float | None:
-        """Seconds from its offsets to its commit, by the files' times."""
+        """Return the seconds from its offsets to its commit, according to the files' times."""
         if self.begun_at is None or self.committed_at is None:
             return None
         return max(0.0, (self.committed_at - self.begun_at).total_seconds())
@@ -51,9 +54,10 @@ class BatchFile:
     """A file that a batch read."""
 
     source: str
-    path: str
-    modified_at: datetime
-    there: bool | None  # still there; None: not on a local file system
+    path: str  # for an unreadable line, its position
+    modified_at: datetime | None  # None: not in the log
+    there: bool | None  # whether it still exists; None: not on a local file system
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +66,13 @@ class Difference:
 
     one: Batch
     other: Batch
-    ranges: tuple[Range, ...]  # what was read after `one`, up to and with `other`
+    ranges: tuple[Range, ...]  # what was read after `one`, up to and including `other`
     records: int | None
-    conf: tuple[tuple[str, str, str], ...]  # (key, then, later): what the log pins differently
+    conf: tuple[tuple[str, str, str], ...]  # (key, before, after) of differing pinned configuration
 
 
 def page(logs: CheckpointLogs, *, before: int | None = None, limit: int = 50) -> list[Batch]:
-    """Return batches, newest first, those below `before` where it is given."""
+    """Return batches, newest first, below `before` if given."""
     begun = logs.begun()
     committed = set(logs.committed())
     upto = len(begun) if before is None else bisect.bisect_left(begun, before)
@@ -77,7 +81,7 @@ def page(logs: CheckpointLogs, *, before: int | None = None, limit: int = 50) ->
 
 
 def one(logs: CheckpointLogs, number: int) -> Batch | None:
-    """Return one batch; None where the log does not hold it."""
+    """Return one batch; None if it is not in the log."""
     begun = logs.begun()
     place = bisect.bisect_left(begun, number)
     if place == len(begun) or begun[place] != number:
@@ -86,39 +90,40 @@ def one(logs: CheckpointLogs, number: int) -> Batch | None:
 
 
 def files_of(logs: CheckpointLogs, number: int) -> list[BatchFile]:
-    """Return the files that a batch read, of all its file sources, at most `FILES_AT_MOST`."""
+    """Return the files that a batch read from all its file sources, at most `FILES_AT_MOST`."""
     begun = logs.begun()
     place = bisect.bisect_left(begun, number)
     earlier = begun[place - 1] if place > 0 else None
     if earlier is None and number > 0:
-        return []  # where it began is purged: what stands there is not this batch's alone
+        return []  # its beginning was purged: what is left is not only from this batch
     return files_between(logs, earlier, number)
 
 
 def read_nothing(logs: CheckpointLogs, number: int) -> bool:
-    """Return whether a batch ended at the offsets of the one before it.
+    """Return whether a batch ended at the offsets of the previous one.
 
-    Such a batch moves the watermark on. False where one of the two cannot be read.
+    Such a batch only moves the watermark. False if one of the two batches cannot be read.
     """
     before, after = logs.readable_offsets(number - 1), logs.readable_offsets(number)
-    return before is not None and after is not None and before.sources == after.sources
+    return before is not None and after is not None and begun_at(before, after) == after.sources
 
 
 def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> list[BatchFile]:
-    """Return the files read after batch `earlier`, up to and with batch `number`.
+    """Return the files read after batch `earlier`, up to and including batch `number`.
 
-    None for `earlier` is the beginning; at most `FILES_AT_MOST`.
+    None for `earlier` means the beginning; at most `FILES_AT_MOST`.
     """
     after = logs.readable_offsets(number)
     before = logs.readable_offsets(earlier) if earlier is not None else None
     if after is None or (before is None and earlier is not None):
         return []
     found: list[BatchFile] = []
+    starts = begun_at(before, after)
     for source, end in after.sources.items():
         upto = source_logs.log_offset(end)
         if upto is None:
             continue
-        start = source_logs.log_offset(before.sources.get(source)) if before else None
+        start = source_logs.log_offset(starts.get(source))
         read = source_logs.entries(
             logs.root / "sources" / source,
             -1 if start is None else start,
@@ -126,20 +131,20 @@ def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> lis
             limit=FILES_AT_MOST - len(found),
         )
         found += [
-            BatchFile(source, each.path, _moment(each.modified_ms), exists(each.path))
+            BatchFile(source, each.path, at_ms(each.modified_ms), exists(each.path), each.problem)
             for each in read
         ]
     return found
 
 
 def compare(logs: CheckpointLogs, first: int, second: int) -> Difference | None:
-    """Return two batches and what is between; None where the log lacks one of them."""
+    """Return two batches and what was read between them; None if one is missing from the log."""
     low, high = sorted((first, second))
     one_, other = one(logs, low), one(logs, high)
     before, after = logs.readable_offsets(low), logs.readable_offsets(high)
     if one_ is None or other is None or before is None or after is None:
         return None
-    found = tuple(ranges(before.sources, after.sources))
+    found = tuple(ranges(begun_at(before, after), after.sources))
     return Difference(
         one=one_,
         other=other,
@@ -154,7 +159,7 @@ def compare(logs: CheckpointLogs, first: int, second: int) -> Difference | None:
 
 
 def pinned(logs: CheckpointLogs) -> dict[str, str]:
-    """Return the configuration that the newest batch pins; {} where there is none."""
+    """Return the configuration that the newest batch pins; {} if there is none."""
     newest = max(logs.begun(), default=None)
     return {} if newest is None else pinned_configuration(logs, newest)
 
@@ -162,16 +167,11 @@ def pinned(logs: CheckpointLogs) -> dict[str, str]:
 def _batch(logs: CheckpointLogs, begun: Sequence[int], place: int, committed: set[int]) -> Batch:
     number = begun[place]
     earlier = begun[place - 1] if place > 0 else None
-    problem = ""
-    offsets = None
-    try:
-        offsets = logs.offsets(number)
-    except Unreadable as error:
-        problem = str(error)
+    offsets, problem = _read(logs, number, is_committed=number in committed)
     before = logs.readable_offsets(earlier) if earlier is not None else None
     sources = offsets.sources if offsets else {}
-    known = before.sources if before else {}
-    found = tuple(ranges(known, sources)) if before or number == 0 else ()
+    known = before is not None or number == 0
+    found = tuple(ranges(begun_at(before, offsets), sources)) if offsets and known else ()
     state: State = "in flight" if number > max(committed, default=-1) else "uncommitted"
     if number in committed:
         state = "committed"
@@ -180,16 +180,26 @@ def _batch(logs: CheckpointLogs, begun: Sequence[int], place: int, committed: se
     return Batch(
         number=number,
         state="unreadable" if problem else state,
-        begun_at=_moment(stamp) if stamp else logs.written_at("offsets", number),
+        begun_at=at_ms(stamp) if stamp else logs.written_at("offsets", number),
         committed_at=logs.written_at("commits", number) if number in committed else None,
-        watermark=_moment(mark) if mark else None,
+        watermark=at_ms(mark) if mark else None,
         sources=sources,
         ranges=found,
         records=records(found),
         left_out_before=number - earlier - 1 if earlier is not None else 0,
         problem=problem,
+        watermark_after_9999=is_after_9999(mark),
+        upgraded=is_upgrade(before, offsets),
     )
 
 
-def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+def _read(logs: CheckpointLogs, number: int, *, is_committed: bool) -> tuple[Offsets | None, str]:
+    """Return the contents of a batch's two files, and what is wrong with one of them."""
+    offsets, problem = None, ""
+    try:
+        offsets = logs.offsets(number)
+        if is_committed:
+            logs.commit(number)
+    except Unreadable as error:
+        problem = error.message
+    return offsets, problem

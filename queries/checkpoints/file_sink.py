@@ -1,10 +1,10 @@
-"""The log that a file sink keeps in `_spark_metadata`: put back to a batch, seeded, moved aside.
+"""The log of a file sink in `_spark_metadata`: roll back to a batch, seed, move aside.
 
-A batch whose number is in the log is skipped in silence when it is run again, and a file
-that no entry names is still seen by readers that ignore the log. So a rewind takes the later
-entries out and moves their files aside. Nothing is deleted: the log as it was and all that is
-moved are in `_headgate/NAME` next to it, a folder that Spark's readers ignore.
-Every step can be taken again after a crash in the middle of it.
+A batch whose number is in the log is silently skipped when it runs again, and a file that is not
+listed in any entry is still seen by readers that ignore the log. So a rewind removes the later
+entries and moves their files aside. Nothing is deleted: the original log and everything that was
+moved are kept in `_headgate/NAME` next to it, a folder that Spark's readers ignore. Every step can
+be repeated after a crash in the middle of it.
 """
 
 import json
@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from queries.acting import acting_in
+from headgate_ground.files import NotPlain, read_bytes, sync
+from queries.account_files import acting_in
 from queries.checkpoints.inside import Inside, copy_plain
 from queries.checkpoints.logs import names_in
 from queries.checkpoints.snapshot import CannotCopy, sync_tree
 from queries.checkpoints.source_logs import numbered
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
-from queries.files import NotPlain, read_bytes, sync
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LOG = "_spark_metadata"  # the folder in which Spark keeps it
+LOG = "_spark_metadata"  # the folder in which Spark keeps the log
 ASIDE = "_headgate"
 #: `spark.sql.streaming.fileSink.log.compactInterval`, Spark's default.
 COMPACT_EVERY = 10
@@ -37,16 +37,16 @@ COMPACT_EVERY = 10
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What taking later batches out of a file sink's log means."""
+    """The effect of removing later batches from a file sink's log."""
 
-    batches: tuple[int, ...]  # entries that go, lowest first
-    files: tuple[str, ...]  # relative paths of data files that no kept entry names
+    batches: tuple[int, ...]  # removed entries, lowest first
+    files: tuple[str, ...]  # relative paths of data files that are not listed in any kept entry
 
 
 def _as_owner(
     change: Callable[Concatenate["FileSink", P], T],
 ) -> Callable[Concatenate["FileSink", P], T]:
-    """Let a change be made with the rights of the sink's owner, where that is another account."""
+    """Run a change with the rights of the sink's owner, if that is another account."""
 
     @wraps(change)
     def changed(sink: "FileSink", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -64,7 +64,7 @@ class FileSink:
 
     @classmethod
     def at(cls, path: str) -> "FileSink | None":
-        """Return the sink of an option `path`; None where it is not on a local file system."""
+        """Return the sink for an option `path`; None if it is not on a local file system."""
         try:
             found = local_path(canonical(path))
         except NotALocation:
@@ -73,17 +73,17 @@ class FileSink:
 
     @property
     def log(self) -> Path:
-        """The folder of the log."""
+        """The log's folder."""
         return self.root / LOG
 
     def newest(self) -> int | None:
-        """Return the newest batch in the log; None where there is no log."""
+        """Return the newest batch in the log; None if there is no log."""
         return max(_entries(self.log), default=None)
 
     def beyond(self, batch: int, *, log: Path | None = None) -> Dropped:
-        """Return what is after a batch; raise `CannotCopy` where the log is too short.
+        """Return what comes after a batch; raise `CannotCopy` if the log is too short.
 
-        `log` is an earlier form of the log, where it has been put aside already.
+        `log` is an earlier copy of the log that has already been put aside.
         """
         folder = log or self.log
         entries = _entries(folder)
@@ -104,7 +104,7 @@ class FileSink:
 
     @_as_owner
     def keep_log(self, name: str) -> Path:
-        """Put a copy of the log as it is now aside, once; return where."""
+        """Put a copy of the current log aside, once; return its location."""
         aside = self.root / ASIDE / name / LOG
         if aside.exists() or not self.log.exists():
             return aside
@@ -121,10 +121,10 @@ class FileSink:
 
     @_as_owner
     def put_back(self, batch: int, name: str) -> Dropped:
-        """Make the log and the data those of a batch; what is later is moved aside.
+        """Reduce log and data to those of a batch; move everything later aside.
 
-        The highest entry goes first, so a reader sees an earlier state and never a hole; then
-        the files. May be called again with the same name until it has come to its end.
+        The highest entry is moved first, so that a reader sees an earlier state and never a gap;
+        then the files. This can be repeated with the same name until it has finished.
         """
         before = self.keep_log(name)
         if not before.exists():
@@ -143,7 +143,7 @@ class FileSink:
 
     @_as_owner
     def move_aside(self, name: str) -> None:
-        """Move log and data files aside whole, so that the sink is as if never written."""
+        """Move the whole log and all data files aside, as if the sink had never been written."""
         with self._aside(name) as aside, Inside(self.root) as sink:
             aside.take(sink, LOG)
             for path in sorted(self._all_named(aside.root / LOG)):
@@ -162,11 +162,11 @@ class FileSink:
         draft.rename(self.log)
         sync(self.root)
 
-    # --- inside -----------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------
 
     @contextmanager
     def _aside(self, name: str) -> Iterator[Inside]:
-        """Yield the folder for what is moved aside: in the sink, whatever links lie there."""
+        """Yield the folder for what is moved aside, in the sink and reached through no link."""
         with Inside(self.root) as sink:
             made = sink.folder(f"{ASIDE}/{name}")
             with Inside(self.root / ASIDE / name, made) as aside:
@@ -183,13 +183,13 @@ class FileSink:
                 yield path[len(root) + 1 :]
 
     def _all_named(self, log: Path) -> set[str]:
-        """Return the data files that any entry of a log adds."""
+        """Return the data files added by any entry of a log."""
         return {path for name in _entries(log).values() for path in self._named(log / name)}
 
     def _unnamed(self, before: Path) -> list[str]:
-        """Return part files of a batch that never reached the log: it was interrupted.
+        """Return an interrupted batch's part files, which never reached the log.
 
-        They are younger than the log's last entry, and no entry ever named them.
+        They are newer than the log's last entry, and were never listed in any entry.
         """
         entries = _entries(before)
         if not entries:
@@ -208,9 +208,9 @@ class FileSink:
 
 
 def write_empty_log(log: Path, batch: int) -> None:
-    """Write the log of batches up to `batch` that wrote no file; -1 for none.
+    """Write the log for batches up to `batch` that wrote no files; -1 for none.
 
-    Spark's next compaction reads the compacted entry below it, and fails where it is missing.
+    Spark's next compaction reads the compacted entry below it, and fails if that entry is missing.
     """
     compacted = (batch + 1) // COMPACT_EVERY * COMPACT_EVERY - 1
     with Inside(log) as made:
@@ -219,13 +219,13 @@ def write_empty_log(log: Path, batch: int) -> None:
 
 
 def _entries(log: Path) -> dict[int, str]:
-    """Return the log's entries by number; a compacted one replaces the entry of its number."""
-    names = sorted(names_in(log))  # "9" before "9.compact", which then counts
+    """Return the log's entries by number; a compacted entry replaces the plain one."""
+    names = sorted(names_in(log))  # "9" before "9.compact", so that the compacted one wins
     return {number: name for name in names if (number := numbered(name)) is not None}
 
 
 def _move(sink: Inside, aside: Inside, path: str) -> None:
-    """Move a file with its checksum; one that is moved already, gone, or behind a link, is left."""
+    """Move a file with its checksum; skip a file already moved, gone, or behind a link."""
     folder, _, name = path.rpartition("/")
     with suppress(NotPlain):
         aside.take(sink, f"{folder}/.{name}.crc".lstrip("/"))

@@ -1,7 +1,7 @@
-"""Work inside a folder whose contents a driver may replace meanwhile: through open folders only.
+"""Work inside a folder whose contents a driver may replace at any time, using open folders only.
 
-Names are relative to the folder; none leads upwards or through a link, whenever that was put
-there. What is written so lies in the folder, or nowhere.
+Names are relative to the folder; none leads upwards or through a link, no matter when the link was
+created. So everything written ends up inside the folder, or nowhere.
 """
 
 import errno
@@ -12,21 +12,23 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
-from queries.files import NotPlain, open_plain
+from headgate_ground.files import NotPlain, open_plain
 
-#: Folders that are kept open; a state of many partitions has thousands, a process 1,024 files.
+#: Folders kept open; a state with many partitions has thousands, and a process may open 1,024
+#: files.
 MOST_OPEN = 64
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Of link(2): the two are on different file systems, or this one has no (more) links.
+#: Errors of link(2): the two files are on different file systems, or this one does not support
+#: (more) links.
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
 class Inside:
-    """One folder, open; it is made where it is missing. Raises `NotPlain` where it is a link."""
+    """An open folder, created if it is missing. Raises `NotPlain` if it is a link."""
 
     def __init__(self, root: Path, descriptor: int | None = None) -> None:
-        """`descriptor` is the folder's where it is open already; it stays its owner's."""
+        """`descriptor` is the folder's, if it is already open; the caller closes it."""
         self.root = root
         if descriptor is None:
             root.mkdir(parents=True, exist_ok=True)
@@ -48,7 +50,7 @@ class Inside:
             os.close(descriptor)
 
     def folder(self, name: str | PurePosixPath) -> int:
-        """Return the descriptor of a folder in here, made where it is missing."""
+        """Return a subfolder's descriptor; create the subfolder if it is missing."""
         path = PurePosixPath(name)
         if (found := self._open.get(path)) is not None:
             return found
@@ -61,10 +63,10 @@ class Inside:
         return found
 
     def link(self, descriptor: int, name: str) -> None:
-        """Give an open file a name in here, or a copy of it where that cannot be linked."""
+        """Link an open file into this folder under a name, or copy it if it cannot be linked."""
         folder, last = self._at(name)
         source = f"/proc/self/fd/{descriptor}"
-        try:  # with a descriptor, else link(2) would not follow
+        try:  # with a descriptor, because link(2) would not follow otherwise
             os.link(source, last, src_dir_fd=descriptor, dst_dir_fd=folder)
         except OSError as error:
             if error.errno not in _NO_LINKS:
@@ -72,7 +74,7 @@ class Inside:
             self.copy(descriptor, name)
 
     def copy(self, descriptor: int, name: str) -> None:
-        """Copy an open file, with its mode and times, to a new one in here."""
+        """Copy an open file, with its mode and times, to a new file in this folder."""
         folder, last = self._at(name)
         there = os.fstat(descriptor)
         with (
@@ -80,23 +82,23 @@ class Inside:
             os.fdopen(os.open(last, _NEW, 0o600, dir_fd=folder), "wb") as to,
         ):
             shutil.copyfileobj(source, to)
-            to.flush()  # or the times would be those of the last write
+            to.flush()  # otherwise the times would be those of the last write
             os.fchmod(to.fileno(), there.st_mode & 0o777)
             os.utime(to.fileno(), ns=(there.st_atime_ns, there.st_mtime_ns))
 
     def write(self, name: str, text: str, mode: int = 0o666) -> None:
-        """Write a new file; raise `FileExistsError` where something has the name."""
+        """Write a new file; raise `FileExistsError` if the name is taken."""
         folder, last = self._at(name)
         with os.fdopen(os.open(last, _NEW, mode, dir_fd=folder), "w", encoding="utf-8") as file:
             file.write(text)
 
     def size(self, name: str) -> int:
-        """Return the bytes of a file in here."""
+        """Return a file's size in bytes."""
         folder, last = self._at(name)
         return os.stat(last, dir_fd=folder, follow_symlinks=False).st_size
 
     def has(self, name: str) -> bool:
-        """Tell whether something has the name."""
+        """Return whether the name exists."""
         self._close_most()
         try:
             self.size(name)
@@ -105,17 +107,17 @@ class Inside:
         return True
 
     def remove(self, name: str) -> None:
-        """Remove a file; raise `FileNotFoundError` where there is none."""
+        """Remove a file; raise `FileNotFoundError` if there is none."""
         folder, last = self._at(name)
         os.unlink(last, dir_fd=folder)
 
     def rename(self, name: str, to: str) -> None:
-        """Give what has a name in here another one."""
+        """Rename an entry in this folder."""
         (begin, last), (end, called) = self.existing(name), self._at(to)
         os.rename(last, called, src_dir_fd=begin, dst_dir_fd=end)
 
     def take(self, other: "Inside", name: str) -> None:
-        """Move what has the name in another folder here, under the same name; if it is there."""
+        """Move an entry from another folder here under the same name, if it exists."""
         try:
             begin, last = other.existing(name)
         except FileNotFoundError:
@@ -125,7 +127,7 @@ class Inside:
             os.rename(last, last, src_dir_fd=begin, dst_dir_fd=end)
 
     def existing(self, name: str) -> tuple[int, str]:
-        """Return folder and last part of what is in here; raise `FileNotFoundError` otherwise."""
+        """Return folder and last part of an existing path; raise `FileNotFoundError` otherwise."""
         self._close_most()
         path, outer = PurePosixPath(name), self._open[PurePosixPath()]
         if path.is_absolute() or ".." in path.parts:
@@ -148,7 +150,7 @@ class Inside:
     def _at(self, name: str) -> tuple[int, str]:
         path = PurePosixPath(name)
         if path.name in ("", ".."):
-            raise NotPlain(errno.EINVAL, "is no name", name)
+            raise NotPlain(errno.EINVAL, "is not a valid name", name)
         return self.folder(path.parent), path.name
 
 
@@ -157,12 +159,12 @@ def _opened(path: str | Path, outer: int | None) -> int:
         return os.open(path, _FOLDER, dir_fd=outer)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise NotPlain(error.errno, "is no folder of its own", str(path)) from error
+            raise NotPlain(error.errno, "is not a folder of its own", str(path)) from error
         raise
 
 
 def copy_plain(source: Path, to: Inside, name: str) -> None:
-    """Copy a regular file into a folder; what is none, or gone, is left out."""
+    """Copy a regular file into a folder; skip one that is gone or not a regular file."""
     try:
         descriptor = open_plain(source)
     except (FileNotFoundError, NotPlain):

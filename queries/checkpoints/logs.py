@@ -1,42 +1,58 @@
-"""A checkpoint's logs, read from a local file system without Spark, while a query writes them.
+"""Read a checkpoint's logs from a local file system, without Spark, while a query writes them.
 
-Files come and go under the reader's hands (Spark purges old batches), so what is missing is
-None and never an error. 100 batches are read in about 15 ms.
+Files come and go during the read (Spark purges old batches), so a missing file is returned as None
+and is never an error. Reading 100 batches takes about 15 ms.
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
+from headgate_ground.files import read_file
+from headgate_ground.tolerant.values import at_s, whole
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.checkpoints.logs import Commit, Offsets, Unreadable, read_commit, read_offsets
-from queries.files import NotPlain, read_file
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names in a folder; [] where there is no such folder."""
+    """Return the names in a folder; [] if it does not exist.
+
+    Raises `Unreadable` if it exists but cannot be listed, because it must not count as empty.
+    """
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise Unreadable(
+            f"The folder {folder} cannot be listed: {error.strerror}.",
+            way_out="Fix the folder or its permissions.",
+        ) from error
 
 
 def numbers_in(folder: Path) -> list[int]:
-    """Return the names in a folder that are numbers, ascending."""
-    return sorted(int(name) for name in names_in(folder) if name.isdigit())
+    """Return the names in a folder that are numbers, in ascending order."""
+    return numbers_of(names_in(folder))
+
+
+def numbers_of(names: Iterable[str]) -> list[int]:
+    """Return the names that are numbers in Spark's form, in ascending order."""
+    found = ((name, whole(name)) for name in names)
+    return sorted(number for name, number in found if number is not None and str(number) == name)
 
 
 def newest_open(begun: int | None, committed: int | None) -> int | None:
-    """Return the newest batch that was begun where it has not committed; None otherwise."""
+    """Return the newest batch if it was begun but not committed; otherwise None."""
     is_open = begun is not None and (committed is None or begun > committed)
     return begun if is_open else None
 
 
 def modified_at(path: Path) -> datetime | None:
-    """Return when a file was written, by its own time; None where there is no such file."""
+    """Return a file's modification time; None if it does not exist."""
     try:
-        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        return at_s(path.stat().st_mtime)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -50,65 +66,72 @@ class NotLocal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLogs:
-    """The two logs of one checkpoint folder."""
+    """The two logs in one checkpoint folder."""
 
     root: Path
 
     @classmethod
     def at(cls, location: str) -> "CheckpointLogs":
-        """Return the logs of a canonical location; raise `NotLocal` where they are elsewhere."""
+        """Return the logs for a canonical location; raise `NotLocal` if it is not local."""
         path = local_path(location)
         if path is None:
             raise NotLocal(location)
         return cls(Path(path))
 
     def begun(self) -> list[int]:
-        """Return the batches that `offsets/` holds, oldest first."""
+        """Return the batches in `offsets/`, oldest first."""
         return numbers_in(self.root / "offsets")
 
     def committed(self) -> list[int]:
-        """Return the batches that `commits/` holds, oldest first."""
+        """Return the batches in `commits/`, oldest first."""
         return numbers_in(self.root / "commits")
 
     def last_commit(self) -> int | None:
-        """Return the newest committed batch, None where there is none."""
+        """Return the newest committed batch; None if there is none."""
         return max(self.committed(), default=None)
 
     def in_flight(self) -> int | None:
-        """Return the newest batch that was begun and has not committed, None for none."""
+        """Return the newest batch that was begun but not committed; None if there is none."""
         return newest_open(max(self.begun(), default=None), self.last_commit())
 
     def keeps_state(self) -> bool:
-        """Tell whether the query keeps state between batches: its operators have folders."""
+        """Return whether the query keeps state between batches: its operators have folders."""
         return bool(numbers_in(self.root / "state"))
 
     def offsets(self, batch: int) -> Offsets | None:
-        """Return what was begun as a batch; None where the log does not hold it (any more).
+        """Return a batch's offsets; None if they are not (or no longer) in the log.
 
-        Raises `Unreadable` where the file is not an offset log.
+        Raises `Unreadable` if the file is not an offset log.
         """
         text = self._text("offsets", batch)
         return read_offsets(batch, text) if text is not None else None
 
     def readable_offsets(self, batch: int) -> Offsets | None:
-        """Return what was begun as a batch; None also where its file cannot be read."""
+        """Return a batch's offsets; None if they are missing or the file cannot be read."""
         try:
             return self.offsets(batch)
         except Unreadable:
             return None
 
     def commit(self, batch: int) -> Commit | None:
-        """Return what a batch's commit says; None where there is none."""
+        """Return a batch's commit; None if there is none.
+
+        Raises `Unreadable` if the file is not a commit log.
+        """
         text = self._text("commits", batch)
         return read_commit(batch, text) if text is not None else None
 
     def _text(self, folder: str, batch: int) -> str | None:
-        """Return what a file holds; None where there is none, or a link that a driver planted."""
+        """Return a file's contents; None if there is no file.
+
+        Raises `Unreadable` if it is not text, or is a link planted by a driver.
+        """
         try:
             return read_file(self.root / folder / str(batch), within=self.root)
-        except NotPlain:
-            return None
+        except (OSError, UnicodeDecodeError) as error:
+            said = "is not UTF-8 text" if isinstance(error, ValueError) else error.strerror
+            raise Unreadable(f"batch {batch}: {folder}/{batch} {said}") from error
 
     def written_at(self, folder: str, batch: int) -> datetime | None:
-        """Return when `offsets/BATCH` or `commits/BATCH` was written, by the file's own time."""
+        """Return the modification time of `offsets/BATCH` or `commits/BATCH`."""
         return modified_at(self.root / folder / str(batch))

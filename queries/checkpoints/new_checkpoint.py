@@ -1,10 +1,10 @@
-"""A checkpoint without state, built so that its sources begin at chosen offsets.
+"""Build a checkpoint without state whose sources begin at chosen offsets.
 
-A stateless query keeps the numbering of its batches: the new log says that the old one's
-newest batch has committed with the wanted offsets, so a file sink's log goes on, and code that
-guards by batch number sees no number twice. A stateful query begins at batch 0, for Spark
-wants the state that a committed batch left; its Kafka sources find their first offsets where
-the source itself keeps them.
+A stateless query keeps its batch numbers: the new log says that the old log's newest batch has
+committed with the desired offsets, so a file sink's log continues, and code that guards by batch
+number never sees a number twice. A stateful query begins at batch 0, because Spark requires the
+state left by a committed batch; its Kafka sources find their first offsets where the source itself
+stores them.
 """
 
 import json
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headgate_ground.files import read_bytes
 from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import CannotCopy, building
 from queries.checkpoints.source_files import ELSEWHERE
-from queries.files import read_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where one source is to begin."""
+    """Where one source should begin."""
 
-    source: str  # its place in the log, "0", "1"…, or its name
-    offset: Any = None  # Kafka: {topic: {partition: offset}}; None: at the source's very first
-    passed: tuple[tuple[str, int], ...] = ()  # files that count as read: (path, modified ms)
+    source: str  # its place in the log ("0", "1"…), or its name
+    offset: Any = None  # Kafka: {topic: {partition: offset}}; None: the source's very beginning
+    passed: tuple[tuple[str, int], ...] = ()  # files that count as read: (path, modified in ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Fresh:
 
 
 def is_stateful(logs: CheckpointLogs) -> bool:
-    """Tell whether the checkpoint holds state of any operator."""
+    """Return whether the checkpoint contains state for any operator."""
     state = logs.root / "state"
     return state.is_dir() and any(state.iterdir())
 
@@ -45,10 +45,10 @@ def is_stateful(logs: CheckpointLogs) -> bool:
 def fresh(
     logs: CheckpointLogs, destination: Path, starts: Sequence[Start], *, now_ms: int
 ) -> Fresh:
-    """Build the folder `destination` for the query of the checkpoint `logs`.
+    """Build the folder `destination` for the query with the checkpoint `logs`.
 
-    Raises `CannotCopy` where the old checkpoint has begun no batch, or a stateful query's
-    file source is to pass over files; OSError where `destination` exists.
+    Raises `CannotCopy` if the old checkpoint has not begun any batch, or if a stateful query's file
+    source should skip files; OSError if `destination` exists.
     """
     newest = max(logs.begun(), default=None)
     offsets = logs.offsets(newest) if newest is not None else None
@@ -73,8 +73,20 @@ def fresh(
         return Fresh(None)
 
 
+def fresh_without_logs(destination: Path, starts: Sequence[Start]) -> None:
+    """Build the folder for a query whose old checkpoint is not accessible: batch 0, no state.
+
+    Raises OSError if `destination` exists.
+    """
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with building(destination, destination.parent) as draft:
+        for start in starts:
+            if start.offset is not None:
+                _first_offsets(draft, start)
+
+
 def _first_offsets(draft: Inside, start: Start) -> None:
-    """Write a Kafka source's first offsets as it does: a zero byte, the version, JSON.
+    """Write a Kafka source's first offsets in its own format: a zero byte, the version, JSON.
 
     Source: Spark's KafkaSourceInitialOffsetWriter.
     """
@@ -84,7 +96,7 @@ def _first_offsets(draft: Inside, start: Start) -> None:
 def _logs(
     draft: Inside, batch: int, logs: CheckpointLogs, starts: Sequence[Start], now_ms: int
 ) -> None:
-    """Write that `batch` has committed, having read up to where the sources are to begin."""
+    """Write that `batch` has committed, having read up to where the sources should begin."""
     begun = logs.root / "offsets" / str(batch)
     text = read_bytes(begun, within=logs.root).decode().rstrip("\n")
     version, about, *sources = text.split("\n")
@@ -94,7 +106,7 @@ def _logs(
     wanted = {start.source: start for start in starts}
     lines = []
     for place, line in enumerate(sources):
-        name = line.partition(":")[0] if version == "v2" and line != "-" else ""
+        name = line.partition(":")[0] if version == "v2" else ""
         start = wanted.get(name or str(place), Start(name or str(place)))
         lines.append(_line(draft, start, name))
     written = "\n".join([version, about, *lines])
@@ -112,9 +124,8 @@ def _line(draft: Inside, start: Start, name: str) -> str:
         ]
         draft.write(f"sources/{start.source}/0", "\n".join(["v1", *entries]))
         offset = {"logOffset": 0}
-    if offset is None:
-        return "-"
-    return f"{name}:{_json(offset)}" if name else _json(offset)
+    written = "-" if offset is None else _json(offset)
+    return f"{name}:{written}" if name else written
 
 
 def _json(value: Any) -> str:

@@ -1,30 +1,31 @@
-"""The state operators of a checkpoint: what they are, their stores and partitions, their size.
+"""A checkpoint's state operators: their kinds, stores, partitions and sizes.
 
-Read from `state/<op>/_metadata` and the folders themselves. The rows in a store are in no
-plain file; they come with the query's progress.
+Read from `state/<op>/_metadata` and the folders themselves. A store's row counts are not stored in
+any plain file; they come from the query's progress.
 """
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+
+from headgate_ground.files import read_bytes
 from queries.checkpoints import state_files
 from queries.checkpoints.logs import CheckpointLogs, numbers_in
-from queries.files import read_bytes
 
-#: Files that are looked at for the sizes; beyond it the sizes are shown as "at least".
+#: Maximum files examined for the sizes; if there are more, sizes are shown as "at least".
 FILES_AT_MOST = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of an operator, its stores together."""
+    """One partition of an operator, with all its stores."""
 
     number: int
     version: int | None  # the newest state version in it
-    bytes: int  # of its files on disk, all versions together
+    bytes: int  # of its files on disk, for all versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +33,32 @@ class Operator:
     """One state operator."""
 
     number: int
-    name: str  # Spark's: "stateStoreSave", "dedupe", "symmetricHashJoin"…; "" for unknown
+    name: str  # Spark's name: "stateStoreSave", "dedupe", "symmetricHashJoin"…; "" if unknown
     stores: tuple[str, ...]
-    kind: str  # "HDFS-backed", "RocksDB", "RocksDB with changelogs"; "" where there is no file
+    kind: str  # "HDFS-backed", "RocksDB", "RocksDB with changelogs"; "" if there are no files
     partitions: tuple[Partition, ...]
-    partial: bool  # there were more files than are looked at
+    partial: bool  # there were more files than were examined
 
     @property
     def bytes(self) -> int:
-        """Bytes of all its files on disk."""
+        """Return the size of all its files on disk, in bytes."""
         return sum(partition.bytes for partition in self.partitions)
 
     @property
     def largest(self) -> Partition | None:
-        """The partition with the most on disk."""
+        """Return the largest partition on disk."""
         return max(self.partitions, key=lambda each: each.bytes, default=None)
 
     @property
     def skew(self) -> float | None:
-        """How many times the mean of the others the largest is; None for one partition alone."""
+        """Return the largest partition's size over the others' mean; None if there is only one."""
         others = sorted(partition.bytes for partition in self.partitions)[:-1]
         mean = sum(others) / len(others) if others else 0
         return self.largest.bytes / mean if self.largest and mean else None
 
 
 def operators(logs: CheckpointLogs) -> list[Operator]:
-    """Return the checkpoint's state operators in their order; [] for a stateless query."""
+    """Return the checkpoint's state operators in order; [] for a stateless query."""
     state = logs.root / "state"
     left = [FILES_AT_MOST]
     return [_operator(state / str(number), number, left) for number in numbers_in(state)]
@@ -67,11 +68,16 @@ def _operator(folder: Path, number: int, left: list[int]) -> Operator:
     about = _metadata(folder)
     kinds: set[str] = set()
     found = [_partition(folder / str(place), place, kinds, left) for place in numbers_in(folder)]
-    stores = about.get("stateStoreInfo") or about.get("stateStoresInfo") or []
+    stores = about.get("stateStoreInfo") or about.get("stateStoresInfo")
+    own = about.get("operatorInfo")
     return Operator(
         number=number,
-        name=str((about.get("operatorInfo") or {}).get("operatorName", "")),
-        stores=tuple(str(store.get("storeName", "default")) for store in stores),
+        name=str(own.get("operatorName", "")) if isinstance(own, dict) else "",
+        stores=tuple(
+            str(store.get("storeName", "default"))
+            for store in (stores if isinstance(stores, list) else ())
+            if isinstance(store, dict)
+        ),
         kind=_kind(kinds),
         partitions=tuple(found),
         partial=left[0] <= 0,
@@ -106,14 +112,14 @@ def _kind(kinds: set[str]) -> str:
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
-    """Return an operator's own description: one file, or the newest of those by batch."""
+    """Return an operator's own description: a single file, or the newest of several by batch."""
     place = folder / "_metadata" / "metadata"
     if not place.exists():
         versions = folder / "_metadata" / "v2"
         place = versions / str(max(numbers_in(versions), default=0))
     try:
         lines = read_bytes(place, within=folder).decode().split("\n", 1)
-        found: dict[str, Any] = json.loads(lines[1])
+        found = orjson.loads(lines[1])
     except (OSError, ValueError, IndexError):
         return {}
-    return found
+    return found if isinstance(found, dict) else {}

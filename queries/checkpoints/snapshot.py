@@ -1,9 +1,9 @@
-"""A copy of a checkpoint as it was after one batch, by hard links, while a query may write it.
+"""Copy a checkpoint as of one batch, by hard links, while a query may be writing to it.
 
-Spark replaces files and never rewrites one, so a link is as good as a copy and takes
-microseconds. It also purges old files under the copier's hands: what belongs to the newest
-versions is linked first, what is gone meanwhile is no error, and in the end the copy is
-checked for all that Spark needs to go on from the batch. Nothing of the original is touched.
+Spark replaces files and never rewrites them, so a link is as good as a copy and takes microseconds.
+Spark also purges old files during the copy. So files of the newest versions are linked first, files
+that have disappeared are not an error, and finally the copy is checked for everything that Spark
+needs to continue from the batch. Nothing in the original is changed.
 """
 
 import os
@@ -16,15 +16,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from queries.acting import acting_in, give_like
+from headgate_ground.files import NotPlain, open_plain, sync
+from headgate_ground.tolerant.values import whole
+from queries.account_files import acting_in, give_like
 from queries.checkpoints import source_logs, state_files
 from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import CheckpointLogs, names_in, numbers_in
 from queries.domain.checkpoints.logs import Offsets, Unreadable
 from queries.domain.errors import NotAllowed
-from queries.files import NotPlain, open_plain, sync
 
-#: A live query may purge what is being linked; the next look finds newer batches.
+#: A live query may purge files while they are being linked; the next attempt finds newer batches.
 ATTEMPTS = 3
 
 
@@ -36,12 +37,12 @@ class CannotCopy(NotAllowed):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy holds."""
+    """What a copy contains."""
 
     batch: int  # the newest batch in it
     files: int
-    bytes: int  # of all its files; shared with the original for as long as both have them
-    filled: int | None = None  # the batch before, where async progress tracking had left it out
+    bytes: int  # of all its files; shared with the original while both have them
+    filled: int | None = None  # the previous batch, if async progress tracking had left it out
 
 
 def snapshot(
@@ -53,19 +54,19 @@ def snapshot(
 ) -> Copied:
     """Copy the checkpoint at `location` (canonical) as of `batch` to the folder `destination`.
 
-    `batch` is committed; None is the newest. The copy holds offsets and commits up to it,
-    the sources' logs up to where its offsets end, state up to what it left (version
-    batch + 1) and everything about the operators; nothing of a batch in flight. With
-    `keep_commit=False` the batch itself counts as begun and not committed (no `commits/BATCH`,
-    state up to version `batch`): a query started on it executes exactly that batch again.
-    With `new_id` the copy gets an id of its own, without which Spark stops the original when
-    both run in one driver.
+    `batch` must be committed; None means the newest. The copy contains offsets and commits up to
+    that batch, the sources' logs up to the end of its offsets, state up to what it left (version
+    batch + 1) and everything about the operators, but nothing from a batch in flight. With
+    `keep_commit=False` the batch itself counts as begun but not committed (no `commits/BATCH`,
+    state up to version `batch`): a query started on the copy executes exactly that batch again.
+    With `new_id` the copy gets its own ID; without one, Spark stops the original when both run in
+    one driver.
 
-    It is built next to it, in `DESTINATION.building-…`, checked, synced to disk, and renamed;
-    what an attempt that died left there is removed first. What exists at `destination` is
-    never replaced: OSError. Where the file system has no links across the two folders, files
-    are copied. Raises `NotLocal` for a location elsewhere, `CannotCopy` where the batch, the
-    one before it, or its state is not there (any more). Safe while the query runs.
+    The copy is built next to the destination in `DESTINATION.building-…`, checked, synced to disk,
+    and renamed; leftovers of an attempt that died are removed first. An existing `destination` is
+    never replaced: that raises OSError. If files cannot be linked between the two folders, they are
+    copied. Raises `NotLocal` for a non-local location, and `CannotCopy` if the batch, the previous
+    batch, or its state is not (or no longer) available. Safe while the query is running.
     """
     logs = CheckpointLogs.at(location)
     for attempt in range(ATTEMPTS):
@@ -78,15 +79,15 @@ def snapshot(
         except NotPlain as error:  # a driver has put something else in its place
             raise CannotCopy(f"The checkpoint {logs.root} cannot be copied: {error}") from error
         except CannotCopy:
-            # Purged meanwhile: of a living query the newest batch is another one by now.
+            # Purged in the meantime: by now, a live query's newest batch is a different one.
             if batch is not None or attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
 def _write_id(checkpoint: Inside, identity: str) -> None:
-    """Give a copy of a checkpoint the id by which Spark knows the query."""
-    # A new file, for the old one may be a link to the original's.
+    """Give a copy of a checkpoint the ID by which Spark identifies the query."""
+    # A new file, because the old one may be a link to the original's.
     for gone in ("metadata", ".metadata.crc"):
         with suppress(FileNotFoundError):
             checkpoint.remove(gone)
@@ -94,9 +95,9 @@ def _write_id(checkpoint: Inside, identity: str) -> None:
 
 
 def remove(location: Path) -> None:
-    """Remove a copy, and what an interrupted attempt at it left: moved aside first.
+    """Remove a copy and leftovers of an interrupted attempt to create it, moving them aside first.
 
-    What is not there is no error, so it can be called again until it has come to its end.
+    Missing files are not an error, so this can be repeated until it has finished.
     """
     with acting_in(location.parent, location):
         with suppress(FileNotFoundError):
@@ -106,11 +107,11 @@ def remove(location: Path) -> None:
 
 @contextmanager
 def building(destination: Path, like: Path) -> Iterator[Inside]:
-    """Yield an empty folder next to `destination`; on leaving it is synced and renamed there.
+    """Yield an empty folder next to `destination`; on exit it is synced and renamed to it.
 
-    It gets mode and owner of the folder `like`. Nothing is left of it where the block raises, and
-    what an attempt that was killed has left is removed first. Raises OSError where something
-    exists at `destination`.
+    It gets the mode and owner of the folder `like`. If the block raises an error, nothing is left
+    of the new folder; leftovers of a killed attempt are removed first. Raises OSError if
+    `destination` exists.
     """
     with acting_in(destination.parent, like):
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +144,7 @@ class _Copy:
         self._logs = logs
         self._from = logs.root
         self._within = to
-        self._to = to.root  # to look at only
+        self._to = to.root  # only for reading
         self._keep_commit = keep_commit
         self._files = 0
         self._bytes = 0
@@ -179,7 +180,7 @@ class _Copy:
             raise CannotCopy(f"offsets/{batch} cannot be read: {error}") from error
         if offsets is None:
             raise CannotCopy(
-                f"The offsets of batch {batch} are gone from {self._from}.",
+                f"The offsets of batch {batch} are missing from {self._from}.",
                 way_out=_reach(self._logs),
             )
         return batch, offsets
@@ -193,15 +194,16 @@ class _Copy:
                 self._link(f"sources/{place}/{name}")
 
     def _state(self, upto: int, batch: int) -> None:
-        """Link every store's versions up to one, newest first, then what the zips name."""
+        """Link every store's versions up to one, newest first, then the files that zips list."""
         for folder, folders, names in os.walk(self._from / "state"):
             folders[:] = [name for name in folders if not name.startswith(".")]
             within = Path(folder).relative_to(self._from)
             if within.name == state_files.SSTS:
-                continue  # by name, from the zips that are kept
+                continue  # handled by name, from the kept zips
             if any(part.startswith("_") for part in within.parts):
-                # `_metadata/v2/N` is written by the first batch of a run; of later ones not.
-                kept = [name for name in names if not name.isdigit() or int(name) <= batch]
+                # `_metadata/v2/N` is written by the first batch of a run; exclude those of later
+                # batches.
+                kept = [name for name in names if (whole(name) or 0) <= batch]
                 self._link_all(within, kept)
             elif files := [(file, name) for name in names if (file := state_files.parse(name))]:
                 mine = [(file.version, name) for file, name in files if file.version <= upto]
@@ -211,7 +213,7 @@ class _Copy:
                 self._link_all(within, names)
 
     def _ssts(self, store: Path) -> None:
-        """Link the SST files of each linked zip; remove a zip whose files are purged."""
+        """Link the SST files for each linked zip; remove a zip whose files have been purged."""
         linked = self._to / store
         for name in sorted(names_in(linked), key=_newest_first):
             if not name.endswith(".zip"):
@@ -227,8 +229,9 @@ class _Copy:
     def _before(self, batch: int) -> int | None:
         """Fill the gap that async progress tracking leaves below the newest batch.
 
-        Spark reads the batch before the newest when it starts. Where the newest is committed
-        it is repeated, so nothing is read twice; else the last that was kept stands in.
+        When Spark starts, it reads the batch before the newest. If the newest batch is committed, a
+        copy of its offsets fills the gap, so that nothing is read twice; otherwise the last kept
+        batch is used in its place.
         """
         place = self._to / "offsets" / str(batch - 1)
         if batch == 0 or place.exists():
@@ -258,8 +261,8 @@ class _Copy:
             raise CannotCopy(f"{', '.join(gone)} disappeared while the checkpoint was copied.")
         for place, end in offsets.sources.items():
             upto = source_logs.log_offset(end)
-            names = names_in(self._to / "sources" / place)
-            if upto is not None and not source_logs.is_whole(names, upto):
+            folder = self._to / "sources" / place
+            if upto is not None and not source_logs.is_whole(folder, upto):
                 raise CannotCopy(f"The log of source {place} is incomplete up to entry {upto}.")
         version = batch + 1 if self._keep_commit else batch
         for folder, _ in state_files.stores(self._from / "state"):
@@ -267,8 +270,8 @@ class _Copy:
             missing = state_files.missing_version(names_in(self._to / within), version)
             if missing is not None:
                 raise CannotCopy(
-                    f"The state after batch {version - 1} cannot be loaded: version {missing} of "
-                    f"{within} is gone.",
+                    f"The state after batch {version - 1} cannot be loaded: version {missing} "
+                    f"of {within} is missing.",
                     way_out="Choose a later batch; Spark purges older ones.",
                 )
 
@@ -280,11 +283,12 @@ class _Copy:
                 self._link(f"{within}/{name}")
 
     def _link(self, name: str) -> bool:
-        """Link one file; False where it is gone, which is normal."""
+        """Link one file; False if it is gone, which is normal."""
         if self._within.has(name):
             return True
         try:
-            # What was opened is linked, not what the name leads to by then: a driver writes there.
+            # Link what was opened, not what the name refers to by then, since a driver writes
+            # there.
             source = open_plain(self._from / name, within=self._from)
         except (FileNotFoundError, NotPlain):
             return False
@@ -320,7 +324,7 @@ def _newest_first(name: str) -> tuple[int, str]:
 
 
 def _reach(logs: CheckpointLogs) -> str:
-    """Say which batches there are."""
+    """Return which batches there are, in words."""
     committed = logs.committed()
     if not committed:
         return "No batch has committed yet."

@@ -1,7 +1,7 @@
-"""The files that a file source finds now, as Spark would list them.
+"""The files that a file source would find now, as Spark would list them.
 
-Names that begin with "_" or "." are passed over, as are folders of such names; a path may hold
-wildcards, and folders are walked through.
+Names that begin with "_" or "." are skipped, including folders; a path may contain wildcards, and
+folders are searched recursively.
 """
 
 import glob
@@ -13,18 +13,18 @@ from urllib.parse import quote, unquote, urlsplit
 from queries.checkpoints.snapshot import CannotCopy
 from queries.domain.definitions.locations import local_path
 
-#: What is left where a source cannot start at another place.
+#: The alternatives if a source cannot start elsewhere.
 ELSEWHERE = "Reset to earliest, or rewind to a batch."
-#: More files than this are not listed in one look.
+#: Maximum number of files listed at once.
 AT_MOST = 200_000
-#: Characters that Java's URI leaves unescaped in a path, as well as letters and digits.
+#: Characters that Java's URI leaves unescaped in a path, in addition to letters and digits.
 _LEGAL = "/;:@&=+$,_-!.~'()*"
 
 
 def found_files(path: str) -> list[tuple[str, int]]:
-    """Return (URI, modified in ms) of each file under a source's path, oldest first.
+    """Return (URI, modified in ms) for each file under a source's path, oldest first.
 
-    Raises `CannotCopy` where the path is not on a local file system, or holds too many.
+    Raises `CannotCopy` if the path is not on a local file system, or contains too many files.
     """
     place = local(path)
     if place is None:
@@ -46,7 +46,7 @@ def found_files(path: str) -> list[tuple[str, int]]:
 
 
 def exists(uri: str) -> bool | None:
-    """Tell whether a file that a source has read is still there; None where it is elsewhere."""
+    """Return whether a file that a source has read still exists; None if it is not local."""
     parts = urlsplit(uri)
     if parts.scheme not in ("", "file"):
         return None
@@ -54,7 +54,7 @@ def exists(uri: str) -> bool | None:
 
 
 def local(path: str) -> str | None:
-    """Return a source's path on the local file system, wildcards included; None elsewhere."""
+    """Return a source's path on the local file system, including wildcards; None if not local."""
     if path.startswith("/"):
         return path
     if path.startswith("file:"):
@@ -64,7 +64,7 @@ def local(path: str) -> str | None:
 
 
 def _escaped(path: str) -> str:
-    """Return a path as Java's URI writes it: Spark knows files again by this very text.
+    """Return a path as Java's URI writes it, because Spark recognizes files by this exact text.
 
     Source: java.net.URI, "path" and "other" characters.
     """

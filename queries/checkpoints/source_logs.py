@@ -1,60 +1,62 @@
-"""The log that a file source keeps in `sources/<i>`: which files were read as which entry.
+"""The log of a file source in `sources/<i>`: which files were read in which entry.
 
-An entry's number is the source's own `logOffset`, not a batch: after a crash they differ. The
-log is compacted now and then (`19.compact` holds all entries up to 19). Other sources keep
-their first offsets there, one file, and nothing else.
+An entry's number is the source's own `logOffset`, not a batch number: after a crash they differ.
+The log is compacted from time to time (`19.compact` contains all entries up to 19). Other sources
+store only their first offsets there, in one file.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+
+from headgate_ground.files import NotPlain, read_bytes, read_file
+from headgate_ground.tolerant.values import count, whole
 from queries.checkpoints.logs import names_in
 from queries.domain.kafka.offset_ranges import is_kafka
-from queries.files import read_bytes, read_file
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """One file that a source has taken."""
+    """One file that a source has read."""
 
     path: str
-    modified_ms: int  # the file's own time when it was found
-    entry: int  # the log's own number of it, as the line says ("batchId")
+    modified_ms: int | None  # the file's own time when it was found; None: missing in the line
+    entry: int  # its number in the log, from the line ("batchId")
+    problem: str = ""  # why the line cannot be read; `path` identifies the line
 
 
 def first_offsets(folder: Path) -> dict[str, dict[str, int]]:
-    """Return where a Kafka source began, topic -> partition -> offset; {} where it is not kept.
+    """Return where a Kafka source began, topic -> partition -> offset; {} if it is not stored.
 
-    Spark's KafkaSourceInitialOffsetWriter: a zero byte, a version, then the offsets as JSON.
+    The format is that of Spark's KafkaSourceInitialOffsetWriter: a zero byte, a version, then the
+    offsets as JSON.
     """
     try:
-        found = json.loads(read_bytes(folder / "0").decode().partition("\n")[2])
+        found = orjson.loads(read_bytes(folder / "0").decode().partition("\n")[2])
     except (OSError, ValueError):
         return {}
     return found if is_kafka(found) else {}
 
 
 def log_offset(end: Any) -> int | None:
-    """Return the `logOffset` of a file source's offset; None for any other source's."""
-    if isinstance(end, dict) and set(end) == {"logOffset"} and isinstance(end["logOffset"], int):
-        return end["logOffset"]
-    return None
+    """Return the `logOffset` in a file source's offset; None for other sources."""
+    return count(end["logOffset"]) if isinstance(end, dict) and set(end) == {"logOffset"} else None
 
 
 def numbered(name: str) -> int | None:
-    """Return the number of an entry or of a compacted one; None for any other file."""
+    """Return the number of a plain or compacted entry; None for any other file."""
     number = name.removesuffix(".compact")
-    return int(number) if number.isdigit() else None
+    return whole(number)
 
 
 def kept_names(folder: Path, names: list[str], end: Any) -> list[str]:
     """Return which of a source's files belong to a batch that ends at `end`, newest first.
 
-    A file source's entries beyond `end` would be read as one batch, so they are left out; of
-    any other source all belong.
+    A file source's entries beyond `end` would be read as one batch, so they are left out; for other
+    sources, all files belong to it.
     """
     visible = [name for name in names if not name.startswith(".")]
     upto = log_offset(end)
@@ -66,18 +68,23 @@ def kept_names(folder: Path, names: list[str], end: Any) -> list[str]:
     return [name for number, name in sorted(found, reverse=True) if number <= upto]
 
 
-def is_whole(names: list[str], upto: int) -> bool:
-    """Return whether the entries reach from the newest compacted one (or 0) to `upto`."""
+def is_whole(folder: Path, upto: int) -> bool:
+    """Return whether the entries are complete from the newest compacted one (or 0) to `upto`."""
+    names = names_in(folder)
     have = {number for name in names if (number := numbered(name)) is not None}
     compacted = [numbered(name) for name in names if name.endswith(".compact")]
     base = max((number for number in compacted if number is not None and number <= upto), default=0)
-    return all(number in have for number in range(base, upto + 1))
+    if not all(number in have for number in range(base, upto + 1)):
+        return False
+    found = (f"{n}.compact" if f"{n}.compact" in names else str(n) for n in range(base, upto + 1))
+    return not any(read.problem for name in found for read in _lines(folder, name))
 
 
 def entries(folder: Path, after: int, upto: int, *, limit: int) -> list[ReadFile]:
-    """Return the files of the entries in (after, upto], at most `limit` of them.
+    """Return the files in the entries in (after, upto], at most `limit` of them.
 
-    What has been compacted away is looked up in the compacted file above it, read once.
+    Entries that were compacted away are looked up in the compacted file above them, which is read
+    once.
     """
     names = set(names_in(folder))
     compacted = sorted(number for name in names if (number := _compacted(name)) is not None)
@@ -85,15 +92,15 @@ def entries(folder: Path, after: int, upto: int, *, limit: int) -> list[ReadFile
     number = after + 1
     while number <= upto and len(found) < limit:
         if str(number) in names:
-            found += _lines(read_file(folder / str(number)) or "")
+            found += _lines(folder, str(number))
             number += 1
             continue
         above = next((each for each in compacted if each >= number), None)
         if above is None:
             break
         last = min(upto, above)
-        text = read_file(folder / f"{above}.compact") or ""
-        found += [read for read in _lines(text) if number <= read.entry <= last]
+        lines = _lines(folder, f"{above}.compact")
+        found += [read for read in lines if read.problem or number <= read.entry <= last]
         number = last + 1
     return found[:limit]
 
@@ -102,18 +109,38 @@ def _compacted(name: str) -> int | None:
     return numbered(name) if name.endswith(".compact") else None
 
 
-def _lines(text: str) -> Iterator[ReadFile]:
-    for line in text.split("\n")[1:]:
+def _lines(folder: Path, name: str) -> Iterator[ReadFile]:
+    """Yield the files in an entry, with a problem for each unreadable line."""
+    version, *lines = _text(folder / name).rstrip("\n").split("\n")
+    if version != "v1":
+        yield ReadFile(f"entry {name}", None, -1, "It is truncated, or not a version 1 log.")
+        return
+    for place, line in enumerate(lines, 2):
         if not line.strip():
             continue
-        about = json.loads(line)
-        yield ReadFile(about["path"], about.get("timestamp", 0), about.get("batchId", -1))
+        try:
+            about = orjson.loads(line)
+        except ValueError:
+            about = None
+        if isinstance(about, dict) and isinstance(path := about.get("path"), str):
+            entry = count(about.get("batchId"))
+            yield ReadFile(path, count(about.get("timestamp")), -1 if entry is None else entry)
+        else:
+            yield ReadFile(f"entry {name}, line {place}", None, -1, "It is truncated or garbled.")
+
+
+def _text(path: Path) -> str:
+    """Return an entry's text; "" if it is gone, a link, or not text."""
+    try:
+        return read_file(path) or ""
+    except (NotPlain, UnicodeDecodeError):
+        return ""
 
 
 def _is_file_log(folder: Path, names: list[str]) -> bool:
-    """Tell a file source's log by its first line with content."""
+    """Recognize a file source's log by its first non-empty line."""
     for name in names:
-        lines = (read_file(folder / name) or "").split("\n")
+        lines = _text(folder / name).split("\n")
         if len(lines) > 1 and lines[1].strip():
             return lines[1].startswith('{"path":')
     return False

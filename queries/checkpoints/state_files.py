@@ -1,9 +1,9 @@
-"""The files of state stores: which version each belongs to, and whether a version can be loaded.
+"""The files in state stores: their versions, and whether a version can be loaded.
 
-State version V is what batch V-1 left. A store's folder holds, for each version, a change
-(`V.delta`, `V.changelog`) or the whole (`V.snapshot`, `V.zip`); with state format 2 a name
-carries the commit's unique id, `V_ID.zip`. A zip names the SST files that belong to it, which
-are in the folder `SSTs` next to it.
+State version V is what batch V-1 left. For each version, a store's folder contains a change
+(`V.delta`, `V.changelog`) or the complete state (`V.snapshot`, `V.zip`); with state format 2, the
+name includes the commit's unique ID, `V_ID.zip`. A zip lists the SST files that belong to it, which
+are stored in the folder `SSTs` next to it.
 """
 
 import json
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _VERSION = re.compile(
-    r"(\d+)(?:_([0-9a-f-]+))?\.(delta|changelog|snapshot|zip)(\.crc)?", re.IGNORECASE
+    r"([0-9]{1,18})(?:_([0-9a-f-]+))?\.(delta|changelog|snapshot|zip)(\.crc)?", re.IGNORECASE
 )
 _WHOLE = frozenset({"snapshot", "zip"})
 SSTS = "SSTs"
@@ -23,17 +23,17 @@ SSTS = "SSTs"
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """What the name of a state file says."""
+    """The information in a state file's name."""
 
     version: int
-    unique_id: str  # state format 2; else ""
-    whole: bool  # loads by itself; else a change on top of the version below
+    unique_id: str  # for state format 2; otherwise ""
+    whole: bool  # can be loaded by itself; otherwise a change to the version below
     kind: str  # "delta", "changelog", "snapshot", "zip"
     checksum: bool  # the visible ".crc" next to a file of state format 2
 
 
 def parse(name: str) -> StateFile | None:
-    """Return what a file's name says; None where it is no version of a store."""
+    """Parse a file's name; None if it is not a version of a store."""
     found = _VERSION.fullmatch(name)
     if found is None:
         return None
@@ -42,9 +42,9 @@ def parse(name: str) -> StateFile | None:
 
 
 def stores(state: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each folder that holds versions of a store, with the names in it.
+    """Yield each folder that contains versions of a store, with the names in it.
 
-    `state` is a checkpoint's folder of that name; one that is not there holds nothing.
+    `state` is the checkpoint's folder with that name, which may be missing.
     """
     for folder, _, names in os.walk(state):
         if any(parse(name) is not None for name in names):
@@ -52,7 +52,7 @@ def stores(state: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def missing_version(names: list[str], wanted: int) -> int | None:
-    """Return the version that is missing to load `wanted`; None where it can be loaded."""
+    """Return the version that is missing for loading `wanted`; None if it can be loaded."""
     found = [file for name in names if (file := parse(name)) is not None and not file.checksum]
     changes = {file.version for file in found if not file.whole}
     base = max((file.version for file in found if file.whole and file.version <= wanted), default=0)
@@ -65,7 +65,7 @@ def missing_version(names: list[str], wanted: int) -> int | None:
 def sst_files(archive: Path) -> set[str]:
     """Return the names of the SST files that a zip needs.
 
-    Raises OSError or `zipfile.BadZipFile` where the zip is gone or cut.
+    Raises OSError or `zipfile.BadZipFile` if the zip is gone or truncated.
     """
     with zipfile.ZipFile(archive) as opened:
         lines = opened.read("metadata").decode().split("\n", 1)

@@ -1,36 +1,37 @@
-"""Describe the async operators of a query by the figures in its progress events.
+"""Describe a query's async operators from the figures in its progress events.
 
-`headgate_async` puts sums over a batch's tasks into an observation with the operator's name.
-This module adds them up over batches, compares them with what the latency would allow (Little's
-law: calls in flight = calls per second x latency), and names the bound and the number that would
-move it.
+`headgate_async` publishes sums over a batch's tasks in an observation that has the operator's name.
+This module adds them up over batches, compares them with what the latency allows (Little's law:
+calls in flight = calls per second x latency), and identifies the bottleneck and the setting that
+would remove it.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-#: How `headgate_async` names its observations, before the operator's own name.
+#: Prefix of `headgate_async`'s observation names, before the operator's own name.
 PREFIX = "headgate_async:"
 
-#: Batches that "now" means.
+#: Number of batches that "now" covers.
 RECENT = 10
-#: A share above this is what holds the calls back.
+#: A cause with more than this share of the calls is the bottleneck.
 MOST = 0.5
-#: The share of a core from which a Python worker's CPU is the bound.
+#: Share of a core at which a Python worker's CPU is the bottleneck.
 CPU_FULL = 0.85
-#: A latency this many times the best one measured means calls that wait at the remote.
+#: If latency exceeds the best measured value by this factor, calls queue at the remote service.
 SATURATED = 2.0
-#: Share of failed calls from which the head of a query's page mentions them.
+#: Share of failed calls above which the query's page header mentions them.
 FAILING = 0.05
-#: With fewer calls a share means nothing.
+#: With fewer calls than this, the shares are not meaningful.
 FEW = 20
 
 
 class Bound(StrEnum):
-    """What holds the calls back."""
+    """What limits the call rate."""
 
     CPU = "this side's CPU"
     PACE = "the limit on calls per second"
@@ -45,6 +46,7 @@ class Operator:
     """One async operator over its recent batches. Times are in milliseconds."""
 
     name: str
+    until: datetime | None  # start of the newest of its batches; None: not given
     batches: int
     calls: int
     retries: int
@@ -53,16 +55,16 @@ class Operator:
     dead_letters: int
     latency_ms: float  # mean
     percentiles_ms: tuple[float, float, float]  # p50, p95, p99 of the newest batch with calls
-    waited_ms: tuple[float, float, float]  # for a key: the same
-    allowed: float  # calls in flight in a task, mean
-    used: float  # the same, really in flight
+    waited_ms: tuple[float, float, float]  # waiting for a key: the same percentiles
+    allowed: float  # mean number of calls allowed in flight per task
+    used: float  # mean number of calls actually in flight per task
     cap: int
-    cpu: float  # share of a core, of a task's Python worker
-    keys: float  # distinct keys that a task held, mean
-    held: Mapping[Bound, float]  # share of the calls, by what held back the next one
-    tasks: float  # in a batch
-    rate: float  # calls a second while they were made, all tasks of a batch side by side
-    best_latency_ms: float  # the least mean latency of a batch, over all that were given
+    cpu: float  # share of a core used by a task's Python worker
+    keys: float  # distinct keys held by a task, mean
+    held: Mapping[Bound, float]  # share of the calls, by what delayed the next one
+    tasks: float  # per batch
+    rate: float  # calls per second while calls are made, over all parallel tasks of a batch
+    best_latency_ms: float  # lowest mean latency of any given batch
 
     @property
     def failed(self) -> float:
@@ -71,18 +73,18 @@ class Operator:
 
     @property
     def possible(self) -> float:
-        """Return the calls a second that the latency allows with all allowed calls in flight."""
+        """Return the possible calls per second at this latency with all allowed calls in flight."""
         return self.tasks * self.allowed * 1000.0 / max(self.latency_ms, 1e-3)
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What bounds an operator, the evidence, and what would change it."""
+    """What limits an operator, the evidence, and what would change that."""
 
     bound: Bound
     evidence: str
     advice: str
-    number: int | None  # the one to set, where there is one
+    number: int | None  # the value to set, if there is one
 
 
 def named(progress: Mapping[str, Any] | None) -> list[str]:
@@ -92,17 +94,18 @@ def named(progress: Mapping[str, Any] | None) -> list[str]:
 
 
 def operators(progresses: Sequence[Mapping[str, Any]]) -> list[Operator]:
-    """Return the operators of progress events, newest first, by name.
+    """Return the operators found in progress events (newest first), by name.
 
-    Figures are of the newest `RECENT` batches in which an operator made calls; the best latency is
-    of all that are given. An operator that made none is left out.
+    The figures cover the newest `RECENT` batches in which an operator made calls; the best latency
+    covers all the batches passed in. Operators that made no calls are left out.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for progress in progresses:
         observed = progress.get("observedMetrics") or {}
         for name, figures in observed.items():
             if name.startswith(PREFIX) and figures and (figures.get("calls") or 0) > 0:
-                found.setdefault(name.removeprefix(PREFIX), []).append(figures)
+                at = {"at": progress.get("timestamp")}
+                found.setdefault(name.removeprefix(PREFIX), []).append({**figures, **at})
     return [_operator(name, found[name]) for name in sorted(found)]
 
 
@@ -118,6 +121,7 @@ def _operator(name: str, batches: Sequence[Mapping[str, Any]]) -> Operator:
     }
     return Operator(
         name=name,
+        until=_moment(newest["at"]),
         batches=len(recent),
         calls=int(calls),
         retries=int(_sum(recent, "retries")),
@@ -139,41 +143,49 @@ def _operator(name: str, batches: Sequence[Mapping[str, Any]]) -> Operator:
     )
 
 
+def _moment(text: Any) -> datetime | None:
+    """Return a time in Spark's format; None for anything else."""
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+
+
 def _sum(batches: Iterable[Mapping[str, Any]], field: str) -> float:
     return sum(float(one.get(field) or 0.0) for one in batches)
 
 
 def _three(values: Any) -> tuple[float, float, float]:
-    """Return three percentiles; zeros where a batch has none."""
+    """Return three percentiles; zeros if a batch has none."""
     if not isinstance(values, Sequence) or len(values) != 3:
         return (0.0, 0.0, 0.0)
     return (float(values[0]), float(values[1]), float(values[2]))
 
 
 def advise(one: Operator) -> Advice:
-    """Say what bounds an operator and what would change it."""
+    """Return what limits an operator and what would change that."""
     if one.cpu >= CPU_FULL:
         return Advice(
             Bound.CPU,
             f"A task's Python worker takes {one.cpu:.0%} of a core for "
             f"{one.rate / one.tasks:,.0f} calls per second.",
-            "More calls in flight do not help. More tasks on more cores do, as do fewer columns "
-            "and less work per row in the function.",
+            "More calls in flight do not help. Use more tasks on more cores, fewer columns, "
+            "or less work per row in the function.",
             None,
         )
     if one.held[Bound.PACE] > MOST:
         return Advice(
             Bound.PACE,
             f"{one.held[Bound.PACE]:.0%} of the calls waited for it.",
-            "This is the limit calls_per_second; raise it if the remote can take more.",
+            "This is the calls_per_second limit; raise it if the remote can handle more.",
             None,
         )
     if one.held[Bound.KEYS] > MOST:
         return Advice(
             Bound.KEYS,
-            f"A task held {one.keys:.0f} distinct keys with a call or a row each, and the rows of "
-            "one key are processed one after the other.",
-            f"No more than {one.keys:.0f} calls can be in flight, whatever the limit is. A finer "
+            f"A task held {one.keys:.0f} distinct keys with a call or a row each, and rows of "
+            "one key are processed one at a time.",
+            f"At most {one.keys:.0f} calls can be in flight, regardless of the limit. A finer "
             "key or a larger hold allows more calls in parallel.",
             max(1, round(one.keys)),
         )
@@ -181,15 +193,15 @@ def advise(one: Operator) -> Advice:
         return _limited(one)
     return Advice(
         Bound.SOURCE,
-        f"{one.used:.1f} of {one.allowed:.0f} allowed calls were in flight: most calls ended when "
-        "no more rows were available.",
-        "The calls keep up with the rows. There is nothing to tune.",
+        f"{one.used:.1f} of {one.allowed:.0f} allowed calls were in flight; most calls ended "
+        "when no more rows were available.",
+        "The calls keep up with the input. No tuning is needed.",
         None,
     )
 
 
 def _limited(one: Operator) -> Advice:
-    """Distinguish a limit that could be higher from a saturated remote."""
+    """Distinguish a limit that could be raised from a saturated remote service."""
     times = one.latency_ms / max(one.best_latency_ms, 1e-3)
     knee = max(1, math.ceil(one.rate / one.tasks * one.best_latency_ms / 1000.0))
     if times >= SATURATED and knee < one.allowed:
@@ -197,8 +209,8 @@ def _limited(one: Operator) -> Advice:
             Bound.REMOTE,
             f"A call takes {one.latency_ms:.1f} ms; it took {one.best_latency_ms:.1f} ms when "
             "fewer were in flight.",
-            f"{knee} calls in flight per task give about 95 % of this; beyond that, calls only "
-            f"wait, {times:.1f} times as long at {one.allowed:.0f}.",
+            f"{knee} calls in flight per task give about 95 % of this throughput. With more, "
+            f"calls only wait longer: {times:.1f} times as long at {one.allowed:.0f}.",
             knee,
         )
     if one.allowed >= one.cap:
@@ -212,9 +224,9 @@ def _limited(one: Operator) -> Advice:
         )
     return Advice(
         Bound.LIMIT,
-        f"{one.allowed:.0f} calls are allowed, of at most {one.cap}: the limiter found no gain in "
-        "more.",
-        "It keeps trying one step up or down from time to time. No action is needed.",
+        f"{one.allowed:.0f} of at most {one.cap} calls are allowed: the limiter found no gain "
+        "with more.",
+        "It tries one step up or down from time to time. No action is needed.",
         None,
     )
 
@@ -229,6 +241,7 @@ def failing(progress: Mapping[str, Any] | None) -> list[str]:
                 after = f"{one.dead_letters:,} rows were given up as dead letters"
             notes.append(
                 f"{one.failed:.0%} of the calls of {one.name!r} fail: {one.errors:,} of "
-                f"{one.calls:,} in the newest batch, {one.timeouts:,} timed out; {after}."
+                f"{one.calls:,} in the newest batch, of which {one.timeouts:,} timed out; "
+                f"{after}."
             )
     return notes

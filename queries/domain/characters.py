@@ -1,6 +1,7 @@
-"""Characters that JSON and YAML can write, and that no text of ours can hold.
+"""What JSON and YAML can express but we cannot store: some characters, and excessive sizes.
 
-PostgreSQL stores no U+0000, and half of a surrogate pair is no character: nothing can encode it.
+PostgreSQL cannot store U+0000, and half a surrogate pair cannot be encoded. Many rules check each
+key and element, so tens of thousands of them would delay every other user.
 """
 
 import re
@@ -8,24 +9,26 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from headgate_ground.masking import mask
 from queries.domain.errors import Invalid, Problem
-from queries.domain.masking import mask
 
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
-#: Problems that are told of one body.
+#: Maximum keys per object and elements per list. The largest set of manifests has a few thousand.
+MOST_KEYS, MOST_ELEMENTS = 1_000, 10_000
+#: Maximum number of problems reported for one body.
 _MOST_TOLD = 20
 _WAY_OUT = "Remove this character."
 
 
 def with_escapes(text: str) -> str:
-    r"""Return a text that can be stored and shown: with `\u0000` in place of such a character."""
+    r"""Return a text that can be stored and shown, with such characters as escapes (`\u0000`)."""
     return _REFUSED.sub(lambda found: rf"\u{ord(found[0]):04x}", text)
 
 
 def refuse_characters(value: Any, *, field: str = "") -> None:
-    """Raise `Invalid` for each text and key of a JSON value that cannot be stored.
+    """Raise `Invalid` for each part of a JSON value that cannot be stored or exceeds a limit.
 
-    field: the name of the value itself, where it is a part of a body.
+    field: the value's own field name, if it is part of a body.
     """
     if problems := list(islice(_problems(value, field, ""), _MOST_TOLD)):
         raise Invalid(problems)
@@ -33,7 +36,12 @@ def refuse_characters(value: Any, *, field: str = "") -> None:
 
 def _problems(value: Any, field: str, name: str) -> Iterator[Problem]:
     prefix = f"{field}." if field else ""
-    if isinstance(value, Mapping):
+    most = MOST_KEYS if isinstance(value, Mapping) else MOST_ELEMENTS
+    if isinstance(value, Mapping | list | tuple) and len(value) > most:
+        yield Problem(
+            field or "body", "", f"has {len(value):,} entries; {most:,} are allowed.", "Send fewer."
+        )
+    elif isinstance(value, Mapping):
         for key, held in value.items():
             at = f"{prefix}{with_escapes(str(key))[:200]}"
             if found := _REFUSED.search(str(key)):
@@ -48,4 +56,7 @@ def _problems(value: Any, field: str, name: str) -> Iterator[Problem]:
 
 
 def _said(character: str) -> str:
-    return f"contains U+{ord(character):04X}: JSON and YAML can write it, but no text can hold it."
+    return (
+        f"contains U+{ord(character):04X}, which JSON and YAML can express but Headgate cannot "
+        "store."
+    )

@@ -1,4 +1,4 @@
-"""Errors that a user can cause or must know of, each with a message and a remedy.
+"""Errors that a user can cause or needs to know about, each with a message and a remedy.
 
 HeadgateError
 ├── Invalid            the input cannot work (422)
@@ -8,7 +8,7 @@ HeadgateError
 ├── Conflict           another user or process has changed or holds it (409)
 │   └── StaleRevision  If-Match names an older revision (412)
 ├── Missing            it does not exist (404)
-├── TooMany            so often a minute is not allowed (429, try again)
+├── TooMany            too many requests within a minute (429, try again)
 └── Unavailable        a part of the system is down (503)
     └── Busy           the database is held by other writers (503, try again)
 """
@@ -16,10 +16,13 @@ HeadgateError
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+#: Maximum number of problems reported for one input: as many as a person will read.
+MOST_PROBLEMS = 50
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault of an input: which field, the value that was given, what is wrong, what to do."""
+    """One error in an input: the field, the given value, what is wrong, what to do."""
 
     field: str  # dotted path in the JSON form: "sources.0.options.path"
     value: str  # as given, masked where secret, at most 200 characters
@@ -33,7 +36,7 @@ class Problem:
 
 
 def in_words(problems: Iterable[Problem]) -> str:
-    """Return what stops a start or a message, in one text; "" for no problem."""
+    """Return the problems that prevent a start or a message as one text; "" if there are none."""
     return " ".join(f"{one.value} {one.message} {one.way_out}".strip() for one in problems)
 
 
@@ -54,7 +57,8 @@ class Invalid(HeadgateError):
     code = "invalid"
 
     def __init__(self, problems: tuple[Problem, ...] | list[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.count = len(problems)
+        self.problems = tuple(problems[:MOST_PROBLEMS])
         super().__init__("; ".join(problem.sentence() for problem in self.problems))
 
 

@@ -1,36 +1,35 @@
 """The files that control plane, shim and driver exchange: forms, names, version.
 
 Both sides import this module, and nothing of each other. Every file is replaced whole
-(write, fsync, rename), so a reader sees an old form or a new one, never half of one.
+(write, fsync, rename), so a reader sees the old form or the new one, never half of one.
 The files are the truth and Redis a hint (`docs/architecture.md`).
 
-A driver's directory holds two folders. A driver reads `control` and, within walls, cannot write
-it; what stands in `own` it has written, and nothing there decides which process is signalled.
+A driver's directory contains two folders. A driver reads `control` and, within walls, cannot write
+to it. It writes the files in `own`, and none of them decides which process is signalled.
 
 ===========================  ==========  ===============================================
 control/spec.json            launcher    `DriverSpec`, fsynced before the spawn
 control/assignment.json      launcher    `Assignment`, never replaced by a lower generation
 control/fairscheduler.xml    launcher    pools of the application
-control/probe.json           launcher    of a probe driver, instead of an assignment
-control/secrets/             launcher    within walls: the secrets that it may have
+control/probe.json           launcher    for a probe driver, instead of an assignment
+control/secrets/             launcher    within walls: the secrets that it may use
 control/shim.lock            shim        held (flock) for the shim's life
-control/shim.log             shim        what it says, empty as a rule
+control/shim.log             shim        its output, usually empty
 control/ident.json           shim        `Ident`
 control/exit.json            shim        `ExitReport`
 own/driver.log               driver      stdout and stderr of Python and JVM, append
 own/spark.log                driver      log4j2's rolling file
 own/status.json              driver      `Status`
-own/result.json              driver      of a probe driver: its findings so far
+own/result.json              driver      for a probe driver: its findings so far
 own/spool/                   driver      the outbox's events (listeners.spark)
 own/driver.lock              driver      held by Python and JVM until both are gone
-own/last_seq                 driver      the outbox's last number, when it has left cleanly
+own/last_seq                 driver      the outbox's last number, after a clean exit
 own/tmp/                     driver      spark.local.dir and java.io.tmpdir, removed by the shim
 ===========================  ==========  ===============================================
 
 and the application's folder above it `control/current.json` (`Current`). A probe driver's
 directory is in the application's folder `probes`, which has no `current.json`: several may run
-at once. Of a driver that an earlier release started, all
-files stand in the directory itself (`queries.driver_folder`).
+at once.
 """
 
 import json
@@ -63,11 +62,12 @@ TMP = "tmp"
 DRIVER_LOCK = "driver.lock"
 LAST_SEQ = "last_seq"
 
-#: Seconds that a driver has to exit when asked; then it is terminated, and as long again, killed.
+#: Seconds that a driver has to exit when asked. It is then terminated, and killed after the same
+#: time again.
 LEAVE_S = 30
 
 
-#: Codes that a driver's Python leaves with when something ended its Spark.
+#: Exit codes of a driver's Python after something ended its Spark.
 JVM_DIED = 71
 SPARK_STOPPED = 74  # by users' code, or by a signal to the JVM
 SCRIPT_FAILED = 75  # `Status.error` says why
@@ -78,79 +78,79 @@ class Want(StrEnum):
 
     RUN = "RUN"
     DRAIN = "DRAIN"  # stop after the batch in flight has committed
-    STOP = "STOP"  # stop at once
+    STOP = "STOP"  # stop immediately
 
 
 class RunState(StrEnum):
-    """Where a run is, as its driver sees it."""
+    """The state of a run, as its driver sees it."""
 
-    ABSENT = "ABSENT"  # assigned, not seen by the driver yet (never written by it)
+    ABSENT = "ABSENT"  # assigned, but not yet known to the driver (which never writes this)
     STARTING = "STARTING"  # being built, or started without a commit
     RUNNING = "RUNNING"  # first commit or first idle event seen
     STOPPING = "STOPPING"
-    ENDED = "ENDED"  # clean end: stopped as asked, or finished by itself
-    FAILED = "FAILED"  # `error` says why; errors inside start() included
-    REFUSED = "REFUSED"  # lock held, fenced or a stranger's checkpoint: `error`
+    ENDED = "ENDED"  # clean end: stopped as requested, or finished by itself
+    FAILED = "FAILED"  # `error` says why; includes errors inside start()
+    REFUSED = "REFUSED"  # lock held, fenced, or another installation's checkpoint: see `error`
 
 
 class ScriptState(StrEnum):
-    """Where a user's script is, as its driver sees it."""
+    """The state of a user's script, as its driver sees it."""
 
     RUNNING = "RUNNING"
-    RETURNED = "RETURNED"  # with exit code 0, while queries that it has started go on
+    RETURNED = "RETURNED"  # with exit code 0, while queries that it started are still running
     STOPPING = "STOPPING"
-    COMPLETED = "COMPLETED"  # with exit code 0, and nothing runs any more
+    COMPLETED = "COMPLETED"  # with exit code 0, and nothing is running any more
     FAILED = "FAILED"  # `Status.error` says why
 
 
 class Hangs(StrEnum):
-    """What of a run does not end, though it should have: its checkpoint stays locked."""
+    """The part of a run that does not end although it should: its checkpoint stays locked."""
 
     NOTHING = ""
-    START = "start"  # it is still being built: users' function, or start(), has not returned
-    STOP = "stop"  # Spark's thread of the query, or a call of foreachBatch, goes on
+    START = "start"  # still being built: the user's function, or start(), has not returned
+    STOP = "stop"  # Spark's thread of the query, or a foreachBatch call, is still running
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A file's content, as JSON."""
+    """The content of a file, as JSON."""
 
     def dumps(self, mask: Callable[[Any], Any] | None = None) -> str:
-        """Return the JSON text of this form, passed through `mask` where one is given."""
+        """Return this form as JSON text, passed through `mask` if given."""
         held = asdict(self)
         return _text(mask(held) if mask else held)
 
     @classmethod
     def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds; raise ValueError or TypeError where it holds none."""
+        """Return the form in `text`; raise ValueError or TypeError if it is not valid."""
         form: Self = read(cls, _object(text))
         return form
 
 
 @dataclass(frozen=True, slots=True)
 class KnownQuery:
-    """A query that an earlier driver has found in the script."""
+    """A query that an earlier driver found in the script."""
 
     query: int  # primary key
-    identity: str  # `queries.domain.scripts.found`
-    asked: str  # the checkpoint that the script names, "" for none
-    location: str  # the one that it continues from
-    gone: bool = False  # the script no longer starts it, as an author has said
+    identity: str  # `queries.domain.scripts.script_queries`
+    asked: str  # the checkpoint that the script specifies, "" for none
+    location: str  # the checkpoint that it continues from
+    gone: bool = False  # an author said that the script no longer starts it
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptJob:
-    """A user's program that a driver runs instead of queries that are defined."""
+    """A user's program that a driver runs instead of defined queries."""
 
-    file: str  # "" for a module; in the copies of the code, as are the files below
+    file: str  # "" for a module; in the copies of the code, like the files below
     module: str
     arguments: tuple[str, ...]
-    folder: str  # that it works in; kept from one driver to the next
-    checkpoints: str  # location below which queries without a checkpoint get one
+    folder: str  # its working directory; kept from one driver to the next
+    checkpoints: str  # parent location for checkpoints of queries that specify none
     py_files: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     known: tuple[KnownQuery, ...] = ()
-    accepted: tuple[str, ...] = ()  # identities that are new queries, as an author has said
+    accepted: tuple[str, ...] = ()  # identities that an author confirmed as new queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,37 +167,38 @@ class DriverSpec(Form):
     conf: dict[str, str]
     env: dict[str, str]  # references ("env:NAME", "file:NAME") unresolved
     code_roots: tuple[str, ...]  # content-addressed copies, in order
-    code_sha256: str  # "" where there are none
+    code_sha256: str  # "" if there are none
     scheduler_mode: str
     listeners: tuple[str, ...]
     redis_url: str
     stream: str  # name of the installation's event stream
-    event_key: str = ""  # seals its events (listeners.wire), hexadecimal; "" before there were any
+    revocation: str = ""  # Redis key in which its end is requested; "" for a probe driver
+    event_key: str = ""  # hexadecimal, seals its events (`wire`); "" for a probe driver
     event_settings: dict[str, Any] = field(default_factory=dict)  # listeners.spark.settings
-    ui_port: int = 0  # of its Spark UI; 0 for any that is free
-    ui_key: str = ""  # what asks its Spark UI must be signed by it, hexadecimal; "" for anybody
-    packages: str = ""  # folder of what users' code imports after everything else; "" for none
+    ui_port: int = 0  # of its Spark UI; 0 for any free port
+    ui_key: str = ""  # hexadecimal key that must sign requests to its Spark UI; "" for no check
+    packages: str = ""  # package folder, imported after everything else; "" for none
     jars: tuple[str, ...] = ()
     secrets_dir: str = ""
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve
-    data_roots: tuple[str, ...] = ()  # in which data may lie; () for anywhere
-    own_folders: tuple[str, ...] = ()  # of the control plane, in which none may
-    data_umask: int = 0o022  # of the driver, whose files may be for others to read
-    checkpoints: tuple[str, ...] = ()  # locations of the application's, known at the launch
-    folders: tuple[str, ...] = ()  # in which further ones of the application will lie
+    data_roots: tuple[str, ...] = ()  # where data may be; () for anywhere
+    own_folders: tuple[str, ...] = ()  # of the control plane: data may not be there
+    data_umask: int = 0o022  # of the driver, because others may have to read its files
+    checkpoints: tuple[str, ...] = ()  # locations of the application's checkpoints known at launch
+    folders: tuple[str, ...] = ()  # where further checkpoints of the application will be
     walls: str = ""  # `domain.walls.Mode`, set by the launcher; "" for none
-    account: str = ""  # of the host that it runs as, set by the launcher; "" for the worker's
+    account: str = ""  # host account that it runs as, set by the launcher; "" for the worker's
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
     start_deadline_s: float | None = None  # to Started, None: not checked; of a probe, to Spark
-    script: ScriptJob | None = None  # runs it; None: does what is assigned
-    probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it
+    script: ScriptJob | None = None  # the script to run; None: runs the assignment
+    probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch
     protocol: int = PROTOCOL
 
     def sees(self, location: str) -> bool:
-        """Whether a checkpoint is within the driver's walls; True where there are none.
+        """Return whether a checkpoint is within the driver's walls; True if there are none.
 
-        What is written elsewhere within walls would be gone with the driver. An account of its own
-        is given further ones while it runs.
+        With walls, files written elsewhere would be lost with the driver. A driver with its own
+        account is granted access to further locations while it runs.
         """
         if not self.walls or self.account or location in self.checkpoints:
             return True
@@ -209,58 +210,49 @@ class DriverSpec(Form):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentEntry:
-    """One run that a driver is to host; stays until its end is acknowledged."""
+    """One run for a driver to host; it stays until its end is acknowledged."""
 
     query: int  # primary keys
-    name: str  # the query's name, which Spark shows
+    name: str  # the query's name, shown by Spark
     run: int
-    epoch: int  # the run's
+    epoch: int  # of the run
     spec: dict[str, Any]  # QuerySpec's JSON form
     checkpoint: str
     pool: str
     want: Want
     deadline: str | None = None  # ISO 8601 UTC: after it a DRAIN becomes a STOP
-    takeover: bool = False  # an author confirmed taking the checkpoint of another installation
+    takeover: bool = False  # an author confirmed taking over another installation's checkpoint
     accepts_loss: bool = False  # an operator accepted a gap in its sources: skip it
-    #: Ids of the topics that the checkpoint has offsets of, by name, as far as they are known.
+    #: Known IDs of the topics that the checkpoint has offsets for, by topic name.
     topic_ids: dict[str, list[str]] = field(default_factory=dict)
-    refused: str = ""  # why it may not start: an admin has not allowed what it names
-    found: int = 0  # the script's query that it is about (`FoundQuery.number`); 0: none
+    refused: str = ""  # why it may not start: it uses something that no admin has allowed
+    found: int = 0  # its query in the script (`FoundQuery.number`); 0: none
 
     @property
     def called(self) -> str:
-        """Return what the driver's log calls the run: by the number that pages show."""
-        return f"run {self.epoch} of {self.name}"
+        """Return the run's name in the driver's log: the number that pages show."""
+        return f"run {self.run} of {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment(Form):
-    """Everything that a driver is to do now."""
+    """Everything that a driver should do now."""
 
     generation: int
-    epoch: int  # the driver's: a driver ignores another's
+    epoch: int  # of the driver: a driver ignores assignments with other epochs
     queries: tuple[AssignmentEntry, ...] = ()
-    end: bool = False  # exit when nothing runs any more
+    end: bool = False  # exit when nothing is running any more
     protocol: int = PROTOCOL
-
-    def dumps(self, mask: Callable[[Any], Any] | None = None) -> str:
-        """Return the JSON text; what an earlier release's drivers do not know only where needed."""
-        held = asdict(self)
-        for entry in held["queries"]:
-            for name in ("refused", "found"):
-                if not entry[name]:
-                    del entry[name]
-        return _text(mask(held) if mask else held)
 
 
 @dataclass(frozen=True, slots=True)
 class RunError:
-    """Why a run failed or was refused, as the driver knows it."""
+    """Why a run failed or was refused, as far as the driver knows."""
 
-    error_class: str  # Spark's condition, "" where the throwable has none
+    error_class: str  # Spark's condition, "" if the throwable has none
     type_name: str  # of the innermost cause: "java.lang.ArithmeticException", "ValueError"
     root_cause: str  # message of the innermost cause, one paragraph
-    message: str  # the whole text, at most 32 KiB
+    message: str  # the full text, at most 32 KiB
     refused: str = ""  # REFUSED only: "held" | "own" (by this driver) | "fenced" | "foreign"
     holder_pid: int | None = None
     unknown_batch: bool = True
@@ -268,7 +260,7 @@ class RunError:
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """Where one run is."""
+    """The state of one run."""
 
     run: int
     query: int
@@ -276,60 +268,60 @@ class RunStatus:
     spark_run_id: str | None = None
     spark_query_id: str | None = None
     asked_for: Want = Want.RUN
-    started_at: str | None = None  # ISO 8601 UTC, all of them
+    started_at: str | None = None  # ISO 8601 UTC, as are all times here
     first_commit_at: str | None = None
     first_idle_at: str | None = None
     ended_at: str | None = None
-    last_batch: int | None = None  # the last batch that committed in this run
+    last_batch: int | None = None  # the last batch committed by this run
     failed_batch: int | None = None  # the batch in flight when it failed
     failed_offsets: dict[str, Any] = field(default_factory=dict)  # {"start": …, "end": …} a source
     last_progress: dict[str, Any] | None = None
-    topic_ids: dict[str, str] = field(default_factory=dict)  # Kafka's, as the driver saw them
+    topic_ids: dict[str, str] = field(default_factory=dict)  # Kafka's, as seen by the driver
     warnings: tuple[str, ...] = ()  # "not locked: …"
     error: RunError | None = None
-    hangs: Hangs = Hangs.NOTHING  # of an ended run too: the rest of it holds the lock
+    hangs: Hangs = Hangs.NOTHING  # including for an ended run, whose remaining part holds the lock
 
 
 @dataclass(frozen=True, slots=True)
 class FoundQuery:
-    """A query that a script has started; its line stands among the runs under `-number`."""
+    """A query that a script has started; its status is listed among the runs under `-number`."""
 
     number: int  # from 1, in this driver
-    identity: str  # `queries.domain.scripts.found`
+    identity: str  # `queries.domain.scripts.script_queries`
     name: str  # its queryName, "" for none
-    asked: str  # the checkpoint that the script names, "" for none
-    location: str  # the one that it has
-    temporary: str = ""  # why nothing is recovered from its checkpoint, "" where it is
-    trigger: dict[str, Any] = field(default_factory=dict)  # as a definition writes it
-    started: bool = False  # Spark has taken it
+    asked: str  # the checkpoint that the script specifies, "" for none
+    location: str  # the checkpoint that it uses
+    temporary: str = ""  # why its checkpoint is not used for recovery, "" if it is
+    trigger: dict[str, Any] = field(default_factory=dict)  # in the form of a definition
+    started: bool = False  # Spark has accepted it
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query that the script wants to start and that is not known, while known ones are missing.
+    """An unknown query that the script wants to start while known ones are missing.
 
-    Spark has not started it. An author says whether it is one of those that are missing.
+    Spark has not started it. An author must decide whether it is one of the missing queries.
     """
 
-    identity: str  # `queries.domain.scripts.found`
+    identity: str  # `queries.domain.scripts.script_queries`
     name: str  # its queryName, "" for none
-    asked: str  # the checkpoint that the script names, "" for none
-    missing: tuple[int, ...]  # primary keys of the known ones that the script has not started
+    asked: str  # the checkpoint that the script specifies, "" for none
+    missing: tuple[int, ...]  # primary keys of known queries that the script has not started
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptReport:
-    """What a driver says of the script that it runs."""
+    """A driver's report on the script that it runs."""
 
     state: ScriptState
-    notes: tuple[str, ...] = ()  # what it asks for and does not get, and what it was told
-    failed_batch: int | None = None  # of the query by which it failed
-    question: Question | None = None  # the script is ended until it is answered
+    notes: tuple[str, ...] = ()  # settings it requested but did not get, and messages it was given
+    failed_batch: int | None = None  # batch of the query that made it fail
+    question: Question | None = None  # the script waits until it is answered
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSeen:
-    """One executor of a driver on a cluster, as Spark's own status store knows it."""
+    """One executor of a driver on a cluster, according to Spark's own status store."""
 
     id: str
     address: str  # "host:port"
@@ -338,6 +330,20 @@ class ExecutorSeen:
     added_at: str  # ISO 8601 UTC
     removed_at: str | None = None
     reason: str = ""  # why it was removed, in Spark's words
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorsWanted:
+    """What a cluster driver requests while it has no active executor or no master."""
+
+    since: str  # ISO 8601 UTC
+    memory_mb: int  # per executor
+    cores: int  # minimum per executor
+    #: (cores, MB) of each worker of a standalone cluster, or node of YARN; None: not reported
+    workers: tuple[tuple[int, int], ...] | None = None
+    overhead_mb: int = 0  # requested from YARN in addition
+    free: tuple[tuple[int, int], ...] | None = None  # those that are free; None: unknown
+    application_master: bool = False  # it is requesting YARN's application master
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,19 +357,19 @@ class Status(Form):
     spark_version: str = ""
     java_version: str = ""
     application_id: str = ""
-    ui_url: str = ""  # not read; of drivers of earlier releases
     jvm_pid: int | None = None
     runs: tuple[RunStatus, ...] = ()
-    executors: tuple[ExecutorSeen, ...] = ()  # on a cluster: those there are, and the newest lost
-    error: RunError | None = None  # the driver's own: a session that cannot be built
-    script: ScriptReport | None = None  # of a driver that runs one
-    found: tuple[FoundQuery, ...] = ()  # the queries that it has started
+    executors: tuple[ExecutorSeen, ...] = ()  # on a cluster: the current ones, and the newest lost
+    wanted: ExecutorsWanted | None = None  # there is no active executor, and some are requested
+    error: RunError | None = None  # of the driver itself: a session that cannot be built
+    script: ScriptReport | None = None  # if the driver runs one
+    found: tuple[FoundQuery, ...] = ()  # the queries that the script has started
     protocol: int = PROTOCOL
 
 
 @dataclass(frozen=True, slots=True)
 class Ident(Form):
-    """Identify the driver's processes: (boot_id, pid, start_time) is never reused."""
+    """The driver's processes: (boot_id, pid, start_time) is never reused."""
 
     boot_id: str
     pid: int  # the driver's Python
@@ -373,9 +379,21 @@ class Ident(Form):
     spawned_at: str
     jvm_pid: int | None = None
     jvm_start_time: int | None = None
-    init_pid: int | None = None  # of its pid namespace: with it everything in there ends
+    init_pid: int | None = None  # of its PID namespace: when it ends, all in it ends
     init_start_time: int | None = None
     protocol: int = PROTOCOL
+
+
+class Killer(StrEnum):
+    """What killed a driver that did not end by itself, as far as its shim knows."""
+
+    NOBODY = ""  # or unknown
+    WALLS_LATE = "walls_late"  # the shim: bubblewrap did not set up the walls in time
+    WALLS_FAILED = "walls_failed"  # bubblewrap itself ended before a driver existed
+    PYTHON_LATE = "python_late"  # the shim: Python outlived its JVM, or a SIGTERM
+    JVM_LATE = "jvm_late"  # the shim or the driver: the JVM outlived its Python
+    STRANGER = "stranger"  # SIGKILL that is not ours, and the kernel reports that it is not its own
+    MEMORY_OR_STRANGER = "memory_or_stranger"  # the kernel has killed something on this host
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,21 +405,22 @@ class ExitReport(Form):
     core: bool
     oom: bool
     at: str
-    last_seq: int | None = None  # of the outbox; None where the driver could not say
+    last_seq: int | None = None  # of the outbox; None if the driver could not report it
     log_tail: str = ""
+    killed: Killer = Killer.NOBODY
     protocol: int = PROTOCOL
 
 
 @dataclass(frozen=True, slots=True)
 class Current(Form):
-    """Which driver of an application is the newest: a shim of another epoch leaves."""
+    """An application's newest driver: shims with other epochs exit."""
 
     epoch: int
     directory: str
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Return plain JSON as the type that `kind` names: dataclasses, tuples, enums, or as it is."""
+    """Return plain JSON as the type `kind`: dataclasses, tuples, enums, or unchanged."""
     if isinstance(kind, UnionType):  # always "or None" here
         return None if value is None else read(get_args(kind)[0], value)
     if is_dataclass(kind):
@@ -434,7 +453,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _storable(value: Any) -> Any:
-    """Replace what PostgreSQL's text and JSON refuse: NUL, and halves of surrogate pairs."""
+    """Replace what PostgreSQL's text and JSON reject: NUL, and halves of surrogate pairs."""
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):

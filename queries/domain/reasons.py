@@ -1,8 +1,8 @@
 """Turn the codes of reasons and details into the phrases and sentences that users read.
 
-A `Reason` says why something is in its state; the `Because` next to it says what is going on
-now, as a code with its values. Rows store the codes and decisions compare them; only pages and
-the API look up the words.
+A `Reason` says why something is in its state; the `Because` next to it describes the current
+situation, as a code with values. Rows store the codes and decisions compare them; only the pages
+and the API look up the words.
 """
 
 from collections import defaultdict
@@ -12,14 +12,14 @@ from typing import Any, Self
 
 from queries.domain.states import Reason
 
-#: Requests of users, as they follow the user's name in the audit log.
+#: Users' requests, worded to follow the user's name in the audit log.
 ACTS: dict[str, str] = {
     Reason.ASKED_START: "started",
     Reason.ASKED_STOP: "stopped",
     Reason.ASKED_RESTART: "restarted",
 }
 
-#: Each reason as pages and the API write it.
+#: Each reason as shown by the pages and the API.
 PHRASES: dict[Reason, str] = {
     Reason.NONE: "",
     Reason.NEVER_STARTED: "never started",
@@ -33,11 +33,12 @@ PHRASES: dict[Reason, str] = {
     Reason.WAITS_LOCK: "waiting for the checkpoint's lock",
     Reason.WAITS_COMMIT: "waiting for its first commit",
     Reason.WAITS_SOURCE: "source not reachable",
+    Reason.WAITS_EXECUTOR: "waiting for an executor",
     Reason.WAITS_THREAD: "waiting for its earlier run to end",
     Reason.COMMITTED: "first commit",
     Reason.IDLE: "idle: nothing to read",
     Reason.STUCK: "the stop hangs",
-    Reason.HANGS: "a run in it does not end",
+    Reason.HANGS: "one of its runs does not end",
     Reason.STOPPED: "stopped",
     Reason.COMPLETED: "read all available data",
     Reason.FAILED_RETRY: "failed; will be retried",
@@ -45,13 +46,15 @@ PHRASES: dict[Reason, str] = {
     Reason.FAILED_FATAL: "cannot be fixed by a restart",
     Reason.DRIVER_DIED: "its driver died",
     Reason.HOST_SILENT: "its host does not respond",
+    Reason.HOST_GONE: "its host was declared gone",
     Reason.RETRY_DUE: "retry due",
-    Reason.KILLS_DRIVER: "its start ends the driver",
+    Reason.KILLS_DRIVER: "starting it kills the driver",
     Reason.WAITS_TURN: "waiting for its turn to start",
     Reason.REGRESSED: "failed again after it was resolved",
     Reason.STALLED: "stalled; restarted by its policy",
     Reason.PROBE: "retry probe of a broken query",
     Reason.PROBED: "probe driver",
+    Reason.PROBE_FAILED: "its retry probe failed",
     Reason.ARCHIVED: "deleted",
     Reason.REWOUND: "rewound to an earlier batch",
     Reason.RESET: "reset to another start position",
@@ -64,6 +67,10 @@ PHRASES: dict[Reason, str] = {
     Reason.FENCED: "a later epoch took over",
     Reason.FAILURE_SCOPE: "a failure ends the whole application",
     Reason.START_TIMED_OUT: "did not start in time",
+    Reason.SESSION_FAILED: "its driver could not start Spark",
+    Reason.SCRIPT_FAILED: "its script failed",
+    Reason.SCRIPT_ENDED: "the script has ended",
+    Reason.SCRIPT_ASKS: "the script waits for an answer",
     Reason.EXECUTOR_CAME: "executor added",
     Reason.EXECUTOR_LOST: "executor lost",
     Reason.SCRIPT_STARTED: "started by its script",
@@ -75,81 +82,97 @@ PHRASES: dict[Reason, str] = {
 
 
 def phrase(reason: str) -> str:
-    """Return a reason's phrase; a text that is not the code of a reason is returned as it is."""
+    """Return a reason's phrase; a text that is not a reason's code is returned unchanged."""
     return PHRASES[Reason[reason]] if reason in Reason.__members__ else reason
 
 
 @unique
 class Detail(Enum):
-    """What is going on, or what went wrong: a member's name is the code, its value the sentence."""
+    """What is happening or what went wrong: a member's name is the code, its value the sentence."""
 
     NOTHING = ""
     # phases of a query
     GIVEN = "The query is assigned to a driver."
     HOST_SILENT = "Its host does not respond; the query may still run."
-    LOST_ON = "Host {host} does not respond; the query may still run there."
-    WAITS_HOST = (
-        "Host {host} does not respond, and its checkpoint is there; "
-        "it starts once the host is back."
+    LOST_ON = (
+        "Host {host} does not respond; the query may still run there. "
+        "If the host is gone for good, declare it gone."
     )
-    # Of rows that older releases wrote: nothing says it now.
-    STOP_HANGS = "The stop hangs. Restart the application to end it; its other queries restart too."
+    WAITS_HOST = (
+        "Its checkpoint is on host {host}, which does not respond; it starts when the host is "
+        "back. Reset it to start on another host without its state."
+    )
+    HOST_AWAY = (
+        "Host {host} has not responded since {since} UTC. The {verb} takes effect once it is back, "
+        "or is declared gone."
+    )
     STOP_TIMED_OUT = (
-        "Its stop has timed out: a thread of it in the driver does not end, so its checkpoint "
-        "stays locked. Wait for that thread, or restart the application; "
-        "that restarts {others} too."
+        "Its stop timed out: one of its threads in the driver does not end, so its checkpoint "
+        "stays locked. Wait for that thread, or restart the application, which also restarts "
+        "{others}."
     )
     START_HANGS = (
-        "It is still being built by a thread of this driver that does not end, and holds its "
-        "checkpoint. A fresh driver is the way out: restart the application; that restarts "
-        "{others} too."
+        "A thread of this driver that does not end is still building it and holds its "
+        "checkpoint. Restart the application to get a new driver; this also restarts {others}."
     )
-    HANG_ENDING = "A thread of it does not end; its driver is being ended."
+    HANG_ENDING = "One of its threads does not end; its driver is being stopped."
     NO_PROGRESS = "It made no progress; it is restarted."
+    START_LATE = "It did not start within {seconds} s; it is ended and retried."
+    DRIVER_LATE = "Its driver was not ready within {seconds} s; it is ended and retried."
     BATCH_ENDING = "The batch in flight is being finished or interrupted."
-    STARTS_AFTER = "It restarts once it has ended."
+    STARTS_AFTER = "It restarts when it has stopped."
     SESSION_STARTING = "Its driver's Spark session is starting."
     QUERY_BUILDING = "Spark is building the query."
     SOURCE_SILENT = (
-        "Source not reachable since {since} UTC. Spark does not report it; "
-        "the query continues by itself once the source responds."
+        "Source not reachable since {since} UTC. Spark does not report this; the query "
+        "continues automatically once the source responds."
     )
-    NO_CORES = "No {what} since {since} UTC: does it have a core per source partition?"
-    UNPROVEN = "Spark has started it; no batch has committed and no idle trigger was seen yet."
+    NO_CORES = "No {what} since {since} UTC. Does it have one core per source partition?"
+    NO_EXECUTOR = "{about}"
+    UNPROVEN = "Spark has started it; it has not committed a batch or had an idle trigger yet."
     ALL_READ = "It has read all available data."
     WITH_INSTALLATION = "It starts with the installation."
     SLOTS_TAKEN = "{starting} of {limit} drivers are starting on this host."
-    MEMORY_TAKEN = "It needs {needed} MB; {used} of {budget} MB are taken by other drivers."
-    CODE_COMING = "Its code is fetched from git, or its packages are installed, on this host."
+    MEMORY_TAKEN = "It needs {needed} MB; other drivers use {used} of {budget} MB."
+    CODE_COMING = (
+        "Its code is being fetched from git, or its packages are being installed, on this host."
+    )
     DRIVER_LEAVING = "Waiting for the previous driver to exit."
     TURN = (
-        "Its driver has died {deaths} times in a row. Queries now start one after the other, to "
-        "find the one that ends it; {name} is starting."
+        "Its driver has died {deaths} times in a row. Queries are now started one at a time to "
+        "find the one that kills it; {name} is starting."
     )
     TURN_AFTER_DRIVER = (
-        "Its driver has died {deaths} times in a row. Queries will start one after the other, to "
-        "find the one that ends it; the driver is starting."
+        "Its driver has died {deaths} times in a row. Queries will be started one at a time to "
+        "find the one that kills it; the driver is starting."
     )
-    STEPS_ON = "Its files are on host {host}, which does not respond; it goes on once that is back."
+    STEPS_ON = (
+        "Its files are on host {host}, which does not respond; it continues when the host is back."
+    )
     # scripts
     SCRIPT_RUNS = "The script is running."
-    SCRIPT_RETURNED = "The script has returned; the queries that it has started go on."
-    SCRIPT_DONE = "The script has ended with exit code 0, and nothing that it started runs."
+    SCRIPT_RETURNED = "The script has returned; the queries that it started continue."
+    SCRIPT_DONE = "The script ended with exit code 0, and none of its queries is running."
     SCRIPT_ENDING = "Its queries stop after their batches in flight; then the script ends."
-    SCRIPT_OVER = "The script has failed, or asks about a query; its driver is ending."
-    SCRIPT_RESTARTS = "It runs again in a new driver once this one has ended."
+    SCRIPT_ASKS = "The script needs an answer about its queries; its driver is ending."
+    DRIVER_ENDING = "Its driver is ending."
+    SCRIPT_RESTARTS = "It runs again in a new driver when this one has ended."
     SCRIPT_STARTS = "The script has not started it yet."
     SCRIPT_STOPPED = "The script has stopped it."
     SCRIPT_MAY_RETRY = "{title}. The script may start it again; otherwise the application restarts."
-    # failures, in the words of their diagnosis
+    # failures, worded by their diagnosis
     KILLS_DRIVER = (
-        "The driver died {deaths} times in a row, and the last time nothing but the start or the "
-        "first batch of this query was under way in it. {exit}."
+        "The driver died {deaths} times in a row. The last time, only this query was starting "
+        "or running its first batch. {exit}."
     )
     FAILURE = "{title}. {way_out}"
     POISONED = (
-        "The same error on batch {batch} has reached the poison limit of {limit}. "
-        "{title}. {way_out}"
+        "The same error occurred on batch {batch} until the poison limit of {limit} was "
+        "reached. {title}. {way_out}"
+    )
+    POISONS_EACH = (
+        "The same error occurred on consecutive batches until the poison limit of {limit} was "
+        "reached. {title}. {way_out}"
     )
     DRIVER_FAILURE = "{title}"
     NOT_LAUNCHED = "{refusal}"
@@ -165,67 +188,66 @@ class Detail(Enum):
     DATA_ROOT = "data root {root}"
     LABELS = "labels"
     AS_BEFORE = "as revision {revision}"
+    SQL_CHECKED_LATER = "SQL of revision {revision} checked; it was saved unchecked"
+    SQL_REFUSED_LATER = "SQL of revision {revision}, saved unchecked by {author}, {problem}"
     TEAM = "team"
     # operations
-    TRIED_AGAIN = "{about} It is tried again at {at} UTC."
-    TRIED_AGAIN_NOW = "{about} It is tried again now."
+    TRIED_AGAIN = "{about} The next attempt was set for {at} UTC."
+    TRIED_AGAIN_NOW = "{about} It was retried immediately."
     DELETED_BY = "deleted by {actor}"
     CANCELLED_BY = "cancelled by {actor}"
     SUPERSEDED_BY = "{verb} by {actor}"
     WAITED = "{phase}: {about}"
-    REASON = "{reason}"  # a reason of which nothing more is known
-    REFUSED = "{message}"  # an error of ours, with its code
-    STEP = "{note}"  # the note of a step
+    REASON = "{reason}"  # a reason, if nothing more is known about it
+    REFUSED = "{message}"  # one of our errors, with its code
+    STEP = "{note}"  # a step's note
     # deploys
     QUERY_FAILED = "{query} failed: {about}"
-    NOT_GOOD_IN_TIME = "{query} was not good within {minutes} min: {about}"
+    NOT_GOOD_IN_TIME = "{query} did not meet the conditions within {minutes} min: {about}"
     STOPPED_MEANWHILE = "{query} was stopped in the meantime."
     CHANGED_MEANWHILE = "{query} was changed or started on another revision in the meantime."
-    AWAITS_COMMIT = "No batch has committed and no idle trigger was seen yet. {about}"
+    AWAITS_COMMIT = "It has not committed a batch or had an idle trigger yet. {about}"
     AWAITS_BATCHES = "{seen} of {wanted} batches have committed."
-    AWAITS_MINUTES = "It has run for {seen} of {wanted} minutes."
-    AWAITS_LAG = "It is {lag} records behind its sources; before the deploy it was {before}."
+    AWAITS_MINUTES = "It has been running for {seen} of {wanted} minutes."
+    AWAITS_LAG = "It is {lag} records behind its sources, compared with {before} before the deploy."
     AWAITS_LOOK = (
-        "The brokers have not said yet how far behind its sources it is; before the deploy it was "
-        "{before} records."
+        "Its lag is not known from the brokers yet; before the deploy it was {before} records."
     )
     OPERATION_FAILED = "The {verb} of {query} failed: {about}"
     NOT_TRIED_BACK = (
-        "It is not shown that revision {revision} of {query} can go on from the state that is "
-        "there now: {about}"
+        "It is not proven that revision {revision} of {query} can continue from the current "
+        "state: {about}"
     )
     NOT_BACK = "{why} Not everything could be rolled back: {about}"
-    # Of rows that older releases wrote: nothing says it now.
-    LEFT_STOPPED = "{query} is new: it is stopped, and not deleted."
     AWAITS_DRIVER = "Its driver is not ready yet. {about}"
     AWAITS_QUERIES = (
-        "Of what the script has started, {queries} has neither committed a batch nor found nothing "
-        "to read."
+        "Of the queries that the script started, {queries} has not committed a batch or been "
+        "idle yet."
     )
-    AWAITS_FIRST_QUERY = "The script has not started a query yet."
+    AWAITS_FIRST_QUERY = "The script has not started any query yet."
     AWAITS_ANY_QUERY = "Its driver is ready; none of its queries has committed a batch yet."
-    JUDGED_RUNS = "Judged by its own runs since the restart."
-    JUDGED_SCRIPT = "Judged by its script in driver {driver}, and by each query that it started."
-    JUDGED_SCRIPT_QUERIES = "Judged by its script in driver {driver}, which started {queries}."
-    JUDGED_DRIVER = "Judged by its driver {driver}, and by the first of its queries that ran."
-    JUDGED_FAILURES = "It did not run before: only a failure that is new counts against it."
-    NOT_JUDGED = "The script has not started it since the restart: nothing of it is judged."
-    OTHER = "{text}"  # written by an earlier release, or a later one
+    JUDGED_RUNS = "Evaluated from its own runs since the restart."
+    JUDGED_SCRIPT = "Evaluated from its script in driver {driver} and each query that it started."
+    JUDGED_SCRIPT_QUERIES = "Evaluated from its script in driver {driver}, which started {queries}."
+    JUDGED_DRIVER = "Evaluated from its driver {driver} and the first of its queries that ran."
+    JUDGED_FAILURES = "It was not running before, so only new failures count against it."
+    NOT_JUDGED = "The script has not started it since the restart, so it is not evaluated."
+    OTHER = "{text}"  # a code of another release
 
 
 @dataclass(frozen=True, slots=True)
 class Because:
-    """What is going on, as a code with the values that its sentence names."""
+    """The current situation, as a code with the values in its sentence."""
 
     code: Detail = Detail.NOTHING
     params: dict[str, Any] = field(default_factory=dict)  # JSON; a dict in it is a `Because`
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to say."""
+        """Return whether there is anything to report."""
         return self.code is not Detail.NOTHING
 
     def __str__(self) -> str:
-        """Return the sentence, as pages and the API show it."""
+        """Return the sentence that pages and the API show."""
         return self.text
 
     @property
@@ -235,14 +257,19 @@ class Because:
         return self.code.value.format_map(defaultdict(lambda: "–", shown)).strip()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form that rows store; {} for nothing."""
+        """Return the form stored in rows; {} for nothing."""
         return {"code": self.code.name, **self.params} if self else {}
 
     @classmethod
-    def of(cls, raw: dict[str, Any]) -> Self:
-        """Return what `as_json` wrote; a code of another release is its own text."""
-        params = dict(raw)
-        name = params.pop("code", Detail.NOTHING.name)
+    def of(cls, raw: Any) -> Self:
+        """Return what `as_json` wrote; another release's unknown code becomes its own text.
+
+        Anything else is shown as stored, so that its row can still be listed.
+        """
+        if not isinstance(raw, dict):
+            return cls(Detail.OTHER, {"text": f"cannot be shown: {str(raw)[:200]}"})
+        params = {str(key): value for key, value in raw.items()}
+        name = str(params.pop("code", Detail.NOTHING.name))
         if name not in Detail.__members__:
             return cls(Detail.OTHER, {"text": name, **params})
         return cls(Detail[name], params)
@@ -252,12 +279,12 @@ NOTHING = Because()
 
 
 def why(reason: str, detail: Because) -> Because:
-    """Return what is known beyond a reason, else the reason itself."""
+    """Return the details beyond a reason, or the reason itself if there are none."""
     return detail or Because(Detail.REASON, {"reason": str(reason)})
 
 
 def waited(phase: str, reason: str, detail: Because) -> Because:
-    """Return what is waited for: the phase a query is in, and why."""
+    """Return what a query is waiting for: its phase, and why it is in that phase."""
     about = why(reason, detail).as_json()
     return Because(Detail.WAITED, {"phase": str(phase), "about": about})
 

@@ -1,6 +1,6 @@
 """Backoff: how long to wait after the n-th failure, and when n is reset.
 
-The constants are those of the application's `RestartPolicy`; the reasons for its defaults are in
+The constants are in the application's `RestartPolicy`; the reasons for its defaults are in
 `docs/decisions/0005-constants-of-supervision.md`.
 """
 
@@ -10,7 +10,10 @@ from datetime import datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
 
-JITTER = 0.2  # of the delay, to both sides: drivers that died together do not return together
+#: Immediate restarts after a source's schema changes: Delta needs up to three, one for each entry
+#: of its schema log that it has to write.
+AT_ONCE = 3
+JITTER = 0.2  # of the delay, either way: drivers that died together do not return together
 
 
 class RestartPolicy(BaseModel):
@@ -29,19 +32,19 @@ class RestartPolicy(BaseModel):
 def delay(policy: RestartPolicy, n: int, *, key: str) -> timedelta:
     """Return how long to wait after the `n`-th failure in a row (n from 1).
 
-    The first restart is immediate; then `base × 2^(n-2)`, at most `max`, ± 20 %. `key` names
-    what waits: the jitter depends on it and on n, so that deciding twice gives the same result.
+    The first restart is immediate; then `base × 2^(n-2)`, at most `max`, ± 20 %. `key` identifies
+    what is waiting: the jitter depends on it and on n, so deciding twice gives the same result.
     """
     if n <= 1:
         return timedelta(0)
-    # 2**62 is beyond every limit that a policy may set, and keeps the power finite.
+    # 2**62 exceeds every limit that a policy may set, and keeps the power finite.
     seconds = min(policy.max_delay_s, policy.base_delay_s * 2.0 ** min(n - 2, 62))
     share = zlib.crc32(f"{key}:{n}".encode()) / 0xFFFFFFFF  # 0…1
     return timedelta(seconds=seconds * (1 - JITTER + 2 * JITTER * share))
 
 
 def healthy(policy: RestartPolicy, *, proven_at: datetime | None, now: datetime) -> bool:
-    """Return whether a run has been proven for long enough that earlier failures are forgotten."""
+    """Return whether a run has been healthy for so long that earlier failures no longer count."""
     return proven_at is not None and now - proven_at >= timedelta(seconds=policy.healthy_after_s)
 
 
@@ -54,10 +57,10 @@ def poisoned(
 ) -> bool:
     """Return whether the same error on the same batch has reached the poison limit.
 
-    `recent` holds the earlier failures since the counters were cleared, newest first. A batch
-    that commits moves the batch id on, so equal ids mean that nothing was committed between.
-    Failures whose batch is not known (within `start()`, before any batch) are not the same
-    batch: nothing shows that the data is at fault, so they are retried like any other.
+    `recent` are the earlier failures since the counters were cleared, newest first. A commit
+    advances the batch ID, so equal IDs mean that nothing was committed in between. Failures without
+    a known batch (within `start()`, before any batch) do not count as the same batch: nothing shows
+    that the data is at fault, so they are retried like any other.
     """
     if batch is None:
         return False

@@ -1,7 +1,7 @@
 """The states of queries, drivers, runs and operations, and what each of them means.
 
-Phases carry their own description. The sets below are the only place where states are grouped,
-so that a page, a filter and a decision never disagree.
+Phases have their own descriptions. The sets below are the only place where states are grouped, so
+that pages, filters and decisions never disagree.
 """
 
 from enum import StrEnum
@@ -14,14 +14,14 @@ class Described(StrEnum):
     description: str
 
     def __new__(cls, code: str, description: str = "") -> Self:
-        """Return a member whose value is its code alone."""
+        """Return a member whose value is only its code."""
         member = str.__new__(cls, code)
         member._value_, member.description = code, description
         return member
 
 
 class Desired(StrEnum):
-    """What the operator wants of a query."""
+    """What the operator wants a query to do."""
 
     RUNNING = "RUNNING"
     STOPPED = "STOPPED"
@@ -42,21 +42,25 @@ class Phase(Described):
         "PENDING",
         "Should run; waiting for a start slot, memory, its driver or its checkpoint's lock.",
     )
-    STARTING = "STARTING", "Handed to a driver; no batch committed yet."
+    STARTING = "STARTING", "Assigned to a driver; no batch committed yet."
     RUNNING = (
         "RUNNING",
-        "It has committed a batch or found nothing to read: its source and plan work.",
+        "It has committed a batch or found no new data: its source and plan work.",
     )
     STOPPING = "STOPPING", "Stop requested; the batch in flight is being finished or interrupted."
     COMPLETED = "COMPLETED", "A once or availableNow query that has read all available data."
     BACKOFF = "BACKOFF", "Failed; waiting for the next attempt."
     BROKEN = (
         "BROKEN",
-        "Held: the same error on one batch at its poison limit, which retry probes try from time "
-        "to time; or its start ends the driver, and it waits for an operator.",
+        "On hold: either the same error on one batch reached the poison limit (retry probes "
+        "try again from time to time), or starting it kills the driver (an operator must "
+        "start it).",
     )
-    FAILED = "FAILED", "Failed in a way that a restart does not fix; waits for an operator."
-    LOST = "LOST", "Its host does not respond: it may still run, so nothing else may start it."
+    FAILED = "FAILED", "Failed in a way that a restart cannot fix; waits for an operator."
+    LOST = (
+        "LOST",
+        "Its host does not respond. It may still be running there, so it is not started elsewhere.",
+    )
 
     @property
     def label(self) -> str:
@@ -66,24 +70,24 @@ class Phase(Described):
 
 #: Phases in which a driver may be executing batches.
 LIVE_PHASES = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.LOST})
-#: Phases in which health is judged.
+#: Phases in which health is determined.
 JUDGED_PHASES = frozenset({Phase.STARTING, Phase.RUNNING})
-#: Phases of a query that has ended as it should.
+#: Phases of a query that ended as intended.
 STOPPED_PHASES = frozenset({Phase.STOPPED, Phase.COMPLETED})
-#: Phases at rest: nothing changes without an operator.
+#: Phases at rest: nothing changes until an operator acts.
 RESTING_PHASES = STOPPED_PHASES | {Phase.FAILED}
-#: Phases that hold a failed query until an operator, or the next retry probe, tries it.
+#: Phases that hold a failed query until an operator starts it or the next retry probe is due.
 HELD_PHASES = frozenset({Phase.BROKEN, Phase.FAILED})
-#: Phases after a failure: nothing runs, and a start tries again at once.
+#: Phases after a failure: nothing runs, and a start tries again immediately.
 FAILED_PHASES = HELD_PHASES | {Phase.BACKOFF}
 #: Phases in which a restart would have nothing to stop.
 DOWN_PHASES = STOPPED_PHASES | FAILED_PHASES
-#: Phases that a list puts first.
+#: Phases that lists show first.
 TROUBLED_PHASES = FAILED_PHASES | {Phase.LOST}
 
 
 class Hold(StrEnum):
-    """Why supervision does not restart by itself."""
+    """Why supervision does not restart automatically."""
 
     NONE = ""
     BROKEN = "BROKEN"
@@ -98,7 +102,7 @@ class DriverKind(StrEnum):
 
 
 class DriverState(StrEnum):
-    """Where a driver process is in its life."""
+    """The state of a driver process."""
 
     STARTING = "STARTING"
     LIVE = "LIVE"
@@ -107,7 +111,7 @@ class DriverState(StrEnum):
     FENCED = "FENCED"
 
 
-#: Drivers that hold their application's single place.
+#: States of drivers that occupy their application's single place.
 OPEN_DRIVER_STATES = frozenset({DriverState.STARTING, DriverState.LIVE, DriverState.STOPPING})
 
 
@@ -123,17 +127,17 @@ class RunOutcome(StrEnum):
 
 
 class Candidacy(Described):
-    """What a run was doing when its driver died; empty: nothing that could have ended it."""
+    """What a run was doing when its driver died; empty: nothing that could have killed it."""
 
     NONE = ""
     STARTING = "STARTING", "starting, no batch committed yet"
     BATCH = "BATCH", "a batch in flight"
-    UNKNOWN = "UNKNOWN", "not known whether a batch was in flight"
+    UNKNOWN = "UNKNOWN", "unknown whether a batch was in flight"
 
 
-#: Outcomes of runs in which the query failed by itself, with an error of its own.
+#: Outcomes of runs in which the query itself failed, with its own error.
 FAILED_OUTCOMES = frozenset({RunOutcome.FAILED, RunOutcome.REFUSED})
-#: Outcomes of runs that ended badly, with their driver or by themselves.
+#: Outcomes of runs that ended badly, either with their driver or on their own.
 BAD_OUTCOMES = FAILED_OUTCOMES | {RunOutcome.DRIVER_ENDED}
 
 
@@ -158,10 +162,10 @@ class Verdict(StrEnum):
     WAITING = "WAITING"
 
 
-#: Verdicts that a list puts first.
+#: Verdicts that lists show first.
 TROUBLED_VERDICTS = frozenset({Verdict.LAGGING, Verdict.STALLED, Verdict.ZOMBIE, Verdict.BLIND})
 
-#: Verdicts of a query that reads nothing now: its last rates are history.
+#: Verdicts for a query that is not reading anything now: its last rates are outdated.
 QUIET_VERDICTS = frozenset({Verdict.IDLE, Verdict.WAITING})
 
 
@@ -182,36 +186,37 @@ class Verb(StrEnum):
     CLONE = "clone"
     REWIND = "rewind"
     RESET = "reset"
-    GO_ON = "go-on"  # accept lost source data and go on from what is left
-    ASYNC_OFF = "async-off"  # the safe way off async progress tracking
+    GO_ON = "go-on"  # accept lost source data and continue with what is left
+    ASYNC_OFF = "async-off"  # turn off async progress tracking safely
     PREFLIGHT = "preflight"
     XRAY = "x-ray"
-    RECORDS = "records"  # look at what a batch read
-    START_MANY = "start-many"  # each of many queries: one operation, with the outcome of each
+    RECORDS = "records"  # show what a batch read
+    START_MANY = "start-many"  # many queries in one operation, with an outcome for each
     STOP_MANY = "stop-many"
     RESTART_MANY = "restart-many"
-    PRUNE = "prune"  # stop and delete what an owner's files no longer hold
+    DECLARE_GONE = "declare-host-gone"  # its driver there counts as dead
+    PRUNE = "prune"  # stop and delete what an owner's files no longer contain
 
 
-#: Verbs that only change the desired state, done when their generation is reached.
+#: Verbs that only change the desired state; they are done when their generation is reached.
 PLAIN_VERBS = frozenset({Verb.START, Verb.STOP, Verb.RESTART})
-#: Verbs of many queries -> what each of them is asked to do.
+#: Verbs for many queries -> what is requested of each query.
 MANY_VERBS = {
     Verb.START_MANY: Verb.START,
     Verb.STOP_MANY: Verb.STOP,
     Verb.RESTART_MANY: Verb.RESTART,
     Verb.PRUNE: Verb.STOP,
 }
-#: Verbs that only read the checkpoint: a start or a stop at the same time does no harm.
+#: Verbs that only read the checkpoint: a start or stop at the same time does no harm.
 READING_VERBS = frozenset({Verb.SNAPSHOT, Verb.CLONE, Verb.PREFLIGHT, Verb.XRAY, Verb.RECORDS})
 
 
-#: Verbs with steps that a query which a script starts can take: they need no definition of it.
+#: Verbs with steps that also work for a script's query, because they do not need a definition.
 SCRIPT_VERBS = frozenset({Verb.SNAPSHOT, Verb.REWIND, Verb.XRAY})
 
 
 class StepState(StrEnum):
-    """Where one step of an operation with several is."""
+    """The state of one step of an operation."""
 
     TODO = "TODO"
     DOING = "DOING"
@@ -230,23 +235,24 @@ class OperationOutcome(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-#: Outcomes of an operation that is under way or has succeeded.
+#: Outcomes of an operation that is running or has succeeded.
 GOOD_OPERATIONS = frozenset({OperationOutcome.OPEN, OperationOutcome.DONE})
-#: Outcomes of an operation that failed, not of one that was replaced or cancelled.
+#: Outcomes of an operation that failed, excluding those that were replaced or cancelled.
 FAILED_OPERATIONS = frozenset({OperationOutcome.FAILED, OperationOutcome.TIMED_OUT})
 
 
 class LossKind(StrEnum):
-    """How records were lost to a query."""
+    """How a query lost records."""
 
     RETENTION = "retention"  # deleted at the source before they were read
     SKIPPED = "skipped"  # Spark skipped the gap silently (failOnDataLoss=false)
     LATE = "late"  # dropped behind the watermark
-    RECREATED = "recreated"  # of a topic that was deleted and created again
+    RECREATED = "recreated"  # records of a topic that was deleted and recreated
+    CORRECTED = "corrected"  # not lost after all: reverts another entry in the ledger
 
 
 class Reason(StrEnum):
-    """Why a phase or a driver's state is what it is, as a code; `reasons.py` has the phrases."""
+    """Why a phase or a driver is in its state, as a code; `reasons.py` has the phrases."""
 
     NONE = ""
     NEVER_STARTED = "NEVER_STARTED"
@@ -260,6 +266,7 @@ class Reason(StrEnum):
     WAITS_LOCK = "WAITS_LOCK"
     WAITS_COMMIT = "WAITS_COMMIT"
     WAITS_SOURCE = "WAITS_SOURCE"
+    WAITS_EXECUTOR = "WAITS_EXECUTOR"
     WAITS_THREAD = "WAITS_THREAD"
     COMMITTED = "COMMITTED"
     IDLE = "IDLE"
@@ -272,6 +279,7 @@ class Reason(StrEnum):
     FAILED_FATAL = "FAILED_FATAL"
     DRIVER_DIED = "DRIVER_DIED"
     HOST_SILENT = "HOST_SILENT"
+    HOST_GONE = "HOST_GONE"
     RETRY_DUE = "RETRY_DUE"
     KILLS_DRIVER = "KILLS_DRIVER"
     WAITS_TURN = "WAITS_TURN"
@@ -279,6 +287,7 @@ class Reason(StrEnum):
     STALLED = "STALLED"
     PROBE = "PROBE"
     PROBED = "PROBED"
+    PROBE_FAILED = "PROBE_FAILED"
     ARCHIVED = "ARCHIVED"
     REWOUND = "REWOUND"
     RESET = "RESET"
@@ -291,18 +300,31 @@ class Reason(StrEnum):
     FENCED = "FENCED"
     FAILURE_SCOPE = "FAILURE_SCOPE"
     START_TIMED_OUT = "START_TIMED_OUT"
+    SESSION_FAILED = "SESSION_FAILED"
+    SCRIPT_FAILED = "SCRIPT_FAILED"
+    SCRIPT_ENDED = "SCRIPT_ENDED"
+    SCRIPT_ASKS = "SCRIPT_ASKS"
     EXECUTOR_CAME = "EXECUTOR_CAME"
     EXECUTOR_LOST = "EXECUTOR_LOST"
     SCRIPT_STARTED = "SCRIPT_STARTED"
     SCRIPT_DROPPED = "SCRIPT_DROPPED"
     SAME_QUERY = "SAME_QUERY"
     OTHER_QUERY = "OTHER_QUERY"
-    OTHER = "OTHER"  # a text of another release
+    OTHER = "OTHER"  # a text from another release
 
     @classmethod
     def _missing_(cls, value: object) -> "Reason":
         return cls.OTHER
 
 
-#: Reasons of a query of which something does not end in its driver: the end of the driver ends it.
+#: Reasons for a query of which something in its driver does not end: it ends only with the driver.
 HANGING_REASONS = frozenset({Reason.STUCK, Reason.WAITS_THREAD})
+#: Reasons for a failed driver: its queries are waiting for the next one.
+DRIVER_FAILURES = frozenset(
+    {
+        Reason.DRIVER_DIED,
+        Reason.START_TIMED_OUT,
+        Reason.SESSION_FAILED,
+        Reason.SCRIPT_FAILED,
+    }
+)

@@ -1,11 +1,11 @@
-"""The walls around drivers: which there are, and what an author of Python can do within them."""
+"""The isolation (walls) around drivers: which kinds exist, and what each lets Python authors do."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """What keeps the code of a driver's authors from the rest of the host."""
+    """What separates the code of a driver's authors from the rest of the host."""
 
     ACCOUNTS = "accounts"
     BUBBLEWRAP = "bubblewrap"
@@ -13,7 +13,7 @@ class Mode(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """Return what an author of Python can then do."""
+        """Return what a Python author can do with this isolation."""
         return _SENTENCES[self]
 
 
@@ -21,52 +21,69 @@ AUTO = "auto"
 
 _SENTENCES = {
     Mode.ACCOUNTS: (
-        "The drivers of each application run as an account of its own without capabilities: an "
-        "author's code reads and writes the files of its application and what the host lets every "
-        "account read, and signals no process of another account."
+        "The drivers of each application run under a separate account without capabilities: an "
+        "author's code can read and write the files of its application and read what every "
+        "account on the host can read. It cannot signal processes of other accounts."
     ),
     Mode.BUBBLEWRAP: (
-        "Each driver sees its own folder, its checkpoints, the data roots and a read-only system: "
-        "an author's code reaches no other file and no other process of this host."
+        "Each driver sees its own folder, its checkpoints, the data roots and a read-only "
+        "system: an author's code cannot reach any other file or process on this host."
     ),
     Mode.NEITHER: (
-        "Drivers run as the worker's account: an author of Python can read its files, secrets and "
-        "database, and end its processes. Give the right to write Python only to people you trust "
-        "with these."
+        "Drivers run as the worker's account: an author of Python can read its files, secrets "
+        "and database, and end its processes. Grant the right to write Python only to people "
+        "you trust with these."
     ),
+}
+
+
+#: What it means if the worker runs as root.
+_AS_ROOT = {
+    Mode.ACCOUNTS: "The worker runs as root, its drivers do not.",
+    Mode.BUBBLEWRAP: (
+        "The worker runs as root, so a driver's code has root's user ID without root's "
+        "capabilities: it can read files in /usr and /etc that only root may read, services "
+        "that check only the user ID treat it as root, and a kernel vulnerability leads to "
+        "root. Run the worker under a separate account."
+    ),
+    Mode.NEITHER: "The worker runs as root, so a driver's code can do anything on this host.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The walls that a host's worker uses, and why it has no others."""
+    """The walls that a host's worker uses, and why it does not use others."""
 
     mode: Mode
     asked: str  # HEADGATE_WALLS
-    lacks: str = ""  # what this host lacks for the walls that were wanted
+    lacks: str = ""  # what this host lacks for the desired walls
+    root: bool = False  # whether the worker runs as root
+    holds: str = ""  # system calls and limits that have been proven to apply to drivers here
 
     @property
     def refused(self) -> bool:
-        """Whether this host cannot give what was asked for by name: no driver is started."""
+        """Return whether this host lacks the requested walls and therefore starts no drivers."""
         return bool(self.lacks) and self.asked != AUTO
 
     @property
     def told(self) -> str:
-        """Return the choice and its reason in sentences, for the log and for pages."""
+        """Return the choice and its reason as sentences, for the log and for pages."""
         wanted = Mode.BUBBLEWRAP if self.asked == AUTO else self.asked
         why = f" {wanted} cannot be used here: {self.lacks}" if self.lacks else ""
         if self.refused:
             return (
-                f"HEADGATE_WALLS is {self.asked}, so no driver is started:{why} Mend that, or set "
-                "HEADGATE_WALLS to auto or neither."
+                f"HEADGATE_WALLS is {self.asked}, so no drivers are started:{why} Fix that, or "
+                "set HEADGATE_WALLS to auto or neither."
             )
-        return f"Walls of drivers: {self.mode}. {self.mode.sentence}{why}"
+        root = f" {_AS_ROOT[self.mode]}" if self.root else ""
+        holds = f" {self.holds}" if self.holds else ""
+        return f"Walls of drivers: {self.mode}. {self.mode.sentence}{holds}{root}{why}"
 
 
 def choose(asked: str, lacks: str = "") -> Choice:
-    """Return the walls to use; `lacks` says why what is wanted cannot be had, "" where it can.
+    """Return the walls to use; `lacks` is why the desired ones are impossible, "" if possible.
 
-    `auto` wants bubblewrap: accounts have to be made and named by an admin.
+    `auto` means bubblewrap, because accounts must be created and specified by an admin.
     """
     if asked == AUTO:
         return Choice(Mode.NEITHER if lacks else Mode.BUBBLEWRAP, asked, lacks)

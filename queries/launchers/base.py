@@ -1,9 +1,9 @@
-"""What supervision may ask of the place where drivers run.
+"""The interface to the place where drivers run, as used by supervision.
 
-A driver is named by its application and its epoch, a probe by the same and `probe=True`.
-Where files are and which processes there are is the launcher's own business: it answers in
-texts and in the forms of `queries.domain`. `tests/launchers/test_contract.py` holds every
-kind of launcher to what is said here.
+A driver is identified by its application and its epoch, a probe by the same values and
+`probe=True`. Where files are stored and which processes exist is the launcher's own business: it
+answers in texts and in the forms of `queries.domain`. `tests/launchers/test_contract.py` verifies
+this contract for every kind of launcher.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,10 +19,10 @@ class Launcher(Protocol):
     """A place where drivers run; every call is idempotent and bounded in time."""
 
     def walls(self) -> Choice:
-        """Return what keeps drivers from the rest of their host; tried out at the first call."""
+        """Return what isolates drivers from the rest of their host; tested at the first call."""
 
     def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
-        """Return where an operator finds a driver's files, even where they do not exist yet."""
+        """Return where an operator can find a driver's files, even if they do not exist yet."""
 
     def highest_epoch(self, application: str) -> int:
         """Return the highest epoch of the application's drivers and probes known here, or 0."""
@@ -30,20 +30,20 @@ class Launcher(Protocol):
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Record the intent, then start the driver.
 
-        Called again for the same epoch it completes what is missing and never starts a
-        second driver; an epoch below a later one's is FENCED and never lives. Raises
-        `LaunchRefused` with a sentence where it cannot.
+        If called again for the same epoch, it completes what is missing and never starts a second
+        driver. An epoch lower than an existing one is FENCED and never runs. Raises `LaunchRefused`
+        with a sentence if the driver cannot be started.
         """
 
     def assign(self, application: str, assignment: Assignment) -> None:
-        """Replace the assignment unless a higher generation is there, and nudge the driver."""
+        """Replace the assignment unless a higher generation exists, and nudge the driver."""
 
     def seal(self, application: str, epoch: int) -> bool:
-        """Make sure that a driver which nobody has started never will be, whoever still tries.
+        """Make sure that a driver that nobody has started never will be started, by anyone.
 
-        Returns True where its exit stands: the one written now, UNKNOWN, or an earlier one.
-        False where something of the driver is or was there: the next sighting shows what.
-        Raises `LaunchRefused` where nothing can be written.
+        Returns True if its exit is recorded: the one written now (UNKNOWN), or an earlier one.
+        Returns False if anything of the driver exists or existed: the next sighting shows what.
+        Raises `LaunchRefused` if nothing can be written.
         """
 
     def sight(
@@ -55,75 +55,78 @@ class Launcher(Protocol):
         locations: tuple[str, ...] = (),
         known: Mapping[str, str | int] | None = None,
     ) -> Sighting:
-        """Return what can be seen of a driver; `locations` are the checkpoints it may hold.
+        """Return what can be seen of a driver; `locations` are the checkpoints that it may hold.
 
-        `known` is its identity as a sighting gave it earlier: whoever has it and lives is seen,
-        even where every file of the driver is gone.
+        `known` is its identity from an earlier sighting: a live process with that identity is seen,
+        even if every file of the driver is gone.
         """
 
     def living(self) -> list[tuple[str, int]]:
-        """Return application and epoch of every driver that really lives here; no probes."""
+        """Return the application and epoch of every driver that is really alive here; no probes."""
 
     def exits(self) -> AbstractContextManager[Callable[[float], int | None]]:
-        """Hear of the ends of drivers and probes while the block runs.
+        """Receive the ends of drivers and probes while the block runs.
 
-        Yields what waits for the next end, so many seconds at most, and returns the number of the
-        driver's row, None for no end. A hint: an end that nobody waited for may be lost; how it
-        came is in the sighting. Raises `OSError` where it cannot be heard.
+        Yields a function that waits for the next end, for at most the given number of seconds, and
+        returns the ID of the driver's row, or None if there was no end. This is only a hint: an end
+        may be lost if nothing is waiting for it; the sighting shows how the driver ended. Raises
+        `OSError` if ends cannot be received.
         """
 
     def terminate(self, application: str, epoch: int) -> None:
-        """Ask the driver to leave."""
+        """Ask the driver to exit."""
 
     def kill(self, application: str, epoch: int) -> None:
-        """End the driver by force, whatever is left of it included."""
+        """End the driver by force, including anything left of it."""
 
     def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """Return the content-addressed copies of code roots and their common SHA-256."""
 
     def frozen_code(self, count: int, sha256: str) -> tuple[str, ...] | None:
-        """Return the `count` copies that were made under this SHA-256; None: not there any more."""
+        """Return the `count` copies made under this SHA-256; None if they no longer exist."""
 
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
         """Record the intent (`task`: `queries.domain.probes.questions`), then start the probe.
 
-        As `launch`, but a probe replaces nobody: the application's driver goes on.
+        Like `launch`, but a probe replaces nothing: the application's driver continues.
         """
 
     def probe_result(self, application: str, epoch: int) -> str:
-        """Return the text of what a probe has found so far, "" for nothing yet."""
+        """Return a probe's findings so far as text; "" if there are none yet."""
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
-        """Wait at most `grace_s` for a probe to leave, then end it by force."""
+        """Wait at most `grace_s` for a probe to exit, then end it by force."""
 
     def end_probes(self) -> None:
-        """End every probe by force: it holds nothing that this could harm."""
+        """End every probe by force: they hold nothing that this could harm."""
 
     def forget_result(self, application: str, epoch: int) -> None:
-        """Remove what a probe has found: it may hold rows of people's data."""
+        """Remove a probe's findings, because they may contain rows of personal data."""
 
     def log_tail(
         self, application: str, epoch: int, *, probe: bool = False, lines: int = 200
     ) -> str:
-        """Return the end of a driver's log, at most 256 KiB; "" where there is none."""
+        """Return the end of a driver's log, at most 256 KiB; "" if there is none."""
 
     def log_size(self, application: str, epoch: int) -> int:
-        """Return how many bytes a driver's log has, 0 where there is none."""
+        """Return the size of a driver's log in bytes; 0 if there is none."""
 
     def log_part(self, application: str, epoch: int, *, start: int, size: int) -> bytes:
-        """Return at most `size` bytes of a driver's log from `start` on; b"" for none."""
+        """Return at most `size` bytes of a driver's log, beginning at `start`; b"" if there are
+        none.
+        """
 
     def spooled(self, epoch: int, first: int) -> Iterable[tuple[int, bytes]]:
-        """Give (seq, JSON) of the events that a driver keeps, from number `first` on, in order."""
+        """Yield (seq, JSON) for the events that a driver keeps, in order, starting at `first`."""
 
     def prune(self, application: str, *, keep: int) -> None:
-        """Remove what ended drivers and probes have left, beyond the newest `keep` of each."""
+        """Remove what ended drivers and probes left behind, except the newest `keep` of each."""
 
 
 class LaunchRefused(Exception):
-    """The driver cannot be launched here; the message is a sentence with the way out.
+    """The driver cannot be launched here; the message is a sentence with the remedy.
 
-    `passing`: the same launch may well succeed a little later, and is tried again.
+    `passing`: the same launch may succeed a little later, and is tried again.
     """
 
     def __init__(self, message: str, *, passing: bool = False) -> None:

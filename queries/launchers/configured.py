@@ -1,4 +1,4 @@
-"""The launcher that this installation's settings name."""
+"""The launcher selected by this installation's settings."""
 
 from controlplane import launcher as chosen
 from queries.launchers.base import Launcher

@@ -1,7 +1,7 @@
-"""Incidents, and who hears of them: channels, rules, maintenance windows, deliveries.
+"""Incidents and their notifications: channels, rules, maintenance windows, deliveries.
 
-The writer of each column is marked: [I] services/alerts/incidents, [P] people by page or REST,
-[D] services/alerts/deliveries.
+The writer of each column is marked: [I] services/alerts/incidents, [P] users by page or REST, [D]
+services/alerts/deliveries.
 """
 
 import uuid
@@ -22,46 +22,46 @@ from queries.domain.alerts.kinds import (
 
 
 class Incident(models.Model):
-    """One trouble of a query, an application, a host or of Headgate itself, while it lasts."""
+    """One problem of a query, an application, a host or of Headgate itself, while it lasts."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     kind = models.CharField(max_length=24, choices=[(k, k) for k in IncidentKind])  # [I]
-    fingerprint = models.CharField(max_length=200)  # [I] what makes two troubles one
+    fingerprint = models.CharField(max_length=200)  # [I] identical for the same problem
     severity = models.CharField(max_length=8, choices=[(s, s) for s in Severity])  # [I]
     title = models.CharField(max_length=300)  # [I]
     detail = models.TextField(default="")  # [I] the evidence, with its numbers; no secrets
-    query = models.ForeignKey(  # [I] null where it is of several queries, or of none
+    query = models.ForeignKey(  # [I] null if several or none are affected
         "queries.Query", null=True, on_delete=models.CASCADE, related_name="incidents"
     )
-    application = models.ForeignKey(  # [I] null where it is of several, or of none
+    application = models.ForeignKey(  # [I] null if several or none are affected
         "queries.Application", null=True, on_delete=models.CASCADE, related_name="incidents"
     )
     host = models.CharField(max_length=255, default="")  # [I]
-    affected = models.JSONField(default=list)  # [I] names of the queries, where it has several
-    affected_count = models.IntegerField(default=1)  # [I] all of them; `affected` is bounded
+    affected = models.JSONField(default=list)  # [I] query names, if several are affected
+    affected_count = models.IntegerField(default=1)  # [I] total; `affected` is bounded
     labels = models.JSONField(default=dict)  # [I] of its query and application, for routing
     failure_group = models.ForeignKey(  # [I]
         "queries.FailureGroup", null=True, on_delete=models.SET_NULL, related_name="incidents"
     )
-    run = models.ForeignKey(  # [I] the newest that it is about
+    run = models.ForeignKey(  # [I] the newest one affected
         "queries.Run", null=True, on_delete=models.SET_NULL, related_name="+"
     )
 
     state = models.CharField(max_length=8, default=IncidentState.OPEN)  # [I] [P]
     opened_at = models.DateTimeField()  # [I] of this occurrence
     first_opened_at = models.DateTimeField()  # [I] of the first occurrence
-    seen_at = models.DateTimeField()  # [I] when its cause was last seen
-    quiet_since = models.DateTimeField(null=True)  # [I] its cause is gone since; null: it lasts
+    seen_at = models.DateTimeField()  # [I] when its cause was last observed
+    quiet_since = models.DateTimeField(null=True)  # [I] when its cause ended; null while it lasts
     closed_at = models.DateTimeField(null=True)  # [I] [P]
-    closed_by = models.CharField(max_length=150, default="")  # [P] "": by itself
-    occurrence = models.IntegerField(default=1)  # [I] rises when it is opened again
+    closed_by = models.CharField(max_length=150, default="")  # [P] "" if automatically
+    occurrence = models.IntegerField(default=1)  # [I] rises when it is reopened
 
     acknowledged_by = models.CharField(max_length=150, default="")  # [P]
     acknowledged_at = models.DateTimeField(null=True)  # [P]
-    acknowledged_until = models.DateTimeField(null=True)  # [P] null: until it is closed
-    snoozed_until = models.DateTimeField(null=True)  # [P] nobody is told until then
+    acknowledged_until = models.DateTimeField(null=True)  # [P] null: until it closes
+    snoozed_until = models.DateTimeField(null=True)  # [P] no notifications until then
     assignee = models.CharField(max_length=150, default="")  # [P]
-    #: [D] when deliveries must be looked at again; read by `tasks.announce_incidents`
+    #: [D] when deliveries must be examined again; read by `tasks.announce_incidents`
     announce_after = models.DateTimeField(null=True)
 
     class Meta:
@@ -88,12 +88,12 @@ class Incident(models.Model):
 
 
 class IncidentEntry(models.Model):
-    """One line of an incident's story."""
+    """One line of an incident's history."""
 
     incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="entries")
     at = models.DateTimeField()
     kind = models.CharField(max_length=12, choices=[(k, k) for k in EntryKind])
-    actor = models.CharField(max_length=150, default="")  # "" for Headgate
+    actor = models.CharField(max_length=150, default="")  # "" for Headgate itself
     text = models.TextField(default="")
 
     class Meta:
@@ -104,7 +104,7 @@ class IncidentEntry(models.Model):
 
 
 class Channel(models.Model):
-    """A way to tell people; set up by admins, its address a reference to a secret. [P]"""
+    """A notification channel; set up by admins, its address is a reference to a secret. [P]"""
 
     name = models.CharField(max_length=80, unique=True)
     kind = models.CharField(max_length=10, choices=[(k, k) for k in ChannelKind])
@@ -125,15 +125,15 @@ class Channel(models.Model):
 
 
 class AlertRule(models.Model):
-    """Which incidents are told to which channels, and when again. [P]"""
+    """Which incidents are sent to which channels, and the reminders. [P]"""
 
     name = models.CharField(max_length=80, unique=True)
-    position = models.IntegerField(default=0)  # the order that pages list them in
+    position = models.IntegerField(default=0)  # sort order on pages
     enabled = models.BooleanField(default=True)
-    #: {"labels": {...}, "kinds": [...], "severities": [...], "applications": [...]}; {}: all
+    #: {"labels": {...}, "kinds": [...], "severities": [...], "applications": [...]}; {} is all
     selector = models.JSONField(default=dict)
     channels = models.ManyToManyField(Channel, related_name="rules")
-    #: {"zone": "Europe/Berlin", "from": "22:00", "until": "07:00", "days": [...]}; {}: none
+    #: {"zone": "Europe/Berlin", "from": "22:00", "until": "07:00", "days": [...]}; {} is none
     quiet_hours = models.JSONField(default=dict)
     escalate_after_minutes = models.IntegerField(null=True)  # without acknowledgement
     escalate_to = models.ManyToManyField(Channel, related_name="escalations")
@@ -149,10 +149,10 @@ class AlertRule(models.Model):
 
 
 class Maintenance(models.Model):
-    """A window in which matching troubles open no incident. [P]"""
+    """A window in which matching problems do not open incidents. [P]"""
 
     name = models.CharField(max_length=80)
-    selector = models.JSONField(default=dict)  # as an AlertRule's
+    selector = models.JSONField(default=dict)  # like an AlertRule's
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField()
     created_at = models.DateTimeField()
@@ -170,20 +170,20 @@ class Delivery(models.Model):
 
     incident = models.ForeignKey(
         Incident, null=True, on_delete=models.CASCADE, related_name="deliveries"
-    )  # null: a test of the channel
+    )  # null for a test of the channel
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="deliveries")
     occurrence = models.IntegerField()
     step = models.CharField(max_length=10, choices=[(s, s) for s in Step])
-    repeat = models.IntegerField(default=0)  # of the step: the how-manyth reminder
+    repeat = models.IntegerField(default=0)  # reminder number within the step
     state = models.CharField(
         max_length=8, default=DeliveryState.WAITING, choices=[(s, s) for s in DeliveryState]
     )
-    message = models.JSONField(default=dict)  # as it was told; no address, no secret
+    message = models.JSONField(default=dict)  # as sent; no address, no secret
     created_at = models.DateTimeField()
-    #: when the next attempt is due; read by `tasks.send_alerts`. Null: none.
+    #: When the next attempt is due; read by `tasks.send_alerts`. Null if there is none.
     attempt_after = models.DateTimeField(null=True)
     attempts = models.IntegerField(default=0)
-    #: a worker is sending it until then; one that died leaves it for another, marked as a repeat
+    #: A worker is sending it until then; if it dies, another sends it, marked as a repeat.
     leased_until = models.DateTimeField(null=True)
     sent_at = models.DateTimeField(null=True)
     last_error = models.TextField(default="")

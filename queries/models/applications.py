@@ -1,4 +1,4 @@
-"""Applications: what is launched as one Spark driver process, its scheduler pools, its code.
+"""Applications: the unit launched as one Spark driver process; their pools and code.
 
 The writer of each column is marked: [C] catalog, [O] operations, [R] reconcile.
 """
@@ -14,34 +14,34 @@ from queries.models.because import BecauseField
 
 
 class Application(models.Model):
-    """What is launched as one driver process: its target revision, failures and next attempt."""
+    """The unit launched as one driver process: target revision, failures and next attempt."""
 
-    name = models.CharField(max_length=80)  # [C] unique among those not archived, immutable
-    own = models.BooleanField(default=False)  # [C] made for one query
+    name = models.CharField(max_length=80)  # [C] unique among unarchived ones, immutable
+    own = models.BooleanField(default=False)  # [C] created for one query
     #: [C] `team` -> "a": on the object, not in a revision, so that relabelling restarts nothing
     labels = models.JSONField(default=dict, blank=True)
-    #: [C] whose it is: its operators and authors act on it and on its queries; null: everybody's
+    #: [C] owner, whose operators and authors act on it and its queries; null: everybody's
     team = models.ForeignKey(
         "queries.Team", null=True, on_delete=models.PROTECT, related_name="applications"
     )
     created_at = models.DateTimeField()  # [C]
-    target_revision = models.ForeignKey(  # [O] what the next driver is launched with
+    target_revision = models.ForeignKey(  # [O] the next driver's revision
         "queries.ApplicationRevision", null=True, on_delete=models.PROTECT, related_name="+"
     )
     generation = models.BigIntegerField(default=0)  # [O] rises with each verb on the application
     archived_at = models.DateTimeField(null=True)  # [O]
 
-    #: [R] where its drivers run and its local files are; "": nowhere yet
+    #: [R] host of its drivers and local files; "" if not placed yet
     host = models.CharField(max_length=255, default="", db_index=True)
     version = models.BigIntegerField(default=0)  # [R] compare-and-set of every reconcile
     assignment_generation = models.BigIntegerField(default=0)  # [R]
     reached_generation = models.BigIntegerField(default=0)  # [R]
     seen_generation = models.BigIntegerField(default=0)  # [R] an unseen one clears the counters
-    failures = models.IntegerField(default=0)  # [R] deaths of drivers in a row
+    failures = models.IntegerField(default=0)  # [R] consecutive driver deaths
     next_attempt_at = models.DateTimeField(null=True)  # [R]
     hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
     hold_reason = BecauseField()  # [R] its newest driver's failure
-    #: [R] when reconcile must look again; read by `tasks.sweep`, which takes the due ones.
+    #: [R] when reconcile must look again; read by `tasks.sweep`, which takes the due ones
     reconcile_after = models.DateTimeField(null=True)
 
     class Meta:
@@ -65,32 +65,32 @@ class Application(models.Model):
         return self.name
 
     def renew(self) -> None:
-        """Have the driver replaced by a fresh one on the newest revision."""
+        """Replace the driver with one on the newest revision."""
         self.generation += 1
         self.target_revision = self.revisions.order_by("-number").first()
         self.save(update_fields=["generation", "target_revision"])
 
 
 class Script(models.Model):
-    """The script that an application runs instead of queries that are defined: what is wanted."""
+    """The script that an application runs instead of defined queries, and its desired state."""
 
     application = models.OneToOneField(  # [C]
         Application, on_delete=models.CASCADE, related_name="script"
     )
-    desired = models.CharField(  # [O]; [R] sets STOPPED when the script has done its work
+    desired = models.CharField(  # [O]; [R] sets STOPPED when the script has finished
         max_length=8, default=Desired.STOPPED, choices=[(d, d) for d in Desired]
     )
     stop_mode = models.CharField(max_length=8, default=StopMode.GRACEFUL)  # [O]
-    stop_deadline = models.DateTimeField(null=True)  # [O] a graceful stop becomes immediate
+    stop_deadline = models.DateTimeField(null=True)  # [O] then a graceful stop becomes immediate
     phase = models.CharField(max_length=10, default=Phase.STOPPED)  # [R]
     phase_reason = models.CharField(max_length=60, default=Reason.NEVER_STARTED)  # [R] Reason
-    phase_detail = BecauseField()  # [R] what is going on, in addition to the reason
+    phase_detail = BecauseField()  # [R] current activity, in addition to the reason
     phase_since = models.DateTimeField(null=True)  # [R]
-    #: [R] what it asks for and does not get, and what of it is refused; of its newest driver
+    #: [R] ignored and rejected requests of the script, from its newest driver
     notes = models.JSONField(default=list)
-    #: [R] a query that came while others went (`protocol.Question`); [O] {}: answered, or none
+    #: [R] a new query while others are missing (`protocol.Question`); [O] {}: answered, or none
     question = models.JSONField(default=dict)
-    #: [O] identities that are new queries, as an author has said; [R] until they have a row
+    #: [O] identities that an author declared to be new queries; [R] until they have a row
     accepted = models.JSONField(default=list)
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class Script(models.Model):
 
 
 class ApplicationRevision(models.Model):
-    """One immutable form of an application's definition."""
+    """One immutable version of an application's definition."""
 
     application = models.ForeignKey(Application, on_delete=models.CASCADE, related_name="revisions")
     number = models.IntegerField()
@@ -138,14 +138,14 @@ class SchedulerPool(models.Model):
 
 
 class UploadedCode(models.Model):
-    """Code that somebody has uploaded; its files lie in `CODE_DIR/<sha256>/0`. [P]"""
+    """Uploaded code; its files are in `CODE_DIR/<sha256>/0`. [P]"""
 
-    sha256 = models.CharField(max_length=64, unique=True)  # of names and contents
+    sha256 = models.CharField(max_length=64, unique=True)  # of file names and contents
     files = models.IntegerField()
     bytes = models.BigIntegerField()  # unpacked
-    uploaded_at = models.DateTimeField()  # the last time: what nobody names goes some days later
-    uploaded_by = models.CharField(max_length=150)  # the first time
-    host = models.CharField(max_length=255)  # that has the files
+    uploaded_at = models.DateTimeField()  # last time; unreferenced code is deleted some days later
+    uploaded_by = models.CharField(max_length=150)  # first time
+    host = models.CharField(max_length=255)  # which has the files
 
     class Meta:
         ordering: ClassVar = ["-pk"]
@@ -155,5 +155,5 @@ class UploadedCode(models.Model):
 
     @property
     def digest(self) -> str:
-        """Return its name in definitions and REST."""
+        """Return its digest as used in definitions and REST."""
         return named(self.sha256)

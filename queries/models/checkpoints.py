@@ -1,4 +1,4 @@
-"""Snapshots of checkpoints, lost records of their sources, and how far they are behind."""
+"""Snapshots of checkpoints, lost source records, and lag."""
 
 from typing import ClassVar
 
@@ -9,21 +9,21 @@ from queries.domain.states import LossKind
 
 
 class Snapshot(models.Model):
-    """A copy of a checkpoint as it was after one batch; hard links on a local file system."""
+    """A copy of a checkpoint as of one batch; hard links on a local file system."""
 
     checkpoint = models.ForeignKey(
         "queries.Checkpoint", on_delete=models.PROTECT, related_name="snapshots"
     )
-    batch = models.BigIntegerField()  # the newest batch that it holds as committed
+    batch = models.BigIntegerField()  # the newest committed batch in it
     location = models.CharField(max_length=1024, unique=True)  # "file:///…"
     bytes = models.BigIntegerField(default=0)
     taken_at = models.DateTimeField()
-    pinned = models.BooleanField(default=False)  # pruning leaves it alone
+    pinned = models.BooleanField(default=False)  # exempt from pruning
     reason = models.CharField(max_length=200, default="")  # "before the rewind to batch 40"
     operation = models.ForeignKey(
         "queries.Operation", null=True, on_delete=models.SET_NULL, related_name="snapshots"
     )
-    removed_at = models.DateTimeField(null=True)  # its files are gone; the row is history
+    removed_at = models.DateTimeField(null=True)  # files deleted; the row is history
 
     class Meta:
         ordering: ClassVar = ["-taken_at", "-pk"]
@@ -33,17 +33,17 @@ class Snapshot(models.Model):
 
 
 class Loss(models.Model):
-    """One line of a query's loss ledger: what was lost, how many, when, who accepted it."""
+    """One line of a query's loss ledger: what was lost, how much, when, and who accepted it."""
 
     query = models.ForeignKey("queries.Query", on_delete=models.CASCADE, related_name="losses")
     kind = models.CharField(max_length=12, choices=[(kind, kind) for kind in LossKind])
-    source = models.CharField(max_length=255)  # topic, or the source's or operator's name
+    source = models.CharField(max_length=255)  # topic, or name of source or operator
     partition = models.IntegerField(null=True)
-    topic_id = models.CharField(max_length=40, default="")  # Kafka's; "": not known
+    topic_id = models.CharField(max_length=40, default="")  # Kafka's; "" if unknown
     from_offset = models.BigIntegerField(null=True)  # first lost
-    to_offset = models.BigIntegerField(null=True)  # first that is there again
-    offsets = models.BigIntegerField(null=True)  # how many offsets are gone
-    records = models.BigIntegerField(null=True)  # null: not known (compacted, transactional)
+    to_offset = models.BigIntegerField(null=True)  # first that exists again
+    offsets = models.BigIntegerField(null=True)  # number of missing offsets
+    records = models.BigIntegerField(null=True)  # null: unknown (compacted, transactional)
     batch = models.BigIntegerField(null=True)
     day = models.DateField(null=True)  # late rows are counted by day
     noticed_at = models.DateTimeField()
@@ -52,6 +52,11 @@ class Loss(models.Model):
     operation = models.ForeignKey(
         "queries.Operation", null=True, on_delete=models.SET_NULL, related_name="losses"
     )
+    corrects = models.ForeignKey(  # the line it corrects; null: a loss
+        "self", null=True, on_delete=models.CASCADE, related_name="corrections"
+    )
+    note = models.TextField(default="")  # of a correction: the evidence
+    noted_by = models.CharField(max_length=150, default="")  # of a correction; "" for Headgate
 
     class Meta:
         constraints: ClassVar = [
@@ -69,28 +74,28 @@ class Loss(models.Model):
 
 
 class SourceLag(models.Model):
-    """The latest look at one partition of one source of a query, run or not."""
+    """The latest offsets of one partition of a query's source, whether the query runs or not."""
 
     query = models.ForeignKey("queries.Query", on_delete=models.CASCADE, related_name="lags")
     source = models.CharField(max_length=255)  # topic
     partition = models.IntegerField()
     committed = models.BigIntegerField(null=True)  # next offset to read; null: nothing committed
     earliest = models.BigIntegerField(null=True)
-    latest = models.BigIntegerField(null=True)  # next offset that will be written
+    latest = models.BigIntegerField(null=True)  # next offset to be written
     record_at = models.DateTimeField(null=True)  # time of the record at `committed`
     deleted_at = models.DateTimeField(null=True)  # when that record will be deleted
-    arrival_rate = models.FloatField(null=True)  # records a second, between looks
+    arrival_rate = models.FloatField(null=True)  # records a second, between passes
     processing_rate = models.FloatField(null=True)
-    record_bytes = models.FloatField(null=True)  # of a record, uncompressed, as sampled
-    retention_ms = models.BigIntegerField(null=True)  # the topic's; null: none
-    retention_bytes = models.BigIntegerField(null=True)  # a partition's; null: none
-    compacted = models.BooleanField(null=True)  # offsets are not records then; null: not known
-    holes = models.BooleanField(default=False)  # offsets without a record seen: transactions
-    stable = models.BigIntegerField(null=True)  # the last stable offset; null: not to be heeded
-    unread_since = models.DateTimeField(null=True)  # since when `committed` is there to be read
-    replaced = models.BooleanField(default=False)  # `committed` is of a topic that is gone
-    seen_at = models.DateTimeField()  # of the newest look that the broker answered
-    error = models.TextField(default="")  # why the broker could not be asked
+    record_bytes = models.FloatField(null=True)  # per record, uncompressed, sampled
+    retention_ms = models.BigIntegerField(null=True)  # of the topic; null: unlimited
+    retention_bytes = models.BigIntegerField(null=True)  # per partition; null: unlimited
+    compacted = models.BooleanField(null=True)  # then offsets are not records; null: unknown
+    holes = models.BooleanField(default=False)  # offsets without records were seen: transactions
+    stable = models.BigIntegerField(null=True)  # last stable offset; null: does not apply
+    unread_since = models.DateTimeField(null=True)  # since when `committed` can be read
+    replaced = models.BooleanField(default=False)  # `committed` belongs to a deleted topic
+    seen_at = models.DateTimeField()  # of the broker's newest answer
+    error = models.TextField(default="")  # why the broker could not be queried
 
     class Meta:
         constraints: ClassVar = [
@@ -102,3 +107,8 @@ class SourceLag(models.Model):
 
     def __str__(self) -> str:
         return f"{self.source}-{self.partition}"
+
+    @property
+    def counts_records(self) -> bool:
+        """Return whether its offsets are records, as far as known."""
+        return not self.compacted and not self.holes

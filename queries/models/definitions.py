@@ -1,4 +1,4 @@
-"""Queries, their immutable revisions, and the checkpoints they alone may hold."""
+"""Queries, their immutable revisions, and the checkpoints that they hold exclusively."""
 
 from typing import ClassVar
 
@@ -8,35 +8,36 @@ from django.db.models.functions import Cast
 from django.db.models.lookups import Contains
 
 from queries.domain.states import Desired, Hold, Phase, Reason, StopMode
+from queries.domain.validation.skipped import Skip, from_json
 from queries.models.because import BecauseField
 from queries.models.query_rank import changing_field, rank_field
 
 
 class Query(models.Model):
-    """One streaming query: its desired state and what is observed."""
+    """One streaming query: its desired state and the observed one."""
 
-    #: [C] unique among those not archived, immutable; [R] `application/query` of a found one
+    #: [C] unique among unarchived ones, immutable; [R] `application/query` for a found one
     name = models.CharField(max_length=160)
     application = models.ForeignKey(  # [C]
         "queries.Application", on_delete=models.PROTECT, related_name="queries"
     )
-    labels = models.JSONField(default=dict, blank=True)  # [C] as those of an application
+    labels = models.JSONField(default=dict, blank=True)  # [C] like an application's
     created_at = models.DateTimeField()  # [C]
     archived_at = models.DateTimeField(null=True)  # [O]
 
-    #: [R] what a query that a script starts is known by; "" where it is defined here
+    #: [R] identity of a query started by a script; "" for a defined query
     identity = models.CharField(max_length=1200, default="", blank=True)
     asked = models.CharField(max_length=1024, default="", blank=True)  # [R] the script's checkpoint
     temporary = models.CharField(max_length=200, default="", blank=True)  # [R] why it is not kept
     gone_at = models.DateTimeField(
         null=True
-    )  # [O] its script has dropped it; [R] null: it starts it
+    )  # [O] dropped by its script; [R] null while it starts it
 
     desired = models.CharField(  # [O]; [R] sets STOPPED when a once/availableNow run completes
         max_length=8, default=Desired.STOPPED, choices=[(d, d) for d in Desired]
     )
     stop_mode = models.CharField(max_length=8, default=StopMode.GRACEFUL)  # [O]
-    stop_deadline = models.DateTimeField(null=True)  # [O] a graceful stop becomes immediate
+    stop_deadline = models.DateTimeField(null=True)  # [O] then a graceful stop becomes immediate
     generation = models.BigIntegerField(default=0)  # [O] rises with each verb
     target_revision = models.ForeignKey(  # [O] pinned by start and restart
         "queries.QueryRevision", null=True, on_delete=models.PROTECT, related_name="+"
@@ -44,30 +45,30 @@ class Query(models.Model):
 
     phase = models.CharField(max_length=10, default=Phase.STOPPED, db_index=True)  # [R]
     phase_reason = models.CharField(max_length=60, default=Reason.NEVER_STARTED)  # [R] Reason
-    phase_detail = BecauseField()  # [R] what is going on, in addition to the reason
+    phase_detail = BecauseField()  # [R] current activity, in addition to the reason
     phase_since = models.DateTimeField(null=True)  # [R]
     reached_generation = models.BigIntegerField(default=0)  # [R]
     seen_generation = models.BigIntegerField(default=0)  # [R] an unseen one clears the counters
-    failures = models.IntegerField(default=0)  # [R] failures in a row
+    failures = models.IntegerField(default=0)  # [R] consecutive failures
     next_attempt_at = models.DateTimeField(null=True)  # [R]
     hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
-    # Written by the task that notes verdicts alone (services/supervision/verdicts.py).
+    # Written only by the task that records verdicts (services/supervision/verdicts.py).
     verdict = models.CharField(max_length=12, default="", blank=True)  # of its health; "": none
-    verdict_since = models.DateTimeField(null=True)  # when it was first judged so
-    # Written by the lag task alone (docs/decisions: who writes lag and risk); reconcile reads.
-    risk = models.TextField(default="")  # what will be lost and when, "" for nothing
-    risk_at = models.DateTimeField(null=True)  # when the first of it goes; past: it is gone
-    source_reachable = models.BooleanField(null=True)  # null: not known
+    verdict_since = models.DateTimeField(null=True)  # since when it holds
+    # Written only by the lag task (docs/decisions: who writes lag and risk); reconcile reads.
+    risk = models.TextField(default="")  # what will be lost and when, "" if nothing
+    risk_at = models.DateTimeField(null=True)  # when the first loss occurs; in the past: occurred
+    source_reachable = models.BooleanField(null=True)  # null: unknown
     source_unreachable_since = models.DateTimeField(null=True)
-    # Written by the task that looks ahead alone (services/alerts/outlook.py); alerts read.
+    # Written only by the forecast task (services/alerts/outlook.py); alerts read.
     state_full_at = models.DateTimeField(null=True)  # when its state will fill the driver's memory
     replay_records = models.BigIntegerField(null=True)  # what a crash now would replay
-    preflight_fails = models.BooleanField(default=False)  # the one that its next start requires
+    preflight_fails = models.BooleanField(default=False)  # a preflight its next start requires
 
     # Written by the database (models/query_rank.py).
-    own_rank = rank_field()  # Rank by the columns above
-    changing = changing_field()  # desired and actual differ, and nobody has to act
-    rank: int  # no column: `selectors.supervision.query_groups` adds it to rows of lists
+    own_rank = rank_field()  # Rank from the columns above
+    changing = changing_field()  # desired and actual differ, no action needed
+    rank: int  # not a column: `selectors.supervision.query_groups` adds it to rows of lists
 
     class Meta:
         constraints: ClassVar = [
@@ -81,17 +82,17 @@ class Query(models.Model):
             ),
         ]
         indexes: ClassVar = [
-            models.Index(  # the order of lists
+            models.Index(  # sort order of lists
                 fields=["own_rank", "name"],
                 name="query_listed",
                 condition=Q(archived_at__isnull=True),
             ),
-            models.Index(  # what should run: few of very many, and ticks ask for them alone
+            models.Index(  # queries that should run: a small part, which ticks select
                 fields=["application"],
                 name="query_wanted",
                 condition=Q(archived_at__isnull=True, desired=Desired.RUNNING),
             ),
-            models.Index(  # holds all that counts are made of
+            models.Index(  # covers everything that counts need
                 fields=["phase", "verdict", "own_rank", "changing"],
                 name="query_counted",
                 condition=Q(archived_at__isnull=True),
@@ -105,20 +106,32 @@ class Query(models.Model):
 
     @property
     def discovered(self) -> bool:
-        """Whether a script starts it, so that it is neither defined nor started by itself."""
+        """Whether a script starts it, so that it is not defined or started individually."""
         return bool(self.identity)
 
 
 class QueryRevision(models.Model):
-    """One immutable form of a query's definition."""
+    """One immutable version of a query's definition."""
 
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="revisions")
     number = models.IntegerField()
-    kind = models.CharField(max_length=8)  # sql | python
+    kind = models.CharField(max_length=8)  # sql or python
     spec = models.JSONField()  # QuerySpec's JSON form
     author = models.CharField(max_length=150)
     created_at = models.DateTimeField()
-    #: Written by the database: a look at the brokers cannot read ten thousand definitions.
+    # Spark's parser and analyzer results; written later if they did not answer.
+    unchecked = models.JSONField(default=list)  # [R] `domain.validation.skipped`
+    unasked = models.BooleanField(default=False)  # [R] its SQL will be checked again
+    refusal = models.TextField(default="")  # [R] why Spark rejects a text saved unchecked
+    state = models.JSONField(null=True)  # [R] what its state depends on; null if unknown
+    state_by = models.CharField(max_length=20, default="")  # Spark version that reported it
+    # [O] a checkpoint on which a user started it although it changes the state
+    accepted_on = models.ForeignKey(
+        "queries.Checkpoint", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    accepted_by = models.CharField(max_length=150, default="")
+    #: Written by the database, because a pass over the brokers cannot read ten thousand
+    #: definitions.
     names_kafka = models.GeneratedField(
         expression=Case(
             When(Contains(Cast("spec", models.TextField()), '"kafka"'), then=Value(True)),
@@ -135,32 +148,45 @@ class QueryRevision(models.Model):
         indexes: ClassVar = [
             models.Index(
                 fields=["query"], name="revision_naming_kafka", condition=Q(names_kafka=True)
-            )
+            ),
+            models.Index(  # few: saved, but rejected by Spark
+                fields=["query"], name="revision_refused", condition=~Q(refusal="")
+            ),
+            models.Index(  # few: to be checked again by Spark's parser
+                fields=["query"], name="revision_sql_unchecked", condition=Q(unasked=True)
+            ),
         ]
         ordering: ClassVar = ["-number"]
 
     def __str__(self) -> str:
         return f"{self.query_id} r{self.number}"
 
+    @property
+    def skipped(self) -> list[Skip]:
+        """Return the checks that were skipped when it was saved."""
+        return from_json(self.unchecked)
+
 
 class Checkpoint(models.Model):
-    """A canonical location held by at most one query; archived queries free theirs."""
+    """A canonical location held by at most one query; archived queries release theirs."""
 
     query = models.ForeignKey(  # at most one with retired_at null (constraint below)
         Query, on_delete=models.PROTECT, related_name="checkpoints"
     )
-    location = models.CharField(max_length=1024)  # canonical: "file:///…" without a last slash
+    location = models.CharField(max_length=1024)  # canonical: "file:///…" without a trailing slash
+    #: [C] chosen by Headgate: [R] puts it below the home of the host that first runs the query
+    by_default = models.BooleanField(default=False)
     created_at = models.DateTimeField()
     built_from = models.ForeignKey(  # [R] rewind, reset
         "self", null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    takeover_at = models.DateTimeField(null=True)  # [O] an author confirmed taking it over
+    takeover_at = models.DateTimeField(null=True)  # [O] an author confirmed the takeover
     retired_at = models.DateTimeField(null=True)  # [R] rewind, reset; [O] archive
-    # Batches that no run of ours made; its own task writes them (services/checkpoints).
+    # Batches not written by our runs; recorded by a task of its own (services/checkpoints).
     foreign_first = models.BigIntegerField(null=True)
     foreign_last = models.BigIntegerField(null=True)
-    foreign_at = models.DateTimeField(null=True)  # when the last of them began
-    topic_ids = models.JSONField(default=dict)  # its task: domain.kafka.topic_ids, by source
+    foreign_at = models.DateTimeField(null=True)  # when the last of them started
+    topic_ids = models.JSONField(default=dict)  # by its task: domain.kafka.topic_ids, by source
 
     class Meta:
         constraints: ClassVar = [
@@ -174,7 +200,7 @@ class Checkpoint(models.Model):
             ),
         ]
         indexes: ClassVar = [
-            models.Index(  # few rows: somebody else has written into it
+            models.Index(  # few rows: someone else has written to it
                 fields=["foreign_at"],
                 name="checkpoint_foreign",
                 condition=Q(retired_at__isnull=True, foreign_last__isnull=False),

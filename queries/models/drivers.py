@@ -1,4 +1,4 @@
-"""Drivers (processes of an application), runs (starts of a query inside one). [R] but visits."""
+"""Drivers (processes of an application), runs (starts of a query in one). [R] except visits."""
 
 from typing import ClassVar
 
@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from queries.domain.failures.subjects import Subject, subject_of
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, RunOutcome
 
 
@@ -21,12 +22,11 @@ class Driver(models.Model):
     )
     pools = models.JSONField(default=list)  # the pools it was launched with
     code_sha256 = models.CharField(max_length=64, default="")
-    operation = models.OneToOneField(  # that a PROBE answers; null: of a SERVICE
+    operation = models.OneToOneField(  # which a PROBE answers; null for a SERVICE
         "queries.Operation", null=True, on_delete=models.SET_NULL, related_name="probe"
     )
     epoch = models.BigIntegerField(unique=True)
-    seals_events = models.BooleanField(default=True)  # False: began before there were seals
-    generation = models.BigIntegerField(default=0)  # the application's when it was made
+    generation = models.BigIntegerField(default=0)  # the application's at its creation
     host = models.CharField(max_length=255)
     directory = models.CharField(max_length=1024)
     created_at = models.DateTimeField()
@@ -35,7 +35,7 @@ class Driver(models.Model):
     state_since = models.DateTimeField()
     assignment_digest = models.CharField(max_length=64, default="")  # of its latest assignment
     applied_generation = models.BigIntegerField(default=0)
-    end_wanted = models.CharField(max_length=60, default="")  # Reason, "" while it is wanted
+    end_wanted = models.CharField(max_length=60, default="")  # Reason; "" while it is wanted
     end_wanted_at = models.DateTimeField(null=True)
 
     boot_id = models.CharField(max_length=64, default="")
@@ -46,12 +46,17 @@ class Driver(models.Model):
     java_version = models.CharField(max_length=80, default="")
     spark_application_id = models.CharField(max_length=80, default="")
     executors = models.JSONField(default=list)  # on a cluster: [{id, address, cores, active, …}]
-    ui_port = models.PositiveIntegerField(null=True)  # of its Spark UI, as we gave it; null: none
+    executors_wanted = models.JSONField(
+        null=True
+    )  # `ExecutorsWanted`: none is active; null: some is
+    release = models.CharField(max_length=64, default="")  # of our code that it runs
+    ui_port = models.PositiveIntegerField(null=True)  # of its Spark UI, assigned by us; null: none
 
     ended_at = models.DateTimeField(null=True)
     exit_python = models.CharField(max_length=12, default="")  # code | signal | UNKNOWN
     exit_jvm = models.CharField(max_length=12, default="")
-    last_seq = models.BigIntegerField(null=True)  # of its events, as it said when it left
+    exit_killed = models.CharField(max_length=20, default="")  # Killer: who ended it
+    last_seq = models.BigIntegerField(null=True)  # of its events, as reported at its exit
 
     class Meta:
         constraints: ClassVar = [
@@ -68,7 +73,7 @@ class Driver(models.Model):
 
     @property
     def identity(self) -> dict[str, str | int]:
-        """Who its processes are, by column, as the launcher saw them; {} before the first look."""
+        """The identity of its processes, by column, as seen by the launcher; {} before that."""
         if self.pid is None or self.start_time is None:
             return {}
         jvm = {} if self.jvm_pid is None else {"jvm_pid": self.jvm_pid}
@@ -76,13 +81,13 @@ class Driver(models.Model):
 
 
 class SparkUiVisit(models.Model):
-    """A person's way into one driver's Spark UI; tokens are kept as SHA-256 (hexadecimal). [P]"""
+    """A user's access to one driver's Spark UI; tokens are kept as SHA-256 (hexadecimal). [P]"""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     session_key = models.CharField(max_length=40)  # ends with this session
     driver = models.ForeignKey(Driver, on_delete=models.CASCADE, related_name="+")
     created_at = models.DateTimeField(db_index=True)
-    ticket = models.CharField(max_length=64, unique=True)  # opens once
+    ticket = models.CharField(max_length=64, unique=True)  # valid once
     opened_at = models.DateTimeField(null=True)
     path = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001 (null: unopened)
 
@@ -103,9 +108,9 @@ class Run(models.Model):
         "queries.QueryRevision", on_delete=models.PROTECT, related_name="runs"
     )
     code_sha256 = models.CharField(max_length=64, default="")
-    generation = models.BigIntegerField()  # the query's when the run was made
+    generation = models.BigIntegerField()  # the query's at its creation
     cause = models.CharField(max_length=60)  # Reason: why it was started
-    actor = models.CharField(max_length=150, default="")  # who requested it, "" for supervision
+    actor = models.CharField(max_length=150, default="")  # requester; "" for supervision
     created_at = models.DateTimeField()
 
     spark_run_id = models.CharField(max_length=36, null=True, unique=True)  # noqa: DJ001
@@ -121,11 +126,20 @@ class Run(models.Model):
     warnings = models.JSONField(default=list)
     replayed = models.JSONField(null=True)  # what it replayed (exposure.py); null: not measured
     at_death = models.CharField(max_length=8, default="")  # Candidacy, when its driver died
-    batch_at_death = models.BigIntegerField(null=True)  # in flight at that moment
-    accepts_loss = models.BooleanField(default=False)  # skips a gap in its sources, by go-on
-    found = models.IntegerField(null=True)  # its number among those that its script has started
+    batch_at_death = models.BigIntegerField(null=True)  # in flight at that time
+    accepts_loss = models.BooleanField(default=False)  # by go-on: skips a gap in its sources
+    found = models.IntegerField(null=True)  # its number among the script's started queries
+    #: When its checkpoint's commits were compared with its reports, after its end.
+    commits_compared_at = models.DateTimeField(null=True)
 
     class Meta:
+        indexes: ClassVar = [
+            models.Index(  # used by `batch_repair.count_unreported`
+                fields=["ended_at"],
+                name="run_commits_due",
+                condition=Q(commits_compared_at=None, ended_at__isnull=False),
+            )
+        ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["query"], name="run_one_open", condition=Q(outcome="")),
             models.UniqueConstraint(fields=["driver", "found"], name="run_found_once"),
@@ -133,4 +147,9 @@ class Run(models.Model):
         ordering: ClassVar = ["-epoch"]
 
     def __str__(self) -> str:
-        return f"run {self.epoch}"
+        return f"run {self.pk}"
+
+    @property
+    def subject(self) -> Subject:
+        """The subject of its failures: the suggested fix depends on it."""
+        return subject_of(self.revision.kind, discovered=self.query.discovered)

@@ -25,7 +25,7 @@ class FailureGroup(models.Model):
     last_seen = models.DateTimeField()
     resolved_at = models.DateTimeField(null=True)  # [O]
     resolved_by = models.CharField(max_length=150, default="")  # [O]
-    regressed_at = models.DateTimeField(null=True)  # [R] when a resolved group came back
+    regressed_at = models.DateTimeField(null=True)  # [R] when a resolved group failed again
 
     class Meta:
         constraints: ClassVar = [
@@ -47,7 +47,7 @@ class FailureGroup(models.Model):
 
 
 class Failure(models.Model):
-    """One failure of a run, or of a driver where `run` is null. [R]"""
+    """One failure of a run, or of a driver if `run` is null. [R]"""
 
     driver = models.ForeignKey("queries.Driver", on_delete=models.CASCADE, related_name="failures")
     run = models.ForeignKey(
@@ -60,13 +60,13 @@ class Failure(models.Model):
     error_class = models.CharField(max_length=200, default="")
     error_type = models.CharField(max_length=200, default="")
     root_cause = models.TextField(default="")
-    message = models.TextField(default="")  # the whole text, bounded
+    message = models.TextField(default="")  # complete text, bounded
     batch = models.BigIntegerField(null=True)
     offsets = models.JSONField(default=dict)
     log_tail = models.TextField(default="")
     conf = models.JSONField(default=dict)  # the application's, masked
     last_progress = models.JSONField(null=True)
-    attempt = models.IntegerField(default=1)  # failures in a row, with this one
+    attempt = models.IntegerField(default=1)  # consecutive failures, including this one
     next_attempt_at = models.DateTimeField(null=True)
 
     class Meta:

@@ -1,8 +1,8 @@
-"""What admins have given: secrets, data roots of applications, hosts that code comes from.
+"""Admins' grants: secrets, data roots of applications, and hosts that code comes from.
 
-A row is never changed: what is given otherwise is taken away and given again, so the rows are
-also their own history. Holders are named, not linked: they may be given something before they are
-made, and lose it when they are deleted. [P]
+A row is never changed: a changed grant is revoked and granted again, so the rows are also their own
+history. Holders are stored by name, not linked: they can get grants before they are created, and
+lose them when they are deleted. [P]
 """
 
 from typing import ClassVar
@@ -14,10 +14,10 @@ from queries.domain.secrets.bindings import HolderKind
 
 
 class Grant(models.Model):
-    """What is given, and may be taken away again."""
+    """A grant that can be revoked."""
 
     given_at = models.DateTimeField()
-    given_by = models.CharField(max_length=150)  # "" for the upgrade
+    given_by = models.CharField(max_length=150)
     taken_at = models.DateTimeField(null=True)
     taken_by = models.CharField(max_length=150, default="")
 
@@ -26,9 +26,9 @@ class Grant(models.Model):
 
 
 class SecretBinding(Grant):
-    """A secret that an application or a channel may name, and the hosts that it may go to."""
+    """A secret that an application or a channel may use, and the hosts it may be sent to."""
 
-    secret = models.CharField(max_length=200)  # "env:NAME" | "file:NAME", never its value
+    secret = models.CharField(max_length=200)  # "env:NAME" or "file:NAME", never its value
     holder_kind = models.CharField(max_length=11, choices=[(k, k) for k in HolderKind])
     holder = models.CharField(max_length=80)  # its name
     hosts = models.JSONField(default=list)  # patterns (domain/secrets/hosts)
@@ -49,7 +49,7 @@ class SecretBinding(Grant):
 
 
 class GivenRoot(Grant):
-    """A folder or URL prefix in which one application's data may lie."""
+    """A folder or URL prefix that may contain one application's data."""
 
     application = models.CharField(max_length=80)  # its name
     root = models.CharField(max_length=1000)
@@ -71,7 +71,7 @@ class GivenRoot(Grant):
 class CodeHost(Grant):
     """A host whose git repositories definitions may take code from."""
 
-    host = models.CharField(max_length=255)  # "host", "host:port" | "ssh://host"
+    host = models.CharField(max_length=255)  # "host", "host:port" or "ssh://host"
 
     class Meta:
         constraints: ClassVar = [

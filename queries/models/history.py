@@ -1,4 +1,4 @@
-"""What was asked and what changed: operations and transitions, append-only in spirit."""
+"""Requests and changes: operations and transitions, append-only in spirit."""
 
 import uuid
 from typing import ClassVar
@@ -10,14 +10,14 @@ from queries.models.because import BecauseField
 
 
 class Operation(models.Model):
-    """An act of a person or of CI, followed to its end."""
+    """A user's or CI's request, followed to its end."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     verb = models.CharField(max_length=20)
-    query = models.ForeignKey(  # null: the application's
+    query = models.ForeignKey(  # null: an application's
         "queries.Query", null=True, on_delete=models.CASCADE, related_name="operations"
     )
-    application = models.ForeignKey(  # null: of many queries (`MANY_VERBS`)
+    application = models.ForeignKey(  # null: on many queries (`MANY_VERBS`)
         "queries.Application", null=True, on_delete=models.CASCADE, related_name="operations"
     )
     generation = models.BigIntegerField()  # DONE when it is reached
@@ -27,15 +27,15 @@ class Operation(models.Model):
     steps = models.JSONField(default=list)  # [{name, state, at, detail}] for those with several
     arguments = models.JSONField(default=dict)  # of the verb
     result = models.JSONField(default=dict)  # [R] what its steps found or made
-    parent = models.ForeignKey(  # the operation with steps that asked for this one
+    parent = models.ForeignKey(  # the operation with steps that requested it
         "self", null=True, on_delete=models.SET_NULL, related_name="children"
     )
-    #: [R] where its steps are taken: its application's host, else that of its first step
+    #: [R] where its steps run: its application's host, else that of its first step
     host = models.CharField(max_length=255, default="")
-    leased_until = models.DateTimeField(null=True)  # [R] a worker is at a step of it until then
-    committed = models.BooleanField(default=False)  # [R] past the step after which none is undone
-    to_undo = models.BooleanField(default=False, db_index=True)  # [R] left something to tidy away
-    failure = models.ForeignKey(  # [R] that ended it
+    leased_until = models.DateTimeField(null=True)  # [R] a worker is taking a step until then
+    committed = models.BooleanField(default=False)  # [R] past its point of no return
+    to_undo = models.BooleanField(default=False, db_index=True)  # [R] left something to clean up
+    failure = models.ForeignKey(  # [R] which ended it
         "queries.Failure", null=True, on_delete=models.SET_NULL, related_name="+"
     )
     outcome = models.CharField(  # [R]
@@ -52,13 +52,13 @@ class Operation(models.Model):
 
     @property
     def subject(self) -> str:
-        """Return the name of what it is about; "" for many queries."""
+        """Return the name of its subject; "" for many queries."""
         about = self.query or self.application
         return about.name if about else ""
 
     @property
     def cancellable(self) -> bool:
-        """Tell whether it is before its point of no return and can be ended."""
+        """Return whether it is before its point of no return and can be cancelled."""
         return self.verb not in PLAIN_VERBS and not self.outcome and not self.committed
 
 
@@ -78,7 +78,7 @@ class Transition(models.Model):
     run = models.ForeignKey(
         "queries.Run", null=True, on_delete=models.CASCADE, related_name="transitions"
     )
-    subject = models.CharField(max_length=12)  # desired | phase | driver | definition | group
+    subject = models.CharField(max_length=12)  # desired, phase, driver, definition or group
     before = models.CharField(max_length=40)
     after = models.CharField(max_length=40)
     reason = models.CharField(max_length=60)  # Reason
@@ -96,8 +96,8 @@ class Transition(models.Model):
 
     @property
     def moved_from(self) -> str:
-        """Return what it was before, "" where nothing was, or where it stayed what it is.
+        """Return the previous state, "" if there was none or it is unchanged.
 
-        A restart of a query that should run leaves the desired state as it is.
+        A restart of a query that should run leaves the desired state unchanged.
         """
         return "" if self.before == self.after else self.before

@@ -1,4 +1,4 @@
-"""This installation: who it is, and the one rising number its epochs are drawn from."""
+"""This installation: its identity, and the counter for its epochs."""
 
 import uuid
 
@@ -16,16 +16,16 @@ class Installation(models.Model):
 
     @classmethod
     def get(cls) -> "Installation":
-        """Return the installation's row, made at the first call."""
+        """Return the installation's row, created at the first call."""
         row, _ = cls.objects.get_or_create(pk=1)
         return row
 
     @classmethod
     def lock(cls) -> None:
-        """Let one transaction at a time do what is decided under this lock, until it ends.
+        """Serialize transactions that take this lock, until each ends.
 
-        SQLite's IMMEDIATE transactions wait for each other already; on PostgreSQL the lock on the
-        row makes them.
+        SQLite's IMMEDIATE transactions wait for each other anyway; on PostgreSQL, the row lock has
+        the same effect.
         """
         cls.get()
         cls.objects.select_for_update().get(pk=1)
@@ -41,6 +41,6 @@ class Installation(models.Model):
 
     @classmethod
     def raise_epoch(cls, seen: int) -> None:
-        """Never draw at or below `seen`: a restored database can meet newer owner files."""
+        """Raise the counter to at least `seen`: a restored database may meet newer owner files."""
         cls.get()
         cls.objects.filter(pk=1, last_epoch__lt=seen).update(last_epoch=seen)

@@ -1,16 +1,16 @@
-"""Tell a database that is busy from one that is broken: somebody else holds what is waited for."""
+"""Distinguish a busy database from a broken one: another transaction holds the lock."""
 
 from django.db import OperationalError
 
-#: SQLSTATE of PostgreSQL: lock_not_available (its `lock_timeout`), and the
-#: two that ask for the transaction to be repeated.
+#: PostgreSQL's SQLSTATEs: lock_not_available (its `lock_timeout`), and the two that ask to repeat
+#: the transaction.
 _STATES = frozenset({"55P03", "40001", "40P01"})
-#: SQLite's result codes, the extended ones by their lowest byte: SQLITE_BUSY, SQLITE_LOCKED.
+#: SQLite's result codes, extended ones by their lowest byte: SQLITE_BUSY, SQLITE_LOCKED.
 _CODES = frozenset({5, 6})
 
 
 def is_busy(error: BaseException) -> bool:
-    """Return whether a write waited in vain for a lock; the same one may succeed in a moment."""
+    """Return whether a write timed out waiting for a lock; repeating it may succeed."""
     if not isinstance(error, OperationalError):
         return False
     cause = error.__cause__

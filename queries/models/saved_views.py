@@ -1,4 +1,4 @@
-"""Views of the list of queries that people keep for themselves."""
+"""Users' saved views of the query list."""
 
 from typing import ClassVar
 
@@ -7,13 +7,13 @@ from django.db import models
 
 
 class SavedView(models.Model):
-    """One person's filters and grouping of the list of queries, under a name. [P]"""
+    """A user's filters and grouping of the query list, under a name. [P]"""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views"
     )
     name = models.CharField(max_length=80)
-    address = models.CharField(max_length=1000)  # the query string of the list's address
+    address = models.CharField(max_length=1000)  # query string of the list's address
     created_at = models.DateTimeField()
 
     class Meta:

@@ -1,4 +1,4 @@
-"""Access tokens for CI: hashed by knox, with a name, an expiry, and limits of their own."""
+"""Access tokens for CI: hashed by knox, with a name, an expiry, and their own limits."""
 
 import uuid
 from enum import StrEnum
@@ -9,7 +9,7 @@ from knox.models import AbstractAuthToken
 
 
 class Scope(StrEnum):
-    """What a token may do at most; its user's role limits it further."""
+    """A token's maximum rights; its user's role limits it further."""
 
     READ = "read"
     OPERATE = "operate"
@@ -18,17 +18,17 @@ class Scope(StrEnum):
 
 
 class AccessToken(AbstractAuthToken):  # type: ignore[misc]  # knox has no types
-    """A token that speaks for a user, within its limits, until it expires or is revoked."""
+    """A token that acts for a user, within its limits, until it expires or is revoked."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    name = models.CharField(max_length=80)  # what it is for: "deploy job"
-    created_by = models.CharField(max_length=150, default="")  # user name of who made it
+    name = models.CharField(max_length=80)  # its purpose: "deploy job"
+    created_by = models.CharField(max_length=150, default="")  # user name of its creator
     scope = models.CharField(max_length=8, default=Scope.READ, choices=[(s, s) for s in Scope])
-    #: It acts on this team's applications alone; null: on those of its user. A token does not
-    #: outlive its team, for without one it would reach further.
+    #: If set, the token acts on this team's applications only; null: on its user's. A token is
+    #: deleted with its team, because without the limit it would grant access to more.
     team = models.ForeignKey("queries.Team", null=True, on_delete=models.CASCADE, related_name="+")
-    #: Whether it acts on `applications` alone. A column of its own: a list that has become empty
-    #: must not mean "all".
+    #: Whether it is restricted to `applications`. This is a separate column, because a list that
+    #: has become empty must not mean "all".
     is_listed = models.BooleanField(default=False)
     applications = models.ManyToManyField("queries.Application", related_name="+")
     last_used_at = models.DateTimeField(null=True)  # to the minute

@@ -1,13 +1,14 @@
-"""The assignment, read again and again, and what it takes to make it true.
+"""Read the assignment repeatedly, and make the driver's runs match it.
 
-Level-triggered: each look compares the whole file with the runs there are, so a lost or
-doubled nudge changes nothing, and an entry stays until its end is acknowledged.
+Level-triggered: each look compares the whole file with the existing runs, so a lost or repeated
+nudge changes nothing, and an entry stays until its end has been acknowledged.
 """
 
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from headgate_ground.files import read_file
 from listeners.loops.each import Each
 from queries.domain.protocol import (
     ASSIGNMENT,
@@ -17,7 +18,6 @@ from queries.domain.protocol import (
     RunStatus,
     Want,
 )
-from queries.files import read_file
 from queries.runtime.failures.error_capture import from_python
 from queries.runtime.run import Run
 from queries.runtime.status_report import ENDED, Board, now
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Assignments:
-    """The runs of this driver, as the assignment wants them."""
+    """The runs of this driver, as requested by the assignment."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Assignments:
         self._begin = begin
         self._each = each or Each("driver", logger)
         self.runs: dict[int, Run] = {}
-        self.end = False  # leave when nothing runs any more
+        self.end = False  # exit when nothing is running any more
 
     def apply(self) -> None:
         """Read the file and act on every difference."""
@@ -65,11 +65,11 @@ class Assignments:
 
     @property
     def working(self) -> bool:
-        """Whether any run has not ended."""
+        """Return whether any run has not ended yet."""
         return any(self._has_not_ended(run) for run in self.runs)
 
     def _drop(self, run: int) -> None:
-        """Forget a run that has ended; stop one that still runs, to drop it later."""
+        """Forget a run that has ended; stop one that is still running, to drop it later."""
         known = self.runs.get(run)
         if known is not None and (self._has_not_ended(run) or known.working):
             known.ask(Want.STOP)
@@ -82,11 +82,11 @@ class Assignments:
         if known is not None:
             known.ask(entry.want, entry.deadline)
         elif self._board.read(entry.run) is not None:
-            return  # it could not even be begun
+            return  # it could not even be started
         elif entry.want is Want.RUN:
             self._start(entry)
         else:
-            # Started and stopped before this driver has seen it: it ends without having run.
+            # Started and stopped before this driver saw it: it ends without ever having run.
             self._board.add(
                 RunStatus(
                     run=entry.run,
@@ -98,7 +98,7 @@ class Assignments:
             )
 
     def _start(self, entry: AssignmentEntry) -> None:
-        """Begin a run; one that cannot even be begun has failed, and its neighbours go on."""
+        """Start a run; if that is impossible, the run has failed and the other runs continue."""
         try:
             self.runs[entry.run] = self._begin(entry)
         except Exception as error:
@@ -112,7 +112,7 @@ class Assignments:
         return status is not None and status.state not in ENDED
 
     def _read(self) -> Assignment | None:
-        """Return the assignment; None where it cannot be read, as it may be at the next look."""
+        """Return the assignment; None if it cannot be read now (the next look may succeed)."""
         with self._each.by_itself(self._path.name):
             text = read_file(self._path)
             assignment = Assignment.loads(text) if text is not None else None

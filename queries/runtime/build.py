@@ -1,8 +1,8 @@
-"""From a definition to a writer that is ready to start, in a session of the query's own.
+"""Build a ready-to-start writer from a definition, in a session of the query's own.
 
-Everything that can be wrong is said with the part it is about ("source 'flights' (json)"), and
-nothing here may start a query or change anything: SQL texts are parsed first and let through
-as queries only, a user's function that calls `start()` itself is refused.
+Every error names the part that it belongs to ("source 'flights' (json)"). Nothing here may start a
+query or change anything: SQL texts are parsed first and accepted only if they are queries, and a
+user's function that calls `start()` itself is rejected.
 """
 
 import functools
@@ -31,7 +31,7 @@ from queries.domain.definitions.spec import (
     Table,
     Trigger,
 )
-from queries.runtime.code.said import Callbacks, Said, note_what_is_said, said_to
+from queries.runtime.code.stream_writers import Callbacks, Said, note_what_is_said, said_to
 from queries.runtime.data_roots import (
     OutsideRoots,
     require_options,
@@ -43,7 +43,7 @@ from queries.runtime.sql import QueryOnly, require_query
 from queries.secret_references import ReferenceMissing, References
 
 CONFIGURATION = "HEADGATE_CONFIGURATION"
-#: Characters of a value that a sentence shows.
+#: Maximum characters of a value shown in a sentence.
 SHOWN_LIMIT = 200
 USER_CODE = "HEADGATE_USER_CODE"
 
@@ -60,7 +60,7 @@ class StartsItself(Exception):
 
 
 class CallsNeedBatches(Exception):
-    """Calls by `map_async` go with micro-batches alone; the definition's trigger makes none."""
+    """Calls by `map_async` need micro-batches, which the definition's trigger does not make."""
 
 
 def writer(
@@ -74,11 +74,11 @@ def writer(
     callbacks: Callbacks | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Any:
-    """Return the DataStreamWriter of a definition, complete but for `start()`.
+    """Return a definition's DataStreamWriter, complete except for `start()`.
 
-    Calls of its foreachBatch function are counted in `callbacks`, where given; what it reads and
-    writes lies in `roots`, where given. What its code has set and does not get goes to `tell`, a
-    sentence each. Raises `StepFailed` naming the part that failed.
+    If given, `callbacks` counts the calls of its foreachBatch function, and `roots` limits where it
+    reads and writes. Settings in its code that have no effect are passed to `tell`, one sentence
+    each. Raises `StepFailed`, which names the part that failed.
     """
     spec = _SPEC.validate_python(raw)
     _building.callbacks = callbacks
@@ -92,7 +92,7 @@ def writer(
         for sentence in overridden(said_to(built), name, checkpoint, spec.trigger):
             tell(sentence)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # once: its user has been told when saving
+        warnings.simplefilter("ignore", FutureWarning)  # deprecated, as the author knows
         return (
             built.queryName(name)
             .option("checkpointLocation", checkpoint)
@@ -103,9 +103,10 @@ def writer(
 def rows(
     session: Any, raw: dict[str, Any], *, references: References, roots: DataRoots | None = None
 ) -> tuple[Any, Any]:
-    """Return a definition's streaming DataFrame, and its writer where it makes one itself.
+    """Return a definition's streaming DataFrame, and its writer if it creates one itself.
 
-    For a look at it without its sink. Raises `StepFailed` naming the part that failed.
+    Used to inspect a definition without its sink. Raises `StepFailed`, which names the part that
+    failed.
     """
     spec = _SPEC.validate_python(raw)
     if isinstance(spec, SqlQuery):
@@ -117,12 +118,12 @@ def rows(
 
 
 def static_table(session: Any, raw: dict[str, Any], references: References) -> Any:
-    """Return the DataFrame of one static table of a definition, by its JSON form."""
+    """Return the DataFrame for one static table of a definition, from its JSON form."""
     return _table(session, Table.model_validate(raw), references)
 
 
 def session_conf(raw: dict[str, Any], references: References) -> dict[str, str]:
-    """Return the session configuration of a definition, references resolved."""
+    """Return a definition's session configuration, with references resolved."""
     try:
         return references.resolve_all(raw.get("conf", {}))
     except ReferenceMissing as error:
@@ -130,19 +131,19 @@ def session_conf(raw: dict[str, Any], references: References) -> dict[str, str]:
 
 
 def views(raw: dict[str, Any]) -> set[str]:
-    """Return the names of the temporary views that a definition makes."""
+    """Return the names of the temporary views that a definition creates."""
     parts = [*raw.get("sources", ()), *raw.get("tables", ())]
     return {part["name"] for part in parts}
 
 
 def refuse_starts_while_building(data_stream_writer: type) -> None:
-    """Make `start` and `toTable` raise in a thread that builds; elsewhere they work as ever."""
+    """Make `start` and `toTable` raise in a building thread; elsewhere they work as usual."""
     for method in ("start", "toTable"):
         setattr(data_stream_writer, method, _guarded(getattr(data_stream_writer, method), method))
 
 
 def count_callbacks(data_stream_writer: type) -> None:
-    """Have `foreachBatch`, in a thread that builds, count the calls of its function."""
+    """Make `foreachBatch` count its function's calls, in a thread that is building."""
     given: Any = data_stream_writer.foreachBatch  # type: ignore[attr-defined]
 
     @functools.wraps(given)
@@ -154,12 +155,12 @@ def count_callbacks(data_stream_writer: type) -> None:
 
 
 def note_while_building(data_stream_writer: type) -> None:
-    """Note what a definition's function says to its writer."""
+    """Record what a definition's function sets on its writer."""
     note_what_is_said(data_stream_writer, when=lambda: getattr(_building, "active", False))
 
 
 def overridden(said: Said, name: str, checkpoint: str, trigger: Trigger) -> list[str]:
-    """Return a sentence for each thing that code has set on its writer and that is another."""
+    """Return a sentence for each setting in the code's writer that is overridden."""
     used = trigger.model_dump(mode="json")
     pairs = (
         ("queryName", said.name, name, "the query's name"),
@@ -200,7 +201,7 @@ def _sql_frame(
         require_plan(roots, frame)
         if not frame.isStreaming:
             names = ", ".join(source.name for source in spec.sources)
-            raise QueryOnly(f"the SQL text does not read any of the streaming sources: {names}")
+            raise QueryOnly(f"the SQL does not read any of the streaming sources: {names}")
         return frame
 
 
@@ -239,7 +240,7 @@ def _called(session: Any, spec: PythonQuery, references: References) -> Any:
     writes = hasattr(result, "queryName") and hasattr(result, "start")
     if writes or getattr(result, "isStreaming", False):
         return result
-    static = "a DataFrame that does not stream" if hasattr(result, "isStreaming") else None
+    static = "a DataFrame that is not streaming" if hasattr(result, "isStreaming") else None
     got = static or type(result).__name__
     error = NotAWriter(
         f"{spec.function} returned {got}; "
@@ -262,7 +263,7 @@ def _guarded(method: Any, name: str) -> Any:
         if getattr(_building, "active", False):
             raise StartsItself(
                 f"the function calls {name}() itself; return the DataStreamWriter instead, and "
-                "Headgate sets checkpoint, name and trigger and starts it"
+                "Headgate sets the checkpoint, name and trigger and starts it"
             )
         return method(self, *args, **kwargs)
 
@@ -273,21 +274,21 @@ def _guarded(method: Any, name: str) -> Any:
 
 
 def _refuse_calls_without_batches(frame: Any, trigger: Trigger) -> None:
-    """Raise where `map_async` would run under a trigger without micro-batches.
+    """Raise if `map_async` would run under a trigger without micro-batches.
 
-    Spark lets its operator into neither: continuous knows projections and filters only, real time
-    has it on no list of its own, and with that check switched off rows come out no sooner than
-    the batch ends.
+    Spark does not accept its operator in either mode: continuous processing allows projections and
+    filters only, and real-time mode does not have it on its allowlist. With that check switched
+    off, rows come out no sooner than the end of the batch.
     """
     if not isinstance(trigger, Continuous | RealTime):
         return
-    # The plan shows the name under which its figures are gathered.
+    # The plan contains the name under which the operator's figures are collected.
     if CALLS in frame._jdf.queryExecution().analyzed().toString():
         kind = "real-time" if isinstance(trigger, RealTime) else "continuous"
         error = CallsNeedBatches(
             f"map_async is not supported with the {kind} trigger: rows wait for their calls "
-            "within a micro-batch. Choose processing time; at an interval of 0 seconds each batch "
-            "follows the one before at once."
+            "within a micro-batch. Use processing time; with an interval of 0 seconds, each "
+            "batch immediately follows the previous one."
         )
         raise StepFailed("trigger", error, error_class=CONFIGURATION)
 
@@ -333,6 +334,6 @@ def _step(name: str, *, error_class: str = "") -> Iterator[None]:
         raise StepFailed(name, error, error_class=CONFIGURATION) from error
     except Exception as error:
         raise StepFailed(name, error, error_class=error_class) from error
-    except BaseException as error:  # sys.exit() in users' code: it ends no thread of ours
+    except BaseException as error:  # sys.exit() in users' code must not end our threads
         left = ExitInUsersCode.of(error)
         raise StepFailed(name, left, error_class=error_class) from error

@@ -11,7 +11,7 @@ from queries.runtime.checkpoints.logs import Checkpoint
 
 #: Seconds between looks at a checkpoint that is not local: each costs round trips.
 REMOTE_LOOK_S = 1.0
-#: Continuous epochs reported at one look; the next looks report the rest.
+#: Maximum continuous epochs reported per look; the next looks report the rest.
 AT_MOST = 50
 
 
@@ -30,8 +30,8 @@ class Epochs:
         self._of = of
         self._tell = tell
         self._looked = 0.0  # monotonic
-        self._began = datetime.now(UTC)  # of the epoch that is under way
-        self.last = before  # the newest that was reported, or committed before the run
+        self._began = datetime.now(UTC)  # start of the current epoch
+        self.last = before  # the newest epoch reported, or committed before the run
 
     def look(self) -> list[dict[str, Any]]:
         """Report the continuous epochs committed since the last look; return their progress."""
@@ -69,7 +69,7 @@ def of_continuous(
     before: int | None,
     telemetry: Telemetry,
 ) -> Epochs | None:
-    """Return what reports a continuous query instead of Spark; None for other triggers.
+    """Return the reporter that replaces Spark's for a continuous query; None for other triggers.
 
     `before` is the newest commit from before the run.
     """

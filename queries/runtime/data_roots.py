@@ -1,7 +1,7 @@
-"""Refuse, before a query starts, what it would read or write outside of the data roots.
+"""Before a query starts, reject anything that it would read or write outside the data roots.
 
-The control plane has looked at the definition when it was saved; here Spark has parsed it, on the
-host where the links are.
+The control plane checked the definition when it was saved; here Spark has parsed it, on the host
+where the links exist.
 """
 
 import os
@@ -14,7 +14,8 @@ from queries.domain.protocol import DriverSpec
 from queries.domain.validation.known_options import ANY_FILES, KNOWN, refused
 from queries.runtime.sql import parsed_nodes
 
-#: Functions that take options, the kind of them, and the place of the first argument that may be.
+#: Functions that take options, the kind of the options, and the first position at which they may
+#: appear.
 _WITH_OPTIONS = {
     "from_xml": ("xml", 2),
     "schema_of_xml": ("xml", 1),
@@ -22,25 +23,25 @@ _WITH_OPTIONS = {
     "from_avro": ("avro", 2),
     "schema_of_avro": ("avro", 1),
 }
-_OF_PROTOBUF = ("from_protobuf", "to_protobuf")  # (data, message's name, description's file, …)
+_OF_PROTOBUF = ("from_protobuf", "to_protobuf")  # (data, message name, descriptor file, …)
 _BY_IDENTIFIER = "ExpressionWithUnresolvedIdentifier"
-#: What a text has, in capitals, that calls one of these; a variable may stand for anything.
+#: What a text that calls one of these contains, in upper case; a variable may stand for anything.
 _OPENING = re.compile(r"XML|AVRO|PROTOBUF|IDENTIFIER|\$\{")
 
 
 class OutsideRoots(Exception):
-    """A path of the definition lies where no data may; the message has the way out."""
+    """A path in the definition is outside the data roots; the message contains the remedy."""
 
 
 def roots_of(spec: DriverSpec) -> DataRoots | None:
-    """Return the roots that a driver was given; None for one of a release without them."""
+    """Return the roots that a driver was given; None if its release did not have them."""
     return DataRoots(spec.data_roots, spec.own_folders) if spec.data_roots else None
 
 
 def require_options(roots: DataRoots | None, name: str, options: Mapping[str, str]) -> None:
-    """Raise `OutsideRoots` for an option of a format's reader or writer that reaches out of them.
+    """Raise `OutsideRoots` for a reader's or writer's option that reaches outside the roots.
 
-    For a path, and for what would be Hadoop's configuration, by which a path leads elsewhere.
+    This covers paths, and options that would become Hadoop configuration and could redirect a path.
     """
     if roots is None:
         return
@@ -51,11 +52,11 @@ def require_options(roots: DataRoots | None, name: str, options: Mapping[str, st
 
 
 def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
-    """Raise `OutsideRoots` for what the analysis of a SQL text would read already.
+    """Raise `OutsideRoots` for anything that merely analyzing a SQL text would read.
 
-    Spark lists a path, and infers columns from what lies there, before there is a plan to look at,
-    and an error of that analysis names them. So the parsed text is looked at first: files
-    (json.`/path`), what WITH gives their reader, and options of functions.
+    Spark lists a path, and infers columns from its files, before there is a plan to check, and
+    errors in that analysis reveal both. So the parsed text is checked first: files (json.`/path`),
+    the options that WITH passes to their reader, and options of functions.
     """
     if roots is None:
         return
@@ -77,7 +78,7 @@ def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
 
 
 def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, str]) -> None:
-    """Look at a table of a text: a file by its format, and what WITH gives its reader."""
+    """Check a table in a text: a file by its format, and the reader options from WITH."""
     first, last = parts[0].lower(), parts[-1]
     is_file = len(parts) == 2 and (first in KNOWN or "." in first or "/" in last or ":" in last)
     given = dict(options)
@@ -91,14 +92,14 @@ def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, 
 
 
 def _identifier(expression: Any) -> str:
-    """Return what IDENTIFIER() is given; a name that is put together is looked at too late."""
+    """Return the argument of IDENTIFIER(); checking a computed name would come too late."""
     if expression.getClass().getSimpleName() != "Literal":
-        raise OutsideRoots("the SQL text has IDENTIFIER() of an expression. Write one text in it.")
+        raise OutsideRoots("the SQL uses IDENTIFIER() with an expression. Use a string literal.")
     return str(expression.value())
 
 
 def _calls(node: Any) -> Iterator[Any]:
-    """Yield the calls of functions by name in a parsed node, those of a WINDOW clause included."""
+    """Yield the function calls by name in a parsed node, including those in a WINDOW clause."""
     waiting = list(_members(node.expressions()))
     if node.getClass().getSimpleName() == "WithWindowDefinition":
         waiting += _members(node.windowDefinitions().values().toSeq())
@@ -110,11 +111,11 @@ def _calls(node: Any) -> Iterator[Any]:
 
 
 def _require_call(roots: DataRoots, called: Any) -> None:
-    """Raise `OutsideRoots` where a function is given a file, or options that may name one."""
+    """Raise `OutsideRoots` if a function is passed a file, or options that may specify one."""
     if called.getClass().getSimpleName() == _BY_IDENTIFIER:
         if called.otherExprs().isEmpty():
             return  # a column
-        raise OutsideRoots("the SQL text calls a function by IDENTIFIER(). Write its name.")
+        raise OutsideRoots("the SQL calls a function through IDENTIFIER(). Use its name.")
     name = _texts(called.nameParts())[-1].lower()
     arguments = [_value(one) for one in _members(called.arguments())]
     if name in _OF_PROTOBUF:
@@ -127,16 +128,18 @@ def _require_call(roots: DataRoots, called: Any) -> None:
 
 
 def _require_descriptor(roots: DataRoots, name: str, one: Any) -> None:
-    """Raise where Protobuf's description is no file in the roots; bytes and options may stay."""
+    """Raise if Protobuf's descriptor file is outside the roots; bytes and options are allowed."""
     kind = one.getClass().getSimpleName()
     if kind == "Literal" and one.dataType().typeName() == "string":
         _require(roots, f"{name}()", str(one.value()))
     elif kind != "Literal" and not _is_map(one):
-        raise OutsideRoots(f"the file of {name}() is an expression. Write its path as one text.")
+        raise OutsideRoots(
+            f"the file of {name}() is an expression. Write its path as a string literal."
+        )
 
 
 def _require_map(name: str, kind: str, one: Any) -> None:
-    """Raise where options are not written as map('name', 'value'), or one may name a file."""
+    """Raise if options are not written as map('name', 'value'), or if one may specify a file."""
     if one.getClass().getSimpleName() == "Literal" and one.value() is None:
         return
     keys = _members(one.arguments())[::2] if _is_map(one) else [one]
@@ -148,7 +151,7 @@ def _require_map(name: str, kind: str, one: Any) -> None:
         written = str(key.value())
         if written.lower() not in KNOWN[kind] or written.lower() in PATHS:
             raise OutsideRoots(
-                f"{written[:200]} is not an option that {name}() may have. Remove it."
+                f"{written[:200]} is not allowed as an option of {name}(). Remove it."
             )
 
 
@@ -174,9 +177,9 @@ def _members(sequence: Any) -> list[Any]:
 
 
 def require_plan(roots: DataRoots | None, frame: Any) -> None:
-    """Raise `OutsideRoots` for a file or folder that a frame's plan reads by itself.
+    """Raise `OutsideRoots` for a file or folder that a frame's plan reads directly.
 
-    As SQL's json.`/path` does. Streaming sources have been looked at by their options.
+    SQL's json.`/path` is an example. Streaming sources were checked by their options.
     """
     if roots is None:
         return
@@ -187,13 +190,13 @@ def require_plan(roots: DataRoots | None, frame: Any) -> None:
 def _require(roots: DataRoots, field: str, text: str) -> None:
     if problem := roots.problem(field, text, os.path.realpath):
         raise OutsideRoots(
-            f"{field} {text[:200]} {problem.message} {problem.way_out} "
-            "What was given since this driver started needs a restart of the application."
+            f"{field} {text[:200]} {problem.message} {problem.way_out} Roots added since this "
+            "driver started require a restart of the application."
         )
 
 
 def _paths(plan: Any, jvm: Any) -> Iterator[str]:
-    """Yield the root paths of every file relation in a plan, subqueries included."""
+    """Yield the root paths of every file relation in a plan, including subqueries."""
     class_for = jvm.java.lang.Class.forName
     by_location = class_for("org.apache.spark.sql.execution.datasources.HadoopFsRelation")
     by_table = class_for("org.apache.spark.sql.execution.datasources.v2.FileTable")

@@ -1,23 +1,23 @@
-"""Keep a driver's logs small, and let them be the first to give way where the disk is full."""
+"""Keep a driver's logs small, and sacrifice them first when the disk is full."""
 
 import os
 import shutil
 from pathlib import Path
 
+from headgate_ground.files import KEEP_FREE, KEEP_LOG, free_bytes
 from queries.domain.protocol import DRIVER_LOG
-from queries.files import KEEP_FREE, KEEP_LOG, free_bytes
 
-LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; then it is emptied, after a copy
+LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; beyond that it is copied and emptied
 
 
 def keep_small(directory: Path) -> None:
-    """Empty a driver.log that is too long, after a copy where there is room for one.
+    """Empty a driver.log that is too long, after copying it if there is room.
 
-    It is open for appending, so it is emptied in place. Raises OSError where it cannot be.
+    The file is open for appending, so it is emptied in place. Raises OSError if that fails.
     """
     short = free_bytes(directory) < KEEP_FREE
     if short:
-        for rotated in directory.glob("*.log.*"):  # Spark's own too
+        for rotated in directory.glob("*.log.*"):  # including Spark's own
             rotated.unlink(missing_ok=True)
     log = directory / DRIVER_LOG
     try:

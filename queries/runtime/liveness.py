@@ -1,20 +1,22 @@
-"""The signs of life of a running query: commits, idle triggers, its newest batch.
+"""Signs of life from a running query: commits, idle triggers, its newest batch.
 
-A commit is read from the checkpoint where that is cheap, else from the query's own progress;
-an idle trigger shows in progress that executed nothing (trap 14). A continuous query has no
+A commit is read from the checkpoint if that is cheap, otherwise from the query's own progress; an
+idle trigger shows up as progress that executed nothing (trap 14). A continuous query has no
 progress: its continuous epochs replace it.
 """
 
 import json
 import time
+from functools import partial
 from typing import Any
 
+from queries.domain.failures.context import left_out
 from queries.runtime.checkpoints.logs import Checkpoint
 from queries.runtime.continuous_epochs import Epochs
 from queries.runtime.status_report import now
 
-PROGRESS_S = 1.0  # between looks at the query's progress, one round trip each
-UNPROVEN_S = 0.4  # the same while nothing has shown yet that source and plan work
+PROGRESS_S = 1.0  # between reads of the query's progress, one round trip each
+UNPROVEN_S = 0.4  # the same, until something has shown that source and plan work
 
 
 class Life:
@@ -30,15 +32,15 @@ class Life:
         self._jquery = jquery
         self._epochs = epochs
         self._checkpoint = checkpoint
-        self._before = before  # the checkpoint's newest commit when the run began
+        self._before = before  # the checkpoint's newest commit when the run started
         self._committed = False
         self._idle = False
-        self._looked = 0.0  # monotonic, of the last look at the progress
+        self._looked = 0.0  # monotonic, time of the last look at the progress
         self._progress: dict[str, Any] | None = None  # of the newest executed batch
-        self.last_batch: int | None = None  # the last that committed in this run
+        self.last_batch: int | None = None  # the last batch committed in this run
 
     def look(self) -> dict[str, Any]:
-        """Return the changes of the run's status since the last look."""
+        """Return the changes in the run's status since the last look."""
         changes: dict[str, Any] = {}
         told = self._epochs.look() if self._epochs else []
         if told:
@@ -52,12 +54,12 @@ class Life:
         return changes
 
     def at_failure(self) -> dict[str, Any]:
-        """Return the batch that was in flight, its offsets and the last progress before it."""
-        batch = self._checkpoint.in_flight()
+        """Return the batch in flight, its offsets and the last progress before it."""
+        batch = left_out(self._checkpoint.in_flight, None)
         found: dict[str, Any] = {"failed_batch": batch}
         if batch is not None:
-            found["failed_offsets"] = self._checkpoint.offsets(batch)
-        self._look_at_progress()
+            found["failed_offsets"] = left_out(partial(self._checkpoint.offsets, batch), {})
+        left_out(self._look_at_progress, {})
         if self._progress is not None:
             found["last_progress"] = self._progress
         return found
@@ -67,7 +69,7 @@ class Life:
             batch = self._epochs.last
             return None if batch == self._before else batch
         if not self._checkpoint.local:
-            return self.last_batch  # moved by `_look_at_progress`
+            return self.last_batch  # updated by `_look_at_progress`
         batch = self._checkpoint.last_commit()
         return None if batch is None or batch == self._before else batch
 

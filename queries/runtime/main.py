@@ -1,8 +1,8 @@
 """The driver: `python -m queries.runtime.main DIRECTORY`, one process of one application.
 
-It carries out `assignment.json`, reports in `status.json`, and leaves with a
-code that says why. Everything the control plane knows of it, it knows from these files, from
-the kernel and from the event stream; nothing here waits for the control plane.
+It executes `assignment.json`, reports in `status.json`, and exits with a code that says why.
+Everything the control plane knows about it comes from these files, from the kernel and from the
+event stream; nothing here waits for the control plane.
 """
 
 import logging
@@ -10,6 +10,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,16 @@ from queries.domain.protocol import (
     Current,
     DriverSpec,
     ExecutorSeen,
+    ExecutorsWanted,
     Want,
 )
 from queries.driver_folder import DriverFolder, read_current
 from queries.runtime import build, driver_log, spark_session
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
+from queries.runtime.clusters import yarn
+from queries.runtime.clusters.executors import Executors
 from queries.runtime.data_roots import roots_of
-from queries.runtime.executors import Executors
 from queries.runtime.failures.error_capture import from_python, refusal
 from queries.runtime.kafka import source_gaps
 from queries.runtime.process import SECOND, Shim, begin, end_jvm
@@ -43,16 +47,16 @@ from queries.secret_references import References
 
 logger = logging.getLogger("headgate.driver")
 
-LOOK_S = 1.0  # between looks at the assignment when no nudge comes
-FLUSH_S = 5.0  # for the outbox, when leaving
-JVM = "jvm"  # what the main loop calls the end of this process's JVM
+LOOK_S = 1.0  # between looks at the assignment without a nudge
+FLUSH_S = 5.0  # for the outbox, when exiting
+JVM = "jvm"  # the main loop's name for the event that this process's JVM has ended
 
 SESSION_FAILED = 70
-FENCED = 72  # current.json names a later epoch
+FENCED = 72  # current.json names a later epoch, or its own was revoked
 
 
 def main(arguments: list[str]) -> int:
-    """Be the driver of a directory; return its exit code."""
+    """Run the driver of a directory; return its exit code."""
     directory = Path(arguments[0])
     folder = DriverFolder.of(directory)
     spec = DriverSpec.loads((folder.control / SPEC).read_text())
@@ -61,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
 
 class Driver:
-    """One driver from start to leave."""
+    """One driver from start to exit."""
 
     def __init__(self, folder: DriverFolder, spec: DriverSpec, lock: int) -> None:
         self.folder = folder
@@ -72,7 +76,7 @@ class Driver:
         self.spark_stopped = threading.Event()
         self.references = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
         self.references.learn(spec.conf, spec.env)
-        # What goes wrong with one file or one run: logged once, passed over, tried again.
+        # An error with one file or one run is logged once, skipped, and tried again.
         self.each = Each("driver", logger, mask=self.references.mask, moot=self._follows_the_jvm)
         self.board = Board(
             folder.own, spec.epoch, self.wake.call, self.references.mask_within, self.each
@@ -88,15 +92,17 @@ class Driver:
             mask=self.references.mask_within,
             each=self.each.by_itself,
             troubles=lambda: [(one.about, one.cause, one.times) for one in self.each.now()],
+            revocation=spec.revocation,
+            revoked=self._end_revoked,
         )
         self.shim = Shim()
         self.gateway: Any = None
         self.locks: Locks | None = None
         self.executors: Executors | None = None
-        self._executors_told: tuple[ExecutorSeen, ...] = ()
+        self._executors_told: tuple[tuple[ExecutorSeen, ...], ExecutorsWanted | None] = (), None
 
     def run(self) -> int:
-        """Start Spark, do what is assigned until the end is wanted or comes, leave."""
+        """Start Spark, execute the assignment until the end is requested or occurs, then exit."""
         self.wake.catch_signals()
         self.board.write()
         try:
@@ -109,8 +115,9 @@ class Driver:
                 return self._leave(code, assignments)
 
     def _failed_to_start(self, error: Exception) -> int:
-        logger.error("Spark did not start: %s", self.references.mask(str(error)))
-        self.board.driver(error=from_python(error, self.references.mask))
+        told = from_python(error, self.references.mask)
+        logger.error("Spark did not start: %s", told.root_cause)
+        self.board.driver(error=told)
         self.board.write()
         return self._leave(SESSION_FAILED, None)
 
@@ -121,8 +128,9 @@ class Driver:
         self.gateway = spark_session.launch_jvm(self.spec, self.folder.own, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), JVM)
-        spark = spark_session.start_spark(self.spec, self.folder, self.gateway, self.references)
-        self.wake.catch_signals()  # again: Spark has replaced one (trap 22)
+        with self._said_while_it_queues():
+            spark = spark_session.start_spark(self.spec, self.folder, self.gateway, self.references)
+        self.wake.catch_signals()  # again, because Spark has replaced one (trap 22)
         jvm, jvm_pid = spark.sparkContext._jvm, self.gateway.proc.pid
         spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
         from pyspark.sql.streaming import DataStreamReader
@@ -156,6 +164,7 @@ class Driver:
 
         self.board.driver(
             ready=True,
+            wanted=None,
             spark_version=spark.version,
             java_version=str(jvm.java.lang.System.getProperty("java.version")),
             application_id=spark.sparkContext.applicationId,
@@ -164,8 +173,26 @@ class Driver:
         self.board.write()
         return self._assignments(around), sessions
 
+    @contextmanager
+    def _said_while_it_queues(self) -> Iterator[None]:
+        """Report while YARN has not started the application, for which Spark's start waits."""
+        if self.spec.master != "yarn":
+            yield
+            return
+
+        def tell(wanted: ExecutorsWanted) -> None:
+            self.board.driver(wanted=wanted)
+            self.board.write()
+
+        queue = yarn.Queue(self.gateway, self.spec.application, self.spec.conf, tell)
+        queue.start()
+        try:
+            yield
+        finally:
+            queue.over.set()
+
     def _meet_users_code(self) -> None:
-        """Have Spark's own classes refuse, or count, what users' code does with them."""
+        """Make Spark's own classes refuse, or count, what users' code does with them."""
         from pyspark.sql.streaming import DataStreamWriter
 
         build.refuse_starts_while_building(DataStreamWriter)
@@ -173,7 +200,7 @@ class Driver:
         build.note_while_building(DataStreamWriter)
 
     def _assignments(self, around: Surroundings) -> Assignments:
-        """Return the runs of this driver, none of them begun."""
+        """Return this driver's runs, none of them started yet."""
         return Assignments(
             self.folder.control,
             self.spec.epoch,
@@ -185,7 +212,7 @@ class Driver:
     # --- the loop ---------------------------------------------------------------------
 
     def _turn(self, assignments: Assignments, sessions: Sessions) -> int | None:
-        """Do what there is to do, then sleep; return an exit code once it is time to leave."""
+        """Do what needs to be done, then sleep; return an exit code when it is time to exit."""
         if self.wake.leave:
             return 0
         if self._is_fenced():
@@ -219,23 +246,26 @@ class Driver:
         return None
 
     def _look(self, assignments: Assignments) -> int | None:
-        """Return the exit code of a driver that is to leave for a reason of its own."""
+        """Return the exit code if the driver has its own reason to exit."""
         return None
 
     def _see_executors(self) -> None:
-        """Put lost and found executors on the board, and have them noticed."""
-        if self.executors is not None and self.executors.look() != self._executors_told:
-            self._executors_told = self.executors.look()
-            self.board.driver(executors=self._executors_told)
-            self.board.write()  # files are the truth: on disk before the event
+        """Put lost and found executors on the board, and report them."""
+        if self.executors is None:
+            return
+        seen, wanted = self.executors.look(), self.executors.wanted()
+        if (seen, wanted) != self._executors_told:
+            self._executors_told = seen, wanted
+            self.board.driver(executors=seen, wanted=wanted)
+            self.board.write()  # files are the truth: they are on disk before the event
             self.telemetry.driver_changed()
 
     def _follows_the_jvm(self, error: Exception) -> bool:
-        """Tell whether an error comes of a call into a JVM that has ended: the driver ends too."""
+        """Return whether an error comes from a JVM that has ended, which ends the driver too."""
         return type(error).__module__.startswith("py4j") and self.wake.has_ended(JVM)
 
     def _is_fenced(self) -> bool:
-        """Tell whether a later epoch has taken over; a file that cannot be read says nothing."""
+        """Return whether a later epoch has taken over; an unreadable file does not count."""
         with self.each.by_itself(CURRENT):
             text = read_current(self.folder.root.parent)
             return text is not None and Current.loads(text).epoch > self.spec.epoch
@@ -248,14 +278,14 @@ class Driver:
             if run is None:
                 continue
             with self.each.by_itself(f"{run.entry.called}: its lock"):
-                by = f"process {holder}" if holder else "nobody we can see"
-                text = f"The lock of {held.location} was lost; it is held by {by}."
+                by = f"process {holder}" if holder else "an unknown process"
+                text = f"The lock of {held.location} was lost; it is now held by {by}."
                 run.lock_lost(refusal("held", text, holder))
 
-    # --- leave ------------------------------------------------------------------------
+    # --- exit -------------------------------------------------------------------------
 
     def _leave(self, code: int, assignments: Assignments | None) -> int:
-        """Stop what runs, flush, end the JVM, and go; bounded by `stop_timeout_s`."""
+        """Stop all runs, flush, end the JVM, and exit, all within `stop_timeout_s`."""
         end = time.monotonic() + self.spec.stop_timeout_s
         if code == JVM_DIED:
             self.jvm_gone.set()
@@ -273,11 +303,22 @@ class Driver:
         with self.each.by_itself("the end of the JVM"):
             self._end_jvm(max(1.0, end - time.monotonic()))
         logging.shutdown()
-        # Threads that hang in a dead or deaf JVM must not keep the process.
+        # Threads that hang in a dead or unresponsive JVM must not keep the process alive.
         os._exit(code)
 
+    def _end_revoked(self) -> None:
+        """End immediately, whatever is under way: a user has declared this driver's host gone.
+
+        Another host may have taken the checkpoint by now, so nothing here may commit any more.
+        """
+        if self.gateway is not None:
+            self.shim.tell("jvm-killed 1")  # otherwise the shim would blame an outsider
+            self.gateway.proc.kill()
+        logger.error("the host was declared gone, and epoch %s revoked; left", self.spec.epoch)
+        os._exit(FENCED)
+
     def _end_jvm(self, timeout_s: float) -> None:
-        """Stop Spark in a thread with a deadline (trap 24), then end the JVM either way."""
+        """Stop Spark in a thread with a deadline (trap 24), then end the JVM in any case."""
         if self.gateway is None:
             return
         process = self.gateway.proc
@@ -286,7 +327,7 @@ class Driver:
             stopping = threading.Thread(target=_stop_spark, daemon=True)
             stopping.start()
             stopping.join(timeout_s * 2 / 3)
-            process.stdin.close()  # the JVM leaves by itself when its standard input ends
+            process.stdin.close()  # the JVM exits by itself when its standard input ends
         end_jvm(process, max(0.5, end - time.monotonic()), self.shim)
 
 

@@ -1,4 +1,4 @@
-"""What a driver's process and a probe's share: their log, their lock, their word to the shim."""
+"""What driver and probe processes share: log, lock, messages to the shim."""
 
 import json
 import logging
@@ -8,14 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from headgate_ground.files import take_lock, use_forgiving_output
 from queries.domain.protocol import DRIVER_LOCK
-from queries.files import take_lock, use_forgiving_output
 
-SECOND = 73  # exit code: another process is this driver, or probe
+SECOND = 73  # exit code: another process is already acting as this driver or probe
 
 
 def begin(directory: Path) -> int | None:
-    """Set the log up and take the directory's lock; None where another process holds it."""
+    """Set up the log and take the directory's lock; None if another process holds it."""
     use_forgiving_output()  # a full disk must not end a query whose code prints
     logging.basicConfig(
         level=logging.INFO,
@@ -23,14 +23,14 @@ def begin(directory: Path) -> int | None:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a dead JVM floods it
-    for handler in logging.getLogger().handlers:  # and py4j uses the root logger, too
+    for handler in logging.getLogger().handlers:  # py4j also uses the root logger
         handler.addFilter(lambda record: "/py4j/" not in record.pathname)
     lock = take_lock(directory / DRIVER_LOCK)
     if lock is None:
         logging.getLogger("headgate").error("another process works in %s", directory)
         return None
     started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    claim()  # or a child of users' code would inherit it
+    claim()  # otherwise a child of users' code would inherit it
     os.ftruncate(lock, 0)
     os.write(lock, json.dumps({"pid": os.getpid(), "start_time": started}).encode())
     return lock
@@ -40,7 +40,7 @@ def begin(directory: Path) -> int | None:
 def claim() -> int | None:
     """Return the descriptor that claims the epoch, open until this process ends.
 
-    None where the shim gave none (`queries.launchers.process.epoch_claims`).
+    None if the shim did not provide one (`queries.launchers.process.epoch_claims`).
     """
     text = os.environ.pop("HEADGATE_CLAIM_FD", "")
     if not text:
@@ -50,17 +50,18 @@ def claim() -> int | None:
 
 
 def end_jvm(process: Any, timeout_s: float, shim: "Shim") -> None:
-    """Wait for the JVM's end, kill it where it outlives the time, and tell the shim its code."""
+    """Wait for the JVM's end, kill it if it takes too long, and report its code to the shim."""
     try:
         code = process.wait(timeout_s)
-    except Exception:  # it did not leave: the shim must not have to wait for it
+    except Exception:  # it did not exit: the shim must not have to wait for it
         process.kill()
+        shim.tell("jvm-killed 1")
         code = process.wait(5)
     shim.tell(f"jvm-exit {code}")
 
 
 class Shim:
-    """The pipe to the shim, which no child inherits."""
+    """The pipe to the shim, which is not inherited by any child."""
 
     def __init__(self) -> None:
         self.descriptor = int(os.environ.pop("HEADGATE_SHIM_FD", "") or -1)  # -1: no shim
@@ -68,7 +69,7 @@ class Shim:
             os.set_inheritable(self.descriptor, False)
 
     def tell(self, line: str) -> None:
-        """Send a line; without a shim, or with a dead one, the process works on."""
+        """Send a line; without a shim, or with a dead one, the process continues."""
         try:
             os.write(self.descriptor, f"{line}\n".encode())
         except OSError:

@@ -1,8 +1,8 @@
-"""One Spark session per query, reused over its restarts.
+"""One Spark session per query, reused when the query restarts.
 
-Two queries must not see each other's views and configuration, and each session that streams
-leaves a bus on Spark's listener queue until it is taken off: so a session is made once a
-query, used again, and closed when the query has been away for a while.
+Two queries must not see each other's views and configuration, and each session that streams leaves
+a bus on Spark's listener queue until it is removed. So a session is created once per query, reused,
+and closed when the query has been away for a while.
 """
 
 import threading
@@ -15,7 +15,7 @@ from queries.runtime.build import CONFIGURATION, session_conf, views
 from queries.runtime.failures.error_capture import StepFailed
 from queries.secret_references import References
 
-KEEP_S = 600  # a query that comes back within this time finds its session
+KEEP_S = 600  # seconds: a query that returns within this time finds its session
 
 
 @dataclass(slots=True)
@@ -40,9 +40,9 @@ class Sessions:
         self._kept: dict[int, _Kept] = {}
 
     def open(self, query: int, spec: dict[str, Any]) -> Any:
-        """Return the query's session, with the definition's configuration and no other's views.
+        """Return the query's session, with only the definition's configuration and views.
 
-        It is made the active session of the calling thread.
+        It becomes the active session of the calling thread.
         """
         kept = self._get(query)
         session = kept.session
@@ -59,7 +59,7 @@ class Sessions:
         return session
 
     def close_unused(self, hosted: set[int]) -> None:
-        """Close sessions of queries that are not hosted and have not been for a while."""
+        """Close sessions of queries that have not been hosted for a while."""
         now = time.monotonic()
         with self._lock:
             for query in hosted & self._kept.keys():

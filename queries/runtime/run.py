@@ -1,10 +1,9 @@
 """One run of one query, from lock to end, in a thread of its own.
 
-What decides how a run ended is what this thread asked for and what the query itself says
-(`isActive`, `exception()`); Spark's events may be dropped and only add to it. That it has ended,
-and that its checkpoint may be given back, is decided by `queries.domain.run_end`: `isActive` is
-false as soon as a stop begins, and says nothing about it. Nothing that happens to one run touches
-another.
+How a run ended is decided by what this thread requested and what the query itself reports
+(`isActive`, `exception()`); Spark's events may be dropped, so they only add details. Whether it has
+ended, and whether its checkpoint may be released, is decided by `queries.domain.run_end`, because
+`isActive` is false as soon as a stop begins. Nothing that happens to one run affects another.
 """
 
 import logging
@@ -19,12 +18,13 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from listeners.spark.telemetry import Telemetry
 from queries.domain.definitions.data_roots import DataRoots
+from queries.domain.failures.context import left_out
 from queries.domain.protocol import AssignmentEntry, Hangs, RunError, RunState, RunStatus, Want
 from queries.domain.run_end import RunFacts, RunVerdict, judge
 from queries.runtime import build
 from queries.runtime.checkpoints.locks import Held, Locks, Refused
 from queries.runtime.checkpoints.logs import Checkpoint
-from queries.runtime.code.said import Callbacks
+from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.continuous_epochs import of_continuous
 from queries.runtime.failures.error_capture import StepFailed, from_python
 from queries.runtime.failures.run_failures import (
@@ -45,11 +45,11 @@ from queries.secret_references import References
 
 logger = logging.getLogger(__name__)
 
-TICK_S = 0.2  # a failure shows in isActive() within it
+TICK_S = 0.2  # a failure shows up in isActive() within this time
 DRAIN_TICK_S = 0.02  # the next batch begins soon after a commit
 STOP_AGAIN_S = 10  # after a stop() that timed out
-END_S = 10  # for the query's thread to end once the query has
-JVM_NEWS_S = 2  # for the main loop to see that the JVM is gone
+END_S = 10  # for the query's thread to end after the query has
+JVM_NEWS_S = 2  # for the main loop to notice that the JVM is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +63,26 @@ class Surroundings:
     telemetry: Telemetry
     references: References
     jvm_gone: threading.Event
-    spark_stopped: threading.Event  # somebody stopped Spark under its queries: leave
+    spark_stopped: threading.Event  # something stopped Spark while its queries were running: exit
     start_deadline_s: float | None  # from the assignment to Started
-    roots: DataRoots | None = None  # in which what queries read and write lies
+    roots: DataRoots | None = None  # where queries may read and write
     producers: Producers = field(default_factory=Producers)
 
 
 class NotAllowedToStart(Exception):
-    """An admin has not allowed what the definition names; the message has the way out."""
+    """An admin has not allowed what the definition names; the message has the remedy."""
 
 
 class _JvmGone(Exception):
-    """The JVM has died: the driver's end, reported by the shim; no failure of the query."""
+    """The JVM has died: the driver's end, reported by the shim, not a failure of the query."""
 
 
-#: Spark's words for a query that has not ended although its run has.
+#: Spark's message for a query that has not ended although its run has.
 _STILL_ACTIVE = "a query with that name is already active"
 
 
 class Run:
-    """A run in its thread."""
+    """A run in its own thread."""
 
     def __init__(self, entry: AssignmentEntry, around: Surroundings) -> None:
         self.entry = entry
@@ -90,12 +90,12 @@ class Run:
         self._guard = threading.Lock()
         self._asked = Want.RUN
         self._deadline: datetime | None = None
-        self._news = threading.Event()  # something was asked
-        self._over = False  # the board has the run's end; nothing may change it
+        self._news = threading.Event()  # something was requested
+        self._over = False  # the board shows the run's end; nothing may change it any more
         self._refusal: RunError | None = None
         self._taken_at = time.monotonic()
-        self._jquery: Any = None  # the query, once it is started
-        self._building = True  # until start() has returned, or failed
+        self._jquery: Any = None  # the query, once started
+        self._building = True  # until start() has returned or failed
         self._stop_timed_out = False
         self._callbacks = Callbacks(returned=self._news.set)
         self._producer = SinkProducer(around.producers, entry.run, entry.name, around.board.warn)
@@ -109,11 +109,11 @@ class Run:
 
     @property
     def working(self) -> bool:
-        """Whether the thread still does anything, a hanging start included."""
+        """Return whether the thread is still doing anything, including a hanging start."""
         return self._thread.is_alive()
 
     def ask(self, want: Want, deadline: str | None = None) -> None:
-        """Ask for an end; a STOP is never taken back, a later deadline replaces the earlier."""
+        """Request an end; a STOP is never revoked, and a later deadline replaces an earlier one."""
         with self._guard:
             if self._over or want is Want.RUN:
                 return
@@ -125,14 +125,14 @@ class Run:
         self._news.set()
 
     def lock_lost(self, error: RunError) -> None:
-        """Stop at once: another process has the checkpoint, or the holder is unknown."""
+        """Stop immediately: another process holds the checkpoint, or the holder is unknown."""
         self._refusal = error
         self.ask(Want.STOP)
 
     def check_start(self) -> None:
-        """Call a start that takes too long a failure; should it ever come, it is stopped.
+        """Report a start that takes too long as a failure; if it succeeds later, stop it.
 
-        What is being built keeps its lock: its thread may start a query at any time.
+        The query being built keeps its lock, because its thread may start it at any time.
         """
         limit, waited = self._around.start_deadline_s, time.monotonic() - self._taken_at
         if limit is None or waited <= limit or not self._building or self._over:
@@ -146,7 +146,7 @@ class Run:
         self._news.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the thread's end."""
+        """Wait for the thread to end."""
         self._thread.join(timeout_s)
 
     # --- the thread -------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Run:
             self._live()
         except _JvmGone:
             logger.info("%s ends with its JVM", self.entry.called)
-        except BaseException as error:  # the loop's edge: whatever it was, the run has ended
+        except BaseException as error:  # the thread's top level: whatever it was, the run has ended
             if self._is_jvm_gone(error):
                 return
             logger.error("%s failed: %s", self.entry.called, type(error).__name__)
@@ -188,11 +188,11 @@ class Run:
                 life = Life(query._jsq, checkpoint, before, epochs)
                 failure = partial(self._failure_of, query._jsq, life)
                 self._watch(query._jsq, life)
-        except _JvmGone:  # the lock goes with it, and with this Python
+        except _JvmGone:  # the lock is lost with it, and with this Python process
             raise
         except Refused as refused:
             self._refusal = self._named(refused)
-        except BaseException as raised:  # sys.exit() of users' code is none of this thread's
+        except BaseException as raised:  # sys.exit() in users' code must not end this thread
             if self._is_jvm_gone(raised):
                 raise _JvmGone from raised
             logger.error("%s failed: %s", entry.called, type(raised).__name__)
@@ -202,7 +202,7 @@ class Run:
         self._end(held, failure)
 
     def _take(self) -> Held:
-        """Lock the checkpoint; raise `Refused` where it cannot be had."""
+        """Lock the checkpoint; raise `Refused` if it is not available."""
         entry = self.entry
         return self._around.locks.take(
             entry.checkpoint, run=entry.run, epoch=entry.epoch, takeover=entry.takeover
@@ -213,19 +213,19 @@ class Run:
         return checkpoint.last_commit()
 
     def _named(self, refused: Refused) -> RunError:
-        """Return why the checkpoint cannot be had, with what is known of the run that has it."""
+        """Return why the checkpoint is not available, with details of the run that holds it."""
         holder = self._around.board.read(refused.run) if refused.run is not None else None
         return checkpoint_refused(refused.error, holder, self.entry.checkpoint)
 
     def _start(self, checkpoint: Checkpoint) -> Any:
-        """Return the started query; None where its end was asked for before."""
+        """Return the started query; None if its end was requested before it started."""
         entry, around = self.entry, self._around
         try:
             if entry.refused:
                 refused = NotAllowedToStart(entry.refused)
                 raise StepFailed("definition", refused, error_class=build.CONFIGURATION)
             session = around.sessions.open(entry.query, entry.spec)
-            # Read by the thread that calls start(), and inherited by the query's own.
+            # The thread that calls start() reads it, and the query's own thread inherits it.
             session.sparkContext.setLocalProperty("spark.scheduler.pool", entry.pool or None)
             with source_gaps.accepting(entry.accepts_loss):
                 writer = build.writer(
@@ -247,9 +247,8 @@ class Run:
             if self._is_jvm_gone(error):
                 raise _JvmGone from error
             told = from_python(error, around.references.mask)
-            around.telemetry.start_failed(
-                query=entry.query, run=entry.run, error_class=told.error_class, message=told.message
-            )
+            tell = partial(around.telemetry.start_failed, query=entry.query, run=entry.run)
+            left_out(partial(tell, error_class=told.error_class, message=told.message), None)
             if _STILL_ACTIVE in told.message:
                 raise around.locks.still_active(told.root_cause) from error
             raise
@@ -265,7 +264,7 @@ class Run:
         return query
 
     def _look_at_topics(self, frame: Any, session: Any, checkpoint: Checkpoint) -> None:
-        """Say which topics it reads; raise where one is not what its checkpoint has read."""
+        """Report the topics that it reads; raise if one is not what its checkpoint has read."""
         seen = topics.check(
             frame,
             remembered=self.entry.topic_ids,
@@ -289,7 +288,7 @@ class Run:
     # --- while it runs ----------------------------------------------------------------
 
     def _watch(self, jquery: Any, life: Life) -> None:
-        """Return once the query is not active any more."""
+        """Return once the query is no longer active."""
         stop_again = 0.0
         draining_from: int | None = None
         while self._active(jquery):
@@ -314,7 +313,7 @@ class Run:
             return self._asked
 
     def _is_drained(self, jquery: Any, life: Life, before: int | None) -> bool:
-        """Whether no batch is in flight, or the one that was has committed (trap 30)."""
+        """Return whether no batch is in flight, or the one in flight has committed (trap 30)."""
         if not jquery.status().isTriggerActive():
             return True
         committed = life.last_batch
@@ -326,7 +325,7 @@ class Run:
         except Exception as error:
             if self._is_jvm_gone(error):
                 raise _JvmGone from error
-            # Spark joined the query's thread for spark.sql.streaming.stopTimeout in vain.
+            # Spark waited in vain for the query's thread for spark.sql.streaming.stopTimeout.
             self._stop_timed_out = True
             logger.warning("stop of %s hangs: %s", self.entry.called, type(error).__name__)
 
@@ -342,13 +341,13 @@ class Run:
     # --- the end ----------------------------------------------------------------------
 
     def _end(self, held: Held, failure: Read) -> None:
-        """See the run to its end, free its checkpoint, then say how it ended."""
+        """Wait for the run's end, release its checkpoint, then report how it ended."""
         around, jquery = self._around, self._jquery
         if jquery is not None:
             self._outlive(jquery, failure)
-        try:  # nothing of the run is left: whatever else fails, its lock goes
+        try:  # nothing is left of the run: whatever else fails, its lock is released
             if jquery is not None:
-                self._tell_end(jquery)
+                left_out(partial(self._tell_end, jquery), None)
             found = failure()
         except BaseException:
             around.locks.release(held)
@@ -363,7 +362,7 @@ class Run:
         self._show(Hangs.NOTHING)  # of a run whose outcome was known before its end
 
     def _tell_end(self, jquery: Any) -> None:
-        """Have telemetry read the query's memory once more."""
+        """Make telemetry read the query's recent progress once more."""
         self._around.telemetry.query_ended(
             query=self.entry.query,
             run=self.entry.run,
@@ -372,7 +371,7 @@ class Run:
         )
 
     def _outlive(self, jquery: Any, failure: Read) -> None:
-        """Return once nothing of the run is left that could write; say meanwhile what hangs."""
+        """Return once nothing of the run is left that could write; until then, report hangs."""
         began, stop_again = time.monotonic(), 0.0
         while True:
             late = self._stop_timed_out or time.monotonic() - began > END_S
@@ -383,7 +382,7 @@ class Run:
             if verdict.hangs:
                 self._tell_hanging(verdict, failure)
             if alive and time.monotonic() >= stop_again:
-                self._stop(jquery)  # returns once the query's thread is gone, or in vain
+                self._stop(jquery)  # returns when the query's thread is gone, or without success
                 stop_again = time.monotonic() + STOP_AGAIN_S
                 continue
             self._news.wait(TICK_S)
@@ -399,7 +398,7 @@ class Run:
         )
 
     def _tell_hanging(self, verdict: RunVerdict, failure: Read) -> None:
-        """Say what hangs, and that the run has failed where that is known."""
+        """Report what hangs, and that the run has failed if that is known."""
         self._show(verdict.hangs)
         if self._over:
             return
@@ -407,7 +406,7 @@ class Run:
             found = failure()
         except _JvmGone:
             raise
-        except Exception as error:  # it is asked again: whatever hangs must be seen to its end
+        except Exception as error:  # retried, because whatever hangs must be followed to its end
             logger.warning("%s: its failure cannot be read: %s", self.entry.called, error)
             return
         if found is not None:
@@ -422,30 +421,30 @@ class Run:
             case RunState.FAILED if found is not None:
                 self._finish(RunState.FAILED, error=found.error, hangs=hangs, **found.changes)
             case RunState.ENDED if found is not None:
-                # A stop in the middle of a batch is no failure, whatever it tears on its way.
+                # A stop in the middle of a batch is not a failure, whatever errors it causes.
                 warning = f"ended with an error while stopping: {found.error.root_cause}"
                 self._finish(RunState.ENDED, warnings=(warning,), hangs=hangs)
             case RunState.ENDED:
                 self._finish(RunState.ENDED, hangs=hangs)
 
     def _failure_of(self, jquery: Any, life: Life) -> Failure | None:
-        """Return the query's failure as Spark reports it now; None if it has not failed."""
-        self._note(life)
+        """Return the query's failure as Spark currently reports it; None if it has not failed."""
+        left_out(partial(self._note, life), None)
         found = jquery.exception()
         if not found.isDefined():
             return None
         self._blame_no_query_for_a_stopped_spark()
         around, run_id = self._around, str(jquery.runId().toString())
         error = of_query(found.get(), run_id, around.telemetry, around.references.mask)
-        error = self._producer.named(error)
-        changes = life.at_failure()
+        error = left_out(lambda: self._producer.named(error), error)
+        changes: dict[str, Any] = left_out(lambda: life.at_failure(), {})
         unknown = changes.get("failed_batch") is None
         return Failure(replace(error, unknown_batch=unknown), changes)
 
     def _blame_no_query_for_a_stopped_spark(self) -> None:
-        """Raise where Spark itself was stopped (a SIGTERM to the JVM, users' `spark.stop()`).
+        """Raise if Spark itself was stopped (a SIGTERM to the JVM, users' `spark.stop()`).
 
-        Its queries then fail with whatever they meet; it is the driver that has ended.
+        Its queries then fail with arbitrary errors, but it is the driver that has ended.
         """
         around = self._around
         if around.spark.sparkContext._jsc.sc().isStopped():
@@ -461,7 +460,7 @@ class Run:
             self._around.board.run(self.entry.run, state=state, ended_at=now(), **changes)
 
     def _show(self, hangs: Hangs) -> None:
-        """Say what of the run hangs, of one that has an outcome too."""
+        """Report which part of the run hangs, even if the run already has an outcome."""
         with self._guard:
             status = self._around.board.read(self.entry.run)
             if status is None or status.hangs is hangs:
@@ -485,7 +484,7 @@ class Run:
             raise
 
     def _is_thread_alive(self, jquery: Any) -> bool:
-        """Whether Spark's thread of the query is there; what cannot be known is not "gone"."""
+        """Return whether Spark's thread for the query exists; unknown does not mean gone."""
         try:
             return bool(jquery.streamingQuery().queryExecutionThread().isAlive())
         except Exception as error:
@@ -495,7 +494,7 @@ class Run:
             return True
 
     def _is_jvm_gone(self, error: BaseException) -> bool:
-        """Tell a dead JVM from a failed call; the main loop sees its end by event."""
+        """Distinguish a dead JVM from a failed call; an event notifies the main loop of its end."""
         if isinstance(error, StepFailed):
             error = error.cause
         broken = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)

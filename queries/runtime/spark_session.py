@@ -1,13 +1,14 @@
-"""Start Spark as a driver of ours: what the definition may say, and what it may not change.
+"""Start Spark for our drivers: what a definition may set, and what it may not change.
 
-Only what the JVM needs to come up is put on its command line; all the rest, resolved secrets
-among it, is set in the JVM itself, where no list of processes shows it.
+Only what the JVM needs to start is on its command line; everything else, including resolved
+secrets, is set in the JVM itself, where it does not appear in any process list.
 """
 
 import base64
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import socket
 from functools import partial
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+from headgate_ground.secret_kinds import NAME, VALUE
 from queries.domain.protocol import POOLS, SPARK_LOG, TMP, DriverSpec
 from queries.driver_folder import DriverFolder
 from queries.runtime.code import packages
@@ -27,11 +29,11 @@ _JWS_FILTER = "org.apache.spark.ui.JWSFilter"
 
 logger = logging.getLogger("headgate.driver")
 
-#: What an application's configuration may change.
+#: Settings that an application's configuration may change.
 _DEFAULTS = {
-    "spark.sql.shuffle.partitions": "4",  # 200, Spark's own, costs 18 s a batch on two cores
+    "spark.sql.shuffle.partitions": "4",  # 200, Spark's default, costs 18 s per batch on two cores
     "spark.sql.session.timeZone": "UTC",
-    # A driver that streams for months must not keep what its UI has shown for ever.
+    # A driver that streams for months must not keep everything its UI has ever shown.
     "spark.ui.retainedJobs": "200",
     "spark.ui.retainedStages": "200",
     "spark.ui.retainedTasks": "5000",
@@ -42,8 +44,10 @@ _DEFAULTS = {
 
 
 def equip(spec: DriverSpec, references: References) -> None:
-    """Give this process, and so its JVM and Python workers, the application's own: its
-    environment, with secrets resolved, and its packages."""
+    """Set up this process, and thus its JVM and Python workers, for the application.
+
+    This sets its environment, with secrets resolved, and its packages.
+    """
     references.take_from_environment()
     os.environ.update(references.resolve_all(spec.env))
     packages.add(spec.packages)
@@ -51,7 +55,7 @@ def equip(spec: DriverSpec, references: References) -> None:
 
 
 def launch_jvm(spec: DriverSpec, own: Path, lock: int) -> Any:
-    """Start the JVM and return its gateway; the JVM inherits and so holds `lock`, and the epoch."""
+    """Start the JVM and return its gateway; the JVM inherits and holds `lock` and the epoch."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
@@ -59,7 +63,7 @@ def launch_jvm(spec: DriverSpec, own: Path, lock: int) -> Any:
     (own / _LOG_CONFIG).write_text(_log_config(own / SPARK_LOG))
     if _on_loopback(spec.master):
         os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
-    # Not spark.local.dir, of which Spark warns at every start.
+    # Not spark.local.dir, which makes Spark warn at every start.
     os.environ["SPARK_LOCAL_DIRS"] = str(own / TMP)
     conf = SparkConf(loadDefaults=False)
     conf.set("spark.master", spec.master)
@@ -71,21 +75,45 @@ def launch_jvm(spec: DriverSpec, own: Path, lock: int) -> Any:
     epoch = claim()
     held = (lock,) if epoch is None else (lock, epoch)
     gateway = launch_gateway(conf, popen_kwargs={"pass_fds": held})
-    if epoch is not None:  # not earlier: the JVM's own start runs what is registered for forks
+    if epoch is not None:  # not earlier: starting the JVM runs the functions registered for forks
         os.register_at_fork(after_in_child=partial(os.close, epoch))
     return gateway
+
+
+def guard_callbacks(gateway: Any) -> None:
+    """Accept calls only from this process's own JVM. Raises if that is impossible.
+
+    PySpark starts py4j's callback server without a token, and gives the JVM a client without one:
+    anyone who can reach the port could call any Python object that the JVM holds, or have it
+    removed. py4j has no setter for its client's token, so it is written to the field after PySpark
+    has finished.
+    """
+    from py4j.java_gateway import JavaObject
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    token = secrets.token_urlsafe(32)
+    gateway.callback_server_parameters.auth_token = token
+    ensure_callback_server_started(gateway)
+    client = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient()
+    owner = gateway.jvm.java.lang.Class.forName("py4j.CallbackClient")
+    field = owner.getDeclaredField("authToken")
+    field.setAccessible(True)
+    field.set(client, token)
+    if field.get(client) != token:
+        raise RuntimeError("the JVM's callback client keeps no token")
 
 
 def start_spark(
     spec: DriverSpec, folder: DriverFolder, gateway: Any, references: References
 ) -> Any:
-    """Return a session of Spark, started in the JVM with the definition's configuration and ours.
+    """Return a Spark session, started in the JVM with the definition's configuration and ours.
 
-    Ours is on top.
+    Our configuration takes precedence.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    guard_callbacks(gateway)  # before any code of users'
     ours = _reserved(spec, folder, references)
     conf = SparkConf(loadDefaults=False)
     conf.setAll({**_DEFAULTS, **references.resolve_all(spec.conf), **ours}.items())
@@ -95,14 +123,14 @@ def start_spark(
     return SparkSession(context)
 
 
-#: What SQL may call of Java by reflect(); with an empty list it may call anything, and read the
-#: JVM's properties and environment (Spark: SQLConf, spark.sql.reflect.allowList). A sleep holds up
-#: its own query only.
+#: What SQL may call in Java through reflect(). With an empty list it may call anything, and read
+#: the JVM's properties and environment (Spark: SQLConf, spark.sql.reflect.allowList). A sleep holds
+#: up only its own query.
 _REFLECT = r"java\.util\.UUID\.randomUUID,java\.lang\.Thread\.sleep"
 
 
 def _on_loopback(master: str) -> bool:
-    """Whether nothing outside of the driver's host has to reach it."""
+    """Return whether nothing outside the driver's host has to reach the driver."""
     hosts = master.removeprefix("spark://").split(",")
     return master.startswith("local") or all(
         host.rpartition(":")[0] in ("127.0.0.1", "localhost") for host in hosts
@@ -110,17 +138,17 @@ def _on_loopback(master: str) -> bool:
 
 
 def _ship_code(context: Any, roots: tuple[str, ...], folder: Path) -> None:
-    """Have Spark bring the code roots to every executor: they see no folder of the driver's."""
+    """Make Spark copy the code roots to every executor, which cannot see the driver's folders."""
     for place, root in enumerate(roots):
         archive = shutil.make_archive(str(folder / f"code-{place}"), "zip", root)
         context.addPyFile(archive)
 
 
 def close_in_forked_children(gateway: Any, *descriptors: int) -> None:
-    """Keep forked children from holding an orphaned JVM alive (trap 23).
+    """Keep forked children from keeping an orphaned JVM alive (trap 23).
 
     A child that inherits the JVM's standard input or the gateway's sockets keeps the JVM from
-    seeing that its driver has died.
+    noticing that its driver has died.
     """
     ports = {gateway.gateway_parameters.port, gateway.java_parameters.port}
 
@@ -167,7 +195,8 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         **_guarded_ui(spec),
         "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Five times Spark's own: a fast query's holes are still in memory when they are looked for.
+        # Five times Spark's default, so that events missing from a fast query are still in memory
+        # when looked for.
         "spark.sql.streaming.numRecentProgressUpdates": "500",
         "spark.sql.streaming.stopTimeout": f"{int(spec.stop_timeout_s * 1000)}ms",
         "spark.sql.streaming.stopActiveRunOnRestart": "false",  # one live run, or a refusal
@@ -176,8 +205,8 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         **packages.worker_conf(spec.packages, spec.master, references.resolve_all(spec.conf)),
     }
     if spec.master != "yarn":
-        # A path without a scheme is a local one, as data roots take it, whatever Hadoop's own
-        # configuration says. On YARN Spark keeps its files where that says.
+        # A path without a scheme is local, as data roots assume, whatever Hadoop's own
+        # configuration says. On YARN, Spark stores its own files where that configuration says.
         conf["spark.hadoop.fs.defaultFS"] = "file:///"
     if makes_its_secret(spec.master):
         conf["spark.authenticate"] = "true"
@@ -186,19 +215,18 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         conf["spark.scheduler.allocation.file"] = pools.as_uri()
     if _on_loopback(spec.master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = _LOOPBACK
-    secret = references.named_by(spec.conf)
-    if secret:  # Spark's UI masks what this matches, values of the JVM's properties included
-        names = "|".join(name.replace(".", "[.]") for name in secret)
-        conf["spark.redaction.regex"] = (
-            f"(?i)secret|password|passwd|token|credential|access[._-]?key|jaas|{names}"
-        )
+    # Spark masks anything that matches these in its UI and plans, including values of the JVM's
+    # properties.
+    names = [name.replace(".", "[.]") for name in references.named_by(spec.conf)]
+    conf["spark.redaction.regex"] = "|".join([f"(?i){NAME}", *names, f"(?-i:{VALUE})"])
+    conf["spark.redaction.string.regex"] = VALUE
     return conf
 
 
 def _guarded_ui(spec: DriverSpec) -> dict[str, str]:
-    """Return at which port the UI is, and that it answers only to what our key has signed."""
+    """Return the UI's port, and the settings that make the UI require a signature with our key."""
     port = spec.ui_port
-    if port and not _is_free(port):  # Spark would take the next port, or end the driver
+    if port and not _is_free(port):  # Spark would use the next port, or end the driver
         logger.warning("port %s is in use: Headgate cannot show this driver's Spark UI", port)
         port = 0
     conf = {"spark.ui.port": str(port)}
@@ -223,9 +251,10 @@ def _is_free(port: int) -> bool:
 
 
 def makes_its_secret(master: str) -> bool:
-    """Tell whether Spark itself makes the secret of an application's ports (SecurityManager).
+    """Return whether Spark itself creates the secret for an application's ports (SecurityManager).
 
-    A standalone cluster has one for all its applications, which its admin would give to each.
+    A standalone cluster has one secret for all its applications, which its admin would give to
+    each.
     """
     return master.startswith(("local", "yarn", "k8s:"))
 
@@ -237,21 +266,22 @@ def _java_options(spec: DriverSpec, own: Path) -> str:
         f"-XX:ErrorFile={own}/hs_err_%p.log",
         "-XX:+ExitOnOutOfMemoryError",
     )
-    if spec.walls:  # the account's home, which Java takes from passwd, is not there
+    if spec.walls:  # the account's home, which Java takes from passwd, does not exist there
         options += (f"-Duser.home={own / TMP}",)
     if spec.probe:
-        # A JVM that lives for seconds: its compiling and collecting cost more than they give.
+        # For a JVM that lives for seconds, optimizing compilation and parallel collection would
+        # cost more than they gain.
         options += ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    # Spark splits this text at blanks, except within quotes.
+    # Spark splits this text at spaces, except within quotes.
     return " ".join(f'"{option}"' if " " in option else option for option in options)
 
 
 def _log_config(path: Path) -> str:
-    """Return log4j2's configuration: warnings to the driver's log, the story to spark.log."""
+    """Return log4j2's configuration: warnings to the driver's log, everything to spark.log."""
     file, old = quoteattr(str(path)), quoteattr(f"{path}.%i.gz")
     head = "%d{yy/MM/dd HH:mm:ss.SSS} %p %c{1}: %m%n"
     whole = f'<PatternLayout pattern="{head}%ex"/>'
-    # What a failure's page shows is the end of this one: Spark tells each error three times.
+    # A failure's page shows the end of this log, and Spark logs each error three times.
     short = f'<PatternLayout pattern="{head}%ex{{12}}"/>'
     return f"""<Configuration status="ERROR">
   <Appenders>

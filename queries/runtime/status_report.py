@@ -1,7 +1,7 @@
-"""status.json: the driver's report about itself, written whole by its main loop alone.
+"""status.json: the driver's report about itself, written as a whole and only by its main loop.
 
-Runs report from threads of their own; the board keeps the newest word of each and tells the
-main loop that there is something to write.
+Runs report from their own threads; the board keeps each run's newest status and notifies the main
+loop when there is something to write.
 """
 
 import logging
@@ -13,24 +13,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from headgate_ground.files import replace_file
 from listeners.loops.each import Each
 from queries.domain.protocol import STATUS, FoundQuery, RunState, RunStatus, Status
-from queries.files import replace_file
 
 logger = logging.getLogger(__name__)
 
 LIVE_FIELDS = frozenset({"last_batch", "last_progress"})  # change with every batch
-LIVE_EVERY_S = 1.0  # so they are written this often at most
-ALIVE_EVERY_S = 5.0  # and `at` is renewed this often at least
+LIVE_EVERY_S = 1.0  # so they are written no more often than this
+ALIVE_EVERY_S = 5.0  # and `at` is updated at least this often
 
 ENDED = frozenset({RunState.ENDED, RunState.FAILED, RunState.REFUSED})
 
 
 class TellState(Protocol):
-    """Says in the event stream that a run's state has changed."""
+    """Sends an event when a run's state has changed."""
 
     def __call__(self, *, query: int, run: int, state: str) -> None:
-        """Send it; returns at once."""
+        """Send it; returns immediately."""
 
 
 def now() -> str:
@@ -56,7 +56,7 @@ class Board:
         self._lock = threading.Lock()
         self._status = Status(epoch=epoch, applied_generation=0, at=now())
         self._runs: dict[int, RunStatus] = {}
-        self._found: dict[int, FoundQuery] = {}  # of a script, by number
+        self._found: dict[int, FoundQuery] = {}  # started by a script, by number
         self._adopted: dict[int, int] = {}  # run under which a found one was reported -> its own
         self._dirty = False
         self._live_dirty = False
@@ -64,14 +64,14 @@ class Board:
         self.tell_state: TellState | None = None
 
     def driver(self, **changes: Any) -> None:
-        """Change the driver's own fields, written with the next `write`."""
+        """Change the driver's own fields, which are written with the next `write`."""
         with self._lock:
             changed = replace(self._status, **changes)
             self._dirty = self._dirty or changed != self._status
             self._status = changed
 
     def add(self, status: RunStatus) -> None:
-        """Take a new run on the board."""
+        """Add a new run to the board."""
         with self._lock:
             self._runs[status.run] = status
             self._dirty = True
@@ -79,7 +79,7 @@ class Board:
         self._tell(status)
 
     def run(self, run: int, **changes: Any) -> None:
-        """Change a run's line; from any thread. A changed state is reported at once."""
+        """Change a run's status, from any thread. A changed state is reported immediately."""
         with self._lock:
             run = self._adopted.get(run, run)
             before = self._runs[run]
@@ -90,12 +90,12 @@ class Board:
                 return
             self._dirty = self._dirty or after != before
         if after.state is not before.state or after.hangs is not before.hangs:
-            self.write()  # files are the truth: on disk before the event
+            self.write()  # files are the truth: they are on disk before the event
             self._tell(after)
         self.call()
 
     def warn(self, run: int, text: str) -> None:
-        """Add a warning to a run's line, once; from any thread, and about any run."""
+        """Add a warning to a run's status, once; from any thread, and about any run."""
         with self._lock:
             run = self._adopted.get(run, run)
             before = self._runs.get(run)
@@ -106,30 +106,30 @@ class Board:
         self.call()
 
     def read(self, run: int) -> RunStatus | None:
-        """Return a run's line."""
+        """Return a run's status."""
         with self._lock:
             return self._runs.get(self._adopted.get(run, run))
 
     def known(self) -> set[int]:
-        """Return the runs that have a line; of those that a script has made, the adopted ones."""
+        """Return the runs with a status; of those started by a script, only the adopted ones."""
         with self._lock:
             return {run for run in self._runs if run > 0}
 
     def forget(self, run: int) -> None:
-        """Take an ended run off the board: its end was acknowledged."""
+        """Remove an ended run whose end has been acknowledged."""
         with self._lock:
             self._dirty = self._runs.pop(run, None) is not None or self._dirty
 
     # --- what a script has started ------------------------------------------------------
 
     def found(self, query: FoundQuery) -> None:
-        """Report a query that a script has started, or that it is about to start."""
+        """Report a query that a script has started or is about to start."""
         with self._lock:
             self._found[query.number] = query
             self._dirty = True
 
     def adopt(self, number: int, *, run: int, query: int) -> None:
-        """Give a found query's line the keys of its rows, which are there by now."""
+        """Give a found query's status the keys of its rows, which now exist."""
         with self._lock:
             status = self._runs.pop(-number)
             self._runs[run] = replace(status, run=run, query=query)
@@ -137,16 +137,16 @@ class Board:
             self._dirty = True
 
     def forget_found(self, number: int) -> None:
-        """Report a query no more: it never started, or its end was acknowledged."""
+        """Stop reporting a query: it never started, or its end has been acknowledged."""
         with self._lock:
             self._found.pop(number, None)
             self._runs.pop(self._adopted.pop(-number, -number), None)
             self._dirty = True
 
     def write(self) -> None:
-        """Write status.json where there is something new, or nothing was written for long.
+        """Write status.json if there is something new, or if it has not been written for long.
 
-        Where it cannot be written, that is logged, and tried again at the next call.
+        If it cannot be written, that is logged and tried again at the next call.
         """
         with self._lock:
             age = time.monotonic() - self._written
@@ -155,7 +155,8 @@ class Board:
                 return
             runs, found = tuple(self._runs.values()), tuple(self._found.values())
             self._status = replace(self._status, at=now(), runs=runs, found=found)
-            # A full disk ends no query: what is news stays news, and the next turn tries again.
+            # A full disk does not end any query: changes stay pending, and the next turn tries
+            # again.
             with self._each.by_itself(self._path.name):
                 replace_file(self._path, self._status.dumps(self._mask), durable=False)
                 self._dirty = self._live_dirty = False

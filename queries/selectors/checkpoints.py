@@ -1,4 +1,4 @@
-"""Read what is known of a query's checkpoint: batches, their progress, and state."""
+"""Read what is known about a query's checkpoint: batches, their progress, and state."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,6 +8,8 @@ from typing import Any
 from django.db.models import Count, F, OuterRef, Prefetch, QuerySet, Subquery
 from django.template.defaultfilters import filesizeformat
 
+from headgate_ground.tolerant.progress import total
+from headgate_ground.tolerant.values import count
 from listeners.models import Progress
 from queries.checkpoints import batches, operators
 from queries.checkpoints.batches import Batch
@@ -18,29 +20,30 @@ from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 from queries.selectors.supervision.observation import memory_mb
 
-#: How far back state is looked at, and at how many of its batches at most.
+#: How far back state is examined, and most batches read for that.
 STATE_SPAN = timedelta(hours=6)
 STATE_POINTS = 240
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorLine:
-    """A state operator: what its files contain, and what the newest batch reported."""
+    """A state operator: the content of its files, and the newest batch's report."""
 
     operator: Operator
     rows: int | None
     memory_bytes: int | None
     updated: int | None  # rows in the newest batch
-    dropped_late: int | None  # rows behind the watermark in the newest batch
-    store: str  # the provider's own figure to show, "" for none
+    dropped_late: int | None  # rows later than the watermark in the newest batch
+    store: str  # the provider's own figure to show, "" if none
+    reported_at: datetime | None  # when that batch started; None: nothing reported
 
 
 @dataclass(frozen=True, slots=True)
 class StateHistory:
-    """The state of all operators together, batch by batch, and how it grows."""
+    """The state of all operators together, batch by batch, and its growth."""
 
     points: tuple[tuple[datetime, int, int], ...]  # (at, rows, bytes), oldest first
     limit_bytes: int | None  # the driver's memory
@@ -49,18 +52,22 @@ class StateHistory:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """One key of configuration that the checkpoint pins."""
+    """A configuration key pinned by the checkpoint."""
 
     key: str
     pinned: str
-    defined: str | None  # what the definition sets; None where it sets nothing
-    differs: bool  # both set it, to different values: the checkpoint wins
+    defined: str | None  # value in the definition; None if not set
+    differs: bool  # both set it to different values: the checkpoint wins
 
 
 def rows_of(query: Query, shown: Iterable[Batch]) -> dict[int, int]:
-    """Return the rows that each batch read, as the progress events report; the newest run wins."""
+    """Return the rows that each batch read, from progress events; the newest run wins.
+
+    Batches whose events do not include this are omitted.
+    """
     numbers = [batch.number for batch in shown]
-    told = Progress.objects.filter(query=query.pk, batch__in=numbers).order_by("epoch", "seq")
+    told = Progress.objects.filter(query=query.pk, batch__in=numbers, body__has_key="numInputRows")
+    told = told.order_by("epoch", "seq")
     return dict(told.values_list("batch", "num_input_rows"))
 
 
@@ -69,31 +76,33 @@ def operator_lines(query: Query, logs: CheckpointLogs) -> list[OperatorLine]:
     listed = operators.operators(logs)
     newest = Progress.objects.filter(query=query.pk).order_by("-epoch", "-seq").first()
     told: list[dict[str, Any]] = (newest.body.get("stateOperators") or []) if newest else []
-    # Spark reports operators in the order of the plan, from the source upwards, as their ids are.
+    # Spark reports operators in plan order, from the source upwards, which is also the order of
+    # their ids.
     lines = []
     for place, operator in enumerate(listed):
         one = told[place] if place < len(told) and len(told) == len(listed) else {}
         lines.append(
             OperatorLine(
                 operator=operator,
-                rows=one.get("numRowsTotal"),
-                memory_bytes=one.get("memoryUsedBytes"),
-                updated=one.get("numRowsUpdated"),
-                dropped_late=one.get("numRowsDroppedByWatermark"),
+                rows=count(one.get("numRowsTotal")),
+                memory_bytes=count(one.get("memoryUsedBytes")),
+                updated=count(one.get("numRowsUpdated")),
+                dropped_late=count(one.get("numRowsDroppedByWatermark")),
                 store=_store(one.get("customMetrics") or {}),
+                reported_at=newest.at if newest and one else None,
             )
         )
     return lines
 
 
 def state_history(query: Query, *, now: datetime) -> StateHistory:
-    """Return the size of the state over the last hours, thinned out, and how it grows."""
+    """Return the state's size over the last hours, thinned out, and its growth."""
     rows = Progress.objects.filter(
         query=query.pk, at__gte=now - STATE_SPAN, state_rows__isnull=False
     ).order_by("at")
     keys = list(rows.values_list("pk", flat=True))
     step = max(1, len(keys) // STATE_POINTS)
-    chosen = keys[::-1][::step][::-1]  # the newest is among them
+    chosen = keys[::-1][::step][::-1]  # includes the newest
     told = Progress.objects.filter(pk__in=chosen).order_by("at")
     points = tuple((row.at, row.state_rows or 0, _memory(row.body)) for row in told)
     limit = _limit(query)
@@ -102,7 +111,7 @@ def state_history(query: Query, *, now: datetime) -> StateHistory:
 
 
 def pinned_configuration(query: Query, logs: CheckpointLogs) -> list[Pinned]:
-    """Return what the checkpoint pins and what the definitions set, differences first."""
+    """Return what the checkpoint pins and the definitions set, differences first."""
     application = query.application.revisions.order_by("-number")[0].spec.get("conf") or {}
     own = query.revisions.order_by("-number")[0].spec.get("conf") or {}
     asked = {**application, **own}
@@ -115,7 +124,7 @@ def pinned_configuration(query: Query, logs: CheckpointLogs) -> list[Pinned]:
 
 
 def snapshots_of(query: Query) -> QuerySet[Snapshot]:
-    """Return a query's snapshots whose files are there, newest first."""
+    """Return a query's snapshots whose files exist, newest first."""
     return (
         Snapshot.objects.filter(checkpoint__query=query, removed_at=None)
         .select_related("checkpoint", "operation")
@@ -124,23 +133,23 @@ def snapshots_of(query: Query) -> QuerySet[Snapshot]:
 
 
 def snapshot_of(query: Query, pk: int) -> Snapshot:
-    """Return one of these; raise `Missing` where there is none."""
-    rows = snapshots_of(query).filter(pk=min(pk, 2**62))  # a larger one is no primary key
+    """Return one of a query's existing snapshots; raise `Missing` if there is none."""
+    rows = snapshots_of(query).filter(pk=min(pk, 2**62))  # a larger number is no valid primary key
     return found(rows, f"{query.name} has no snapshot {pk}.")
 
 
 def earlier_checkpoints(query: Query) -> QuerySet[Checkpoint]:
-    """Return the checkpoints that the query held before the present one, newest first."""
+    """Return the query's previous checkpoints, newest first."""
     return query.checkpoints.exclude(retired_at=None).order_by("-retired_at")
 
 
 def open_procedure(query: Query) -> Operation | None:
-    """Return the open operation with steps of a query; None for none."""
+    """Return a query's open operation with steps; None if there is none."""
     return query.operations.filter(outcome="").exclude(steps=[]).order_by("pk").first()
 
 
 def _memory(body: dict[str, Any]) -> int:
-    return sum(one.get("memoryUsedBytes", 0) for one in body.get("stateOperators") or [])
+    return total(body.get("stateOperators"), "memoryUsedBytes") or 0
 
 
 def _limit(query: Query) -> int | None:
@@ -157,9 +166,9 @@ def _store(metrics: dict[str, Any]) -> str:
 
 
 def checkpoints() -> QuerySet[Checkpoint]:
-    """Return checkpoints by location, the held ones first, each with its holder.
+    """Return checkpoints by location, held ones first, each with its holder.
 
-    The attribute `newest_runs` holds the newest run on it, with its driver, if there is one.
+    The attribute `newest_runs` contains the newest run on it, with its driver, if any.
     """
     newest = Run.objects.filter(checkpoint=OuterRef("checkpoint")).order_by("-epoch")
     newest_runs = Run.objects.filter(pk=Subquery(newest.values("pk")[:1])).select_related("driver")
@@ -171,6 +180,6 @@ def checkpoints() -> QuerySet[Checkpoint]:
 
 
 def run_counts(shown: Iterable[Checkpoint]) -> dict[int, int]:
-    """Return how many runs each of these checkpoints has had, in one database query."""
+    """Return the number of runs on each of these checkpoints, in one database query."""
     rows = Run.objects.filter(checkpoint__in=list(shown)).order_by().values_list("checkpoint")
     return dict(rows.annotate(Count("pk")))

@@ -1,28 +1,31 @@
-"""Where an application's code and packages lie on this host, and whether they are there yet.
+"""Where an application's code and packages are on this host, and whether they exist yet.
 
-Both have a place that their content or their wish names, so that going back to a revision finds
-what it ran with. `queries.services.code.preparing` puts them there.
+Both are stored in a place named after their content or their requirements, so that a rollback to a
+revision finds what it ran with. `queries.services.code.preparing` puts them there.
 """
 
 import hashlib
 import platform
 from functools import cache
 from importlib.metadata import distributions
+from itertools import islice
 from pathlib import Path
 
 from django.conf import settings
 from packaging.utils import canonicalize_name
 
-from queries.code_roots import kept_root
+from headgate_ground.files import read_file
+from queries.code_roots import files_of, kept_root
 from queries.domain.code import requirements
 from queries.domain.code.digests import sha256_of
 from queries.domain.code.shipping import SHIPPED
 from queries.domain.definitions.spec import ApplicationSpec, Code
-from queries.files import read_file
 from queries.models.grants import CodeHost
 
-#: Ending of a file that says, in words, why something could not be put into its place.
+#: Suffix of a file with the reason why something could not be prepared.
 FAILED = ".failed"
+#: Most file names of an upload that are shown.
+MOST_PATHS = 1_000
 
 
 def code_hosts() -> frozenset[str]:
@@ -31,30 +34,39 @@ def code_hosts() -> frozenset[str]:
 
 
 def git_note(code: Code) -> Path:
-    """Return the file that names the content of a folder of a commit, once it is fetched."""
+    """Return the file that records the content of a commit's folder, once it is fetched."""
     return note_of(code.git, code.commit, code.folder)
 
 
 def note_of(git: str, commit: str, folder: str) -> Path:
-    """Return the same file for a repository, a commit and a folder."""
+    """Return the same file, given a repository, a commit and a folder."""
     said = "\0".join((git.rstrip("/"), commit, folder.strip("/")))
     return Path(settings.CODE_DIR) / "git" / hashlib.sha256(said.encode()).hexdigest()
 
 
+def paths_of(sha256: str) -> list[str]:
+    """Return an upload's file names, the first `MOST_PATHS`; none if it is not on this host."""
+    root = str(kept_root(Path(settings.CODE_DIR), sha256))
+    try:
+        return [name for _, _, name in islice(files_of((root,)), MOST_PATHS)]
+    except NotADirectoryError:
+        return []
+
+
 def sha256_kept(code: Code) -> str | None:
-    """Return the content that code means; None where that is not known on this host."""
+    """Return the content hash of code; None if it is unknown on this host."""
     return sha256_of(code.upload) if code.upload else read_file(git_note(code), 64)
 
 
 def root_of(code: Code | None) -> Path | None:
-    """Return the root of code that Headgate keeps; None for none, and where it is not there."""
+    """Return the root of code stored by Headgate; None if there is none or it is missing."""
     sha256 = sha256_kept(code) if code else None
     root = kept_root(Path(settings.CODE_DIR), sha256) if sha256 else None
     return root if root is not None and root.is_dir() else None
 
 
 def roots_of(spec: ApplicationSpec) -> tuple[str, ...] | None:
-    """Return the roots of an application's code, in order; None where not all are there."""
+    """Return the roots of an application's code, in order; None if some are missing."""
     if spec.code is None:
         return spec.python_path
     root = root_of(spec.code)
@@ -68,7 +80,7 @@ def count_of_roots(spec: ApplicationSpec) -> int:
 
 @cache
 def environment() -> dict[str, str]:
-    """Return the version of each package that drivers have without asking: this process's own."""
+    """Return the version of each package that every driver has: those of this process."""
     found = ((one.metadata["Name"], one.version) for one in distributions())
     return {str(canonicalize_name(name)): version for name, version in found if name}
 
@@ -79,15 +91,15 @@ def is_shipped(spec: ApplicationSpec) -> bool:
 
 
 def packages_folder(spec: ApplicationSpec) -> Path | None:
-    """Return the folder of an application's packages, there or not; None where it wants none."""
+    """Return the folder of an application's packages, which may not exist; None if it has none."""
     return folder_of_packages(spec.packages, shipped=is_shipped(spec))
 
 
 def folder_of_packages(text: str, *, shipped: bool = False) -> Path | None:
-    """Return the folder of what a requirements text wishes for.
+    """Return the folder for a requirements text.
 
-    The same wishes for the same Python and the same packages of Headgate's have the same folder;
-    another one on a cluster, with the archive for its executors.
+    The same requirements with the same Python and the same Headgate packages share a folder; a
+    cluster has a separate one, with the archive for its executors.
     """
     wanted = requirements.read(text)
     if not wanted.lines:
@@ -101,15 +113,15 @@ def folder_of_packages(text: str, *, shipped: bool = False) -> Path | None:
 
 
 def is_to_prepare(spec: ApplicationSpec) -> bool:
-    """Return whether something is still to be fetched or installed before a driver may start.
+    """Return whether something must still be fetched or installed before a driver can start.
 
-    Not where that has failed: then there is nothing to wait for.
+    Returns False if that has failed, because there is then nothing to wait for.
     """
     return any(not marker(place).exists() for place in missing_places(spec))
 
 
 def missing_places(spec: ApplicationSpec) -> list[Path]:
-    """Return where something is still to come: the note of a commit, the folder of packages."""
+    """Return what is still missing: a commit's note, the package folder."""
     places = []
     if spec.code is not None and spec.code.git and root_of(spec.code) is None:
         places.append(git_note(spec.code))
@@ -120,5 +132,5 @@ def missing_places(spec: ApplicationSpec) -> list[Path]:
 
 
 def marker(place: Path) -> Path:
-    """Return the file that says why something could not be put into a place."""
+    """Return the file with the reason why a place could not be prepared."""
     return place.with_name(place.name + FAILED)

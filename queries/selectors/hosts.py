@@ -1,4 +1,4 @@
-"""Which hosts give signs of life; what is placed where. Ages are by the database's clock."""
+"""Which hosts have a heartbeat, and what is placed where. Ages use the database's clock."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,13 @@ from django.db.models.functions import Now
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.states import OPEN_DRIVER_STATES, STOPPED_PHASES, Desired, Phase
+from queries.domain.states import (
+    OPEN_DRIVER_STATES,
+    STOPPED_PHASES,
+    Desired,
+    DriverKind,
+    Phase,
+)
 from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query
@@ -24,15 +30,16 @@ from queries.models.hosts import Host
 def placed_here(prefix: str = "") -> Q:
     """Return the condition that an application is placed on this host, or on none yet.
 
-    `prefix` leads to the application: "query__application__".
+    `prefix` is the lookup path to the application: "query__application__".
     """
     return Q(**{f"{prefix}host__in": ("", settings.HEADGATE_HOST)})
 
 
 def at_work() -> QuerySet[Application]:
-    """Return the applications of this host, or of none, that may have something to do.
+    """Return the applications on this host, or without a host, that may have something to do.
 
-    They have a driver here, or a query that should run or is not at rest. Thousands may have none.
+    They have a driver here, or a query that should run or is not at rest. Thousands of others may
+    be idle.
     """
     drivers = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=OPEN_DRIVER_STATES)
     living = Query.objects.filter(archived_at=None).order_by()
@@ -47,9 +54,10 @@ def at_work() -> QuerySet[Application]:
 
 
 def looked_after(prefix: str = "") -> Q:
-    """Return the condition that this host looks after an application's sources.
+    """Return the condition that this host monitors an application's sources.
 
-    It does so for those placed here; for those placed nowhere the first living host does.
+    It monitors those of applications placed here; the first live host monitors those of unplaced
+    ones.
     """
     here = settings.HEADGATE_HOST
     first = min({*heard_of(), here}) == here
@@ -57,14 +65,83 @@ def looked_after(prefix: str = "") -> Q:
 
 
 def heard_of() -> frozenset[str]:
-    """Return the hosts with a sign of life within the limit, this one among them."""
+    """Return the hosts with a heartbeat within the limit, including this one."""
     found = Host.objects.filter(seen_at__gte=Now() - SILENT_AFTER)
     return frozenset(found.values_list("name", flat=True))
 
 
 def is_silent(host: str) -> bool:
-    """Tell whether another host is known to give no sign of life."""
+    """Return whether another host is known to be silent."""
     return _may_judge() and host not in heard_of()
+
+
+#: What a user can do about a silent host.
+WAIT_OR_DECLARE = "Wait for that host, or declare it gone on the application's page."
+
+
+@dataclass(frozen=True, slots=True)
+class AwayHost:
+    """The silent host of an application: requests wait for it."""
+
+    name: str
+    seen_at: datetime  # its newest heartbeat
+    silent_s: float  # since then, by the database's clock
+
+
+def away(application: Application) -> AwayHost | None:
+    """Return the silent host that has an application's driver or files; None if there is none."""
+    open_drivers = application.drivers.filter(
+        kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES)
+    )
+    name = open_drivers.values_list("host", flat=True).first() or application.host
+    silent = Host.objects.filter(name=name, seen_at__lt=Now() - SILENT_AFTER)
+    row = silent.annotate(now=Now()).first()
+    if row is None or row.seen_at is None:
+        return None
+    return AwayHost(row.name, row.seen_at, (row.now - row.seen_at).total_seconds())
+
+
+def home_of(host: str) -> str:
+    """Return a host's HEADGATE_HOME; this host's own for "" and for a host that reported none.
+
+    Hosts may have different ones.
+    """
+    if host in ("", settings.HEADGATE_HOST):
+        return str(settings.HEADGATE_HOME)
+    told = Host.objects.filter(name=host).values_list("home", flat=True).first()
+    return told or str(settings.HEADGATE_HOME)
+
+
+def host_of(application: str) -> str:
+    """Return the host of the living application with this name; "" if it is not placed."""
+    rows = Application.objects.filter(name=application, archived_at=None)
+    return rows.values_list("host", flat=True).first() or ""
+
+
+def below_home(place: str, host: str) -> str:
+    """Translate a folder in this host's settings to another host; a URL stays as it is."""
+    here = str(settings.HEADGATE_HOME)
+    inside = place == here or place.startswith(f"{here}/")
+    return f"{home_of(host)}{place.removeprefix(here)}" if inside else place
+
+
+def way_to(host: str) -> str:
+    """Return the sentence that leads to files on another host."""
+    row = Host.objects.filter(name=host, seen_at__lt=Now() - SILENT_AFTER).first()
+    if row is None or row.seen_at is None:
+        return f"Open Headgate on host {host}."
+    return (
+        f"Host {host} has not responded since {row.seen_at:%H:%M:%S} UTC. Wait for it, or "
+        "declare it gone on the application's page and then reset the query to start it on "
+        "another host."
+    )
+
+
+def another_is_heard_of(than: str) -> bool:
+    """Return whether another host has sent its heartbeats in time for long enough."""
+    long_ago = Now() - SILENT_AFTER
+    found = Host.objects.filter(seen_at__gte=long_ago, steady_since__lte=long_ago)
+    return found.exclude(name=than).exists()
 
 
 def to_look_after() -> Q:
@@ -73,9 +150,9 @@ def to_look_after() -> Q:
 
 
 def _may_judge() -> bool:
-    """Tell whether this host's own signs of life have come in time for long enough.
+    """Return whether this host's own heartbeats have been in time for long enough.
 
-    A database that did not take this worker's signs did not take the others' either.
+    If the database did not accept this worker's heartbeats, it did not accept the others' either.
     """
     long_ago = Now() - SILENT_AFTER
     own = Host.objects.filter(name=settings.HEADGATE_HOST, seen_at__gte=long_ago)
@@ -83,7 +160,7 @@ def _may_judge() -> bool:
 
 
 def elsewhere(application: Application) -> str:
-    """Return the host that an application's files are on, "" where they are on this one."""
+    """Return the host of an application's files, "" if they are on this one."""
     return "" if application.host in ("", settings.HEADGATE_HOST) else application.host
 
 
@@ -96,9 +173,9 @@ class OnAnotherHost(NotLocal):
 
 
 def logs_at(location: str, *, host: str | None = None) -> CheckpointLogs:
-    """Return the logs of a query's checkpoint; raise `NotLocal` where this host has no such file.
+    """Return the logs of a query's checkpoint; raise `NotLocal` if its files are not on this host.
 
-    The host of a checkpoint is that of its query's application; None: look it up.
+    A checkpoint's host is that of its query's application; if `host` is None, it is looked up.
     """
     if host is None:
         held = Checkpoint.objects.filter(location=location).order_by("-pk")
@@ -110,25 +187,25 @@ def logs_at(location: str, *, host: str | None = None) -> CheckpointLogs:
 
 
 def drivers_here(ids: set[int]) -> set[int]:
-    """Return those of some drivers whose files are on this host; a driver without a row is too."""
+    """Return those drivers whose files are on this host; those without a row are included."""
     foreign = Driver.objects.filter(pk__in=ids).exclude(host=settings.HEADGATE_HOST)
     return ids - set(foreign.values_list("pk", flat=True))
 
 
 @dataclass(frozen=True, slots=True)
 class SilentHost:
-    """A host that something depends on and that gives no sign of life."""
+    """A silent host that something depends on."""
 
     name: str
-    seen_at: datetime | None  # its newest sign of life; None: never
+    seen_at: datetime | None  # its newest heartbeat; None: never
     drivers: int  # open ones
     queries: int  # that should run
 
 
 def silent_hosts() -> tuple[list[str], list[SilentHost]]:
-    """Return the hosts that give signs of life, and those that give none.
+    """Return the hosts with a heartbeat, and the silent ones.
 
-    Of the latter only those that run, or should run, something.
+    Only silent hosts that run, or should run, something are included.
     """
     fresh = Q(seen_at__gte=Now() - SILENT_AFTER)
     rows = Host.objects.annotate(heard=Case(When(fresh, then=True), default=False))
@@ -171,10 +248,11 @@ def queue_of_operation(operation_id: int) -> str:
 
 
 def _queue_of(placed: QuerySet[Any]) -> str:
-    """Return the own queue of the host that a row is placed on.
+    """Return the queue of the host on which a row is placed.
 
-    The common one for no host and for a silent one: nobody empties the queue of a silent host;
-    the others say that it is silent. One read: a start waits for it.
+    It is the common queue if there is no host, or a silent one: nothing empties a silent host's
+    queue, and the other hosts report that it is silent. This takes one read, because a start waits
+    for it.
     """
     heard = Host.objects.filter(name__in=placed.values("host"), seen_at__gte=Now() - SILENT_AFTER)
     name = heard.values_list("name", flat=True).first()

@@ -1,4 +1,4 @@
-"""Which labels there are."""
+"""Labels in use."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -14,13 +14,13 @@ M = TypeVar("M", bound=Model)
 
 
 def label(name: str, *columns: str) -> Coalesce:
-    """Return the value of a label in the first of the columns that has it, "" for none."""
+    """Return a label's value from the first column that has it, "" if none does."""
     found = [KeyTextTransform(name, F(column)) for column in columns]
     return Coalesce(*found, Value(""), output_field=TextField())
 
 
 def labelled(rows: QuerySet[M], labels: Mapping[str, str | None], *columns: str) -> QuerySet[M]:
-    """Return the rows with these labels: "" for none of that name, None for any value."""
+    """Return the rows with these labels: "" means no such label, None any value."""
     for number, (name, value) in enumerate(labels.items()):
         alias = f"label_{number}"
         rows = rows.alias(**{alias: label(name, *columns)})
@@ -29,10 +29,11 @@ def labelled(rows: QuerySet[M], labels: Mapping[str, str | None], *columns: str)
 
 
 def label_names() -> list[str]:
-    """Return the names of all labels of living applications and queries, sorted."""
+    """Return all label names of living applications and queries, sorted."""
     names: set[str] = set()
     for model in (Application, Query):
         rows = model.objects.filter(archived_at=None).exclude(labels={})
         for labels in rows.order_by().values_list("labels", flat=True).distinct():
-            names |= set(labels)
+            if isinstance(labels, dict):  # an invalid row has no names
+                names |= set(labels)
     return sorted(names)

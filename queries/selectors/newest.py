@@ -1,4 +1,4 @@
-"""The newest revision, run and checkpoint of many queries at once, each in one database query."""
+"""The newest revision, run and checkpoint of many queries, each in one database query."""
 
 from typing import Any
 
@@ -28,15 +28,10 @@ def newest_runs(query_ids: list[int]) -> dict[int, Run]:
 
 
 def newest_drivers(query_ids: list[int]) -> dict[int, int]:
-    """Return the id of each query's newest run's driver, in one database query."""
+    """Return the driver id of each query's newest run, in one database query."""
     newest = Run.objects.filter(query=OuterRef("query")).order_by("-epoch")
     rows = Run.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
     return dict(rows.order_by().values_list("query", "driver"))
-
-
-def checkpoint_locations(query_ids: list[int]) -> dict[int, str]:
-    """Return where each query's current checkpoint is, in one database query."""
-    return {query: row.location for query, row in current_checkpoints(query_ids).items()}
 
 
 def current_checkpoints(query_ids: list[int]) -> dict[int, Checkpoint]:

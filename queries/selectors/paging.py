@@ -1,4 +1,4 @@
-"""Page through rows by key, so that pages and REST lists do not shift when rows arrive."""
+"""Page through rows by key, so that pages and REST lists do not shift when rows are added."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,10 +12,10 @@ M = TypeVar("M", bound=Model)
 def rows_after(
     rows: QuerySet[M], *by: str, after: Sequence[Any] | None, descending: bool = True
 ) -> QuerySet[M]:
-    """Return the rows in the order of the columns `by`, unique together, after the key `after`.
+    """Return rows ordered by the columns `by`, which are unique together, after the key `after`.
 
-    `after` holds a value for each column, as text or as it is; None starts at the beginning. Raises
-    `ValueError` or `ValidationError` where it is not such a key.
+    `after` has a value for each column, as text or typed; None starts at the beginning. Raises
+    `ValueError` or `ValidationError` if `after` is not such a key.
     """
     ordered = rows.order_by(*(f"-{name}" if descending else name for name in by))
     if after is None:

@@ -1,4 +1,4 @@
-"""What is known to have run, or to have been tried, on a checkpoint."""
+"""What is known to have run, or been tried, on a checkpoint."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from queries.models.history import Operation
 
 
 def last_good_run(checkpoint: Checkpoint) -> Run | None:
-    """Return the newest run that committed on a checkpoint, or on what it was built from."""
+    """Return the newest run that committed on a checkpoint, or on the one it was built from."""
     held: Checkpoint | None = checkpoint
     while held is not None:
         runs = Run.objects.filter(checkpoint=held, first_commit_at__isnull=False)
@@ -35,7 +35,7 @@ def passed_preflight(query: Query, spec: dict[str, Any], checkpoint: Checkpoint)
 
 
 def failed_preflight(query: Query) -> bool:
-    """Return whether the preflight that the next start requires was tried last and has failed."""
+    """Return whether the latest attempt at the preflight required for the next start has failed."""
     if not is_unproven(query):
         return False
     revision = query.revisions.order_by("-number")[0]
@@ -49,7 +49,7 @@ def failed_preflight(query: Query) -> bool:
 def is_unproven(query: Query) -> bool:
     """Return whether the newest revision must pass a preflight before it may start.
 
-    It must where the application requires it, unless it is what last ran on this checkpoint.
+    It must if the application requires it, unless it is also what last ran on this checkpoint.
     """
     newest = query.application.revisions.order_by("-number").first()
     if newest is None or not ApplicationSpec.model_validate(newest.spec).require_preflight:

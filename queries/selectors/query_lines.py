@@ -1,26 +1,33 @@
-"""The line of a query as list, header and REST body show it: one form for all three."""
+"""A query's line as shown in list, header and REST body: one form for all three."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from math import isfinite
 from typing import Any
 
-from django.utils.dateparse import parse_datetime
-
+from headgate_ground.masking import mask_text
+from headgate_ground.tolerant.values import count, duration_ms, is_after_9999, rate, time_of
 from listeners import selectors as heard
+from listeners.loops.troubles import each
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
+from queries.domain.checkpoints.watermarks import after_9999
+from queries.domain.definitions.effects import Effect, strongest
+from queries.domain.definitions.parsing import query_changes
 from queries.domain.errors import Missing
 from queries.domain.failures.crash_loops import CrashLoop
-from queries.domain.states import Phase, RunOutcome
+from queries.domain.reasons import Because, Detail
+from queries.domain.states import Desired, Phase, Reason, RunOutcome
 from queries.domain.supervision.executors import Executors, executors
-from queries.domain.supervision.health import Health
+from queries.domain.supervision.health.head import Head, HeadFacts, compose
+from queries.domain.supervision.health.verdicts import Health
 from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.query_rank import Rank
 from queries.selectors.failures.occurrences import crash_loops
-from queries.selectors.kafka.lag import LagLine, lag_lines
+from queries.selectors.kafka.lag import LagLine, lag_lines, missing_sources
 from queries.selectors.newest import (
     current_checkpoints,
     interval_of,
@@ -32,44 +39,58 @@ from queries.selectors.supervision.health import BATCHES, health_of, trigger_of
 from queries.selectors.supervision.query_filters import Filters, queries
 from queries.selectors.supervision.query_groups import FOREIGN_SHOWN_FOR
 
+logger = logging.getLogger(__name__)
+_each = each("lists of queries", logger)
+
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressLine:
-    """The newest executed batch in numbers."""
+    """The figures of the newest executed batch."""
 
     batch_id: int
     timestamp: datetime
-    num_input_rows: int
+    num_input_rows: int | None
     input_rows_per_second: float | None
     processed_rows_per_second: float | None
-    batch_duration_ms: int
+    batch_duration_ms: int | None
     duration_ms: dict[str, int]
     watermark: datetime | None
+    watermark_note: str = ""  # why it may be useless: it is after the year 9999
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignBatches:
-    """Batches of a checkpoint that no run of ours made, from `first` to `last`."""
+    """Batches of a checkpoint that none of our runs wrote, from `first` to `last`."""
 
     first: int
     last: int
-    at: datetime  # when the last of them began
+    at: datetime  # when the last of them started
+
+    def __str__(self) -> str:
+        """Return their meaning, and what to do."""
+        which = f"{self.first} to {self.last}" if self.last > self.first else f"{self.last}"
+        return (
+            f"Its checkpoint contains batches that no run of this installation made ({which}, "
+            f"the last began at {self.at:%Y-%m-%d %H:%M:%S} UTC): another process writes to "
+            "it. End that process: both fail on each other's batches, and rows may reach the "
+            "sink twice."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLine:
-    """Everything a row of the list, the header of a page and a REST body need of a query."""
+    """Everything about a query that a list row, a page header and a REST body need."""
 
-    query: Query  # application, target_revision, latest checkpoint selected with it
+    query: Query  # selected with application, target_revision, latest checkpoint
     phase: Phase
     health: Health | None  # None unless RUNNING
     run: Run | None  # the open one, with its driver
     driver: Driver | None
     revision: int | None  # newest number
     running_revision: int | None
-    in_sync: bool  # runs its newest revision
+    in_sync: bool  # runs its newest revision, or one that needs no restart to match it
     trigger: dict[str, Any]  # the running (else newest) revision's trigger
     interval_ms: int | None  # of a processing-time trigger
     pool: str
@@ -77,20 +98,20 @@ class QueryLine:
     progress: ProgressLine | None
     last_event_at: datetime | None
     bars: list[BatchBar]
-    dropped: Dropped  # of the open run's driver, else of the last run's
-    troubled: bool  # somebody should look at it
-    converging: bool  # desired and actual differ, and no user has to act
-    needs_application_restart: tuple[str, ...]  # why: "pools", "revision", "code"
-    newest: QueryRevision | None = None  # the newest revision itself, with its spec
+    dropped: Dropped  # by the open run's driver, else the last run's
+    troubled: bool  # needs attention
+    converging: bool  # desired and actual differ, no user action needed
+    needs_application_restart: tuple[str, ...]  # reasons: "pools", "revision", "code"
+    newest: QueryRevision | None = None  # newest revision, with its spec
     executors: Executors = field(default_factory=Executors)  # of a driver on a cluster
-    last_run: Run | None = None  # the newest run, open or not
-    crash_loop: CrashLoop | None = None  # an incident that is open now
-    lag: LagLine | None = None  # None: it reads no Kafka, or nothing was seen yet
-    foreign_batches: ForeignBatches | None = None  # None: none within the last day
+    last_run: Run | None = None  # newest run, open or not
+    head: Head = field(kw_only=True)  # its headline
+    lag: LagLine | None = None  # None: reads no Kafka, or not measured yet
+    foreign_batches: ForeignBatches | None = None  # None: none in the last day
 
     @property
     def since(self) -> datetime | None:
-        """Return since when its health, or else its phase, is what it is."""
+        """Return since when its health, or else its phase, has been the same."""
         return (self.health.since if self.health else None) or self.query.phase_since
 
 
@@ -104,8 +125,8 @@ def query_lines(
 ) -> list[QueryLine]:
     """Return the lines of living queries by name, in a constant number of database queries.
 
-    `after` leaves out names up to and including it; `limit` is the maximum number of lines, None
-    for all.
+    `after` skips names up to and including it; `limit` is the maximum number of lines, None for
+    all.
     """
     rows = queries(filters or Filters(), now=now)
     if after:
@@ -114,7 +135,7 @@ def query_lines(
 
 
 def query_line(name: str, *, now: datetime, bars: int = BATCHES) -> QueryLine:
-    """Return one living query's line; raise `Missing` where there is none of that name."""
+    """Return one living query's line; raise `Missing` if there is none of that name."""
     lines = query_lines(Filters(names=(name,)), now=now, bars=bars)
     if not lines:
         raise Missing(
@@ -125,7 +146,7 @@ def query_line(name: str, *, now: datetime, bars: int = BATCHES) -> QueryLine:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What was read for all lines at once, by query or application."""
+    """The data read for all lines at once, by query or application."""
 
     newest: dict[int, QueryRevision]
     runs: dict[int, Run]
@@ -138,10 +159,12 @@ class _Facts:
     telemetry: dict[int, DriverTelemetry]
     crash_loops: dict[int, CrashLoop]
     lags: dict[int, LagLine]
+    missing: dict[int, str]
+    specs: bool = True  # False: definitions are unreadable
 
 
 def lines_of(rows: Iterable[Query], *, now: datetime, bars: int = BATCHES) -> list[QueryLine]:
-    """Return the lines of rows that `queries` has given, in their order."""
+    """Return the lines of rows from `queries`, in their order."""
     shown = list(rows)
     if not shown:
         return []
@@ -159,9 +182,33 @@ def lines_of(rows: Iterable[Query], *, now: datetime, bars: int = BATCHES) -> li
         pools=pools_of(applications),
         telemetry=heard.telemetry({run.driver_id for run in runs.values()}),
         crash_loops=crash_loops(now=now, query_ids=ids),
-        lags=lag_lines(ids, now=now),
+        lags=lag_lines(ids, now=now, runs=runs),
+        missing=missing_sources(ids),
     )
-    return [_line(query, facts, bars=bars, now=now) for query in shown]
+    return [_line_or_less(query, facts, bars=bars, now=now) for query in shown]
+
+
+def _line_or_less(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine:
+    """Return a query's line, without the parts that cannot be read."""
+    try:
+        return _line(query, facts, bars=bars, now=now)
+    except Exception as error:  # loop boundary: the others must still be listed
+        _each.meet(f"the line of {query.name}", error)
+    less = replace(facts, latest={}, bars={}, telemetry={}, lags={})
+    try:
+        return _line(query, less, bars=bars, now=now)
+    except Exception as error:  # its definition, or an unknown word
+        _each.meet(f"the line of {query.name}", error)
+        said = f"cannot be shown completely: {type(error).__name__}: {mask_text(str(error))[:200]}"
+    bare = copy(query)
+    bare.phase_detail = Because(Detail.OTHER, {"text": said})
+    if query.phase not in set(Phase):
+        bare.phase = Phase.BROKEN
+    if query.phase_reason not in set(Reason):
+        bare.phase_reason = Reason.NONE
+    if query.desired not in set(Desired):
+        bare.desired = Desired.STOPPED
+    return _line(bare, replace(less, specs=False), bars=bars, now=now)
 
 
 def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine:
@@ -169,24 +216,28 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
     run = last_run if last_run and last_run.outcome == RunOutcome.OPEN else None
     driver = run.driver if run else None
     newest = facts.newest.get(query.pk)
-    spec = run.revision.spec if run else (newest.spec if newest else {})
+    held = run.revision if run else newest
+    spec = held.spec if held and facts.specs else {}
     trigger = trigger_of(spec)
     latest = facts.latest.get(query.pk)
     checkpoint = facts.checkpoints.get(query.pk)
+    health = _health(query, facts, run=run, spec=spec, now=now)
+    foreign = _foreign(checkpoint, now)
     return QueryLine(
         query=query,
         phase=Phase(query.phase),
-        health=_health(query, facts, run=run, trigger=trigger, now=now),
+        health=health,
+        head=_head(query, facts, health, foreign, now),
         run=run,
         driver=driver,
         revision=newest.number if newest else None,
         running_revision=run.revision.number if run else None,
-        in_sync=run is None or newest is None or run.revision_id == newest.pk,
+        in_sync=not (facts.specs and run and newest) or _runs_as_defined(run.revision, newest),
         trigger=trigger,
         interval_ms=interval_of(trigger),
         pool=spec.get("pool", ""),
         checkpoint=checkpoint.location if checkpoint else "",
-        progress=progress_line(latest.progress) if latest and latest.progress else None,
+        progress=progress_line(latest.progress, spec) if latest and latest.progress else None,
         last_event_at=latest.at if latest else None,
         bars=facts.bars.get(query.pk, [])[-bars:] if bars else [],
         dropped=facts.dropped.get(query.pk, _NOTHING_LOST),
@@ -199,31 +250,64 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
         ),
         newest=newest,
         last_run=last_run,
-        crash_loop=facts.crash_loops.get(query.pk),
         lag=facts.lags.get(query.pk),
         executors=executors(driver.executors if driver else [], now=now),
-        foreign_batches=_foreign(checkpoint, now),
+        foreign_batches=foreign,
     )
 
 
+def _runs_as_defined(running: QueryRevision, newest: QueryRevision) -> bool:
+    same = running.pk == newest.pk
+    return same or strongest(query_changes(running.spec, newest.spec)) is Effect.NONE
+
+
 def _health(
-    query: Query, facts: _Facts, *, run: Run | None, trigger: dict[str, Any], now: datetime
+    query: Query, facts: _Facts, *, run: Run | None, spec: dict[str, Any], now: datetime
 ) -> Health | None:
     checkpoint = facts.checkpoints.get(query.pk)
     health = health_of(
         query,
         run,
-        trigger=trigger,
+        spec=spec,
         checkpoint=checkpoint.location if checkpoint else "",
         bars=facts.bars.get(query.pk, []),
         latest=facts.latest.get(query.pk),
         telemetry=facts.telemetry.get(run.driver_id) if run else None,
         lag=facts.lags.get(query.pk),
+        source_error=facts.missing.get(query.pk, ""),
         now=now,
     )
     if health is None or query.verdict != health.verdict:
-        return health  # changed within the last seconds: what the evidence says must do
+        return health  # changed in the last few seconds: the evidence alone must suffice
     return replace(health, since=query.verdict_since)
+
+
+def _head(
+    query: Query,
+    facts: _Facts,
+    health: Health | None,
+    foreign: ForeignBatches | None,
+    now: datetime,
+) -> Head:
+    dropped = facts.dropped.get(query.pk, _NOTHING_LOST)
+    return compose(
+        HeadFacts(
+            now=now,
+            desired=Desired(query.desired),
+            phase=Phase(query.phase),
+            reason=Reason(query.phase_reason),
+            detail=query.phase_detail,
+            health=health,
+            failures=query.failures + query.application.failures,
+            next_attempt_at=query.next_attempt_at,
+            crash_loop=facts.crash_loops.get(query.pk),
+            unreachable_since=query.source_unreachable_since,
+            risk=query.risk,
+            foreign=str(foreign or ""),
+            missing=dropped.missing_batches,
+            unrepaired=dropped.missing_batches - dropped.repaired,
+        )
+    )
 
 
 def _foreign(checkpoint: Checkpoint | None, now: datetime) -> ForeignBatches | None:
@@ -235,24 +319,24 @@ def _foreign(checkpoint: Checkpoint | None, now: datetime) -> ForeignBatches | N
     return ForeignBatches(first, last, at)
 
 
-def progress_line(progress: dict[str, Any]) -> ProgressLine:
-    """Return Spark's progress JSON in the numbers that lists and REST bodies show."""
-    at = parse_datetime(str(progress.get("timestamp", "")))
+def progress_line(progress: dict[str, Any], spec: Mapping[str, Any] | None = None) -> ProgressLine:
+    """Return Spark's progress JSON as the figures shown in lists and REST bodies.
+
+    Invalid values become None. `spec` is the definition that the batch ran with; None: unknown.
+    """
+    at = time_of(progress.get("timestamp"))
     if at is None:
         raise ValueError(f"progress without a timestamp: batch {progress.get('batchId')}")
-    watermark = progress.get("eventTime", {}).get("watermark")
+    times, spent = progress.get("eventTime"), progress.get("durationMs")
+    mark = times.get("watermark") if isinstance(times, dict) else None
     return ProgressLine(
         batch_id=int(progress["batchId"]),
         timestamp=at,
-        num_input_rows=int(progress.get("numInputRows", 0)),
-        input_rows_per_second=_rate(progress.get("inputRowsPerSecond")),
-        processed_rows_per_second=_rate(progress.get("processedRowsPerSecond")),
-        batch_duration_ms=int(progress.get("batchDuration", 0)),
-        duration_ms=dict(progress.get("durationMs", {})),
-        watermark=parse_datetime(watermark) if watermark else None,
+        num_input_rows=count(progress.get("numInputRows")),
+        input_rows_per_second=rate(progress.get("inputRowsPerSecond")),
+        processed_rows_per_second=rate(progress.get("processedRowsPerSecond")),
+        batch_duration_ms=duration_ms(progress.get("batchDuration")),
+        duration_ms=dict(spent) if isinstance(spent, dict) else {},
+        watermark=time_of(mark),
+        watermark_note=after_9999(spec or {}) if is_after_9999(mark) else "",
     )
-
-
-def _rate(value: Any) -> float | None:
-    """Return a finite rate; Spark writes NaN and infinities as text or leaves them out."""
-    return float(value) if isinstance(value, int | float) and isfinite(value) else None

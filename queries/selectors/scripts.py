@@ -1,32 +1,34 @@
-"""What a script's driver has asked: which query came, and which it may be."""
+"""A script driver's question, and script queries whose checkpoints have moved."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
-from django.db.models import QuerySet
+from django.db.models import F, OuterRef, QuerySet, Subquery
 
 from queries.domain.scripts.questions import called
 from queries.models.applications import Script
-from queries.models.definitions import Query
+from queries.models.definitions import Checkpoint, Query
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A question as pages and the API show it."""
+    """A question in the form for pages and the API."""
 
     identity: str
-    query: str  # how a sentence names the one that came
-    checkpoint: str  # that the script names for it, "" for none
-    missing: list[str]  # names of the queries that the script has not started
+    query: str  # the new query's name, for messages
+    checkpoint: str  # named by the script, "" if none
+    missing: list[str]  # names of queries that the script has not started
 
 
 def asked_about(script: Script) -> QuerySet[Query]:
-    """Return the living queries that the one which came may be, by name."""
+    """Return the living queries that the new one may be, by name."""
     living = Query.objects.filter(application=script.application_id, archived_at=None)
     return living.filter(pk__in=script.question.get("missing", ())).order_by("name")
 
 
 def asking(script: Script | None) -> Asking | None:
-    """Return what the script's driver has asked; None for nothing."""
+    """Return the question of the script's driver; None if there is none."""
     if script is None or not script.question:
         return None
     held = script.question
@@ -36,3 +38,42 @@ def asking(script: Script | None) -> Asking | None:
         checkpoint=held["asked"],
         missing=[query.name for query in asked_about(script)],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A query that a script has started on another checkpoint than before."""
+
+    query: int  # primary key
+    name: str
+    application: int  # primary key
+    before: str  # locations
+    now: str
+
+    @property
+    def text(self) -> str:
+        """Return what happened and its meaning, as sentences."""
+        return (
+            f"The checkpoint of {self.name} was {self.before}, and is now {self.now}. Its "
+            "state starts empty, and rows that were read before are read again or left out. To "
+            "continue from the old one, use the same checkpointLocation in the script at each "
+            "start."
+        )
+
+
+def moved_checkpoints(*, since: datetime) -> Iterator[Moved]:
+    """Yield queries whose checkpoint has since been moved by their script itself.
+
+    Moves by a rewind or a reset are reported elsewhere. A temporary checkpoint is emptied at each
+    start, wherever it is.
+    """
+    left = Checkpoint.objects.filter(query=OuterRef("query"), retired_at=OuterRef("created_at"))
+    rows = Checkpoint.objects.filter(
+        retired_at=None, built_from=None, created_at__gte=since, query__temporary=""
+    ).exclude(query__identity="")
+    rows = rows.annotate(before=Subquery(left.values("location")[:1])).exclude(before=None)
+    found = rows.order_by("query__name").values_list(
+        "query", "query__name", "query__application", "before", "location"
+    )
+    for each in found.exclude(before=F("location")):
+        yield Moved(*each)

@@ -1,5 +1,6 @@
-"""Secrets by name: who names them, whom they are bound to; and what is given to applications."""
+"""Secrets by name: their uses and bindings, and applications' grants."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from django.conf import settings
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
+from headgate_ground.masking import is_reference, references
+from listeners.loops.troubles import each
 from queries.channels.places import place_of
-from queries.domain.masking import is_reference, references
 from queries.domain.secrets.bindings import Bound, Holder, application, channel, unbound
 from queries.domain.secrets.hosts import ANYWHERE
 from queries.domain.secrets.uses import Use, uses_in
@@ -23,9 +25,11 @@ from queries.models.grants import GivenRoot, SecretBinding
 from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.drift import newest_application_revisions
 
+_each = each("secrets", logging.getLogger(__name__))
+
 
 def bound_to(holder: Holder) -> Bound:
-    """Return the secrets of an application or a channel, and the hosts that each may go to."""
+    """Return the secrets of an application or a channel, and the hosts each may be sent to."""
     rows = SecretBinding.objects.filter(holder_kind=holder.kind, holder=holder.name, taken_at=None)
     return {secret: tuple(hosts) for secret, hosts in rows.values_list("secret", "hosts")}
 
@@ -34,18 +38,19 @@ def all_bound() -> dict[Holder, Bound]:
     """Return every binding by its holder, in one database query."""
     found: dict[Holder, dict[str, tuple[str, ...]]] = defaultdict(dict)
     for row in SecretBinding.objects.filter(taken_at=None):
-        found[_holder(row)][row.secret] = tuple(row.hosts)
+        with _each.by_itself(f"binding number {row.pk}"):  # an unreadable row binds nothing
+            found[_holder(row)][row.secret] = tuple(row.hosts)
     return dict(found)
 
 
 def given_roots(name: str) -> list[str]:
-    """Return the data roots that were given to the application of this name."""
+    """Return the data roots assigned to the application with this name."""
     rows = GivenRoot.objects.filter(application=name, taken_at=None)
     return list(rows.values_list("root", flat=True))
 
 
 def all_given_roots() -> dict[str, list[str]]:
-    """Return the data roots that were given, by application, in one database query."""
+    """Return the assigned data roots by application, in one database query."""
     found: dict[str, list[str]] = defaultdict(list)
     for row in GivenRoot.objects.filter(taken_at=None):
         found[row.application].append(row.root)
@@ -54,18 +59,18 @@ def all_given_roots() -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Who names a secret, where, and whether that is refused."""
+    """The use of a secret: what names it, where, and whether that is refused."""
 
     holder: Holder
-    about: str  # "query delays" | "application flights" | "channel ops"
-    query: str  # its name, "" where it is none
+    about: str  # "query delays", "application flights" or "channel ops"
+    query: str  # its name, "" if it is not a query
     use: Use
-    refused: str  # what is wrong with that; "" where the binding allows it
-    hosts: tuple[str, ...] = ()  # those that its binding would need
+    refused: str  # why it is refused; "" if the binding allows it
+    hosts: tuple[str, ...] = ()  # hosts that its binding would need
 
     @property
     def form(self) -> str:
-        """Return the query string that fills in the page's form with the binding it needs."""
+        """Return the query string that fills the page's form with the required binding."""
         return urlencode(
             {
                 "secret": self.use.secret,
@@ -78,22 +83,22 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """One secret by its name: never its value."""
+    """A secret by its name, never its value."""
 
-    name: str  # "env:NAME" | "file:NAME"
-    there: bool  # the drivers' host has it, as far as this one knows
+    name: str  # "env:NAME" or "file:NAME"
+    there: bool  # exists on the drivers' host, as far as this one knows
     bindings: tuple[SecretBinding, ...]
     namings: tuple[Naming, ...]
-    last: SecretBinding | None  # what was given or taken away last
+    last: SecretBinding | None  # last binding granted or revoked
 
     @property
     def refused(self) -> list[Naming]:
-        """Return who names it and may not."""
+        """Return the uses without permission."""
         return [one for one in self.namings if one.refused]
 
 
 def secrets() -> list[Secret]:
-    """Return every secret that is there, named or bound, by name."""
+    """Return every secret that exists, is named or is bound, by name."""
     bound = all_bound()
     namings = defaultdict(list)
     for one in _namings(bound):
@@ -116,7 +121,7 @@ def secrets() -> list[Secret]:
 
 
 def known_names() -> Iterator[str]:
-    """Yield the references that this host can resolve, by name alone."""
+    """Yield the references that this host can resolve, by name only."""
     yield from (f"env:{name}" for name in settings.SECRET_ENV_ALLOWLIST)
     folder = Path(settings.SECRETS_DIR)
     try:
@@ -127,25 +132,29 @@ def known_names() -> Iterator[str]:
 
 
 def _namings(bound: dict[Holder, Bound]) -> Iterator[Naming]:
-    """Yield who names which secret: newest definitions of what is living, and channels."""
+    """Yield the uses of secrets: in the newest living definitions, and in channels."""
     names = dict(Application.objects.filter(archived_at=None).values_list("pk", "name"))
     for pk, revision in newest_application_revisions(list(names)).items():
         about = f"application {names[pk]}"
-        yield from _of(application(names[pk]), about, "", uses_in(revision.spec), bound)
+        with _each.by_itself(f"the secrets of {about}"):
+            yield from _of(application(names[pk]), about, "", uses_in(revision.spec), bound)
     living = Query.objects.filter(archived_at=None, pk__in=_naming_secrets())
     rows = {query.pk: query for query in living.select_related("application")}
     for pk, newest in newest_revisions(list(rows)).items():
         holder = application(rows[pk].application.name)
-        uses = uses_in(newest.spec)
-        yield from _of(holder, f"query {rows[pk].name}", rows[pk].name, uses, bound)
+        about = f"query {rows[pk].name}"
+        with _each.by_itself(f"the secrets of {about}"):
+            yield from _of(holder, about, rows[pk].name, uses_in(newest.spec), bound)
     for row in Channel.objects.all():
-        yield from _of(channel(row.name), f"channel {row.name}", "", uses_of_channel(row), bound)
+        about = f"channel {row.name}"
+        with _each.by_itself(f"the secrets of {about}"):
+            yield from _of(channel(row.name), about, "", uses_of_channel(row), bound)
 
 
 def _naming_secrets() -> QuerySet[QueryRevision, Any]:
-    """Return the queries with a revision whose text may name a secret; few of very many do.
+    """Return the queries with a revision whose text may name a secret: a few of very many.
 
-    Told by the database, as with Kafka (`selectors/kafka/sources`).
+    The database finds them, as with Kafka (`selectors/kafka/sources`).
     """
     texts = QueryRevision.objects.annotate(text=Cast("spec", TextField()))
     named = texts.filter(Q(text__contains='"env:') | Q(text__contains='"file:'))
@@ -155,7 +164,7 @@ def _naming_secrets() -> QuerySet[QueryRevision, Any]:
 def uses_of_channel(row: Channel) -> list[Use]:
     """Return the uses of secrets in a channel's settings.
 
-    Where its address is a secret too, its place is told when it is sent, and none here.
+    If its address is a secret too, its host is known only when sending, and is missing here.
     """
     place = place_of(row.kind, row.settings)
     places = () if place == ANYWHERE else (place,)
@@ -182,7 +191,7 @@ def _holder(row: SecretBinding) -> Holder:
 
 
 def holder_names() -> dict[str, list[str]]:
-    """Return the names of what there is to give something to, by kind."""
+    """Return the names of possible holders, by kind."""
     applications = Application.objects.filter(archived_at=None).order_by("name")
     return {
         "application": list(applications.values_list("name", flat=True)),

@@ -1,4 +1,4 @@
-"""What every service writes alike: changes of state, and the columns of a row that differ."""
+"""Helpers that services share: record state changes, and write only the columns that differ."""
 
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from queries.models.history import Transition
 def record(
     subject: str, before: str, after: str, reason: str, *, now: datetime, **about: Any
 ) -> None:
-    """Insert a Transition; `about` are its other columns: what it belongs to, and who made it."""
+    """Insert a Transition; `about` holds its other columns: what it belongs to, and its actor."""
     Transition.objects.create(
         at=now, subject=subject, before=before, after=after, reason=reason, **about
     )
@@ -22,10 +22,10 @@ def record(
 def record_grant(
     application: str, before: str, after: str, detail: Because, *, actor: str, now: datetime
 ) -> None:
-    """Record that an admin gave something to the application of this name, or took it away.
+    """Record that an admin granted something to the named application, or revoked it.
 
-    In the application's history; one for a channel, or for an application that is not made yet, is
-    in the audit log alone.
+    It is recorded in the application's history; for a channel, or an application that does not
+    exist yet, in the audit log alone.
     """
     row = Application.objects.filter(name=application, archived_at=None).first()
     if row is not None:
@@ -35,7 +35,7 @@ def record_grant(
 
 
 def update_changed(row: Model, fields: dict[str, Any]) -> bool:
-    """Write those columns of a row that differ from what it holds; return whether any does."""
+    """Write the columns of a row that differ from its values; return whether any did."""
     fresh = {name: value for name, value in fields.items() if getattr(row, name) != value}
     if fresh:
         type(row)._default_manager.filter(pk=row.pk).update(**fresh)

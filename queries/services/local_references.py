@@ -1,4 +1,4 @@
-"""Secrets by reference, as this host resolves them: for brokers that are asked, and for masks."""
+"""Secret references as this host resolves them, for querying brokers and for masking."""
 
 from django.conf import settings
 
@@ -6,7 +6,7 @@ from queries.secret_references import References
 
 
 def local_references() -> References:
-    """Return what resolves the references that this installation's drivers may read."""
+    """Return the resolver of the references that this installation's drivers may read."""
     return References(
         env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
     )

@@ -1,6 +1,8 @@
-"""The data roots of this host, links resolved, and what of a definition lies outside of them."""
+"""This host's data roots, with links resolved, and a definition's places outside them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from django.conf import settings
@@ -8,31 +10,36 @@ from django.conf import settings
 from queries.domain.definitions.data_roots import (
     DataRoots,
     conf_places,
+    fixed_part,
     lies_in,
     places,
+    resolved,
     root_of,
 )
-from queries.domain.definitions.locations import local_path
+from queries.domain.definitions.locations import NotALocation, canonical, local_path
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Problem
+from queries.selectors.hosts import below_home, heard_of, host_of
 from queries.selectors.secrets import given_roots
 
 
 def data_roots(
     application: str, *, checkpoints: bool = False, given: Iterable[str] | None = None
 ) -> DataRoots:
-    """Return where an application's data may lie on this host; with `checkpoints`, those too.
+    """Return where an application's data may be on its host; with `checkpoints`, those too.
 
-    `given` are the roots of its own, where the caller knows them already. One that leads into a
-    folder of the control plane's is left out: a link may have been put there since.
+    `given` are its own roots, if the caller knows them already. A root that leads into one of the
+    control plane's folders is omitted: a link may have been created there since.
     """
+    host = host_of(application)
     roots = [*settings.DATA_ROOTS, *([str(settings.CHECKPOINTS_DIR)] if checkpoints else [])]
-    own = _own()
+    roots = [below_home(root, host) for root in roots]
+    own = _own(host)
     named = given_roots(application) if given is None else given
-    mine = [_root_location(root) for root in named]
+    mine = [root_location(root) for root in named]
     return DataRoots(
         roots=(
-            *(_root_location(root) for root in roots),
+            *(root_location(root) for root in roots),
             *(root for root in mine if not lies_in(root, own)),
         ),
         own=own,
@@ -40,51 +47,115 @@ def data_roots(
 
 
 def checkpoints_of(application: str) -> Path:
-    """Return where the checkpoints of a shared application's queries are by default.
+    """Return the default folder for the checkpoints of a shared application's queries.
 
-    Its driver is given the folder when it starts, so that it can host queries that are added
-    later. No query's name begins with "_".
+    Its driver is given the folder at launch, so that it can host queries added later. No query name
+    begins with "_".
     """
     return Path(follow(str(settings.CHECKPOINTS_DIR))) / f"_{application}"
 
 
+def canonical_checkpoint(text: str) -> str:
+    """Return a checkpoint's canonical location, with symbolic links resolved if it is local."""
+    return resolved(canonical(text), follow)
+
+
+def default_checkpoint(name: str, application: str, *, avoid: set[str], host: str = "") -> str:
+    """Return `file://CHECKPOINTS_DIR/NAME`, numbered if an archived query left files there.
+
+    For a shared application, whose name is given, it is in that application's own folder. `host` is
+    the host that runs it; if it is "", there is none yet, and this host's folder is used until a
+    host takes the query.
+    """
+    folder = checkpoints_of(application) if application else settings.CHECKPOINTS_DIR
+    there = below_home(str(folder), host)
+    places = (f"{there}/{each}" for each in numbered(name))
+    return next(at for place in places if (at := canonical_checkpoint(place)) not in avoid)
+
+
+def numbered(name: str) -> Iterator[str]:
+    """Yield a name, then the name with numbers from 2 on appended, endlessly."""
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
+
+
 def data_problems(spec: SqlQuery | PythonQuery, name: str) -> list[Problem]:
-    """Return a problem for each place of a definition outside of its application's data roots."""
+    """Return a problem for each of a definition's places outside its application's data roots."""
     return outside(places(spec), data_roots(name))
 
 
 def conf_problems(application: ApplicationSpec, name: str) -> list[Problem]:
-    """Return a problem for each place of an application's configuration that is."""
+    """Return a problem for each place in an application's configuration outside its data roots."""
     return outside(conf_places(application.conf), data_roots(name))
 
 
 def checkpoint_problems(location: str, name: str) -> list[Problem]:
-    """Return a problem where a checkpoint's canonical location is."""
+    """Return a problem if a checkpoint's canonical location is outside the data roots."""
     found = data_roots(name, checkpoints=True).problem("checkpoint", location, follow)
     return [found] if found else []
 
 
 def outside(named: Iterable[tuple[str, str]], roots: DataRoots) -> list[Problem]:
-    """Return a problem for each place, by field and text, that no root holds."""
+    """Return a problem for each place, by field and text, that is not in any root."""
     found = (roots.problem(field, text, follow) for field, text in named if text)
     return [problem for problem in found if problem]
 
 
+def make_ours() -> None:
+    """Create missing data roots below HEADGATE_HOME; failures are shown on the System page."""
+    home = Path(settings.HEADGATE_HOME)
+    for root in settings.DATA_ROOTS:
+        if (path := local_path(root_of(root))) and Path(path).is_relative_to(home):
+            with suppress(OSError):
+                Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def missing(roots: Iterable[str], host: str = "") -> list[str]:
+    """Return those local canonical roots that are not folders.
+
+    Empty if they belong to another host, or if no worker starts drivers on this one.
+    """
+    here = settings.HEADGATE_HOST
+    if host not in ("", here) or here not in heard_of():
+        return []
+    paths = (local_path(root) for root in roots)
+    return sorted({path for path in paths if path and not Path(path).is_dir()})
+
+
+def missing_of(spec: SqlQuery | PythonQuery, name: str) -> list[str]:
+    """Return the missing roots that contain places of an application's definition."""
+    used = [at for _, text in places(spec) if text and (at := _location(text))]
+    if not any(local_path(at) for at in used):
+        return []
+    found = missing(data_roots(name).roots, host_of(name))
+    return [root for root in found if any(lies_in(at, (f"file://{root}",)) for at in used)]
+
+
+def _location(text: str) -> str | None:
+    """Return a place's location with links resolved; None if it is not a valid location."""
+    try:
+        return resolved(fixed_part(text), follow)
+    except NotALocation:
+        return None
+
+
 def is_own(root: str) -> bool:
-    """Return whether a folder is the control plane's own, or lies in one: never a data root."""
-    return lies_in(_root_location(root), _own())
+    """Return whether a folder is, or is inside, one of the control plane's: never a data root."""
+    return lies_in(root_location(root), _own())
 
 
-def _own() -> tuple[str, ...]:
-    return tuple(sorted({_root_location(str(folder)) for folder in settings.OWN_FOLDERS}))
+def _own(host: str = "") -> tuple[str, ...]:
+    folders = (below_home(str(folder), host) for folder in settings.OWN_FOLDERS)
+    return tuple(sorted({root_location(folder) for folder in folders}))
 
 
 def follow(path: str) -> str:
-    """Return a local path with its links followed."""
+    """Return a local path with its links resolved."""
     return str(Path(path).resolve())
 
 
-def _root_location(root: str) -> str:
+def root_location(root: str) -> str:
+    """Return a root's canonical location, with links resolved."""
     location = root_of(root)
     path = local_path(location)
     return root_of(follow(path)) if path else location

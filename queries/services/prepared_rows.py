@@ -1,7 +1,8 @@
-"""Rows that are made ready before a transaction, which then only inserts them.
+"""Build rows before a transaction that then only inserts them.
 
 `bulk_create` turns objects into columns, and columns into statements, while the transaction holds
-SQLite's one write lock: nine tenths of the time of a large insert. Here that happens before.
+SQLite's only write lock: this takes nine tenths of a large insert's time. Here it is done in
+advance.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,14 +11,14 @@ from typing import Any, Generic, TypeVar
 from django.db import connection
 from django.db.models import Field, Model
 
-#: Of one statement: below PostgreSQL's limit of 65,535.
+#: Parameters per statement: below PostgreSQL's limit of 65,535.
 MOST_PARAMETERS = 30_000
 
 _Row = TypeVar("_Row", bound=Model)
 
 
 class Prepared(Generic[_Row]):
-    """New rows of one table, with all their columns but the ids of rows that are new as well."""
+    """New rows of one table with all their columns, except the ids of rows that are also new."""
 
     def __init__(self, rows: Iterable[_Row]) -> None:
         self.rows: list[_Row] = list(rows)
@@ -25,7 +26,7 @@ class Prepared(Generic[_Row]):
         if not self.rows:
             return
         meta = self.rows[0]._meta
-        made_there = meta.db_returning_fields  # the id, and columns that the database computes
+        made_there = meta.db_returning_fields  # the id, and database-computed columns
         fields = [field for field in meta.concrete_fields if field not in made_there]
         most = MOST_PARAMETERS // len(fields)
         size = min(connection.ops.bulk_batch_size(fields, self.rows), most)
@@ -33,9 +34,9 @@ class Prepared(Generic[_Row]):
             self._batches.append(_Batch(self.rows[first : first + size], fields))
 
     def insert(self) -> None:
-        """Insert the rows in the caller's transaction, and give each its id.
+        """Insert the rows in the caller's transaction, and set their ids.
 
-        What they refer to must be there by now.
+        The rows they refer to must already exist.
         """
         with connection.cursor() as cursor:
             for batch in self._batches:
@@ -48,7 +49,7 @@ class _Batch:
     def __init__(self, rows: Sequence[Model], fields: "Sequence[Field[Any, Any]]") -> None:
         self._rows = rows
         self._values: list[Any] = []
-        self._late: list[tuple[int, Model, Field[Any, Any]]] = []  # place, row, what it refers to
+        self._late: list[tuple[int, Model, Field[Any, Any]]] = []  # position, row, referenced field
         for row in rows:
             for field in fields:
                 if _is_new(row, field):
@@ -71,10 +72,10 @@ class _Batch:
         for place, row, field in self._late:
             referred = getattr(row, field.name)
             assert referred.pk is not None, f"{field} of {row!r} is to be inserted first"
-            setattr(row, field.name, referred)  # which fills the id beside it
+            setattr(row, field.name, referred)  # also sets the id column
             self._values[place] = referred.pk
         cursor.execute(self._sql, self._values)
-        # In the order of the values, as Django's own bulk inserts rely on.
+        # In the order of the values, as Django's own bulk inserts assume.
         for row, made in zip(self._rows, cursor.fetchall(), strict=True):
             for field, value in zip(row._meta.db_returning_fields, made, strict=True):
                 setattr(row, str(field.attname), value)

@@ -3,7 +3,7 @@
 from queries.domain.states import Verb
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.kafka.go_on_after_loss import GO_ON
-from queries.services.probes import preflight, records, xray
+from queries.services.probes import preflight, record_search, xray
 from queries.services.procedures.engine import Procedure
 from queries.services.triggers.async_off import ASYNC_OFF
 
@@ -16,5 +16,5 @@ PROCEDURES: dict[Verb, Procedure] = {
     Verb.RESET: reset.PROCEDURE,
     Verb.PREFLIGHT: preflight.PROCEDURE,
     Verb.XRAY: xray.PROCEDURE,
-    Verb.RECORDS: records.PROCEDURE,
+    Verb.RECORDS: record_search.PROCEDURE,
 }

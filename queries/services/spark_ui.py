@@ -1,8 +1,8 @@
-"""Who may look into which driver's Spark UI: one-time tickets, and the visits that they open.
+"""Control access to drivers' Spark UIs: one-time tickets, and the visits that they open.
 
-A ticket is given to a person's session for one driver. The server of Spark UIs takes it once and
-gives a path that nobody can guess; below that path it shows this driver's UI, as long as session,
-permission and driver last.
+A ticket is issued to a user's session for one driver. The Spark UI server accepts it once and
+returns an unguessable path; below that path, it shows this driver's UI for as long as the session,
+the permission and the driver last.
 """
 
 import hashlib
@@ -12,16 +12,16 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from controlplane.machine.ports import free_ports
+from controlplane.ports import free_ports
 from queries.domain.errors import NotAllowed
 from queries.domain.states import OPEN_DRIVER_STATES
 from queries.models.access.sessions import BrowserSession, living
 from queries.models.drivers import Driver, SparkUiVisit
 from queries.roles import VIEW
 
-#: A ticket is used by the browser that was just sent here with it.
+#: A browser uses the ticket immediately after the redirect.
 TICKET_LASTS = timedelta(seconds=30)
-#: A working day; then the page is opened from the console again.
+#: A working day; after that, open the page from the console again.
 VISIT_LASTS = timedelta(hours=8)
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -36,36 +36,40 @@ class Shown:
 
 
 def free_port() -> int | None:
-    """Return a free port of this host for a driver's UI; None where none is free."""
+    """Return a free port of this host for a driver's UI; None if there is none."""
     here = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES))
     taken = set(here.values_list("ui_port", flat=True))
     return next((port for port in free_ports() if port not in taken), None)
 
 
 def address(driver: Driver, *, asked_at: str) -> str:
-    """Return the origin that shows a driver's UI to a person whose browser asked at a host.
+    """Return the origin that serves a driver's UI to a browser that uses the console at `asked_at`.
 
-    `asked_at` is the origin of the console, "https://headgate.example.org". Raises `NotAllowed`
-    where that UI cannot be shown, with what to do.
+    That is the console's origin, "https://headgate.example.org". Raises `NotAllowed` with
+    what to do if that UI cannot be shown.
     """
     if driver.ui_port is None:
         raise NotAllowed(
             "This driver has no Spark UI that Headgate can show.",
-            way_out="It was started by an earlier release, or no port was free; restart it.",
+            way_out="No port was free when it started; restart it.",
         )
     given = settings.SPARK_UI_URL
     if driver.host != settings.HEADGATE_HOST and "{host}" not in given:
         raise NotAllowed(
-            f"The driver runs on host {driver.host}; its Spark UI can be reached only from there.",
-            way_out="Publish the Spark UI server of each host and put {host} into "
-            "HEADGATE_SPARK_UI_URL (docs/operations.md).",
+            f"The driver runs on host {driver.host}; its Spark UI is reachable only from there.",
+            way_out=(
+                "Publish each host's Spark UI server and use {host} in HEADGATE_SPARK_UI_URL "
+                "(docs/operations.md)."
+            ),
         )
     host = asked_at.partition("://")[2]
     if not given and host.rpartition(":")[0] not in _LOOPBACK and host not in _LOOPBACK:
         raise NotAllowed(
             "The Spark UI is not published: HEADGATE_SPARK_UI_URL is not set.",
-            way_out="Publish port HEADGATE_SPARK_UI_PORT of the driver's host under a host name "
-            "of its own and set HEADGATE_SPARK_UI_URL to it.",
+            way_out=(
+                "Publish port HEADGATE_SPARK_UI_PORT of the driver's host under a separate "
+                "host name and set HEADGATE_SPARK_UI_URL to it."
+            ),
         )
     scheme = "https" if settings.TLS_CERT else "http"
     found = given.replace("{host}", driver.host) or (
@@ -74,13 +78,16 @@ def address(driver: Driver, *, asked_at: str) -> str:
     if found == asked_at:
         raise NotAllowed(
             "HEADGATE_SPARK_UI_URL is the address of the console itself.",
-            way_out="Give the Spark UI another host name or port: its scripts are its authors'.",
+            way_out=(
+                "Use another host name or port for the Spark UI, because it runs scripts "
+                "written by others."
+            ),
         )
     return str(found)
 
 
 def ticket(*, user: int, session_key: str, driver: Driver, now: datetime) -> str:
-    """Return a ticket that lets this session's person into the driver's UI, once and soon."""
+    """Return a ticket for the driver's UI, valid once and briefly, for this session's user."""
     text = secrets.token_urlsafe(32)
     SparkUiVisit.objects.create(
         user_id=user,
@@ -93,7 +100,7 @@ def ticket(*, user: int, session_key: str, driver: Driver, now: datetime) -> str
 
 
 def open_visit(text: str, *, now: datetime) -> str | None:
-    """Take a ticket; return the secret path of its visit, None where it lets nobody in."""
+    """Redeem a ticket; return the visit's secret path, None if it is not valid."""
     path = secrets.token_urlsafe(32)
     fresh = SparkUiVisit.objects.filter(
         ticket=_digest(text), opened_at=None, created_at__gt=now - TICKET_LASTS
@@ -102,7 +109,7 @@ def open_visit(text: str, *, now: datetime) -> str | None:
 
 
 def shown(path: str, *, now: datetime) -> Shown | None:
-    """Return the UI that is shown below a visit's path now; None where nothing is (any more)."""
+    """Return the UI currently shown below a visit's path; None if there is none (any more)."""
     visit = (
         SparkUiVisit.objects.select_related("user", "driver__application")
         .filter(path=_digest(path), opened_at__gt=now - VISIT_LASTS)
@@ -121,7 +128,7 @@ def shown(path: str, *, now: datetime) -> Shown | None:
 
 
 def forget_visits(*, now: datetime) -> int:
-    """Delete visits that are over; return how many."""
+    """Delete expired visits; return how many."""
     return SparkUiVisit.objects.filter(created_at__lt=now - VISIT_LASTS - TICKET_LASTS).delete()[0]
 
 

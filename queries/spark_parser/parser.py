@@ -1,10 +1,11 @@
-"""Spark's own SQL parser in a small JVM of its own: nothing of Spark but its grammar runs there."""
+"""Spark's own SQL parser and analyzer in a small JVM, where nothing else of Spark runs."""
 
 import contextlib
 import logging
 import os
 import shutil
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,14 +14,17 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from queries.domain.definitions.sql_verdict import SqlVerdict
+from queries.domain.definitions.sql_verdict import Question, SqlVerdict, is_certain
+from queries.domain.probes.plan_shapes import of_plan
+from queries.spark_parser.analyzer import Analyzer
+from queries.spark_parser.plans import nodes_of
 
 logger = logging.getLogger(__name__)
 
-#: A text that takes longer is one that nobody wrote by hand. Seconds.
+#: Seconds; a text that takes longer was not written by hand.
 PARSE_LIMIT_S = 10
 _LEAVE_S = 5
-#: 160 MB hold the grammar and a text of a thousand lines; deep nesting needs a deeper stack.
+#: 160 MB are enough for the grammar and a text of a thousand lines; deep nesting needs more stack.
 _OPTIONS = ["-Xmx160m", "-Xss4m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
@@ -29,7 +33,7 @@ class NoParser(Exception):
 
 
 class SparkParser:
-    """One JVM; it ends with this process, and with the block. Not for two threads at once."""
+    """One JVM, which ends with this process and with the block. Not thread-safe."""
 
     def __init__(self) -> None:
         jars = Path(pyspark.__file__).parent / "jars"
@@ -48,7 +52,7 @@ class SparkParser:
                     redirect_stderr=nothing,
                 )
             except (OSError, Py4JError, ValueError) as error:
-                raise NoParser(f"Spark's parser does not start: {error}") from error
+                raise NoParser(f"Spark's parser cannot be started: {error}") from error
         self._gateway = JavaGateway(
             gateway_parameters=GatewayParameters(
                 port=port, auth_token=token, read_timeout=PARSE_LIMIT_S
@@ -67,18 +71,37 @@ class SparkParser:
     ) -> None:
         self.close()
 
-    def parse(self, text: str) -> SqlVerdict:
-        """Return what Spark says of a text; raise `NoParser` where it says nothing."""
+    def judge(self, question: Question) -> SqlVerdict:
+        """Return Spark's verdict on a text; raise `NoParser` if there is none."""
         try:
             if self._parser is None:
                 package = self._gateway.jvm.org.apache.spark.sql.catalyst.parser
                 self._parser = package.CatalystSqlParser()
-            self._parser.parsePlan(text)
+            parsed = self._parser.parsePlan(question.text)
         except Py4JJavaError as error:
             return self._refusal(error.java_exception)
         except (Py4JError, OSError) as error:
             raise NoParser(f"Spark's parser has failed: {error}") from error
-        return SqlVerdict(ok=True)
+        if question.unknown:
+            return SqlVerdict(ok=True, unjudged=question.unknown)
+        return self._analyzed(question, parsed)
+
+    def _analyzed(self, question: Question, parsed: Any) -> SqlVerdict:
+        """Return the analyzer's verdict; what only a driver can judge is not a rejection."""
+        try:
+            plan = Analyzer(self._gateway.jvm, question).plan(parsed)
+            shapes = of_plan(nodes_of(plan), question.output_mode)
+        except Py4JJavaError as error:
+            said = _first_line(error.java_exception)
+            if is_certain(said):
+                return self._place(error.java_exception, said)
+            return SqlVerdict(ok=True, unjudged=f"Spark's analyzer reports {said}")
+        except (Py4JError, OSError) as error:
+            if self.process.poll() is not None or not isinstance(error, Py4JError):
+                raise NoParser(f"Spark's analyzer has failed: {error}") from error
+            # Java's answer could not be sent: the messages of some exceptions cannot be encoded.
+            return SqlVerdict(ok=True, unjudged=f"Spark's analyzer gave up: {str(error)[:200]}")
+        return SqlVerdict(ok=True, state=asdict(shapes))
 
     def _refusal(self, error: Any) -> SqlVerdict:
         try:
@@ -86,19 +109,26 @@ class SparkParser:
             if kind != "ParseException":
                 raise NoParser(f"Spark's parser has failed: {kind}")
             origin = error.origin()
-            line, start = origin.line(), origin.startPosition()
-            placed = line.isDefined() and start.isDefined()
-            return SqlVerdict(
-                ok=False,
-                message=str(error.getMessage()).strip(),
-                line=int(line.get()) if placed else None,
-                column=int(start.get()) + 1 if placed else None,
-            )
+            return self._verdict(str(error.getMessage()).strip(), origin.line(), origin)
         except (Py4JError, OSError) as failed:
             raise NoParser(f"Spark's parser has failed: {failed}") from failed
 
+    def _place(self, error: Any, said: str) -> SqlVerdict:
+        """Return the analyzer's rejection, with its position if it has one."""
+        try:
+            return self._verdict(said, error.line(), error)
+        except (Py4JError, OSError):
+            return SqlVerdict(ok=False, message=said)
+
+    @staticmethod
+    def _verdict(message: str, line: Any, placed: Any) -> SqlVerdict:
+        start = placed.startPosition()
+        if not (line.isDefined() and start.isDefined()):
+            return SqlVerdict(ok=False, message=message)
+        return SqlVerdict(False, message, int(line.get()), int(start.get()) + 1)
+
     def close(self) -> None:
-        """End the JVM, by force where it does not leave."""
+        """End the JVM, by force if it does not exit."""
         with contextlib.suppress(Py4JError, OSError):
             self._gateway.close()
         if self.process.stdin is not None:
@@ -110,9 +140,13 @@ class SparkParser:
             self.process.wait(_LEAVE_S)
 
 
+def _first_line(error: Any) -> str:
+    return next(iter(str(error.getMessage()).strip().splitlines()), "")
+
+
 def _java() -> str:
     home = os.environ.get("JAVA_HOME", "")
     found = Path(home) / "bin" / "java" if home else shutil.which("java")
     if not found:
-        raise NoParser("Spark's parser needs a Java: there is none in JAVA_HOME or PATH")
+        raise NoParser("Spark's parser needs Java, but there is none in JAVA_HOME or PATH")
     return str(found)

@@ -3,11 +3,22 @@
 from typing import Any
 
 from django import forms, template
+from django.conf import settings
 from django.template.loader import render_to_string
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
+from queries.code_roots import LEFT_OUT
+
 register = template.Library()
+
+
+@register.simple_tag
+def upload_limits() -> SafeString:
+    """Return what the script that uploads code has to know, as attributes."""
+    names = " ".join(sorted(LEFT_OUT))
+    most = settings.CODE_UPLOAD_MOST_BYTES
+    return format_html('data-most="{}" data-left-out="{}"', most, names)
 
 
 @register.filter

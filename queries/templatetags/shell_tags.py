@@ -10,7 +10,8 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from queries.domain.masking import SECRET_NAMES
+from headgate_ground.secret_kinds import NAME
+from headgate_server import places
 from queries.domain.states import Phase
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -27,7 +28,13 @@ def _iso(at: datetime) -> str:
 @register.simple_tag
 def secret_names() -> str:
     """Return the pattern of names whose values are secrets, as JavaScript reads it too."""
-    return SECRET_NAMES
+    return NAME
+
+
+@register.filter
+def local_command(command: str) -> str:
+    """Return a `make` or manage.py command as it is typed in this installation."""
+    return places.with_local_commands(command)
 
 
 @register.simple_tag

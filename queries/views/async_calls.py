@@ -1,4 +1,4 @@
-"""A query's Async tab: what its slow remote calls do, what bounds them, and what would help."""
+"""A query's Async tab: its slow remote calls, what limits them, and what would help."""
 
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ from queries.views.supervision.query_page import head
 
 @needs(VIEW)
 def async_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the async operators of a query, with figures and advice."""
+    """Show a query's async operators, with figures and advice."""
     context = head(request, name, "query-async")
     context["operators"] = [_shown(*each) for each in async_operators(context["query"].pk)]
     return render(request, "async_calls/async.html", context)
@@ -28,7 +28,7 @@ def async_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @fragments("async", hears=("query",), own_key_only=("query",))
 def draw_async(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the operators of one query."""
+    """Draw one query's operators."""
     query = Query.objects.filter(pk=whole(key) or 0, archived_at=None).first()
     found = async_operators(query.pk) if query else []
     if found:
@@ -37,17 +37,17 @@ def draw_async(key: str, changes: Changes, now: datetime) -> Drawn:
         yield f"async-{key}", render_to_string("async_calls/_async.html", context)
 
 
-#: Amber where somebody has to act, neutral where only a limit is stated.
+#: Amber if action is needed, neutral if it only states a limit.
 _TONES = {Bound.REMOTE: "warn", Bound.CPU: "warn", Bound.SOURCE: "ok"}
 _FOUND = {
-    Bound.LIMIT: "another row was waiting: the limit held it back",
+    Bound.LIMIT: "another row was waiting because of the limit",
     Bound.KEYS: "all available rows were waiting for their key",
     Bound.SOURCE: "no more rows were available",
 }
 
 
 def _shown(one: Operator, advice: Advice) -> dict[str, Any]:
-    """Return what the template draws of an operator."""
+    """Return what the template shows for an operator."""
     return {
         "one": one,
         "advice": advice,

@@ -16,7 +16,7 @@ from queries.views.console.guard import by, needs
 
 @needs(ADMINISTER, "GET", "POST")
 def code_hosts(request: HttpRequest) -> HttpResponseBase:
-    """List the hosts; add one by the form."""
+    """List the hosts; add one with the form."""
     typed = request.POST.get("host", "").strip()
     problem: Any = None
     if request.method == "POST":
@@ -25,7 +25,7 @@ def code_hosts(request: HttpRequest) -> HttpResponseBase:
         except Invalid as error:
             problem = error.problems[0]
         else:
-            messages.success(request, f"Definitions may take code from {row.host}.")
+            messages.success(request, f"Definitions can use code from {row.host}.")
             return redirect("code-hosts")
     context = {
         "hosts": CodeHost.objects.filter(taken_at=None),
@@ -37,11 +37,11 @@ def code_hosts(request: HttpRequest) -> HttpResponseBase:
 
 @needs(ADMINISTER, "POST")
 def take(request: HttpRequest, host_id: int) -> HttpResponse:
-    """Take a host off the list."""
+    """Remove a host from the list."""
     row = get_object_or_404(CodeHost, pk=host_id, taken_at=None)
     take_host(row, **by(request))
-    told = f"No more code is fetched from {row.host}."
-    messages.success(request, f"{told} What has been fetched stays.")
+    told = f"Code is no longer fetched from {row.host}."
+    messages.success(request, f"{told} Code that was already fetched is kept.")
     return redirect("code-hosts")
 
 

@@ -1,4 +1,4 @@
-"""Release an object from the owner of its file: from then on pages alone decide."""
+"""Release an object from its file's owner; from then on, it is only changed by hand."""
 
 from functools import partial
 from typing import Any
@@ -20,21 +20,21 @@ from queries.views.console.shell import next_address
 
 @needs(DEFINE, "GET", "POST")
 def release_query(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say what a release does; release a query on POST."""
+    """Show what a release does; release a query on POST."""
     row = definitions.query(name)
     return _release(request, row, "query-release", reverse("query-definition", args=[name]))
 
 
 @needs(DEFINE, "GET", "POST")
 def release_application(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say what a release does; release an application on POST."""
+    """Show what a release does; release an application on POST."""
     row = applications.application(name)
     return _release(request, row, "application-release", reverse("application", args=[name]))
 
 
 @needs(ADMINISTER, "GET", "POST")
 def release_rule(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say what a release does; release an alert rule on POST."""
+    """Show what a release does; release an alert rule on POST."""
     row = get_object_or_404(AlertRule, name=name)
     return _release(request, row, "alert-rule-release", reverse("alert-rule", args=[name]))
 
@@ -44,14 +44,14 @@ def _release(request: HttpRequest, row: Any, address: str, back: str) -> HttpRes
     managed = managed_of(row)
     if request.method == "POST":
         ask = partial(release, managed, **by(request))
-        return answered(request, ask, f"{row.name} belongs to no owner any more.", back)
+        return answered(request, ask, f"{row.name} no longer has an owner.", back)
     context = {
         "name": row.name,
         "what": f"Release {row.name} from {managed.owner if managed else 'its owner'}?",
         "consequences": [
-            "Its file no longer decides: an edit is no drift, and a prune leaves it.",
-            "Nothing of it changes, and what runs goes on.",
-            "The next apply with it in the set takes it again.",
+            "Its file no longer controls it: edits are not drift, and pruning skips it.",
+            "The object itself does not change, and running queries continue.",
+            "The next apply that includes it makes it owned again.",
         ],
         "action": reverse(address, args=[row.name]),
         "back": back,

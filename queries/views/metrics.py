@@ -1,7 +1,8 @@
-"""`GET /metrics`: what Headgate knows of queries and of itself, as Prometheus reads it."""
+"""`GET /metrics`: metrics for queries and for Headgate itself, in Prometheus' format."""
 
 import contextlib
 import ipaddress
+import logging
 from collections.abc import Iterable, Iterator
 
 import rules
@@ -20,14 +21,17 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 
-from controlplane.health.system import system_health
+from listeners.loops.troubles import each
 from queries.domain.metrics.catalogue import METRICS, Metric, MetricKind
 from queries.domain.metrics.samples import Sample, samples_of
 from queries.roles import VIEW
 from queries.selectors.metrics.queries import query_figures
 from queries.selectors.metrics.system import system_samples
 from queries.services.access.by_token import ByToken
+from queries.services.system.health import system_health
 
+logger = logging.getLogger(__name__)
+_each = each("metrics", logger)
 _FAMILIES = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMetricFamily}
 
 
@@ -35,7 +39,7 @@ _FAMILIES = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMet
 @require_safe
 @gzip_page
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer with all samples, or 401: it takes a token, a session, or an allowed network."""
+    """Return all samples, or 401: it requires a token, a session, or an allowed network."""
     try:
         allowed = _from_allowed_network(request) or _may_view(request)
     except Throttled as error:
@@ -44,8 +48,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return answer
     if not allowed:
         sentence = (
-            "Send the token of a user who may view: `Authorization: Bearer TOKEN`; or have an "
-            "administrator name your network in HEADGATE_METRICS_NETWORKS.\n"
+            "Send the token of a user with view access: `Authorization: Bearer TOKEN`; or ask "
+            "an administrator to add your network to HEADGATE_METRICS_NETWORKS.\n"
         )
         headers = {"WWW-Authenticate": "Bearer"}
         return HttpResponse(sentence, status=401, headers=headers, content_type="text/plain")
@@ -58,13 +62,16 @@ def metrics(request: HttpRequest) -> HttpResponse:
 def _samples() -> Iterator[Sample]:
     now = timezone.now()
     yield from system_samples(system_health(now), now=now)
-    with contextlib.suppress(DatabaseError):  # headgate_part_up{part="database"} tells of it
+    with contextlib.suppress(DatabaseError):  # reported by headgate_part_up{part="database"}
         for figures in query_figures(now=now):
-            yield from samples_of(figures, now=now)
+            found: list[Sample] = []
+            with _each.by_itself(f"the samples of {figures.name}"):
+                found = list(samples_of(figures, now=now))
+            yield from found
 
 
 class _Samples(Collector):
-    """Samples by metric, in the order of the catalogue."""
+    """Samples by metric, in the catalogue's order."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._samples = samples
@@ -75,12 +82,13 @@ class _Samples(Collector):
         }
         for sample in self._samples:
             labels = dict(zip(sample.metric.labels, sample.labels, strict=True)) | {**sample.extra}
+            labels = {name: str(value) for name, value in labels.items()}
             families[sample.metric].add_sample(sample.metric.name, labels, sample.value)
         yield from (family for family in families.values() if family.samples)
 
 
 def _from_allowed_network(request: HttpRequest) -> bool:
-    """Tell whether the peer is in an allowed network; a proxy's address is the proxy's own."""
+    """Return whether the peer is in an allowed network; if there is a proxy, it is the peer."""
     try:
         peer = ipaddress.ip_address(request.META.get("REMOTE_ADDR", ""))
     except ValueError:
@@ -89,7 +97,7 @@ def _from_allowed_network(request: HttpRequest) -> bool:
 
 
 class _Bearer(ByToken):
-    """Our tokens under the name that Prometheus gives them; REST's own "Token" works too."""
+    """Our tokens under Prometheus' name ("Bearer"); REST's own "Token" works too."""
 
     def authenticate_header(self, request: HttpRequest) -> str:
         return "Bearer"

@@ -1,4 +1,4 @@
-"""Pages of preflights and X-rays: asked for here, followed on their operation's page."""
+"""Pages for preflights and X-rays: requested here, followed on their operation's page."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
-from queries.services.probes import records, xray
+from queries.services.probes import record_search, xray
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.probe_steps import MOST_ROWS, ROWS, SHOWN_FOR
 from queries.views.console.guard import by, needs
@@ -66,7 +66,7 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(DEFINE)
 def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
-    """Show what an X-ray has seen, rows of people's data included."""
+    """Show what an X-ray has found, including rows of personal data."""
     operation = history.operation(uuid)
     if operation.query is None or operation.query.name != name or operation.verb != Verb.XRAY:
         raise Missing(f"{name} has no X-ray {uuid}.")
@@ -84,10 +84,10 @@ def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
 
 @needs(DEFINE, "POST")
 def new_records(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Look at the records that a batch read."""
+    """Read the records that a batch read."""
     query = definitions.query(name)
     batch = whole(request.POST.get("batch"))
-    operation = records.begin_records(
+    operation = record_search.begin_records(
         query=query, batch=-1 if batch is None else batch, **by(request)
     )
     return redirect("operation", operation.uuid)
@@ -95,11 +95,11 @@ def new_records(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(DEFINE)
 def batch_records(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
-    """Show the records that were found, people's data included."""
+    """Show the records that were found, including personal data."""
     operation = history.operation(uuid)
     if operation.query is None or operation.query.name != name or operation.verb != Verb.RECORDS:
-        raise Missing(f"{name} has no look at records {uuid}.")
-    seen = records.records_of(operation, launcher=launcher(), now=timezone.now())
+        raise Missing(f"{name} has no records {uuid}.")
+    seen = record_search.records_of(operation, launcher=launcher(), now=timezone.now())
     context = {
         "operation": operation,
         "query": operation.query,
@@ -119,7 +119,7 @@ def _number(given: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Return a JSON object's members as texts; a text that was cut as it stands."""
+    """Return a JSON object's members as strings; a truncated text unchanged."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -141,10 +141,10 @@ def _rows(found: list[dict[str, Any]], *texts: str) -> list[dict[str, Any]]:
 
 
 def _preflight(operation: Operation, now: datetime) -> dict[str, Any]:
-    """Return what the page of a preflight shows beside its steps."""
+    """Return what a preflight's page shows in addition to its steps."""
     asked = operation.arguments
     number = asked.get("revision")
-    tried = f"revision {number}" if number else "a definition that is not saved"
+    tried = f"revision {number}" if number else "an unsaved definition"
     return {
         "arguments": [("tried", tried)],
         "judged": operation.result.get("preflight"),
@@ -178,7 +178,7 @@ RESULTS[Verb.PREFLIGHT] = _preflight
 RESULTS[Verb.XRAY] = _xray
 RESULTS[Verb.RECORDS] = _records
 _ENDS = (
-    "Its Spark process is ended and its copy of the checkpoint deleted.",
+    "Its Spark process is ended, and its copy of the checkpoint is deleted.",
     "Nothing else changes.",
 )
 CANCEL_LEAVES[Verb.PREFLIGHT] = CANCEL_LEAVES[Verb.XRAY] = _ENDS

@@ -1,4 +1,4 @@
-"""Say whether a query that came in a script is one of those that went."""
+"""Decide whether a script's new query is one of those that are missing."""
 
 from functools import partial
 
@@ -17,25 +17,25 @@ from queries.views.console.guard import by, needs
 
 @needs(DEFINE, "GET", "POST")
 def question(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Ask which query the new one is; take the answer on POST."""
+    """Ask which query the new one is; process the answer on POST."""
     detail = application_detail(name)
     back = reverse("application", args=[name])
     if request.method == "POST":
         sent = {key: request.POST.get(key, "") for key in ("identity", "same_as")}
         ask = partial(answer_script, application=detail.application, **(sent | by(request)))
         same = f"It is {sent['same_as']}." if sent["same_as"] else "It is another query."
-        return answered(request, ask, f"{same} The script of {name} goes on.", back)
+        return answered(request, ask, f"{same} Script {name} continues.", back)
     asked = asking(detail.script)
     if asked is None:
-        messages.info(request, f"The script of {name} has no question.")
+        messages.info(request, f"Script {name} is not waiting for an answer.")
         return redirect(back)
     context = {
         "application": detail.application,
-        "what": f"What is the query {asked.query}?",
+        "what": f"Which query is {asked.query}?",
         "consequences": [
-            "The script starts it, and has not started what it started before: "
+            "The script starts it, but has not started queries that it started before: "
             f"{', '.join(asked.missing)}.",
-            "Nothing of it has started. The script starts again once this is answered.",
+            "The query has not been started. The script starts again when this is answered.",
         ],
         "fields": [("identity", asked.identity)],
         "choices": ("same_as", _choices(asked)),
@@ -46,8 +46,8 @@ def question(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def _choices(asked: Asking) -> list[tuple[str, str, str]]:
-    same = "It goes on from that checkpoint, and has its history."
-    other = "It begins with a checkpoint of its own. What was started before is kept as it is."
+    same = "It continues from that checkpoint and keeps its history."
+    other = "It begins with its own checkpoint. The previous queries are kept unchanged."
     return [
         *((name, f"The same as {name}", same) for name in asked.missing),
         ("", "Another query", other),

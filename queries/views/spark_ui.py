@@ -1,4 +1,4 @@
-"""The way from an application's page into the Spark UI of its driver."""
+"""The link from an application's page to its driver's Spark UI."""
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
@@ -14,10 +14,10 @@ from queries.views.console.guard import needs, user_of
 
 @needs(VIEW)
 def open_spark_ui(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Send the person with a one-time ticket to the origin that shows the driver's UI."""
+    """Redirect the user with a one-time ticket to the origin that shows the driver's UI."""
     driver = application_detail(name).driver
     if driver is None:
-        raise NotAllowed(f"{name} has no driver now.", way_out="Start one of its queries.")
+        raise NotAllowed(f"{name} currently has no driver.", way_out="Start one of its queries.")
     there = spark_ui.address(driver, asked_at=f"{request.scheme}://{request.get_host()}")
     ticket = spark_ui.ticket(
         user=user_of(request).pk,

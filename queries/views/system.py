@@ -1,12 +1,12 @@
-"""The state of Headgate itself, part by part, and what drivers are kept from on this host."""
+"""The state of Headgate itself, part by part, and the isolation (walls) of drivers on this host."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
 from django.utils import timezone
 
-from controlplane.health.system import system_health
 from queries.roles import VIEW
+from queries.services.system.health import system_health
 from queries.views.console.guard import needs
 
 

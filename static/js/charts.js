@@ -47,7 +47,7 @@
     phases: {
       write: duration,
       steps: STEPS_MS,
-      none: "No batch yet",
+      none: "No batches yet",
       stacked: true,
       series: () => {
         const known = PHASES.map((phase, index) => ({
@@ -143,7 +143,7 @@
       if (!some(series.flatMap((one) => one.values))) {
         this.plot?.destroy();
         this.plot = null;
-        this.element.textContent = data.at.length ? this.kind.none : "No batch in this range";
+        this.element.textContent = data.at.length ? this.kind.none : "No batches in this range";
         this.element.classList.add("chart-none");
         if (this.legend) this.legend.textContent = "";
         return;

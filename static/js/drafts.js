@@ -64,7 +64,7 @@
     note.dataset.tone = "busy";
     note.id = "draft";
     const at = new Date(draft.at).toISOString().slice(11, 16);
-    note.innerHTML = `<span>What you typed at ${at} UTC and did not save is still here.</span> <button type="button" class="btn btn-sm">Restore it</button> <button type="button" class="btn btn-sm">Forget it</button>`;
+    note.innerHTML = `<span>Your unsaved input from ${at} UTC is still available.</span> <button type="button" class="btn btn-sm">Restore</button> <button type="button" class="btn btn-sm">Discard</button>`;
     const [restore, forget] = note.querySelectorAll("button");
     restore.addEventListener("click", () => {
       // By way of the server, which draws as many rows as there were.

@@ -1,4 +1,4 @@
-// Live pages: one EventSource a page, closed where nobody looks, polling only where it is down.
+// Live pages: one stream a browser, left where nobody looks, polling only where it is down.
 // htmx-ext-sse swaps the fragments; this file decides when there is a stream at all.
 (() => {
   "use strict";
@@ -32,7 +32,46 @@
   // else another cell may be morphed out of it.
   Object.assign(Idiomorph.defaults.callbacks, {
     beforeNodeRemoved: (node) => !(node.nodeType === 1 && node.classList.contains("keep")),
+    // What shell.js gave a part that scrolls, which the server does not know: without it the
+    // keyboard's focus would be lost whenever the part is drawn again.
+    beforeAttributeUpdated: (name, node) => !("scrolls" in node.dataset && /^(tabindex|data-scrolls|role|aria-label)$/.test(name)),
   });
+
+  // All tabs share one stream (stream.js); a browser without shared workers has one for each tab.
+  let worker = window.SharedWorker ? new SharedWorker(body.dataset.worker) : null;
+  if (worker) {
+    worker.onerror = () => {
+      worker = null;
+      connect();
+    };
+  }
+  class SharedSource extends EventTarget {
+    constructor() {
+      super();
+      this.readyState = EventSource.CONNECTING;
+      this.port = worker.port;
+      this.port.onmessage = ({ data }) => this.hear(data);
+      this.port.postMessage({ address: new URL(body.dataset.live, location.href).href, topics: body.dataset.topics, cursor });
+    }
+    hear(said) {
+      if (this.readyState === EventSource.CLOSED) return;
+      if (said.open) {
+        if (this.readyState === EventSource.OPEN) return;
+        this.readyState = EventSource.OPEN;
+        this.onopen?.(new Event("open"));
+      } else if (said.error) {
+        this.readyState = said.closed ? EventSource.CLOSED : EventSource.CONNECTING;
+        this.onerror?.(new Event("error"));
+      } else {
+        this.dispatchEvent(new MessageEvent(said.event, { data: said.data }));
+        if (said.event === "tick") this.port.postMessage({ here: true });
+      }
+    }
+    close() {
+      this.readyState = EventSource.CLOSED;
+      this.port.postMessage({ leave: true });
+    }
+  }
 
   const closed = () => {
     const nothing = new EventTarget();
@@ -43,7 +82,7 @@
       source = closed();
       return source;
     }
-    source = new EventSource(url);
+    source = worker ? new SharedSource() : new EventSource(url);
     source.addEventListener("tick", (event) => {
       const tick = JSON.parse(event.data);
       headgate.setServerTime(tick.now);
@@ -145,11 +184,11 @@
     const data = told && (headgate.now() - Date.parse(told)) / 1000;
     const seconds = state === "live" || state === "polling" ? data : heardAt && quiet;
     age.textContent = seconds === "" || seconds === 0 || Number.isNaN(seconds) ? "" : headgate.ageWords(Math.max(0, seconds));
-    button.title = stale ? "Connected, but a driver of what is shown has sent nothing for the time shown. Press to pause (l)" : {
+    button.title = stale ? "Connected, but a driver on this page has sent nothing for the time shown. Press to pause (l)" : {
       paused: "Paused. Press to resume (l)",
-      live: "Live. The age is that of the newest event. Press to pause (l)",
+      live: "Live. The time shown is the age of the newest event. Press to pause (l)",
       polling: "The stream is down: polling every 5 seconds. Press to pause (l)",
-      down: "The server does not respond. The age shown is that of the page",
+      down: "The server does not respond. The time shown is the age of the page",
       connecting: "Connecting",
     }[state];
   };

@@ -173,6 +173,33 @@
   // Logs are read from their end.
   document.querySelectorAll("[data-scroll-end]").forEach((log) => (log.scrollTop = log.scrollHeight));
 
+  // What scrolls can be reached with the keyboard, and says what it is.
+  const SCROLLS = ".scroll, main pre, .log-end, .tabs";
+  const reach = () =>
+    document.querySelectorAll(SCROLLS).forEach((box) => {
+      const over = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
+      if (over && !box.hasAttribute("tabindex")) {
+        box.tabIndex = 0;
+        box.dataset.scrolls = "";
+        const caption = box.querySelector("caption")?.textContent;
+        if (caption && !box.hasAttribute("role")) {
+          box.setAttribute("role", "group");
+          box.setAttribute("aria-label", caption);
+        }
+      } else if (!over && "scrolls" in box.dataset) {
+        box.removeAttribute("tabindex");
+        delete box.dataset.scrolls;
+      }
+    });
+  reach();
+  window.addEventListener("resize", reach);
+  // Live parts are drawn again by the server, which knows no widths.
+  let looking = 0;
+  new MutationObserver(() => {
+    cancelAnimationFrame(looking);
+    looking = requestAnimationFrame(reach);
+  }).observe(document.body, { childList: true, subtree: true, attributeFilter: ["tabindex"] });
+
   // Say state changes, and nothing else, to screen readers.
   const announcer = document.getElementById("announcer");
   function announce(text) {

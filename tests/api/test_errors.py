@@ -110,7 +110,7 @@ def test_a_full_disk_is_said_in_plain_words(as_author: APIClient, full_database:
     form = {"name": "big", "spec": spec}
     body = problem(as_author.post("/api/v1/applications/", form, format="json"), 503)
     assert "The disk is full" in body["detail"]
-    assert "Free space" in body["way_out"]
+    assert "Free up space" in body["way_out"]
     assert as_author.get("/api/v1/applications/").json()["results"] == []
 
 

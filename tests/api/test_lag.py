@@ -5,16 +5,20 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.domain.kafka.retention import Retention
 from queries.domain.states import LossKind
-from queries.models.checkpoints import Loss
+from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Query
+from queries.models.drivers import Run
 from queries.services.kafka import go_on_after_loss as procedure
 from queries.services.kafka import lag
 from tests.conftest_brokers import HOUR_MS, Brokers, MakeQuery, brokers, make, said
+from tests.scenarios.stage import Stage
 
 __all__ = ["brokers", "make"]
 
@@ -84,6 +88,7 @@ def test_where_offsets_may_be_no_records_the_unit_says_offsets(
     assert (line["unit"], line["waiting"]) == ("offsets", body["total"]["waiting"])
 
 
+@pytest.mark.sql("queries.selectors.kafka.loss_ledger.losses")
 def test_losses_noticed_at_one_moment_are_each_on_one_page(
     as_viewer: APIClient, delays: Query
 ) -> None:
@@ -123,3 +128,68 @@ def test_going_on_takes_the_count_that_is_gone(as_operator: APIClient, delays: Q
 def test_a_viewer_cannot_accept_a_loss(as_viewer: APIClient, delays: Query) -> None:
     answer = as_viewer.post("/api/v1/queries/delays/go-on/", {"offsets": 80}, format="json")
     assert answer.status_code == 403
+
+
+def test_an_entry_of_the_ledger_is_taken_back_with_a_reason(
+    as_operator: APIClient, as_viewer: APIClient, delays: Query
+) -> None:
+    loss = Loss.objects.create(
+        query=delays, kind=LossKind.LATE, source="dedupe 0", records=7, noticed_at=timezone.now()
+    )
+    at = f"/api/v1/queries/delays/losses/{loss.pk}/correct/"
+    reason = {"reason": "The counter was wrong."}
+    assert as_viewer.post(at, reason, format="json").status_code == 403
+    assert as_operator.post(at, {"reason": ""}, format="json").status_code == 422
+    other = as_operator.post(f"{at[:-9]}9/correct/", reason, format="json")
+    assert (other.status_code, "has no entry" in other.json()["detail"]) == (404, True)
+    body = as_operator.post(at, reason, format="json").json()
+    assert (body["kind"], body["corrects"], body["records"]) == ("corrected", loss.pk, 7)
+    assert (body["note"], body["noted_by"]) == ("The counter was wrong.", "otto")
+    listed = as_viewer.get("/api/v1/queries/delays/losses/").json()["results"]
+    assert [(one["kind"], one["corrects"]) for one in listed] == [
+        ("corrected", loss.pk),
+        ("late", None),
+    ]
+    again = as_operator.post(at, reason, format="json")
+    assert (again.status_code, "already corrected" in again.json()["detail"]) == (409, True)
+
+
+def test_what_a_run_may_have_fetched_is_not_called_lost(
+    as_viewer: APIClient, stage: Stage, delays: Query
+) -> None:
+    assert as_viewer.get("/api/v1/queries/delays/lag/").json()["certain"]
+    stage.up("delays")
+    assert not as_viewer.get("/api/v1/queries/delays/lag/").json()["certain"]
+
+
+def test_lag_is_not_called_current_once_its_query_has_ended_or_nobody_has_looked(
+    as_viewer: APIClient,
+    client: Client,
+    viewer: User,
+    stage: Stage,
+    delays: Query,
+    brokers: Brokers,
+) -> None:
+    client.force_login(viewer)
+    stage.up("delays")
+    lag.look_at_sources(now=timezone.now(), readers=brokers)
+    shown = as_viewer.get("/api/v1/queries/delays/").json()
+    assert shown["lag"]["current"]
+    assert shown["lag"]["seen_at"] == shown["source_seen_at"]
+
+    def look() -> tuple[bool, str]:
+        return (
+            as_viewer.get("/api/v1/queries/delays/").json()["lag"]["current"],
+            client.get("/queries/").content.decode(),
+        )
+
+    row = "<small><time"
+    current, page = look()
+    assert (current, row in page) == (True, False)
+    Run.objects.filter(query=delays).update(ended_at=timezone.now())
+    current, page = look()
+    assert (current, row in page) == (False, True)
+    lag.look_at_sources(now=timezone.now(), readers=brokers)
+    assert look()[0]
+    SourceLag.objects.update(seen_at=timezone.now() - timedelta(seconds=31))
+    assert not look()[0]

@@ -4,14 +4,13 @@ from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from queries.models.failures import Failure
+from tests.browser.conftest import sign_in
 from tests.scenarios.stage import DIVIDE, Stage
 from tests.web.batches import batches
 
@@ -31,11 +30,7 @@ def charts(
     batches(stage.run("delays"), 30, until=stage.now + timedelta(minutes=4), every_s=8)
     stage.now += timedelta(minutes=4)
     stage.fail("delays", DIVIDE, batch=31)
-    client = Client()
-    client.force_login(viewer)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
-    context.route("**/live/**", lambda route: route.abort())  # the streams have tests of their own
+    sign_in(context, live_server.url, viewer)
     page.set_viewport_size({"width": 1440, "height": 1000})
     page.goto(f"{live_server.url}/queries/delays/")
     expect(page.locator(".u-over").first).to_be_visible()

@@ -98,6 +98,18 @@ def test_a_narrow_page_scrolls_only_downwards(look: Open, root: Path, admin: Use
     assert too_wide(page, PAGES.values()) == []
 
 
+def test_the_list_shows_a_location_in_few_lines(look: Open, root: Path, admin: User) -> None:
+    page = look(admin, "/checkpoints/")
+    places = page.locator("td .location").all()
+    assert places
+    for where in places:
+        box = where.bounding_box()
+        assert box is not None
+        assert box["width"] >= 160
+        line = float(where.evaluate("node => parseFloat(getComputedStyle(node).fontSize)")) * 1.6
+        assert box["height"] <= 6 * line
+
+
 def test_a_new_batch_appears_by_itself(
     look: Open, root: Path, stage: Stage, viewer: User, site: Site
 ) -> None:

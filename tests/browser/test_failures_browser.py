@@ -1,15 +1,15 @@
 """A failure in a real browser: found in the list, read, copied, resolved."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from django.conf import settings
-from django.contrib.auth.models import User
-from django.test import Client
+from django.contrib.auth.models import Group, User
 from playwright.sync_api import BrowserContext, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from queries.models.failures import FailureGroup
+from tests.browser.conftest import sign_in
 from tests.scenarios.stage import DIVIDE, Stage
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -25,12 +25,8 @@ def failures(
     stage.query("delays")
     stage.up("delays")
     stage.fail("delays", DIVIDE, batch=7)
-    client = Client()
-    client.force_login(operator)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
+    sign_in(context, live_server.url, operator)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
-    context.route("**/live/**", lambda route: route.abort())  # the streams have tests of their own
     page.goto(f"{live_server.url}/failures/")
     return page
 
@@ -52,6 +48,28 @@ def test_the_root_cause_is_copied_whole(failures: Page) -> None:
     failures.get_by_role("button", name="Copy the root cause").click()
     expect(failures.locator("#announcer")).to_have_text("Copied")
     assert failures.evaluate("navigator.clipboard.readText()") == DIVIDE.root_cause
+
+
+def test_editing_opens_the_sql_at_the_failing_line_and_caret(
+    failures: Page, operator: User, stage: Stage
+) -> None:
+    operator.groups.add(Group.objects.get(name="author"))
+    stage.query(
+        "rows", sql="\n".join(["SELECT value,", *["-- a line"] * 60, "1/0 AS n FROM flights"])
+    )
+    stage.up("rows")
+    placed = f"{DIVIDE.message}\n== SQL (line 62, position 3) ==\n1/0 AS n\n  ^\n"
+    stage.fail("rows", replace(DIVIDE, message=placed), batch=3)
+    failures.goto(failures.url.replace("/failures/", "/queries/rows/failures/"))
+    failures.get_by_role("link", name="DIVIDE_BY_ZERO").first.click()
+    failures.get_by_role("link", name="Edit", exact=False).filter(has_text="…").click()
+    sql = failures.locator("#id_sql")
+    expect(sql).to_be_focused()
+    expect(sql).to_be_in_viewport()
+    before = "node => node.value.slice(0, node.selectionStart)"
+    assert str(sql.evaluate(before)).split("\n")[61:] == ["1/"]
+    seen = "node => node.scrollTop > 0 && node.scrollTop < 62 * 30"
+    assert sql.evaluate(seen)
 
 
 def _serious(page: Page) -> list[tuple[str, list[str]]]:

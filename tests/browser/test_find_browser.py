@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
 from playwright.sync_api import BrowserContext, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
+from tests.browser.conftest import sign_in
 from tests.scenarios.stage import DIVIDE, Stage
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -25,11 +24,7 @@ def console(
         stage.query(name)
         stage.up(name)
     stage.fail("long-delays", DIVIDE, batch=7)
-    client = Client()
-    client.force_login(operator)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
-    context.route("**/live/**", lambda route: route.abort())  # the streams have tests of their own
+    sign_in(context, live_server.url, operator)
     page.goto(f"{live_server.url}/audit/")
     page.wait_for_load_state()
     return page

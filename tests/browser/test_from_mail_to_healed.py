@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.health.system import SystemHealth
 from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.protocol import RunError
 from queries.domain.states import Desired, Phase, StopMode, Verb
+from queries.domain.system import SystemHealth
 from queries.models.alerts import Incident
 from queries.models.history import Operation
 from queries.services.alerts import incidents
 from queries.services.kafka import go_on_after_loss, lag
+from tests.browser.conftest import sign_in
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, make, said
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 
@@ -56,11 +55,7 @@ def aude(
 ) -> Page:
     """A browser in which Aude, an author, is signed in."""
     monkeypatch.setattr(incidents, "system_health", lambda now: SystemHealth(now, ()))
-    client = Client()
-    client.force_login(author)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
-    context.route("**/live/**", lambda route: route.abort())  # the streams have tests of their own
+    sign_in(context, live_server.url, author)
     return page
 
 
@@ -91,7 +86,7 @@ def test_a_division_by_zero(aude: Page, live_server: LiveServer, stage: Stage) -
     aude.locator("textarea[name=sql]").fill("SELECT value / nullif(value, 0) AS x FROM flights")
     _look(aude, "division-2")
     aude.locator(".form-acts").get_by_role("button", name="Save and restart").click()
-    expect(aude.locator(".messages")).to_contain_text("the query starts on it")
+    expect(aude.locator(".messages")).to_contain_text("the query is starting on it")
     _look(aude, "division-3")
     row = stage.row("delays")
     assert (row.desired, row.revisions.count()) == (Desired.RUNNING, 2)
@@ -111,7 +106,7 @@ def test_a_bad_revision(aude: Page, live_server: LiveServer, stage: Stage) -> No
     aude.get_by_role("link", name="Back to revision 1…").click()
     _look(aude, "revision-2")
     aude.locator(".review-acts").get_by_role("button", name="Save and restart").click()
-    expect(aude.locator(".messages")).to_contain_text("the query starts on it")
+    expect(aude.locator(".messages")).to_contain_text("the query is starting on it")
     newest = stage.row("delays").revisions.first()
     assert newest is not None
     assert (newest.number, newest.spec["sql"]) == (3, first["sql"])

@@ -1,81 +1,19 @@
 """The pages are right in both themes, for the keyboard and for screen readers, and policy."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
+from django.contrib.staticfiles import finders
 from playwright.sync_api import Page, expect
 
-from queries.models.drivers import Run
-from queries.models.failures import FailureGroup
 from tests.browser.conftest import Complaints, Open, Site, too_wide
-from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
-from tests.web.batches import batches
+from tests.scenarios.stage import Stage
+from tests.web.pages import pages
 
 pytestmark = pytest.mark.browser
-
-PAGES = (
-    "/",
-    "/queries/",
-    "/queries/delays/",
-    "/queries/delays/runs/",
-    "/queries/broken/failures/",
-    "/queries/delays/definition/",
-    "/queries/delays/log/",
-    "/queries/delays/activity/",
-    "/queries/delays/stop/",
-    "/bulk/queries/?verb=stop&name=delays&name=idle",
-    "/queries/delays/edit/",
-    "/queries/delays/labels/",
-    "/queries/fatal/",
-    "/shortcuts/",
-    "/find/?q=delays",
-    "/applications/",
-    "/applications/delays/",
-    "/failures/",
-    "/failures/groups/{group}/",
-    "/runs/",
-    "/runs/{run}/",
-    "/checkpoints/",
-    "/connectors/",
-    "/audit/",
-    "/audit/?tab=operations",
-    "/alerts/",
-    "/alerts/rules/",
-    "/alerts/channels/",
-    "/alerts/maintenance/",
-    "/settings/account/",
-    "/settings/tokens/",
-    "/settings/users/",
-    "/new/query/",
-    "/new/application/",
-    "/api/v1/docs/",
-    "/no/such/page/",
-)
-
-
-def pages() -> list[str]:
-    """Return the addresses, with the numbers of what has happened."""
-    group = FailureGroup.objects.earliest("pk").pk
-    run = Run.objects.earliest("pk").pk
-    return [address.format(group=group, run=run) for address in PAGES]
-
-
-@pytest.fixture
-def busy(stage: Stage) -> Stage:
-    """Return an installation in which a good deal has happened."""
-    stage.now = timezone.now()
-    for name in ("delays", "broken", "idle"):
-        stage.query(name)
-    stage.up("delays")
-    batches(stage.run("delays"), 30, until=timezone.now())
-    stage.up("broken")
-    stage.fail("broken", DIVIDE, batch=3)
-    stage.query("fatal")
-    stage.up("fatal")
-    stage.fail("fatal", NO_SUCH_SOURCE)
-    return stage
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -84,7 +22,7 @@ def test_no_page_breaks_the_policy_or_bars_anybody(
 ) -> None:
     page = look(admin, "/", dark=dark)
     faults: list[str] = []
-    for address in pages():
+    for address, _ in pages(admin):
         page.goto(address)
         expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark" if dark else "light")
         expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
@@ -98,9 +36,34 @@ def test_no_page_breaks_the_policy_or_bars_anybody(
     assert [said for said in complaints.said if "404" not in said] == []
 
 
-def test_a_narrow_page_scrolls_only_downwards(look: Open, busy: Stage, admin: User) -> None:
+#: Rules of axe that depend on the width: what scrolls there, and what is close together.
+NARROW_RULES = "axe.run(document, {runOnly: ['scrollable-region-focusable', 'target-size']})"
+
+
+def test_a_narrow_page_scrolls_only_downwards_and_each_part_can_be_reached(
+    look: Open, busy: Stage, admin: User, axe: str
+) -> None:
     page = look(admin, "/", narrow=True)
-    assert too_wide(page, pages()) == []
+    faults: list[Any] = []
+    for address, _ in pages(admin):
+        faults += too_wide(page, [address])
+        page.evaluate(axe)
+        found: Any = page.evaluate(NARROW_RULES)
+        faults += [(address, one["id"], one["nodes"][0]["html"]) for one in found["violations"]]
+    assert faults == []
+
+
+def test_each_key_that_leads_somewhere_is_in_the_list(
+    look: Open, stage: Stage, admin: User
+) -> None:
+    page = look(admin, "/shortcuts/")
+    script = Path(str(finders.find("js/shell.js"))).read_text()
+    leads = re.search(r"const go = \{(.*?)\};", script)
+    assert leads is not None
+    listed = page.locator(".shortcuts dl").inner_text()
+    for key, name in re.findall(r'(\w): "(\w+)"', leads[1]):
+        assert re.search(rf"g\s+{key}\b", listed), f"g {key} is not in the list"
+        assert name in listed
 
 
 def test_a_laptops_page_scrolls_only_downwards_and_shows_a_rows_acts(
@@ -108,7 +71,7 @@ def test_a_laptops_page_scrolls_only_downwards_and_shows_a_rows_acts(
 ) -> None:
     page = look(admin, "/")
     page.set_viewport_size({"width": 1280, "height": 800})
-    assert too_wide(page, pages()) == []
+    assert too_wide(page, [address for address, _ in pages(admin)]) == []
     page.goto("/queries/")
     row = page.locator("tr[data-row]", has_text="delays")
     stop = row.get_by_role("button", name="Stop").or_(row.get_by_role("link", name="Stop"))

@@ -46,13 +46,13 @@ def test_the_trigger_page_is_drawn_and_bars_nobody(
         ]
     assert not faults, "\n".join(faults)
     assert complaints.said == []
-    expect(page.locator("[id^=head-]")).to_contain_text("in has 6, and the application has 4 cores")
+    expect(page.locator("[id^=head-]")).to_contain_text("in has 6; the application has 4 cores")
 
 
 def test_one_click_saves_the_revision(look: Open, advised: Stage, author: User) -> None:
     page = look(author, "/queries/delays/trigger/")
     page.get_by_role("button", name="Save the revision").first.click()
-    expect(page.get_by_text("Revision 2 is saved")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Revision 2 was saved")).to_be_visible(timeout=60_000)
     expect(page.get_by_text("next restart")).to_be_visible()
 
 

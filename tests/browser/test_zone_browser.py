@@ -5,13 +5,12 @@ from datetime import UTC
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
 from playwright.sync_api import BrowserContext, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from queries.models.history import Transition
+from tests.browser.conftest import sign_in
 from tests.scenarios.stage import Stage
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -24,14 +23,10 @@ def test_moments_are_drawn_in_the_chosen_zone(
 ) -> None:
     stage.query("delays")
     stage.start("delays")  # at three in the morning, UTC
-    client = Client()
-    client.force_login(viewer)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
-    context.route("**/live/**", lambda route: route.abort())  # the streams have tests of their own
+    sign_in(context, live_server.url, viewer)
     page.goto(f"{live_server.url}/settings/account/")
     page.locator("select[name=zone]").select_option("Asia/Kolkata")
-    page.get_by_role("button", name="Keep").click()
+    page.get_by_role("button", name="Save").click()
     expect(page.locator("select[name=zone]")).to_have_value("Asia/Kolkata")
     page.goto(f"{live_server.url}/queries/delays/activity/")
     first = Transition.objects.filter(query__name="delays", subject="phase").earliest("at")

@@ -42,7 +42,7 @@ def test_a_kafka_batch_says_what_it_read_of_each_partition(tmp_path: Path) -> No
 
 def test_a_batch_that_cannot_be_read_says_so_and_the_others_stand(tmp_path: Path) -> None:
     root = write_checkpoint(tmp_path / "cp", batches=range(3), source="kafka")
-    (root / "offsets/1").write_text("v1\n{cut")
+    (root / "offsets/1").write_text("v1\n{cut\n-")
     found = batches.page(CheckpointLogs(root))
     assert [one.state for one in found] == ["committed", "unreadable", "committed"]
     assert "is not JSON" in found[1].problem

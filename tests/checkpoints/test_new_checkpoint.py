@@ -40,7 +40,7 @@ def test_named_sources_and_continuous_epochs_keep_their_form(tmp_path: Path) -> 
     wanted = [Start("left", {"flights": {"0": 1}}), Start("right")]
     fresh(CheckpointLogs(root), tmp_path / "new", wanted, now_ms=NOW_MS)
     text = (tmp_path / "new/offsets/3").read_text()
-    assert text == 'v2\n\nleft:{"flights":{"0":1}}\n-'
+    assert text == 'v2\n\nleft:{"flights":{"0":1}}\nright:-'
 
 
 def test_the_very_first_batch_has_none_before_it(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_batch_whose_state_is_purged_is_refused_by_name(tmp_path: Path) -> Non
         (root / f"state/0/1/{version}.delta").unlink()
     (root / "state/0/1/5.snapshot").write_text("whole")
     snapshot(_location(root), tmp_path / "copy", 5)
-    with pytest.raises(CannotCopy, match=r"after batch 3 .* version 4 of state/0/1 is gone"):
+    with pytest.raises(CannotCopy, match=r"after batch 3 .* version 4 of state/0/1 is missing"):
         snapshot(_location(root), tmp_path / "early", 3)
 
 

@@ -84,19 +84,19 @@ def test_a_preflight_is_cancelled_and_a_start_is_not(shell: Shell, stage: Stage)
     start = Operation.objects.get(verb="start")
     refused = shell("cancel", str(start.uuid), code=1)
     assert "cannot be cancelled" in refused.err
-    assert "Way out: Request the opposite instead." in refused.err
+    assert "What to do: Request the opposite instead." in refused.err
 
 
 def test_what_is_neither_an_operation_nor_a_deploy_is_refused(shell: Shell) -> None:
     unknown = shell("cancel", "8a4b5c3e-0000-4000-8000-000000000000", code=1)
     assert "does not exist" in unknown.err
     assert (
-        "There is no such deploy"
+        "This deploy does not exist"
         in shell("cancel", "deploy/8a4b5c3e-0000-4000-8000-000000000000", code=1).err
     )
     for name in ("delays", "query/delays", "query/8a4b5c3e-0000-4000-8000-000000000000"):
         refused = shell("cancel", name, code=64)
-        assert f"{name} is no id" in refused.err
+        assert f"{name} is not a valid ID" in refused.err
         assert "headgate get operations --open" in refused.err
 
 
@@ -107,7 +107,9 @@ def test_ctrl_c_says_that_the_deploy_goes_on_and_how_to_cancel_it(
     done = interrupted(shell, "deploy", *WHAT, "--batches", "1000", after="RUNNING")
     row = Deploy.objects.get()
     assert row.ended_at is None
-    assert f"deploy/{row.uuid} goes on. Cancel it: headgate cancel deploy/{row.uuid}" in done.err
+    assert (
+        f"deploy/{row.uuid} continues. To cancel it: headgate cancel deploy/{row.uuid}"
+    ) in done.err
     assert done.code == 130
     shell("cancel", f"deploy/{row.uuid}", "--wait")
 

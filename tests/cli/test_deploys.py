@@ -83,6 +83,10 @@ def test_a_change_that_fails_goes_back_by_itself_and_the_receipt_names_the_error
     shell.meanwhile = failing
     done = shell("deploy", *WHAT, code=2)
     assert ": ROLLED_BACK" in done.out
+    assert "delays: ROLLED_BACK, revision 1 → 2 → 3 (as before)" in done.out
+    assert Query.objects.get(name="delays").revisions.latest("number").number == 3
+    lines = done.err.splitlines()
+    assert len(lines) == len(set(lines)) > 2, lines
     assert "DIVIDE_BY_ZERO" in done.out
     assert interval() == "5 seconds"
 

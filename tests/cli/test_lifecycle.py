@@ -1,9 +1,17 @@
 """start, stop, restart and delete, with the outcome as exit code."""
 
+from datetime import timedelta
+
+from django.contrib.auth.models import User
+from django.db.models.functions import Now
 from django.utils import timezone
 
+from queries.models.alerts import AlertRule
+from queries.models.applications import Application
 from queries.models.definitions import Query
-from tests.cli.conftest import Shell
+from queries.models.drivers import Driver
+from queries.models.hosts import Host
+from tests.cli.conftest import Shell, token_of
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 
 
@@ -56,10 +64,23 @@ def test_a_wait_that_is_over_says_what_it_waited_for(shell: Shell, stage: Stage)
     assert "--timeout" in done.err
 
 
-def test_a_stopped_query_is_deleted_and_a_running_one_is_not(shell: Shell, stage: Stage) -> None:
+def test_a_stopped_query_is_deleted_and_a_running_one_is_not(
+    shell: Shell, stage: Stage, admin: User
+) -> None:
+    stage.application("idle")
+    AlertRule.objects.create(name="late", created_at=stage.now, created_by="ada")
     for name in ("arrivals", "delays"):
         stage.query(name)
     stage.start("delays")
+    trial = shell("delete", "query/arrivals", "delays", "--dry-run", code=1)
+    assert trial.out == "query/arrivals would be deleted\n"
+    assert "Not possible in the current state" in trial.err
+    assert Query.objects.filter(archived_at=None).count() == 2
+    of_aude, shell.env["HEADGATE_TOKEN"] = shell.env["HEADGATE_TOKEN"], token_of(admin)
+    for kind, name in (("application", "idle"), ("alert-rule", "late")):
+        assert "would be deleted" in shell("delete", kind, name, "--dry-run").out
+        assert name in shell("get", kind, name).out
+    shell.env["HEADGATE_TOKEN"] = of_aude
     done = shell("delete", "query", "delays", "arrivals", code=1)
     assert done.out == "query/arrivals deleted\n"
     assert "Not possible in the current state" in done.err
@@ -69,8 +90,8 @@ def test_a_stopped_query_is_deleted_and_a_running_one_is_not(shell: Shell, stage
 
 
 def test_a_verb_says_which_queries_are_meant(shell: Shell) -> None:
-    assert "in one way" in shell("stop", code=64).err
-    assert "in one way" in shell("stop", "delays", "--selector", "team=a", code=64).err
+    assert "in exactly one way" in shell("stop", code=64).err
+    assert "in exactly one way" in shell("stop", "delays", "--selector", "team=a", code=64).err
     assert "is not a duration" in shell("stop", "delays", "--timeout", "soon", code=64).err
 
 
@@ -88,5 +109,28 @@ def test_a_selector_says_which_queries_and_each_has_its_outcome(shell: Shell, st
         "delays": "RUNNING",
         "weather": "STOPPED",
     }
-    assert "is not a condition" in shell("stop", "-l", "team", code=1).err
+    assert "is not a valid condition" in shell("stop", "-l", "team", code=1).err
     assert "0 queries: none" in shell("stop", "-l", "team=nobody").err
+
+
+def test_a_silent_host_is_declared_gone_for_the_named_applications(
+    shell: Shell, stage: Stage
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    Application.objects.update(host="host-b")
+    Driver.objects.update(host="host-b")
+    ago = timedelta(minutes=5)
+    for name, seen in (("host-b", Now() - ago), ("host-a", Now() + ago)):
+        Host.objects.create(name=name, seen_at=seen, steady_since=Now() - ago)
+    shell.meanwhile = None
+
+    asked = shell("stop", "delays")
+    assert "; Host host-b has not responded since " in asked.out
+    refused = shell("declare-host-gone", "host-a", "delays", "--yes", code=1)
+    assert "is not the host of delays" in refused.err
+    said = shell("declare-host-gone", "host-b", "delays", "--yes")
+    assert said.out == (
+        "delays: its driver is considered dead; waits for host-b or a reset: delays\n"
+    )
+    assert Driver.objects.get().end_wanted == "HOST_GONE"

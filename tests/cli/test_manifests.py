@@ -87,7 +87,7 @@ def test_a_folder_is_compared_applied_changed_and_pruned(shell: Shell, jobs: Pat
     coloured = in_a_terminal(shell, "diff", *what)
     assert "\x1b[31m  - spec.trigger.interval: 10 seconds\x1b[0m" in coloured
     assert "\x1b[32m  + spec.trigger.interval: 5 seconds\x1b[0m" in coloured
-    assert "changes that are in no commit" in second.err
+    assert "uncommitted changes" in second.err
     assert "hunter2" not in first.err + second.err
     answer = json.loads(shell("apply", *what, "--prune", "-o", "json").out)
     outcomes = {one["name"]: one["outcome"] for one in answer["objects"]}
@@ -104,7 +104,7 @@ def test_a_set_with_a_fault_is_refused_whole_with_file_field_and_way_out(
         done = shell(verb, "-f", str(jobs), "--set", "memory=1g", code=1)
         assert "refused       Query delays  (jobs/queries/delays.yaml)" in done.out
         assert "5 parsecs" in done.out
-        assert "Way out: " in done.out
+        assert "What to do: " in done.out
     assert not Query.objects.exists()
     unnamed = shell("apply", "-f", str(jobs / "flights.yaml"), code=1)
     assert "${values.memory}" in unnamed.out + unnamed.err
@@ -119,9 +119,9 @@ def test_an_owner_is_named_or_the_repositorys_and_holds_what_it_applied(
     shell("apply", "-f", "-", "--owner", "somebody", stdin=loose.read_text())
     other = shell("apply", "-f", str(jobs / "flights.yaml"), "--set", "memory=1g", code=1)
     assert "somebody" in other.out
-    assert "is not there" in shell("apply", "-f", "nowhere", code=1).err
+    assert "does not exist" in shell("apply", "-f", "nowhere", code=1).err
     (shell.folder / "hollow").mkdir()
-    assert "holds no manifest" in shell("apply", "-f", "hollow", code=1).err
+    assert "contains no manifest" in shell("apply", "-f", "hollow", code=1).err
 
 
 def test_what_is_there_is_exported_and_unchanged_when_it_is_applied(
@@ -154,7 +154,7 @@ def test_what_is_applied_is_released_from_its_owner(shell: Shell, stage: Stage) 
     assert shell("release", "query", "delays").out == "query/delays released\n"
     assert shell("release", "application", "application/flights").out
     assert not Managed.objects.exists()
-    assert "belongs to no owner" in shell("release", "query", "delays", code=1).err
+    assert "has no owner" in shell("release", "query", "delays", code=1).err
     assert "have no owner" in shell("release", "team", "data", code=64).err
 
 
@@ -166,5 +166,5 @@ def test_no_file_is_written_outside_of_the_folder(
     from headgate_cli.commands.manifests import _inside
     from headgate_cli.ends import Ended
 
-    with pytest.raises(Ended, match="leads out of the folder"):
+    with pytest.raises(Ended, match="which is outside the folder"):
         _inside(path)

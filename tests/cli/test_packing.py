@@ -4,14 +4,20 @@ import io
 import json
 import os
 import tarfile
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from django.utils import timezone
+from pytest_django.fixtures import Settings
 
 from queries.models.applications import Application
+from queries.services.code.hosts import list_host
 from tests.cli.conftest import SOURCE, Shell
+from tests.services.code.git_server import GitServer
 
 MANIFEST = """\
 # What flies.
@@ -109,7 +115,7 @@ def test_a_folder_that_is_not_there_is_told_with_its_file(packing: Any, tmp_path
     from headgate_cli.ends import Ended
     from headgate_cli.files import File
 
-    with pytest.raises(Ended, match=r"flights.yaml: ./code, the folder of the code, is not there"):
+    with pytest.raises(Ended, match=r"flights.yaml: the code folder ./code does not exist"):
         packing.with_digests(File("flights.yaml", MANIFEST, tmp_path), lambda folder: "no")
 
 
@@ -131,3 +137,62 @@ def test_the_digest_of_the_folder_is_applied_and_new_with_its_content(shell: She
     (code / "flights.py").write_text("answer = 43\n")
     answer = json.loads(shell("diff", "-f", "jobs", "-o", "json", code=4).out)
     assert [one["field"] for one in answer["objects"][0]["changes"]] == ["spec.code.upload"]
+
+
+def test_code_is_uploaded_by_itself_from_a_folder_a_module_a_zip_or_a_wheel(shell: Shell) -> None:
+    code = shell.folder / "code"
+    code.mkdir()
+    (code / "flights.py").write_text("answer = 42\n")
+    for name in ("flights.zip", "flights-1-py3-none-any.whl"):
+        with zipfile.ZipFile(shell.folder / name, "w") as archive:
+            archive.write(code / "flights.py", "flights.py")
+            archive.writestr("__pycache__/flights.pyc", "no")
+    digests = {
+        shell("upload", name).out
+        for name in ("code", "code/flights.py", "flights.zip", "flights-1-py3-none-any.whl")
+    }
+    assert len(digests) == 1
+    assert digests.pop().startswith("sha256:")
+    assert json.loads(shell("upload", "code", "-o", "json").out)["files"] == 1
+    (shell.folder / "bad.zip").write_text("no zip")
+    assert "cannot be read" in shell("upload", "bad.zip", code=1).err
+    (shell.folder / "flights.txt").write_text("answer = 42")
+    assert "Use a folder" in shell("upload", "flights.txt", code=1).err
+    assert "does not exist" in shell("upload", "nowhere", code=64).err
+
+
+# --- branches ---------------------------------------------------------------------------
+@pytest.fixture
+def server(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> Iterator[GitServer]:
+    settings.CODE_DIR = tmp_path / "kept"
+    (tmp_path / "repositories").mkdir()
+    server = GitServer(tmp_path / "repositories")
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(server.ca))
+    list_host({"host": server.host}, actor="ada", now=timezone.now())
+    yield server
+    server.close()
+
+
+def test_an_apply_takes_the_commits_of_its_plan(shell: Shell, server: GitServer) -> None:
+    first = server.commit("streams", {"job.py": "x = 1"})
+    shell.env["HEADGATE_OWNER"] = "repo"
+    (shell.folder / "jobs.yaml").write_text(
+        "apiVersion: headgate/v1\nkind: Application\nmetadata: {name: jobs}\n"
+        f"spec: {{code: {{git: '{server.url('streams')}', ref: main}}}}\n"
+    )
+    (shell.folder / "plan.json").write_text(
+        shell("diff", "-f", "jobs.yaml", "-o", "json", code=4).out
+    )
+    second = server.commit("streams", {"job.py": "x = 2"})
+    shell("apply", "-f", "jobs.yaml", "--plan", "plan.json")
+    code = Application.objects.get(name="jobs").revisions.get().spec["code"]
+    assert (code["commit"], code["ref"]) == (first, "main")
+    moved = shell("diff", "-f", "jobs.yaml", code=4).out
+    assert f"main of {server.url('streams')}: {second[:12]}" in moved
+    assert first in moved
+    assert (
+        "is not a valid plan"
+        in shell("apply", "-f", "jobs.yaml", "--plan", "jobs.yaml", code=1).err
+    )

@@ -23,5 +23,5 @@ def test_a_preflight_is_followed_to_its_outcome(shell: Shell, stage: Stage, tmp_
     done = shell("preflight", "delays")
     assert done.out.startswith("delays: passed\n")
     assert "New data at the source: passed" in done.out
-    assert "not tried: the checkpoint: no batch has committed" in done.out
+    assert "not tested: the checkpoint: no batch has committed" in done.out
     assert shell("preflight", "nobody", code=1).err.startswith("Error: Not found")

@@ -1,11 +1,13 @@
 """`get` and `describe`: tables for people, JSON, YAML and names for scripts."""
 
 import json
+import subprocess
+import time
 
 import yaml
 
 from queries.models.definitions import Query
-from tests.cli.conftest import Shell
+from tests.cli.conftest import COMMAND, LIMIT_S, Shell
 from tests.scenarios.stage import Stage
 
 
@@ -52,6 +54,78 @@ def test_what_is_printed_as_a_name_can_be_given_to_other_commands(
     assert shell("delete", "query", "query/delays").out == "query/delays deleted\n"
 
 
+def test_a_kind_and_a_name_are_one_word_too_and_so_is_a_name_in_an_option(
+    shell: Shell, stage: Stage
+) -> None:
+    stage.query("delays")
+    assert "delays" in shell("get", "query/delays").out
+    assert "phase:" in shell("describe", "query/delays").out
+    for of, name in (("--query", "query/delays"), ("--application", "application/delays")):
+        assert "kind: Query" in shell("export", of, name).out
+    assert (
+        "query/delays"
+        in shell("get", "queries", "--application", "application/delays", "-o", "name").out
+    )
+    assert "There are no runs" in shell("get", "runs", "--query", "query/delays").err
+    assert "stop of delays" in shell("stop", "--application", "application/delays").out
+    assert "Exactly one query is required" in shell("describe", "query", code=64).err
+    assert "No queries given" in shell("delete", "query", code=64).err
+
+
+def test_an_empty_list_says_so_on_stderr(shell: Shell) -> None:
+    empty = shell("get", "queries")
+    assert (empty.out, empty.err) == ("", "There are no queries.\n")
+    assert shell("get", "queries", "--phase", "FAILED").err == "No queries match.\n"
+    assert shell("get", "queries", "-o", "json").out == "[]\n"
+    assert shell("start", "-l", "team=data", "--dry-run").err == "No queries match.\n"
+    assert "There are no manifests." in shell("export").err
+    assert "There are no contexts." in shell("contexts").err
+
+
+def test_a_wide_table_has_more_columns_and_a_wrong_phase_lists_the_phases(
+    shell: Shell, stage: Stage
+) -> None:
+    stage.query("delays")
+    narrow, wide = (shell("get", "queries", *form).out for form in ((), ("-o", "wide")))
+    assert wide.splitlines()[0].startswith(narrow.splitlines()[0])
+    assert {"DESIRED", "POOL", "CHECKPOINT"} <= set(wide.split()) - set(narrow.split())
+    wrong = shell("get", "queries", "--phase", "FALED", code=1).err
+    assert "phase = FALED" in wrong
+    assert "BROKEN" in wrong
+    assert "COMPLETED" in wrong
+
+
+def test_the_version_is_printed_without_an_installation(shell: Shell) -> None:
+    shell.env.clear()
+    assert shell("--version").out.split()[0] == "headgate"
+
+
+def test_a_watched_list_prints_each_row_that_changes(shell: Shell, stage: Stage) -> None:
+    for name in ("arrivals", "delays"):
+        stage.query(name)
+    command = [*COMMAND, "get", "queries", "-w", "--timeout", "1m"]
+    env = {**shell.environment(), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            titles, *first = (process.stdout.readline().split() for _ in range(3))
+            assert titles[:3] == ["NAME", "APPLICATION", "PHASE"]
+            assert [row[::2][:2] for row in first] == [
+                ["arrivals", "STOPPED"],
+                ["delays", "STOPPED"],
+            ]
+            stage.start("delays")
+            shell("wait", "delays", "--for", "running")
+            ends, said = time.monotonic() + LIMIT_S, process.stdout.readline().split()
+            while said[2] != "RUNNING" and time.monotonic() < ends:
+                said = process.stdout.readline().split()
+            assert (said[0], said[2]) == ("delays", "RUNNING")
+        finally:
+            process.kill()
+    over = shell("get", "queries", "-w", "--timeout", "1s", "-o", "name", code=3)
+    assert over.out == "query/arrivals\nquery/delays\n"
+
+
 def test_a_query_that_a_script_starts_is_found_by_its_name(shell: Shell, stage: Stage) -> None:
     row = stage.query("counts")
     Query.objects.filter(pk=row.pk).update(name="jobs/counts", identity="name:counts")
@@ -79,8 +153,10 @@ def test_all_that_is_known_of_a_query_is_described(shell: Shell, stage: Stage) -
 
 def test_what_the_command_line_lacks_is_said_with_the_way_out(shell: Shell) -> None:
     unknown = shell("get", "quarries", code=64)
-    assert "There is no kind quarries" in unknown.err
+    assert "Unknown kind quarries" in unknown.err
     assert "queries" in unknown.err
     assert "--query NAME" in shell("get", "runs", code=64).err
-    assert "are not filtered by --phase" in shell("get", "teams", "--phase", "RUNNING", code=64).err
+    assert (
+        "cannot be filtered by --phase" in shell("get", "teams", "--phase", "RUNNING", code=64).err
+    )
     assert "No such option" in shell("get", "queries", "--fast", code=64).err

@@ -62,7 +62,7 @@ def test_progress_is_one_line_in_a_terminal_and_plain_lines_elsewhere(
         while process.poll() is None:
             work()
         out, err = process.communicate(timeout=LIMIT_S)
-    assert out == "arrivals: RUNNING, first commit\n"
+    assert out == "arrivals: RUNNING. Its first batch has committed.\n"
     assert "\x1b" not in err
     shell("start", "delays")
     shell.meanwhile = work

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.cli.conftest import COMMAND, LIMIT_S, Shell
+from tests.cli.conftest import COMMAND, LIMIT_S, SOURCE, Shell
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 
 
@@ -23,7 +23,7 @@ def test_a_query_is_waited_for_until_it_runs_and_until_it_has_stopped(
 def test_what_only_somebody_can_bring_about_is_answered_at_once(shell: Shell, stage: Stage) -> None:
     stage.query("delays")
     never = shell("wait", "delays", "--for", "running", code=1)
-    assert "nobody has asked for it to run" in never.err
+    assert "is not set to run" in never.err
     assert "headgate start delays" in never.err
     stage.launcher.obliging = False
     stage.start("delays")
@@ -58,10 +58,22 @@ def test_an_interrupted_wait_says_that_what_was_begun_goes_on(shell: Shell, stag
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
-    assert err == "Interrupted. What was begun goes on.\n"
+    assert err == "Interrupted. Operations in progress continue.\n"
 
 
 @pytest.mark.parametrize("text", ["0", "25h"])
 def test_every_wait_has_a_limit_that_can_be_read(shell: Shell, text: str) -> None:
     done = shell("wait", "delays", "--for", "stopped", f"--timeout={text}", code=64)
     assert "is not a duration up to 24h" in done.err
+
+
+def test_a_log_has_each_wait_once_though_they_alternate(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SOURCE))
+    from headgate_cli.following import Progress
+
+    progress = Progress()
+    for wait in ("delays: its first commit", "delays: a slot", "delays: its first commit"):
+        progress.tell(wait)
+    assert capsys.readouterr().err.splitlines() == ["delays: its first commit", "delays: a slot"]

@@ -1,5 +1,6 @@
 """What is said of async operators, from the figures of their batches."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def test_only_recent_batches_make_the_figures_and_all_the_best_latency() -> None
             {"held_by_limit": 0.0, "held_by_keys": 9000.0, "keys": 200_000.0},
             Bound.KEYS,
             20,
-            "No more than 20 calls",
+            "At most 20 calls",
         ),
         ({"held_by_limit": 0.0, "held_by_source": 9000.0}, Bound.SOURCE, None, "keep up"),
         ({}, Bound.LIMIT, 128, "128 in flight give up to 20,000 calls per second"),
@@ -148,3 +149,14 @@ def test_whatever_the_figures_are_there_is_advice(drawn: dict[str, Any]) -> None
     assert advice.number is None or advice.number >= 1
     assert one.possible >= 0
     failing(progress(**drawn))
+
+
+def test_figures_say_when_their_newest_batch_began() -> None:
+    newest, older = progress(), progress()
+    newest["timestamp"] = "2026-03-02T12:00:05.000Z"
+    older["timestamp"] = "2026-03-02T12:00:00.000Z"
+    (one,) = operators([newest, older])
+    assert one.until == datetime(2026, 3, 2, 12, 0, 5, tzinfo=UTC)
+    for odd in ("soon", None, 7):
+        (one,) = operators([{**newest, "timestamp": odd}])
+        assert one.until is None

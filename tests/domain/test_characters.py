@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 
-from queries.domain.characters import refuse_characters, with_escapes
+from headgate_ground.masking import MASK
+from queries.domain.characters import (
+    MOST_ELEMENTS,
+    MOST_KEYS,
+    refuse_characters,
+    with_escapes,
+)
 from queries.domain.errors import Invalid
-from queries.domain.masking import MASK
 
 
 @pytest.mark.parametrize(
@@ -24,7 +29,7 @@ def test_a_character_is_told_by_its_field(value: Any, field: str, shown: str) ->
         refuse_characters(value)
     (problem,) = caught.value.problems
     assert (problem.field, problem.value) == (field, shown)
-    assert "no text can hold it" in problem.message
+    assert "which JSON and YAML can express" in problem.message
     assert problem.way_out
 
 
@@ -44,3 +49,15 @@ def test_a_body_full_of_them_names_twenty() -> None:
 def test_everything_else_is_fine(value: Any) -> None:
     refuse_characters(value)
     assert with_escapes(str(value)) == str(value)
+
+
+def test_a_body_with_too_many_entries_is_refused_before_its_parts_are_looked_at() -> None:
+    for value, most in (
+        ({str(n): n for n in range(MOST_KEYS + 1)}, MOST_KEYS),
+        ([0] * (MOST_ELEMENTS + 1), MOST_ELEMENTS),
+    ):
+        with pytest.raises(Invalid) as caught:
+            refuse_characters(value)
+        [problem] = caught.value.problems
+        assert (problem.field, problem.way_out) == ("body", "Send fewer.")
+        assert f"{most:,} are allowed" in problem.message

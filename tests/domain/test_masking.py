@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.masking import (
+from headgate_ground.masking import (
     MASK,
     Mask,
     mask,

@@ -118,17 +118,7 @@ def test_what_no_database_takes_is_replaced_when_it_is_read() -> None:
 
 def test_a_drivers_log_calls_a_run_by_the_number_that_pages_show() -> None:
     entry = AssignmentEntry(1, "delays", 41, 7, {}, "file:///c", "", Want.RUN)
-    assert entry.called == "run 7 of delays"
-
-
-def test_an_assignment_names_a_refusal_only_where_there_is_one() -> None:
-    """Drivers of an earlier release do not know the field, and go on with their queries."""
-    entry = AssignmentEntry(1, "q", 2, 3, {}, "file:///c", "", Want.RUN)
-    assert "refused" not in Assignment(1, 1, (entry,)).dumps()
-    refused = Assignment(1, 1, (replace(entry, refused="env:KEY is not bound"),))
-    assert Assignment.loads(refused.dumps()) == refused
-    masked = refused.dumps(lambda held: {**held, "generation": 9})
-    assert Assignment.loads(masked).generation == 9
+    assert entry.called == "run 41 of delays"
 
 
 def test_a_driver_within_walls_sees_the_checkpoints_that_it_was_started_with() -> None:

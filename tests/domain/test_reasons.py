@@ -20,13 +20,14 @@ def test_a_text_that_is_no_code_is_its_own_words() -> None:
     assert Reason("as the release before said") is Reason.OTHER
 
 
-@pytest.mark.parametrize("code", Detail)
-def test_what_a_row_keeps_is_read_as_it_was_written(code: Detail) -> None:
-    names = [name for _, name, _, _ in string.Formatter().parse(code.value) if name]
-    said = Because(code, {name: f"a {name}" for name in names})
-    assert Because.of(said.as_json()) == said
-    assert bool(said) == (code is not Detail.NOTHING)
-    assert all(f"a {name}".lower() in str(said).lower() for name in names)
+def test_what_a_row_keeps_is_read_as_it_was_written(subtests: pytest.Subtests) -> None:
+    for code in Detail:
+        names = [name for _, name, _, _ in string.Formatter().parse(code.value) if name]
+        said = Because(code, {name: f"a {name}" for name in names})
+        with subtests.test(code.name):
+            assert Because.of(said.as_json()) == said
+            assert bool(said) == (code is not Detail.NOTHING)
+            assert all(f"a {name}".lower() in str(said).lower() for name in names)
 
 
 def test_a_sentence_names_its_values_and_a_dash_where_one_is_missing() -> None:
@@ -57,3 +58,12 @@ def test_what_is_waited_for_names_the_phase_and_why() -> None:
     assert Because.of(said.as_json()) == said
     building = waited(Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.QUERY_BUILDING))
     assert building.text == "Starting: Spark is building the query."
+
+
+@pytest.mark.parametrize("raw", [[None], 7, "soon", True])
+def test_what_is_no_such_form_is_shown_as_it_is_stored(raw: object) -> None:
+    assert Because.of(raw).text == f"cannot be shown: {raw}"
+
+
+def test_a_code_that_is_no_text_is_its_own_text() -> None:
+    assert Because.of({"code": {"a": 1}}).text == "{'a': 1}"

@@ -13,7 +13,7 @@ from queries.domain import restart
 from queries.domain.failures import crash_loops
 from queries.domain.protocol import LEAVE_S
 from queries.domain.restart import JITTER, RestartPolicy
-from queries.domain.supervision import health
+from queries.domain.supervision.health import verdicts as health
 
 POLICY = RestartPolicy()
 RECORD = Path(__file__).parents[2] / "docs/decisions/0005-constants-of-supervision.md"
@@ -106,4 +106,4 @@ def test_the_decision_record_gives_the_constants_that_hold() -> None:
     assert rows["from spawn to Started"] == f"{settings.START_DEADLINE_S} s"
     assert rows["graceful stop"].startswith(f"{settings.STOP_DEADLINE_S} s, ")
     assert rows["leaving"].startswith(f"{LEAVE_S} s to SIGTERM, {LEAVE_S} s more")
-    assert rows["drivers starting at once"] == f"{settings.STARTS_AT_ONCE} a host"
+    assert rows["drivers starting at once"] == f"{settings.STARTS_AT_ONCE} per host"

@@ -1,10 +1,12 @@
 """Which walls a host's drivers get, and what is said about them."""
 
+from dataclasses import replace
+
 import pytest
 
 from queries.domain.walls import Mode, choose
 
-LACKS = "bubblewrap is not installed; its package is called bubblewrap."
+LACKS = "bubblewrap is not installed; it is in the package bubblewrap."
 
 
 @pytest.mark.parametrize(
@@ -35,8 +37,17 @@ def test_each_choice_says_what_an_author_can_do_and_what_is_missing() -> None:
     assert (
         "accounts cannot be used here: none is named." in choose("accounts", "none is named.").told
     )
-    assert choose("accounts").told.endswith("signals no process of another account.")
+    assert choose("accounts").told.endswith("It cannot signal processes of other accounts.")
     refused = choose("bubblewrap", LACKS).told
-    assert "no driver is started" in refused
+    assert "no drivers are started" in refused
     assert LACKS in refused
     assert LACKS not in choose("neither", LACKS).told
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_worker_that_is_root_is_named_with_what_that_means(mode: Mode) -> None:
+    choice = choose(mode)
+    assert "runs as root" not in choice.told
+    told = replace(choice, root=True).told
+    assert told.startswith(choice.told)
+    assert "The worker runs as root" in told

@@ -23,6 +23,11 @@ DEPLOY_LIMIT_S = 600  # one starts up to three JVMs
 class System:
     """`manage.py up` in a home of its own, with the demo unless told otherwise, and a token."""
 
+    #: What runs one of Django's commands, what starts it, and where: of this checkout.
+    command: tuple[str, ...] = (sys.executable, "manage.py")
+    starts: tuple[str, ...] = (*command, "up")
+    folder = REPOSITORY
+
     def __init__(self, home: Path, port: int, **environment: str) -> None:
         self.home = home
         self.port = port
@@ -44,8 +49,8 @@ class System:
     def up(self) -> None:
         """Start it and wait for its address."""
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "up"],
-            cwd=REPOSITORY,
+            self.starts,
+            cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -71,8 +76,8 @@ class System:
     def manage(self, *arguments: str) -> str:
         """Run a management command of this installation; return what it prints."""
         done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=REPOSITORY,
+            [*self.command, *arguments],
+            cwd=self.folder,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -86,6 +91,17 @@ class System:
         if self.process is not None and self.process.poll() is None:
             self.interrupt()
         self.manage("stop")
+
+    def rest(self) -> None:
+        """Stop every query and script at once, and wait until no driver is left."""
+        names = [one["name"] for one in self.get("applications/")["results"]]
+        for name in names:
+            self.call("POST", f"applications/{name}/stop/", {"mode": "now"})
+
+        def resting() -> bool:
+            return all(self.get(f"applications/{name}/")["driver"] is None for name in names)
+
+        self.wait("no driver", resting)
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Return status and JSON of a REST call."""

@@ -77,7 +77,7 @@ def test_the_query_that_ends_its_driver_is_held_and_the_others_run_on(system: Sy
 
     body = system.wait("the culprit is held", held)
     assert body["phase_reason_code"] == "KILLS_DRIVER"
-    assert "Python left with 5" in body["phase_detail"]
+    assert "Python exited with 5" in body["phase_detail"]
     before = {name: system.running(name)["current_run"] for name in NEIGHBOURS}
     batches = {name: system.batch(name) for name in NEIGHBOURS}
     for name in NEIGHBOURS:
@@ -85,4 +85,4 @@ def test_the_query_that_ends_its_driver_is_held_and_the_others_run_on(system: Sy
         assert system.query(name)["current_run"]["id"] == before[name]["id"]
     failures = system.get("queries/arrivals/failures/")["results"]
     assert len(failures) >= 3, "each death shows at a neighbour"
-    assert all("Python left with 5" in one["root_cause"] for one in failures)
+    assert all("Python exited with 5" in one["root_cause"] for one in failures)

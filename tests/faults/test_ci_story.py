@@ -4,13 +4,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import pieces
 from tests.faults.system import REPOSITORY, System
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(1500)]
@@ -18,17 +16,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.m
 PAGE = (REPOSITORY / "docs" / "ci.md").read_text()
 #: How long one chapter of it may take on a busy machine.
 LIMIT_S = 900
-
-
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    """Start the whole system without its demo; end it with its drivers."""
-    running = System(tmp_path / "home", pieces.free_port(), HEADGATE_DEMO="0")
-    try:
-        running.up()
-        yield running
-    finally:
-        running.close()
 
 
 class Reader:
@@ -80,12 +67,13 @@ def newest_deploy(system: System) -> Any:
 
 
 def test_the_story_of_a_repository_from_its_first_apply_to_a_prune(
-    system: System, tmp_path: Path
+    shared_system: System, tmp_path: Path
 ) -> None:
+    system = shared_system
     reader = Reader(tmp_path / "reader", system)
     reader.types("A folder of manifests")
 
-    said = reader.types("What would it change, and do it")
+    said = reader.types("Preview and apply")
     assert "21 created" in said
     assert "21 unchanged" in said
     assert all(system.query(f"count-{number:02d}")["phase"] == "RUNNING" for number in range(1, 20))
@@ -101,20 +89,20 @@ def test_the_story_of_a_repository_from_its_first_apply_to_a_prune(
     assert canary["queries"][0]["first_batch"] > before
     assert system.query("count-03")["revision"] == 1, "what did not change was left alone"
 
-    reader.types("A wrong change takes itself back")
+    reader.types("A bad change is rolled back")
     receipt = newest_deploy(system)
     assert receipt["state"] == "ROLLED_BACK", receipt
     assert "DIVIDE_BY_ZERO" in str(receipt["waves"])
     assert "value % 5" in system.query("count-01")["spec"]["sql"]
 
-    reader.types("A change that cannot be taken back")
+    reader.types("A change that cannot be rolled back")
     receipt = newest_deploy(system)
     assert receipt["state"] == "FAILED", receipt
     [offer] = receipt["offers"]
     assert (offer["act"], offer["query"]) == ("rewind", "totals")
     assert system.query("totals")["phase"] == "RUNNING", "what runs goes on"
 
-    said = reader.types("What left the repository leaves Headgate")
+    said = reader.types("Delete a query")
     assert "1 to-be-pruned" in said
     system.wait("the end of count-19", lambda: system.call("GET", "queries/count-19/")[0] == 404)
     assert system.query("count-18")["phase"] == "RUNNING"

@@ -13,11 +13,20 @@ from pathlib import Path
 import pytest
 import redis
 
-from listeners import spool
-from listeners.wire import FIELD, Event, Heartbeat, Kind
-from queries.domain.protocol import EXIT, IDENT, Current, ExitReport, Ident, RunState, Want
+from headgate_ground import spool
+from headgate_ground.wire import FIELD, Event, Heartbeat, Kind
+from queries.domain.protocol import (
+    EXIT,
+    IDENT,
+    Current,
+    ExitReport,
+    Ident,
+    Killer,
+    RunState,
+    Want,
+)
 from queries.domain.supervision.observation import Liveness
-from queries.driver_folder import current_file
+from queries.driver_folder import DriverFolder, current_file
 from queries.launchers.process import identities
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.pieces import redis_server
@@ -118,7 +127,7 @@ def test_a_killed_python_takes_its_jvm_and_its_children_with_it(
     known = [(pid, identities.start_time(pid)) for pid in below]
     driver.kill_python()
     report = _report(driver)
-    assert report.python == "SIGKILL"
+    assert (report.python, report.killed) == ("SIGKILL", Killer.STRANGER)
     assert report.jvm in ("0", "SIGKILL")  # it left when its standard input ended, or was helped
     assert not [pid for pid, started in known if identities.is_alive(pid, started)]
     wait_for(lambda: not (driver.directory / "own/tmp").exists(), "the end of its temporary files")
@@ -139,6 +148,7 @@ def test_a_killed_jvm_makes_its_python_leave_with_a_code_of_its_own(
     os.kill(jvm, signal.SIGKILL)
     report = _report(driver)
     assert (report.python, report.jvm) == ("71", "SIGKILL")
+    assert report.killed is Killer.STRANGER
     assert report.last_seq is not None
     # The driver's death is not the query's failure.
     line = driver.run(10)
@@ -299,12 +309,12 @@ def test_a_shim_whose_epoch_is_not_current_starts_nothing(
 def test_a_driver_of_another_boot_is_gone(home: Path) -> None:
     launcher = LocalProcessLauncher(home / "drivers", home / "code")
     directory = launcher.directory("rebooted", 1)
-    directory.mkdir(parents=True)
+    control = DriverFolder.make(directory).control
     own = identities.start_time(os.getpid())
     assert own is not None
     ident = Ident("another-boot", os.getpid(), own, os.getpid(), own, "2026-01-01T00:00:00+00:00")
-    (directory / IDENT).write_text(ident.dumps())
+    (control / IDENT).write_text(ident.dumps())
     assert launcher.sight("rebooted", 1).liveness is Liveness.GONE
     launcher.terminate("rebooted", 1)  # this very process has that pid: it must not be signalled
     launcher.kill("rebooted", 1)
-    assert json.loads((directory / IDENT).read_text())["pid"] == os.getpid()
+    assert json.loads((control / IDENT).read_text())["pid"] == os.getpid()

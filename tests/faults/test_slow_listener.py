@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from controlplane.spark_ui import jws
+from controlplane import jws
 from tests import pieces
 from tests.faults.system import System
 
@@ -186,11 +186,11 @@ def test_the_pages_name_the_slow_listener_and_show_sparks_exact_count(
     system.wait("the count on the page", lambda: _agreed(system, count))
     expect(streams).to_contain_text("5")
     if mode == "private":
-        expect(listening).to_contain_text("private: other listeners cannot cause lost events")
-        ours = listening.get_by_role("row").filter(has_text="used by Headgate")
+        expect(listening).to_contain_text("private: other listeners cannot cause event loss")
+        ours = listening.get_by_role("row").filter(has_text="Headgate's queue")
         expect(ours.locator("td").first).to_have_text("0")
     else:
-        expect(listening).to_contain_text("fallback: per session, with repair")
+        expect(listening).to_contain_text("fallback: one per session, with repair")
         expect(listening).to_contain_text(f"{lost['repaired']:,} repaired")
     _keep(page, f"slow-listener-{mode}-application", tmp_path)
 

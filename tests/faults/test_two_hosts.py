@@ -41,7 +41,8 @@ class TwoHosts:
 
     def __init__(self, folder: Path) -> None:
         self.home, self.other = folder / "a", folder / "b"
-        self.system = System(self.home, pieces.free_port(), HEADGATE_DEMO="0", HEADGATE_HOST=FIRST)
+        own = {"HEADGATE_DEMO": "0", "HEADGATE_HOST": FIRST, "HEADGATE_HOST_GONE_S": "15"}
+        self.system = System(self.home, pieces.free_port(), **own)
         self.worker: subprocess.Popen[bytes] | None = None
 
     def up(self) -> None:
@@ -57,7 +58,7 @@ class TwoHosts:
             "HEADGATE_HOME": str(self.other),
             "HEADGATE_HOST": SECOND,
             "DATABASE_URL": f"sqlite:///{self.home / 'headgate.sqlite3'}",
-            "REDIS_URL": (self.home / "valkey" / "url").read_text().strip(),
+            "REDIS_URL": (self.home / "redis_url").read_text().strip(),
             "SECRET_KEY": (self.home / "secret_key").read_text().strip(),
         }
 
@@ -138,6 +139,9 @@ def test_no_worker_touches_or_judges_the_other_hosts_driver(both: TwoHosts) -> N
     runs = {name: both.system.running(name)["current_run"] for name in ("here", "there")}
     assert {name: run["host"] for name, run in runs.items()} == {"here": FIRST, "there": SECOND}
     assert list((both.other / "drivers").glob("there/*/control/ident.json"))
+    # The web defined it below its own home; the host that runs it has another.
+    assert list((both.other / "checkpoints").glob("there/commits/*"))
+    assert not (both.home / "checkpoints" / "there").exists()
     assert not list((both.home / "drivers").glob("there/[0-9]*"))
 
     for _ in range(LOOKS):
@@ -160,7 +164,7 @@ def test_a_silent_hosts_driver_is_lost_goes_on_and_is_adopted(both: TwoHosts) ->
     both.system.wait("there is LOST", lambda: both.phases()["there"] == "LOST")
     assert psutil.pid_exists(run["pid"])
     both.system.wait("readyz names it", lambda: both.hosts()["status"] == "problem")
-    assert f"Host {SECOND} has given no sign of life" in both.hosts()["message"]
+    assert f"Host {SECOND} has sent no heartbeat" in both.hosts()["message"]
     assert both.phases()["here"] == "RUNNING"
 
     # Killed while it is silent: the next worker of that name finds it dead, and adopts its driver.
@@ -171,6 +175,36 @@ def test_a_silent_hosts_driver_is_lost_goes_on_and_is_adopted(both: TwoHosts) ->
     assert (after["id"], after["pid"]) == (run["id"], run["pid"])
     assert both.system.query("here")["current_run"]["id"] == bystander["id"]
     both.system.wait("readyz is well", lambda: both.hosts()["status"] == "ok")
+
+
+def test_a_driver_whose_host_was_declared_gone_ends_by_itself_and_the_query_goes_on_there(
+    both: TwoHosts,
+) -> None:
+    """Its worker is frozen: the driver finds in Redis that its epoch was revoked."""
+    run = both.system.running("there")["current_run"]
+    bystander = both.system.running("here")["current_run"]
+    assert both.worker is not None
+    both.worker.send_signal(signal.SIGSTOP)
+    both.system.wait("there is LOST", lambda: both.phases()["there"] == "LOST")
+    status, refused = both.system.call("POST", "queries/there/start/", {})
+    assert (status, SECOND in refused["detail"]) == (409, True), refused
+    status, restart = both.system.call("POST", "queries/there/restart/", {})
+    assert (status, restart["detail_code"]) == (202, "HOST_AWAY"), restart
+
+    def declared() -> bool:
+        address = "applications/there/declare-host-gone/"
+        return both.system.call("POST", address, {"host": SECOND})[0] == 202
+
+    both.system.wait("it has been silent for long enough", declared)
+    both.system.wait("its run has ended", lambda: both.phases()["there"] == "PENDING")
+    both.system.wait("its driver ends", lambda: not psutil.pid_exists(run["pid"]))
+    committed = set((both.other / "checkpoints").glob("there/commits/[0-9]*"))
+    assert committed
+
+    both.worker.send_signal(signal.SIGCONT)
+    after = both.system.running("there")["current_run"]
+    assert (after["host"], after["id"] != run["id"]) == (SECOND, True)
+    assert both.system.query("here")["current_run"]["id"] == bystander["id"]
 
 
 def test_the_others_log_is_not_looked_for_here(both: TwoHosts) -> None:

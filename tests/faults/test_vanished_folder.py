@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate_ground.files import read_file
+from headgate_server import places
 from queries.domain.protocol import (
-    CURRENT,
     EXIT,
     IDENT,
     SPEC,
@@ -24,7 +25,7 @@ from queries.domain.protocol import (
     Ident,
 )
 from queries.domain.supervision.observation import Liveness
-from queries.files import read_file
+from queries.driver_folder import DriverFolder, current_file
 from queries.launchers.process import environment, epoch_claims, identities
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.launchers.test_contract import HANGS, Processes, _spec
@@ -138,7 +139,6 @@ def test_a_jvm_that_outlives_its_python_is_seen_without_any_file(mount: Mount) -
 
 
 def test_the_identity_of_a_row_is_enough_to_see_its_driver(mount: Mount) -> None:
-    """A driver that an earlier version started holds no claim and carries no mark."""
     own: dict[str, str | int] = {"boot_id": identities.boot_id(), "pid": os.getpid()}
     started = identities.start_time(os.getpid())
     assert started is not None
@@ -156,14 +156,15 @@ def _shim(directory: Path, epoch: int) -> tuple[int, str]:
     Returns the code of its first process, and what was said by then. A driver that it starts all
     the same keeps the log open.
     """
-    directory.mkdir(parents=True)
-    (directory / SPEC).write_text(_spec(epoch).dumps())
-    (directory.parent / CURRENT).write_text(Current(epoch, str(directory)).dumps())
+    (DriverFolder.make(directory).control / SPEC).write_text(_spec(epoch).dumps())
+    current = current_file(directory.parent)
+    current.parent.mkdir()
+    current.write_text(Current(epoch, str(directory)).dumps())
     log = directory / "shim.log"
     with log.open("w") as said:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "queries.launchers.process.shim", str(directory)],
-            env={**os.environ, "PYTHONPATH": str(environment.REPOSITORY)},
+            env={**os.environ, "PYTHONPATH": str(places.ROOT)},
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
@@ -181,8 +182,8 @@ def test_a_shim_whose_epoch_lives_elsewhere_starts_nothing(mount: Mount) -> None
         assert (code, "a driver of epoch 3 lives" in said) == (76, True)
         assert mount.pythons(3) == []
         # The one that lives will have its own exit; nothing may be said in its place.
-        assert not (directory / EXIT).exists()
-        assert not (directory / IDENT).exists()
+        assert not (directory / "control" / EXIT).exists()
+        assert not (directory / "control" / IDENT).exists()
     finally:
         driver.kill()
         driver.wait()
@@ -194,10 +195,11 @@ def test_a_shim_below_a_living_epoch_is_fenced_whatever_the_files_say(mount: Mou
     try:
         assert _shim(directory, 3)[0] == 0
         wait_for(
-            lambda: read_file(directory / EXIT) or mount.pythons(3), "the shim's report or a driver"
+            lambda: read_file(directory / "control" / EXIT) or mount.pythons(3),
+            "the shim's report or a driver",
         )
         assert mount.pythons(3) == []
-        assert ExitReport.loads(read_file(directory / EXIT) or "").python == "FENCED"
+        assert ExitReport.loads(read_file(directory / "control" / EXIT) or "").python == "FENCED"
     finally:
         later.kill()
         later.wait()
@@ -220,7 +222,7 @@ def test_stop_names_and_ends_a_driver_without_its_folder(tmp_path: Path) -> None
     try:
         done = subprocess.run(
             [sys.executable, "manage.py", "stop"],
-            cwd=environment.REPOSITORY,
+            cwd=places.ROOT,
             env={**os.environ, "HEADGATE_HOME": str(home), "DATABASE_URL": ""},
             capture_output=True,
             text=True,

@@ -18,6 +18,7 @@ import pytest
 
 from tests import pieces
 from tests.faults.system import REPOSITORY, System
+from tests.spark.driver_under_test import write_rows
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(900)]
 
@@ -61,6 +62,38 @@ def test_both_queries_of_an_application_share_a_driver_in_pools_of_their_own(
     delays, alerts = system.query("flight-delays"), system.query("long-delays")
     assert delays["current_run"]["driver"] == alerts["current_run"]["driver"]
     assert (delays["pool"], alerts["pool"]) == ("delays", "alerts")
+
+
+def test_a_time_that_was_read_as_seconds_hides_nothing_and_is_named(system: System) -> None:
+    folder = system.home / "demo" / "millis"
+    source = {
+        **{"name": "events", "format": "json", "schema": "ts TIMESTAMP, v BIGINT"},
+        "options": {"path": str(folder), "maxFilesPerTrigger": "1"},
+        "watermark": {"column": "ts", "delay": "10 minutes"},
+    }
+    spec = {
+        **{"kind": "sql", "sources": [source], "sink": {"format": "noop", "output_mode": "update"}},
+        "sql": "SELECT window(ts, '1 minute') AS w, count(*) AS n FROM events GROUP BY 1",
+        "trigger": {"kind": "processing_time", "interval": "1 second"},
+    }
+    write_rows(folder, "a.json", [{"ts": "2026-11-25T10:00:00Z", "v": 1}])
+    body = {"name": "millis", "application": "flights", "spec": spec}
+    assert system.call("POST", "queries/", body)[0] == 201
+    system.verb("millis", "start")
+    _await_batch(system, "millis", 0)
+
+    def note() -> str:
+        return str(system.query("millis")["last_progress"]["watermark_note"])
+
+    write_rows(folder, "b.json", [{"ts": 1_735_689_600_000, "v": 2}])  # milliseconds: year 56971
+    system.wait("its watermark", lambda: "the column ts holds milliseconds" in note())
+    write_rows(folder, "c.json", [{"ts": "2026-11-25T10:05:00Z", "v": 3}])
+    lost = system.wait("the late row", lambda: system.get("queries/millis/losses/")["results"])
+    assert [(one["kind"], one["records"]) for one in lost] == [("late", 1)]
+    newest = system.get("queries/millis/batches/")["results"][0]
+    assert (newest["watermark"], newest["watermark_after_9999"]) == (None, True)
+    assert missing(system.batches("millis")) == []
+    system.verb("millis", "stop", {"mode": "now"})
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_blocking_client_that_broke_is_opened_again(service: Remote) -> None:
 
 def test_a_remote_that_hangs_for_good_ends_in_a_named_time_out(service: Remote) -> None:
     service.behave(hanging=1.0)
-    with pytest.raises(CallTimedOut, match=r"no answer within 0\.2 s") as caught:
+    with pytest.raises(CallTimedOut, match=r"no response within 0\.2 s") as caught:
         Seen(run(plan(service, timeout_s=0.2, retries=1), batches(100)))
     assert "failed after 2 tries" in caught.value.__notes__[0]
 

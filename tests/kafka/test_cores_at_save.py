@@ -3,6 +3,7 @@
 The broker is asked for the partitions; nothing is launched.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from queries.models.definitions import Query
 from queries.services.definitions import catalog
 from queries.services.kafka.lag import look_at_sources
 from tests.conftest_kafka import KafkaBroker
+from tests.scenarios.stage import Stage
 from tests.spark.driver_under_test import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
@@ -86,5 +88,69 @@ def test_partitions_that_grow_beyond_the_cores_are_named_on_the_page(
 
     wait_for(looked, "all partitions are seen")
     page = client.get("/queries/flights/").content.decode()
-    assert f"{topic} has 5, and the application has 3 cores" in page
+    assert f"{topic} has 5; the application has 3 cores" in page
     assert "local[5] or more" in page
+
+
+# --- starting offsets -------------------------------------------------------------------------
+
+
+def listing(broker: KafkaBroker, topic: str, **starts: dict[str, int]) -> dict[str, Any]:
+    """Return a definition that begins at places by partition: option=partitions."""
+    options = {name: json.dumps({topic: places}) for name, places in starts.items()}
+    return spec(broker, "processing_time", subscribe=topic, **options)
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
+@pytest.mark.parametrize(
+    ("places", "says"),
+    [({"0": 0}, "does not list .* 1, .* 2;"), ({"0": 0, "1": 0, "2": 0, "3": 0}, "lists .* 3,")],
+)
+def test_starting_offsets_that_are_not_of_the_topics_partitions_are_refused_when_saved(
+    broker: KafkaBroker, option: str, places: dict[str, int], says: str
+) -> None:
+    topic = broker.topic("three", partitions=3)
+    application("small", "local[2]")
+    with pytest.raises(Invalid, match=says) as refused:
+        create("flights", listing(broker, topic, **{option: places}), "small")
+    (problem,) = refused.value.problems
+    assert problem.field == f"sources.0.options.{option}"
+    create("flights", listing(broker, topic, **{option: {"0": 0, "1": 0, "2": 0}}), "small")
+
+
+def test_offsets_of_a_topic_that_is_not_there_yet_or_of_a_checkpoint_with_batches_are_not_judged(
+    broker: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = broker.topic("three", partitions=3)
+    application("small", "local[2]")
+    create("early", listing(broker, f"{topic}-later", startingOffsets={"0": 0}), "small")
+    catalog.create_query(
+        name="copied",
+        spec=listing(broker, topic, startingOffsets={"0": 0}),
+        actor="ana",
+        now=timezone.now(),
+        application="small",
+        checkpoint=f"file://{tmp_path}/checkpoints/there",
+    )
+
+
+def test_a_topic_that_has_grown_refuses_no_change_of_a_query_that_has_begun(
+    broker: KafkaBroker, stage: Stage
+) -> None:
+    topic = broker.topic("grows")
+    one = listing(broker, topic, startingOffsets={"0": 0})
+    stage.now = timezone.now()
+    stage.application("small", connectors=["kafka"])
+    stage.query("flights", "small", **one)
+    broker.add_partitions(topic, 3)
+    one["description"] = "changed"
+    change: dict[str, Any] = {
+        "spec": one,
+        "expected_revision": None,
+        "actor": "ana",
+        "now": timezone.now(),
+    }
+    with pytest.raises(Invalid, match="does not list"):
+        catalog.revise_query(query=stage.row("flights"), **change)
+    stage.up("flights", "small")
+    catalog.revise_query(query=stage.row("flights"), **change)

@@ -7,14 +7,16 @@ them share one driver, launched as supervision launches it.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from listeners import spool
-from listeners.wire import Event, Kind
+from headgate_ground import spool
+from headgate_ground.wire import Event, Kind
 from queries.domain.protocol import RunState, Want
+from queries.domain.triggers.async_progress import Tracking, tracking
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker, Record
 from tests.spark.driver_under_test import DriverUnderTest, wait_for
@@ -159,6 +161,32 @@ def test_a_trigger_misses_nothing_and_doubles_nothing_that_it_promises(
         assert found == expected, f"{name} doubled rows"
 
 
+def writes_in_the_background(driver: DriverUnderTest) -> bool:
+    """Return whether the driver's JVM has Spark's thread for logs written asynchronously."""
+    jvm = driver.ident().jvm_pid
+    names = [name.read_text().strip() for name in Path(f"/proc/{jvm}/task").glob("*/comm")]
+    return "async-log-write" in names
+
+
+@pytest.mark.parametrize("stated", [None, "false"])
+def test_real_time_without_state_is_asynchronous_unless_it_says_no(
+    stated: str | None, driver: DriverUnderTest, broker: KafkaBroker
+) -> None:
+    options = () if stated is None else (("asyncProgressTrackingEnabled", stated),)
+    way = replace(WAYS["real time"], options=options)
+    spec = query(broker, broker.topic("in"), broker.topic("out"), way)
+    expected = Tracking(0, by_default=True) if stated is None else None
+    assert tracking(spec) == expected
+
+    run = 900 if stated is None else 920
+    driver.start(run, spec)
+    driver.wait_run(run, RunState.RUNNING)
+    assert writes_in_the_background(driver) == (stated is None)
+    driver.ask(run, Want.STOP)
+    driver.wait_run(run, RunState.ENDED)
+    driver.drop(run)
+
+
 def told(driver: DriverUnderTest, run: int) -> list[Event]:
     """Return the progress events of a run as the driver has spooled them."""
     lines = spool.read_from(driver.directory / "own" / spool.FOLDER, 0)
@@ -207,7 +235,7 @@ def test_a_continuous_query_on_too_few_cores_never_counts_as_running(
     source = broker.topic("in", partitions=8)  # of 6 cores
     sink = broker.topic("out")
     broker.produce(source, half(0))
-    run = 920
+    run = 930
 
     driver.start(run, query(broker, source, sink, WAYS["continuous"]))
     wait_for(lambda: written(broker, sink) or None, "those partitions that got a core are read")

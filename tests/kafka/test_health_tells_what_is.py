@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 from django.utils import timezone
 
 from queries.domain.states import Phase, Verdict
-from queries.domain.supervision import health as judged
-from queries.domain.supervision.health import Health
+from queries.domain.supervision.health import verdicts as judged
+from queries.domain.supervision.health.verdicts import Health
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Checkpoint
 from queries.selectors.query_lines import query_line

@@ -1,4 +1,4 @@
-"""A topic that is deleted and created again loses nothing in silence: refused, or counted."""
+"""A topic that is deleted and recreated loses nothing in silence: refused, or counted."""
 
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.domain.errors import NotAllowed
-from queries.domain.failures.categories import TO_EARLIEST, Category
+from queries.domain.failures.categories import Category
 from queries.domain.states import LossKind, OperationOutcome
 from queries.models.checkpoints import Loss
 from queries.models.drivers import Run
@@ -18,7 +18,7 @@ from queries.models.history import Operation
 from queries.selectors.kafka.lag import lag_of
 from queries.services.checkpoints.reset import request_reset
 from queries.services.checkpoints.source_starts import WantedStart
-from queries.services.kafka.go_on_after_loss import go_on
+from queries.services.kafka.go_on_after_loss import TO_EARLIEST, go_on
 from tests.conftest_kafka import KafkaBroker
 from tests.kafka.world import World
 
@@ -105,7 +105,7 @@ def test_a_stopped_query_starts_on_a_recreated_topic_only_where_losses_are_skipp
         copies.recreate(name, NEW, partitions=partitions)
     world.look()
     for name in before:
-        assert "was deleted and created again" in world.row(name).risk, name
+        assert "was deleted and recreated" in world.row(name).risk, name
         assert lag_of(world.row(name), now=timezone.now()).total.records == NEW, name
 
     for name in before:
@@ -115,7 +115,7 @@ def test_a_stopped_query_starts_on_a_recreated_topic_only_where_losses_are_skipp
         world.wait(partial(_phase, world, name, "FAILED"), f"{name} is refused")
         failure = Failure.objects.get(run__query__name=name)
         assert failure.category == Category.SOURCE_LOST
-        assert f"Topic {copies.topics[name][0]} was deleted and created again" in failure.root_cause
+        assert f"Topic {copies.topics[name][0]} was deleted and recreated" in failure.root_cause
         page = client.get(f"/failures/{failure.pk}/").content.decode()
         assert "Reset the query to earliest" in page
         assert "Continue without the lost data" not in page
@@ -180,7 +180,7 @@ def test_a_running_query_whose_topic_is_recreated_is_at_risk_and_its_loss_is_cou
         assert _lost(name) == [(LossKind.RECREATED, 0, 0, count)], name
         copies.copied(name, OLD + NEW - count)
         assert world.row(name).phase == "RUNNING"
-        at_risk = "was deleted and created again" in world.row(name).risk
+        at_risk = "was deleted and recreated" in world.row(name).risk
         assert at_risk == (name == "strict")
     # What fails on data loss does not start on that checkpoint again.
     world.stop("strict")
@@ -231,7 +231,7 @@ def test_a_function_whose_own_topic_is_recreated_while_it_reads_is_at_risk(
     world.wait(has_read, "it has read the old topic")
     assert world.row("by-code").risk == ""
     copies.recreate("by-code", NEW)
-    said = f"Topic {topic} was deleted and created again"
+    said = f"Topic {topic} was deleted and recreated"
     world.wait(lambda: said in world.row("by-code").risk, "it is at risk")
     run = Run.objects.get(query__name="by-code")
     assert [one for one in run.warnings if said in one]

@@ -26,6 +26,7 @@ from queries.domain.protocol import (
     ExitReport,
     FoundQuery,
     Hangs,
+    Killer,
     RunError,
     RunState,
     RunStatus,
@@ -426,12 +427,13 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
         python: str = "SIGKILL",
         jvm: str = "SIGKILL",
         oom: bool = False,
+        killed: Killer = Killer.NOBODY,
         epoch: int | None = None,
     ) -> None:
         """Both processes end; the shim reports how. The runs' last states stay as they were."""
         with self._lock:
             driver = self._driver(application, epoch)
-            driver.exit = self._exit(python, jvm, oom=oom)
+            driver.exit = replace(self._exit(python, jvm, oom=oom), killed=killed)
             self._ends.append(driver.spec.driver)
 
     def vanish(self, application: str, *, epoch: int | None = None) -> None:

@@ -13,7 +13,7 @@ from queries.domain.protocol import (
     ScriptState,
 )
 from queries.domain.run_end import RunFacts
-from queries.domain.scripts.found import folder, identity
+from queries.domain.scripts.script_queries import folder, identity
 from queries.runtime.scripts.program import held
 
 

@@ -42,4 +42,4 @@ def test_an_unknown_kind_stops_the_start_with_the_way_out() -> None:
     )
     assert result.returncode != 0
     last = result.stderr.strip().splitlines()[-1]
-    assert "HEADGATE_LAUNCHER='cloud' cannot be used. Give one of process." in last
+    assert "HEADGATE_LAUNCHER='cloud' cannot be used. Use one of process." in last

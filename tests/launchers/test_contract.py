@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from listeners import spool
+from headgate_ground import spool
 from queries.domain.probes.questions import XrayTask
 from queries.domain.protocol import (
     DRIVER_LOG,

@@ -13,9 +13,9 @@ from typing import TypeVar
 import pytest
 
 from controlplane import fail_points
+from headgate_ground.files import is_locked
 from queries.domain.protocol import Assignment, DriverSpec
 from queries.domain.supervision.observation import Liveness, Sighting
-from queries.files import is_locked
 from queries.launchers.process import identities, sighting
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.killed import killed_at

@@ -5,10 +5,11 @@ from typing import Any
 
 import redis
 
-from listeners.wire import FIELD, Event, Heartbeat, Kind, QueueCounters
+from headgate_ground.wire import FIELD, Event, Heartbeat, Kind, QueueCounters, sealed
 from tests.listeners.rows import START
 
 STREAM = "events"
+KEY = b"the key of driver 1"
 
 
 def progress(seq: int, batch: int, **columns: Any) -> Event:
@@ -52,7 +53,7 @@ def heartbeat(seq: int, *, streams: int = 0, ours: int | None = 0, outbox: int =
     return event(Kind.HEARTBEAT, seq, query=None, run=None, body=beat.body())
 
 
-def send(client: redis.Redis, *events: Event) -> None:
-    """Put events into the stream."""
+def send(client: redis.Redis, *events: Event, key: bytes = KEY) -> None:
+    """Put events into the stream, sealed."""
     for one in events:
-        client.xadd(STREAM, {FIELD: one.encode()})
+        client.xadd(STREAM, {FIELD: sealed(one.encode(), key)})

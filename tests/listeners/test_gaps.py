@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import redis
 
-from listeners import models, spool, streams
+from headgate_ground import spool
+from headgate_ground.wire import FIELD, Event, Kind
+from listeners import models, streams
 from listeners.loops.backlogs import GAPS, backlogs, of_host
 from listeners.loops.troubles import current
 from listeners.missing import gaps
 from listeners.store import Batch, store
 from listeners.streams import GROUP
-from listeners.wire import FIELD, Event, Kind
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.hosts import Host
 from tests.listeners.events import STREAM, event, heartbeat, progress
@@ -42,7 +43,7 @@ def arrive(*events: Event) -> None:
 
 
 def spooled(drivers_dir: Path, events: Iterable[Event], application: str = "flights") -> None:
-    folder = drivers_dir / application / "7" / spool.FOLDER
+    folder = drivers_dir / application / "7" / "own" / spool.FOLDER
     folder.mkdir(parents=True)
     lines = [spool.line(one.seq, one.encode()) for one in events]
     (folder / spool.segment_name(1)).write_bytes(b"".join(lines))
@@ -312,7 +313,7 @@ def test_a_long_hole_is_repaired_over_several_calls_and_is_not_lost_meanwhile(
 def test_an_empty_spool_has_nothing_and_stops_nothing(
     redis_client: redis.Redis, drivers_dir: Path
 ) -> None:
-    (drivers_dir / "flights" / "7" / spool.FOLDER).mkdir(parents=True)
+    (drivers_dir / "flights" / "7" / "own" / spool.FOLDER).mkdir(parents=True)
     gaps.note_exit(driver=1, epoch=7, last_seq=None, at=START)
     arrive(heartbeat(1), heartbeat(3))
     assert judge(redis_client, drivers_dir)

@@ -2,16 +2,18 @@
 
 import threading
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 import redis
 from django.db import OperationalError, connection
 
 from controlplane import fail_points
-from listeners import ingest, models
+from headgate_ground.wire import FIELD, Kind
+from listeners import ingest, models, store
+from listeners.loops.troubles import current
 from listeners.streams import GROUP
-from listeners.wire import FIELD, Kind
 from tests.conftest_redis import MakeIngester, ValkeyServer
 from tests.killed import killed_at
 from tests.listeners.events import STREAM, event, heartbeat, progress, send
@@ -207,7 +209,7 @@ def test_what_cannot_be_read_is_dead_lettered_and_stops_nothing(
     send(
         redis_client,
         progress(1, 1),
-        event(Kind.PROGRESS, 2, batch=2, body={"timestamp": "yesterday"}),
+        event(Kind.IDLE, 2, at="yesterday"),
         event(Kind.HEARTBEAT, 3, body={"mode": "odd"}),
         progress(4, 4),
     )
@@ -223,8 +225,11 @@ def test_what_cannot_be_read_is_dead_lettered_and_stops_nothing(
 
 
 def test_a_row_that_the_database_refuses_is_dead_lettered_alone(
-    redis_client: redis.Redis, make_ingester: MakeIngester
+    redis_client: redis.Redis, make_ingester: MakeIngester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A value that no check of ours would catch.
+    monkeypatch.setattr(store, "sound_progress", lambda body, **_: body)
+    monkeypatch.setattr(store, "count", lambda value: value)
     huge = progress(2, 2)
     huge.body["numInputRows"] = 2**63
     send(redis_client, progress(1, 1), huge, progress(3, 3))
@@ -274,6 +279,24 @@ def test_a_batch_of_nobodys_is_kept_as_an_event(
     drain(make_ingester())
     assert models.Progress.objects.count() == 0
     assert models.Event.objects.get().kind == "progress"
+
+
+def test_a_stream_that_cannot_be_kept_short_keeps_the_others_from_nothing(
+    make_ingester: MakeIngester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came: list[str] = []
+
+    def keep(_: object, state: SimpleNamespace, *__: object) -> None:
+        came.append(state.name)
+        if state.name == "b":
+            raise redis.ResponseError("WRONGTYPE")
+
+    found = [SimpleNamespace(name=name) for name in "abc"]
+    monkeypatch.setattr("listeners.streams.look", lambda *_: found)
+    monkeypatch.setattr(ingest.Ingester, "_keep", keep)
+    make_ingester().step()
+    assert came == ["a", "b", "c"]
+    assert [one.about for one in current(datetime.now(UTC))] == ["the stream b"]
 
 
 def test_an_ingester_says_that_it_lives_and_takes_the_sign_back_when_it_leaves(

@@ -24,6 +24,7 @@ def manage(home: Path, url: str, *arguments: str) -> subprocess.Popen[str]:
         **os.environ,
         "HEADGATE_HOME": str(home),
         "HEADGATE_EVENT_STREAM": STREAM,
+        "SECRET_KEY": "one for every process of this installation",
         "REDIS_URL": url,
     }
     environment.pop("DATABASE_URL", None)
@@ -52,12 +53,13 @@ def test_it_stores_what_comes_whatever_ends_it_and_leaves_on_sigterm(
     told = manage(home, valkey.url, "shell", "-c", ROWS)
     output, _ = told.communicate(timeout=LIMIT_S)
     assert told.returncode == 0, output
+    key = bytes.fromhex(output.split()[-1])
     sent = 0
     for number in signals:
         process = manage(home, valkey.url, "ingest_events")
         try:
             batch = [progress(seq, seq) for seq in range(sent + 1, sent + 501)]
-            send(redis_client, *batch)
+            send(redis_client, *batch, key=key)
             sent += len(batch)
             _wait_until_read(redis_client)
         finally:
@@ -71,8 +73,11 @@ def test_it_stores_what_comes_whatever_ends_it_and_leaves_on_sigterm(
 
 ROWS = """
 from model_bakery import baker
-driver = baker.make("queries.Driver", pk=1, epoch=7, seals_events=False)
+
+from controlplane.senders import event_key
+driver = baker.make("queries.Driver", pk=1, epoch=7)
 baker.make("queries.Run", pk=5, driver=driver, query=baker.make("queries.Query", pk=42))
+print(event_key(1, 7).hex())
 """
 COUNT = """
 from listeners.models import Progress

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from headgate_ground.wire import Event, Kind
 from listeners import models
 from listeners.store import Batch, store
-from listeners.wire import Event, Kind
 from tests.listeners.events import event, heartbeat, progress
 from tests.listeners.rows import START
 

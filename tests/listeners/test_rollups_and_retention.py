@@ -7,9 +7,9 @@ import pytest
 from django.db import IntegrityError
 from django.db.models import QuerySet
 
-from controlplane.health.work import backlog_part
 from listeners import models, retention, rollups
 from listeners.loops.backlogs import RETENTION, ROLLUPS, backlogs
+from queries.services.system.backlogs import backlog_part
 from tests.listeners.rows import START, store_batch
 
 pytestmark = pytest.mark.django_db

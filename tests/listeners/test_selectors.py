@@ -7,8 +7,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from headgate_ground.wire import Heartbeat, ListenerTimes, QueueCounters
 from listeners import models, selectors
-from listeners.wire import Heartbeat, ListenerTimes, QueueCounters
 from tests.listeners.rows import START, store_batch
 
 pytestmark = pytest.mark.django_db

@@ -206,3 +206,30 @@ def test_make_shows_the_target_that_tries_the_containers() -> None:
         ["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True
     )
     assert re.search(r"^  make try-containers\t\w+", told.stdout, re.M)
+
+
+def test_an_engine_that_does_not_answer_is_what_the_advice_is_about(
+    stand_ins: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without its daemon `docker pull` fails too: nobody is led to stand-ins for base images."""
+    docker = tmp_path / "docker"
+    docker.write_text(
+        "#!/bin/sh\necho 'Cannot connect to the Docker daemon at unix:///var/run/docker.sock. "
+        "Is the docker daemon running?' >&2\nexit 1\n"
+    )
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(SystemExit):
+        stand_ins.insist_on_engine()
+    said = capsys.readouterr().err
+    assert "does not answer: Cannot connect to the Docker daemon" in said
+    assert "Start it" in said
+    assert "stand-ins" not in said
+
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(SystemExit):
+        stand_ins.insist_on_engine()
+    assert "Install Docker" in capsys.readouterr().err

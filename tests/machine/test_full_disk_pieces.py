@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from supervisor import loggers
 
-from controlplane.health.full_disk import full_disk
-from controlplane.machine import program
-from controlplane.machine.supervisor import YieldingLog
-from queries.files import KEEP_FREE, KEEP_LOG
-from queries.launchers.process.environment import REPOSITORY
+from headgate_ground.files import KEEP_FREE, KEEP_LOG
+from headgate_server.places import ROOT as REPOSITORY
+from installation.machine import program
+from installation.machine.supervisor import YieldingLog
 from queries.runtime import driver_log
+from queries.services.system.full_disk import full_disk
 
 _TALKS = """
 import logging, sys
-from queries.files import use_forgiving_output
+from headgate_ground.files import use_forgiving_output
 use_forgiving_output()
 logging.basicConfig(stream=sys.stderr)
 print("a word", flush=True)
@@ -51,7 +51,7 @@ class Log:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.free = 10 * KEEP_FREE
         patch.setattr(YieldingLog, "_free", lambda _: self.free)
-        patch.setattr("controlplane.machine.supervisor.LOOK_EVERY_S", 0.0)
+        patch.setattr("installation.machine.supervisor.LOOK_EVERY_S", 0.0)
         patch.setattr(loggers, "RotatingFileHandler", YieldingLog)
         self.file = folder / "web.log"
         self.logger = loggers.getLogger()

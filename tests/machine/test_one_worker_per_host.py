@@ -99,7 +99,7 @@ def test_a_name_belongs_to_one_worker_until_it_is_killed_or_another_takes_it(
     _, said = second.communicate(timeout=LIMIT_S)
 
     assert second.returncode == NAME_TAKEN
-    assert "Another worker already acts for host host-a: this one leaves." in said
+    assert "Another worker already acts for host host-a, so this one exits." in said
     assert "HEADGATE_HOST" in said
     assert "Traceback" not in said
     assert (workers.holder(), first.poll()) == (first.pid, None)

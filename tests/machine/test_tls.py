@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
-from controlplane.web.tls import own_certificate
+from controlplane.tls import own_certificate
 from tests.machine.test_up import LIMIT_S, REPOSITORY, System
 
 
@@ -90,13 +90,13 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(
 def test_a_certificate_without_its_key_stops_the_start() -> None:
     done = _settings(HEADGATE_TLS_CERT="/etc/cert.pem")
     assert done.returncode == 1
-    assert "Set HEADGATE_TLS_CERT and HEADGATE_TLS_KEY both." in done.stderr
+    assert "Set both HEADGATE_TLS_CERT and HEADGATE_TLS_KEY." in done.stderr
 
 
 def test_nothing_listens_outside_of_this_machine_without_tls() -> None:
     done = _settings(HEADGATE_BIND="0.0.0.0")
     assert done.returncode == 1
-    assert "Passwords would be readable on the way" in done.stderr
+    assert "Passwords would be readable in transit" in done.stderr
     tls = {"HEADGATE_TLS_CERT": "/etc/cert.pem", "HEADGATE_TLS_KEY": "/etc/key.pem"}
     assert _settings(HEADGATE_BIND="0.0.0.0", **tls).returncode == 0
 

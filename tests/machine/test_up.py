@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 from queries.launchers.process import identities as processes
 from tests import pieces
@@ -119,8 +125,16 @@ class System:
             processes.kill_and_wait(*who, 10)
 
 
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """Return the system whose story this file tells, from its first start on."""
+    system = System(tmp_path_factory.mktemp("up") / "home")
+    yield system
+    system.end()
+
+
 @pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
+def another(tmp_path: Path) -> Iterator[System]:
     """Return a system that nobody has started yet."""
     system = System(tmp_path / "home")
     yield system
@@ -128,9 +142,15 @@ def system(tmp_path: Path) -> Iterator[System]:
 
 
 def test_it_starts_says_what_it_uses_heals_and_stops_whole(system: System) -> None:
-    said = system.start()
+    with socket.create_server(("127.0.0.1", system.port + 1)):  # where Spark UIs would be
+        said = system.start()
     for word in ("Java      ", "Redis     ", "Database  SQLite", f"Data      {system.home}"):
         assert word in said
+    found = re.search(rf"Spark UI  port {system.port + 1} is in use; it is at port (\d+)", said)
+    assert found is not None
+    with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/healthz", timeout=30) as answer:
+        assert answer.status == 200
+    assert (system.home / "data").is_dir()
     assert "login admin / " in said
     assert said.index("login admin") < said.index("shown once")
     assert system.ready()
@@ -149,6 +169,17 @@ def test_it_starts_says_what_it_uses_heals_and_stops_whole(system: System) -> No
     system.until(lambda: system.identities()["worker"] != before)
     system.until(system.ready)
 
+    # So does a killed Redis whose folder is lost, at the address that drivers know.
+    address = (system.home / "redis_url").read_text()
+    before = system.identities()["valkey"]
+    shutil.rmtree(system.home / "valkey")
+    os.kill(before[0], signal.SIGKILL)
+    again = Retry(ConstantBackoff(0.2), 5 * LIMIT_S)
+    with redis.Redis.from_url(address.strip(), retry=again) as client:
+        assert client.ping()
+    assert system.identities()["valkey"] != before
+    system.until(system.ready)
+
     assert system.up is not None
     system.up.send_signal(signal.SIGINT)
     assert system.up.wait(LIMIT_S) == 0
@@ -156,27 +187,10 @@ def test_it_starts_says_what_it_uses_heals_and_stops_whole(system: System) -> No
     assert system.living() == set()
 
 
-def test_once_it_is_ready_a_script_has_an_admin_and_the_demo_to_begin_with(
-    system: System,
-) -> None:
-    system.environment["HEADGATE_DEMO"] = "1"
-    system.begin()
-    system.until(lambda: system.ready() or system.up_has_ended())
-    token = system.manage("createtoken", "admin")
-    assert token.returncode == 0, token.stderr
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{system.port}/api/v1/queries/delay-recovery/",
-        headers={"Authorization": f"Token {token.stdout.strip()}"},
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        assert answer.status == 200
-    stopped = system.manage("stop")
-    assert stopped.returncode == 0, stopped.stderr
-
-
 def test_a_killed_supervisor_is_started_again_and_a_killed_up_leaves_nothing(
     system: System,
 ) -> None:
+    system.end()
     system.start()
     before = system.identities()
     assert system.living() == PROGRAMS | {"supervisord"}
@@ -184,30 +198,41 @@ def test_a_killed_supervisor_is_started_again_and_a_killed_up_leaves_nothing(
     system.until(lambda: system.identities()["supervisord"] != before["supervisord"])
     system.until(lambda: system.living() == PROGRAMS | {"supervisord"})
     system.until(system.ready)
-    assert "supervisor of the programs has ended (SIGKILL); starting it again" in system.said()
+    assert "process supervisor has ended (SIGKILL); restarting it" in system.said()
     assert system.up is not None
     os.kill(system.up.pid, signal.SIGKILL)
     system.up.wait()
     system.until(lambda: not system.living())
+    stopped = system.manage("stop")
+    assert (stopped.returncode, stopped.stdout) == (0, "Nothing is running.\n")
     said = system.start()
     assert "login admin" not in said
     assert system.ready()
 
 
-def test_after_a_killed_up_its_programs_end_and_stop_finds_nothing(system: System) -> None:
-    system.start()
-    assert system.up is not None
-    system.up.kill()
-    system.up.wait()
-    system.until(lambda: not system.living())
-    stopped = system.manage("stop")
-    assert (stopped.returncode, stopped.stdout) == (0, "Nothing is running.\n")
-
-
 def test_stop_ends_a_running_system_from_elsewhere(system: System) -> None:
-    system.start()
+    if system.up_has_ended():
+        system.start()
     stopped = system.manage("stop")
     assert stopped.returncode == 0, stopped.stderr
     assert stopped.stdout.startswith("Stopped.")
     system.until(system.up_has_ended)
     assert system.living() == set()
+
+
+def test_once_it_is_ready_a_script_has_an_admin_and_the_demo_to_begin_with(
+    another: System,
+) -> None:
+    another.environment["HEADGATE_DEMO"] = "1"
+    another.begin()
+    another.until(lambda: another.ready() or another.up_has_ended())
+    token = another.manage("createtoken", "admin")
+    assert token.returncode == 0, token.stderr
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{another.port}/api/v1/queries/delay-recovery/",
+        headers={"Authorization": f"Token {token.stdout.strip()}"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 200
+    stopped = another.manage("stop")
+    assert stopped.returncode == 0, stopped.stderr

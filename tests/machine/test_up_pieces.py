@@ -2,19 +2,31 @@
 
 import configparser
 import importlib.util
+import json
 import os
+import select
 import shutil
 import stat
 import subprocess
+import sys
+import threading
+import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import redis
+from django.core.management import call_command
+from pytest_django.fixtures import Settings
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
-from controlplane.machine import claims, java, programs, valkey
-from controlplane.machine.home import Home, read_line, write_private
-from controlplane.machine.trouble import Trouble
-from queries.domain.masking import MASK
+from controlplane.home import Home, Trouble, read_line, write_private
+from headgate_ground.masking import MASK
+from headgate_server import places
+from installation.machine import claims, drivers, java, kafka, programs, valkey
+from installation.management.commands import stop
+from queries.launchers.process import identities
 
 _FAKE_JAVA = """#!/bin/sh
 echo "Property settings:" >&2
@@ -97,6 +109,22 @@ def test_the_embedded_redis_keeps_its_address_and_its_password_to_itself(
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_a_lost_folder_of_redis_costs_no_password_that_drivers_know(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    first = valkey.choose(home, drivers_alive=1)
+    shutil.rmtree(home.valkey)
+    assert valkey.choose(home, drivers_alive=1).url == first.url
+    shutil.rmtree(home.valkey)  # while it runs: its next start is by the supervisor
+    with subprocess.Popen(first.command, env=os.environ | {"REDIS_URL": first.url}) as server:
+        try:
+            with redis.Redis.from_url(first.url, retry=Retry(ConstantBackoff(0.2), 150)) as client:
+                assert client.ping()
+        finally:
+            server.terminate()
+
+
 def test_a_taken_port_is_trouble_only_while_drivers_report_to_it(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,10 +162,10 @@ def test_a_redis_that_evicts_any_key_is_refused(
 
 def test_the_data_folder_belongs_to_one_run_at_a_time(home: Home) -> None:
     with claims.claim(home, address="http://here/"):
-        assert claims.holder(home) == os.getpid()
+        assert home.holder() == os.getpid()
         with pytest.raises(Trouble, match=f"pid {os.getpid()}.*\n.*make stop"):
             claims.claim(home, address="http://here/")
-    assert claims.holder(home) is None
+    assert home.holder() is None
 
 
 def test_an_identity_of_an_earlier_boot_or_of_a_stranger_is_nobody(home: Home) -> None:
@@ -154,7 +182,7 @@ def test_no_signal_to_a_program_reaches_a_group_and_no_secret_the_configuration(
 ) -> None:
     home = Home(tmp_path / "100% home")
     feeders = programs.feeders("127.0.0.1:9092")
-    wanted = programs.all_programs(("valkey-server", "a.conf"), feeders)
+    wanted = programs.all_programs(("valkey-server", "a.conf"), feeders, spark_ui_port=8001)
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(programs.configuration(home, wanted))
     sections = [name for name in parser.sections() if name.startswith("program:")]
@@ -178,3 +206,97 @@ def test_a_private_file_is_replaced_whole_and_closed_to_others(tmp_path: Path) -
     assert read_line(file) == "two"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [entry.name for entry in file.parent.iterdir()] == ["secret"]
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_data_folder_that_cannot_be_is_told_in_a_sentence(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Trouble, match=r"data folder .*file.* cannot be used: .*\n.*HEADGATE_HOME"):
+        Home(tmp_path / "file" / below).make()
+
+
+@pytest.mark.parametrize("command", ["up", "kafka", "cluster"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("HEADGATE_PORT", "abc"), ("HEADGATE_CLUSTER_PORT", "abc"), ("HEADGATE_HOME", "manage.py")],
+)
+def test_what_cannot_be_used_is_a_sentence_and_no_traceback(
+    command: str, name: str, value: str
+) -> None:
+    answer = subprocess.run(
+        [sys.executable, "manage.py", command],
+        cwd=places.ROOT,
+        env=os.environ | {name: value},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert f"{value}" in answer.stderr
+    assert name in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+#: Holds a data folder as an `up` that is ending does: it ignores SIGTERM and ends by itself.
+_ENDING = """
+import fcntl, os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+lock.write(str(os.getpid()))
+lock.flush()
+print("held", flush=True)
+time.sleep(2)
+"""
+
+
+def test_stop_after_ctrl_c_waits_for_no_worker_that_is_gone(
+    home: Home, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.HOME = home
+    home.ending.touch()
+    living = [("flights", 1)]
+    monkeypatch.setattr(drivers, "living", lambda: list(living))
+    monkeypatch.setattr(drivers, "without_files", list)
+    monkeypatch.setattr(drivers, "end", lambda **how: living.clear())
+    monkeypatch.setattr(stop, "request_shutdown", lambda **how: None)
+    command = [sys.executable, "-c", _ENDING, str(home.lock)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        assert up.stdout.readline() == "held\n"
+        began = time.monotonic()
+        said = StringIO()
+        call_command("stop", stdout=said)
+        assert up.wait(1) == 0  # it was let end, and was gone before the last signal
+    assert said.getvalue().endswith("restarts the queries that should run.\n")
+    assert time.monotonic() - began < 30
+    claims.end_holder(home, limit_s=1)  # nobody is there: nothing to end
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_broker_that_is_being_stopped_has_not_crashed(tmp_path: Path, stopped: bool) -> None:
+    broker = kafka.Broker(tmp_path)
+    with subprocess.Popen(["sleep", "600"]) as process:
+        who = {
+            "boot_id": identities.boot_id(),
+            "pid": process.pid,
+            "start_time": identities.start_time(process.pid),
+        }
+        (tmp_path / "broker.process").write_text(json.dumps(who))
+        seen = []
+        descriptor = os.pidfd_open(process.pid)
+
+        def watch() -> None:  # as `make run` does: it wakes as soon as who stops it
+            select.select([descriptor], [], [])
+            seen.append(broker.has_crashed())
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        if stopped:
+            assert broker.stop()
+        else:
+            process.kill()
+        watcher.join(30)
+        os.close(descriptor)
+    assert seen == [not stopped]

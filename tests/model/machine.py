@@ -8,15 +8,17 @@ each query must be reached then.
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from datetime import timedelta
 from typing import Any, ClassVar, TypeVar
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Min, QuerySet
+from django.db.models.functions import Now
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -31,6 +33,7 @@ from queries.domain.states import (
     DriverKind,
     OperationOutcome,
     Phase,
+    Reason,
     RunOutcome,
     StopMode,
 )
@@ -39,8 +42,15 @@ from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
+from queries.models.hosts import Host
 from queries.services.definitions import catalog
-from queries.services.supervision import installation, operations, reconcile, records
+from queries.services.supervision import (
+    adoption,
+    decision_rows,
+    installation,
+    operations,
+    reconcile,
+)
 from queries.services.supervision.application_operations import (
     request_application_restart,
     request_application_stop,
@@ -77,7 +87,10 @@ SURROUNDINGS = (
     "no Java",
     "overloaded",
     "installation stops",
+    "another host looks",
 )
+#: The host whose worker looks while the one that the drivers are on is silent.
+OTHER_HOST = "another-host"
 #: In how many looks everything must be where it should be, once the faults are over.
 SETTLES_WITHIN = 400
 
@@ -174,6 +187,9 @@ class Supervision(RuleBasedStateMachine):
         self._hook()
         self.names = self.turns = 0
         self.quiet: tuple[int, int] | None = self.opening.quiet
+        self.home = settings.HEADGATE_HOST
+        self.at_work = [self.home]  # hosts whose workers look; the first is the one of the rules
+        self.given_up: set[tuple[str, int]] = set()  # drivers whose host was declared gone
 
     def teardown(self) -> None:
         """End the faults, see the desired states reached, and forget everything."""
@@ -188,7 +204,7 @@ class Supervision(RuleBasedStateMachine):
 
     def _hook(self) -> None:
         """Make the points inside a step that no launcher sees."""
-        update_query = records.update_query
+        update_query = decision_rows.update_query
 
         def decide_here(*arguments: Any) -> Any:
             self.world.point("decide")
@@ -200,7 +216,7 @@ class Supervision(RuleBasedStateMachine):
 
         self._patch = pytest.MonkeyPatch()
         self._patch.setattr(reconcile, "decide", decide_here)
-        self._patch.setattr(records, "update_query", write_here)
+        self._patch.setattr(decision_rows, "update_query", write_here)
 
     # --- what there is --------------------------------------------------------------------
 
@@ -318,13 +334,26 @@ class Supervision(RuleBasedStateMachine):
     # --- workers --------------------------------------------------------------------------
 
     def _reconcile(self, application: int) -> None:
-        with suppress(Crash):
-            reconcile.reconcile(application, launcher=self.world, now=self.stage.now)
-        self.world.meanwhile.clear()
+        for _ in self._each_host():
+            with suppress(Crash):
+                reconcile.reconcile(application, launcher=self.world, now=self.stage.now)
+            self.world.meanwhile.clear()
 
     def _sweep(self) -> None:
-        for application in reconcile.due_applications(now=self.stage.now):
-            self._reconcile(application)
+        for _ in self._each_host():
+            for application in reconcile.due_applications(now=self.stage.now):
+                with suppress(Crash):
+                    reconcile.reconcile(application, launcher=self.world, now=self.stage.now)
+                self.world.meanwhile.clear()
+
+    def _each_host(self) -> Iterator[str]:
+        """Be the worker of each host at work, one after the other; each gives a sign of life."""
+        if len(self.at_work) > 1 or self.at_work != [self.home]:
+            Host.objects.filter(name__in=self.at_work).update(seen_at=Now())
+        for host in self.at_work:
+            self._patch.setattr(settings, "HEADGATE_HOST", host)
+            yield host
+        self._patch.setattr(settings, "HEADGATE_HOST", self.at_work[0])
 
     @rule(name=st.sampled_from((*APPLICATIONS, "")))
     def a_worker_looks(self, name: str) -> None:
@@ -425,9 +454,45 @@ class Supervision(RuleBasedStateMachine):
             case "installation stops":
                 self.quiet = None  # it is meant, too
                 installation.request_shutdown(now=self.stage.now)
+            case "another host looks":
+                self._host_falls_silent()
             case _:
                 world.refusal, world.passing_refusal, world.elsewhere = "", False, False
+                self._host_is_back()
                 installation.resume(now=self.stage.now)
+
+    def _host_falls_silent(self) -> None:
+        """From now on another host's worker looks, which sees no process of the silent one."""
+        self.at_work = [OTHER_HOST]
+        self._patch.setattr(settings, "HEADGATE_HOST", OTHER_HOST)
+        for name, ago in ((self.home, timedelta(minutes=5)), (OTHER_HOST, timedelta(0))):
+            fields = {"seen_at": Now() - ago, "steady_since": Now() - timedelta(minutes=5)}
+            Host.objects.update_or_create(name=name, defaults=fields)
+
+    def _host_is_back(self) -> None:
+        """Its worker ends what was given up before it adopts the others, as `tasks.adopt` does.
+
+        The other host stays: drivers may have been started there meanwhile.
+        """
+        if self.home == settings.HEADGATE_HOST:
+            return
+        self.at_work = [self.home, OTHER_HOST]
+        self._patch.setattr(settings, "HEADGATE_HOST", self.home)
+        Host.objects.update(seen_at=Now())
+        adoption.end_strays(launcher=self.world)
+        self.given_up.clear()
+        reconcile.wake_all(now=self.stage.now)
+
+    @precondition(lambda self: settings.HEADGATE_HOST == OTHER_HOST)
+    @rule(name=st.sampled_from(APPLICATIONS))
+    def the_host_is_declared_gone(self, name: str) -> None:
+        """Its drivers count as dead from then on; they may go on until it is back."""
+        row = Application.objects.get(name=name)
+        who: dict[str, Any] = {"host": self.home, "actor": "olga", "now": self.stage.now}
+        self._try(lambda: installation.declare_host_gone(application=row, **who))
+        given_up = row.drivers.filter(end_wanted=Reason.HOST_GONE)
+        self.given_up |= {(name, epoch) for epoch in given_up.values_list("epoch", flat=True)}
+        self._reconcile(row.pk)
 
     @rule(starts=st.booleans())
     def all_goes_well(self, starts: bool) -> None:
@@ -441,6 +506,7 @@ class Supervision(RuleBasedStateMachine):
                 self._verb("start", query)()
         world = self.world
         world.refusal, world.passing_refusal, world.elsewhere = "", False, False
+        self._host_is_back()
         installation.resume(now=self.stage.now)
         self.stage.now += timedelta(seconds=1)
         self._sweep()
@@ -604,14 +670,18 @@ class Supervision(RuleBasedStateMachine):
 
     @invariant()
     def i3_an_end_is_told_of_the_dead_and_of_nobody_else(self) -> None:
-        living = set(self.world.living())
+        living = set(self.world.living()) - self.given_up  # the exception, until their host is back
         for name, epoch, python in ENDED_DRIVERS():
             assert (name, epoch) not in living, f"I3: driver {epoch} of {name} is called ended"
             assert python, f"I3: driver {epoch} of {name} has no exit"
 
     @invariant()
     def a_run_called_stopped_writes_no_more(self) -> None:
-        living = [thread.run for thread in self.world.living_threads()]
+        living = [
+            thread.run
+            for thread in self.world.living_threads()
+            if (thread.application, thread.driver) not in self.given_up
+        ]
         wrong = {run for (run,) in OVER()}.intersection(living)
         assert not wrong, f"runs that have ended still write: {wrong}"
 
@@ -631,6 +701,7 @@ class Supervision(RuleBasedStateMachine):
         world = self.world
         world.refusal, world.passing_refusal, world.elsewhere = "", False, False
         world.crash_after.clear()
+        self._host_is_back()
         installation.resume(now=self.stage.now)
         self._settle("once the faults are over")
         for query in self.queries():

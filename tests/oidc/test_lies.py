@@ -54,23 +54,23 @@ def test_left_honest_the_liar_lets_people_in(lying: Liar) -> None:
     ("claims", "why"),
     [
         ({"iss": "https://elsewhere.example"}, "comes from another issuer"),
-        ({"aud": "another-application"}, "made for another application"),
-        ({"aud": ["another-application", CLIENT_ID]}, "made for another application"),
-        ({"azp": "another-application"}, "made for another application"),
+        ({"aud": "another-application"}, "issued for another application"),
+        ({"aud": ["another-application", CLIENT_ID]}, "issued for another application"),
+        ({"azp": "another-application"}, "issued for another application"),
         ({"exp": NOW - 600}, "has expired"),
         ({"nbf": NOW + 6000}, "is not valid yet"),
         ({"iat": NOW + 6000}, "is not valid yet"),
         ({"nonce": "of another sign-in"}, "belongs to another sign-in"),
         ({"nonce": None}, "belongs to another sign-in"),
-        ({"exp": None}, "lacks a part"),
-        ({"iss": None}, "lacks a part"),
-        ({"aud": None}, "lacks a part"),
-        ({"sub": None}, "lacks a part"),
-        ({"sub": ""}, "Its name for the person"),
-        ({"sub": "s" * 192}, "Its name for the person"),
-        ({"sub": "s\x00"}, "Its name for the person"),
+        ({"exp": None}, "lacks a required claim"),
+        ({"iss": None}, "lacks a required claim"),
+        ({"aud": None}, "lacks a required claim"),
+        ({"sub": None}, "lacks a required claim"),
+        ({"sub": ""}, "Its subject"),
+        ({"sub": "s" * 192}, "Its subject"),
+        ({"sub": "s\x00"}, "Its subject"),
         ({"sub": 7}, "cannot be read"),
-        ({"aud": [7]}, "made for another application"),
+        ({"aud": [7]}, "issued for another application"),
         ({"nonce": ["n"]}, "belongs to another sign-in"),
     ],
 )
@@ -96,23 +96,26 @@ def _by_hmac(secret: bytes) -> Callable[[bytes], bytes]:
         (lambda claims: signed(claims, by=_by_foreign_key, kid=None), "The signature"),
         (lambda claims: signed(claims, kid="not published"), "The signature"),
         (lambda claims: signed(claims, by=lambda _: b""), "The signature"),
-        (lambda claims: signed(claims, by=lambda _: b"", alg="none"), "not signed by a method"),
+        (
+            lambda claims: signed(claims, by=lambda _: b"", alg="none"),
+            "not signed with an accepted algorithm",
+        ),
         (
             lambda claims: signed(claims, by=_by_hmac(PUBLIC_PEM), alg="HS256"),
-            "not signed by a method",
+            "not signed with an accepted algorithm",
         ),
         (
             lambda claims: signed(claims, by=_by_hmac(CLIENT_SECRET.encode()), alg="HS256"),
-            "not signed by a method",
+            "not signed with an accepted algorithm",
         ),
         (
             lambda claims: signed(
                 claims, by=_by_hmac(CLIENT_SECRET.encode()), alg="HS256", kid=None
             ),
-            "not signed by a method",
+            "not signed with an accepted algorithm",
         ),
         (lambda claims: "a.b", "cannot be read"),
-        (lambda claims: signed(claims, alg=None), "not signed by a method"),
+        (lambda claims: signed(claims, alg=None), "not signed with an accepted algorithm"),
     ],
 )
 def test_a_token_that_proves_no_origin_lets_nobody_in(
@@ -127,7 +130,7 @@ def test_a_published_shared_key_proves_no_origin(lying: Liar) -> None:
     lying.keys.append(shared)
     secret = b"secret" * 5
     lying.sign = lambda claims: signed(claims, by=_by_hmac(secret), alg="HS256", kid="shared")
-    _refused("not signed by a method")
+    _refused("not signed with an accepted algorithm")
 
 
 def test_a_weak_key_proves_no_origin(lying: Liar) -> None:
@@ -166,12 +169,12 @@ def test_groups_are_asked_for_where_the_id_token_has_none(lying: Liar) -> None:
 def test_what_is_told_of_another_person_lets_nobody_in(lying: Liar) -> None:
     lying.claims = {"groups": None}
     lying.userinfo = {"groups": ["data"], "sub": "s-2"}
-    _refused("told of another person")
+    _refused("returned a different person")
 
 
 def test_groups_of_the_id_token_are_not_replaced_by_what_is_told(lying: Liar) -> None:
     lying.claims, lying.userinfo = {"groups": []}, {"groups": ["data"]}
-    _refused("Your groups give you no role here")
+    _refused("None of your groups has a role here")
 
 
 def test_an_answer_that_names_another_issuer_lets_nobody_in(lying: Liar) -> None:
@@ -205,7 +208,7 @@ def test_a_document_that_leads_elsewhere_is_not_followed(
     if answer.status_code == 302:
         answer = nina.arrive(nina.pass_through(answer["Location"]))
     assert answer.status_code == 503
-    assert "does not answer as it should" in answer.content.decode()
+    assert "does not respond as expected" in answer.content.decode()
     assert not nina.is_in
 
 
@@ -226,7 +229,7 @@ def test_a_provider_that_is_away_is_told_and_local_accounts_still_get_in(
     trust(settings, "http://127.0.0.1:9")  # the discard port: refused at once
     answer = client.get("/sso/login/")
     assert answer.status_code == 503
-    assert "Acme ID does not answer" in answer.content.decode()
+    assert "Acme ID does not respond" in answer.content.decode()
     door = {"username": "ada", "password": "a password of the cast"}
     assert client.post("/login/", door).status_code == 302
 
@@ -271,7 +274,7 @@ def test_of_two_first_sign_ins_at_once_one_makes_the_account(
     nina = Arrival(issuer="https://id.example.org", subject="s-1", name="nina", groups=("data",))
     let_in(nina, now=timezone.now())
     monkeypatch.setattr(single_sign_on, "_known", lambda _: None)  # as the other sees it
-    with pytest.raises(Conflict, match="twice at once"):
+    with pytest.raises(Conflict, match="twice at the same time"):
         let_in(nina, now=timezone.now())
     assert [user.username for user in User.objects.all()] == ["nina"]
 
@@ -284,7 +287,7 @@ def test_the_address_that_is_led_back_to_is_that_of_the_setting(lying: Liar, set
 
 def test_a_group_counts_only_as_it_is_written(lying: Liar) -> None:
     lying.claims = {"groups": ["DATA", "data ", "dat"]}
-    _refused("Your groups give you no role here")
+    _refused("None of your groups has a role here")
 
 
 def test_who_is_signed_in_already_goes_on(lying: Liar) -> None:
@@ -298,10 +301,10 @@ def test_nothing_of_a_token_or_a_secret_is_logged(
 ) -> None:
     caplog.set_level("DEBUG")
     lying.claims = {"aud": "another-application"}
-    _refused("made for another application")
+    _refused("issued for another application")
     lying.claims, lying.answer = {}, {"access_token": ""}
     Traveller().sign_in()
-    assert "made for another application" in caplog.text
+    assert "issued for another application" in caplog.text
     verifier = next(sent["code_verifier"] for path, sent in lying.asked if path == "/token")
     for secret in (CLIENT_SECRET, verifier, "eyJ"):
         assert secret not in caplog.text
@@ -310,7 +313,10 @@ def test_nothing_of_a_token_or_a_secret_is_logged(
 @pytest.mark.parametrize("address", ["http://elsewhere.example/", "ftp://127.0.0.1/", "file:///a"])
 def test_nothing_is_asked_by_plain_http_of_another_machine(address: str, settings: Any) -> None:
     session = BackChannel().get_requests_session()
-    with session, pytest.raises(requests.exceptions.InvalidURL, match="may not be asked there"):
+    with (
+        session,
+        pytest.raises(requests.exceptions.InvalidURL, match="must not be contacted there"),
+    ):
         session.get(address)
 
 

@@ -159,7 +159,7 @@ def test_an_answer_counts_once(real: RealProvider) -> None:
     assert nina.arrive(address).status_code == 302
     answer = nina.arrive(address)
     assert answer.status_code == 403
-    assert "was used already" in answer.content.decode()
+    assert "was already used" in answer.content.decode()
 
 
 def test_an_answer_counts_only_in_the_browser_that_was_sent_there(real: RealProvider) -> None:
@@ -243,7 +243,7 @@ def test_an_account_of_a_provider_gets_no_password_and_no_other_role(
     client.force_login(admin)
     for sent in ({"do": "password"}, {"do": "role", "role": "admin"}):
         page = client.post(f"/settings/users/{nina.pk}/", sent, follow=True).content.decode()
-        assert "comes by single sign-on" in page
+        assert "signs in through SSO" in page
     nina.refresh_from_db()
     assert (nina.has_usable_password(), role_of(nina)) == (False, Role.VIEWER)
 

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from queries.files import PYTHON_BYTE, lock_holder, take_lock
+from headgate_ground.files import lock_holder
 from queries.runtime.checkpoints.locks import Held, Locks, Refused
 
 ENDS_WITHIN_S = 30
@@ -135,27 +135,6 @@ def test_a_checkpoint_is_held_until_the_python_of_its_driver_is_gone_too(
     assert "is held by the Python of another driver" in told["text"]
     first.kill()
     assert second.take(place, run=2, epoch=2).run == 2
-
-
-def test_what_a_driver_of_an_earlier_release_holds_is_not_taken(
-    drivers: Drivers, place: str, tmp_path: Path
-) -> None:
-    earlier = tmp_path / ".headgate/delays.lock"
-    earlier.parent.mkdir()
-    python = take_lock(earlier, PYTHON_BYTE)
-    assert python is not None
-    driver, other = drivers.one(), drivers.one()
-    opened = other.gateway.jvm.java.io.RandomAccessFile(str(earlier), "rw")
-    assert opened.getChannel().tryLock(0, 1, False) is not None
-    told = _refused(driver, place, run=2, epoch=9)
-    assert (told["why"], told["holder"]) == ("held", other.process.pid)
-    other.kill_jvm()
-    assert "the Python of another driver" in _refused(driver, place, run=2, epoch=9)["text"]
-    os.close(python)
-    owner = '{"installation": "here", "epoch": 7, "driver": 1, "host": "one"}'
-    earlier.with_name("delays.owner.json").write_text(owner)
-    assert _refused(driver, place, run=1, epoch=6)["why"] == "fenced"
-    assert driver.take(place, run=2, epoch=9).run == 2
 
 
 def test_a_start_below_the_epoch_that_has_taken_over_is_fenced_and_a_later_one_is_not(

@@ -41,7 +41,7 @@ def test_the_same_topic_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_topic_is_refused_as_lost_source_data(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, STRICT, flights="new")
-    with pytest.raises(StepFailed, match="Topic flights was deleted and created again") as refused:
+    with pytest.raises(StepFailed, match="Topic flights was deleted and recreated") as refused:
         _check({"flights": ["old"]}, "flights")
     told = from_python(refused.value, str)
     found = classify(
@@ -58,7 +58,7 @@ def test_where_losses_are_gone_over_it_starts_and_says_so(monkeypatch: pytest.Mo
     Brokers(monkeypatch, LENIENT, flights="new")
     seen = _check({"flights": ["old"]}, "flights")
     assert seen.ids == {"flights": "new"}
-    assert "Topic flights was deleted and created again" in seen.warnings[0]
+    assert "Topic flights was deleted and recreated" in seen.warnings[0]
 
 
 @pytest.mark.parametrize("remembered", [{}, {"flights": ["old"]}])
@@ -122,7 +122,7 @@ def test_a_topic_created_again_while_it_is_read_is_said_once_and_told(
         run.watch.look()
     assert run.told == [{"flights": "new"}]
     [warning] = run.warned
-    assert warning.startswith("Topic flights was deleted and created again while it was read")
+    assert warning.startswith("Topic flights was deleted and recreated while it was read")
 
 
 def test_where_losses_are_gone_over_it_is_said_and_puts_nothing_at_risk(

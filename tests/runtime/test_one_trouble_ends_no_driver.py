@@ -25,7 +25,7 @@ from queries.domain.protocol import (
     Status,
     Want,
 )
-from queries.driver_folder import DriverFolder
+from queries.driver_folder import DriverFolder, current_file
 from queries.runtime import main
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Held
@@ -39,13 +39,15 @@ class Life:
 
     def __init__(self, folder: Path) -> None:
         self.directory = folder / "flights" / str(EPOCH)
-        self.directory.mkdir(parents=True)
-        self.driver = Driver(DriverFolder.of(self.directory), _spec(), lock=-1)
+        self.folder = DriverFolder.make(self.directory)
+        self.current = current_file(self.directory.parent)
+        self.current.parent.mkdir()
+        self.driver = Driver(self.folder, _spec(), lock=-1)
         self.lost: list[tuple[Held, int | None]] = []
         self.driver.locks = SimpleNamespace(lost=lambda *_: self.lost)  # type: ignore[assignment]
         self.begun: list[int] = []
         self.assignments = Assignments(
-            self.directory, EPOCH, self.driver.board, self._begin, self.driver.each
+            self.folder.control, EPOCH, self.driver.board, self._begin, self.driver.each
         )
         self.sessions: Any = SimpleNamespace(close_unused=lambda _: None)
 
@@ -68,11 +70,11 @@ class Life:
             for n, name in enumerate(names)
         )
         text = Assignment(generation=generation, epoch=EPOCH, queries=entries).dumps()
-        (self.directory / ASSIGNMENT).write_text(text)
+        (self.folder.control / ASSIGNMENT).write_text(text)
 
     @property
     def status(self) -> Status:
-        return Status.loads((self.directory / STATUS).read_text())
+        return Status.loads((self.folder.own / STATUS).read_text())
 
     @property
     def troubles(self) -> list[str]:
@@ -114,7 +116,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_status_file_that_cannot_be_written_ends_nothing_and_is_written_later(
     life: Life, caplog: pytest.LogCaptureFixture
 ) -> None:
-    in_the_way = life.directory / STATUS
+    in_the_way = life.folder.own / STATUS
     in_the_way.mkdir()  # no rename replaces a folder, as none works on a full disk
     life.assign("delays")
     for _ in range(3):
@@ -129,7 +131,7 @@ def test_a_status_file_that_cannot_be_written_ends_nothing_and_is_written_later(
 
 
 def test_a_run_whose_state_cannot_be_written_goes_on(life: Life) -> None:
-    (life.directory / STATUS).mkdir()
+    (life.folder.own / STATUS).mkdir()
     told: list[str] = []
     life.driver.board.tell_state = lambda **said: told.append(said["state"])
     life.assign("rotten")
@@ -142,7 +144,7 @@ def test_a_run_whose_state_cannot_be_written_goes_on(life: Life) -> None:
 def test_a_rotten_current_json_fences_nobody(
     life: Life, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    current = life.directory.parent / CURRENT
+    current = life.current
     current.write_text(text)
     life.assign("delays")
     for _ in range(3):
@@ -158,7 +160,7 @@ def test_a_rotten_current_json_fences_nobody(
 def test_a_rotten_assignment_changes_nothing_until_it_can_be_read(life: Life, text: str) -> None:
     life.assign("delays")
     life.turn()
-    (life.directory / ASSIGNMENT).write_text(text)
+    (life.folder.control / ASSIGNMENT).write_text(text)
     assert life.turn() is None
     assert life.troubles == [ASSIGNMENT]
     life.assign("delays", "arrivals", generation=2)
@@ -193,7 +195,7 @@ def test_the_trouble_of_one_run_keeps_the_others_from_nothing(life: Life) -> Non
     life.lost = [(Held("file:///c", run, run), 99) for run in (10, 11)]
     assert life.turn() is None
     assert checked == ["arrivals", "its lock"]
-    assert life.troubles == ["run 100 of delays: its start", "run 100 of delays: its lock"]
+    assert life.troubles == ["run 10 of delays: its start", "run 10 of delays: its lock"]
 
 
 def test_unused_sessions_and_executors_that_cannot_be_seen_to_end_no_driver(life: Life) -> None:
@@ -211,7 +213,7 @@ def test_unused_sessions_and_executors_that_cannot_be_seen_to_end_no_driver(life
 def test_its_heartbeats_say_what_it_passes_over(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (life.directory.parent / CURRENT).write_text("{")
+    (life.current).write_text("{")
     life.turn()
     telemetry: Any = life.driver.telemetry
     monkeypatch.setattr("listeners.spark.bus_counters.jvm_heap_mb", lambda _: (1, 2))

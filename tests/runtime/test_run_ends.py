@@ -15,7 +15,7 @@ from queries.domain.protocol import AssignmentEntry, Hangs, RunState, RunStatus,
 from queries.runtime import build
 from queries.runtime import run as runs
 from queries.runtime.checkpoints.locks import Locks, Refused
-from queries.runtime.code.said import Callbacks
+from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed, from_python
 from queries.runtime.liveness import Life
 from queries.runtime.run import Run, Surroundings
@@ -297,7 +297,7 @@ def test_a_checkpoint_on_no_local_file_system_is_held_by_one_run_of_the_driver(
     locks = Locks(java, 4711, installation="here", driver=1, host="one")
     held = locks.take("s3a://bucket/checkpoints/delays", run=41, epoch=1)
     assert held.warning
-    with pytest.raises(Refused, match="held by run 1 of the same driver") as refused:
+    with pytest.raises(Refused, match="held by run 41 of the same driver") as refused:
         locks.take("s3a://bucket/checkpoints/delays", run=42, epoch=2)
     assert (refused.value.run, refused.value.error.refused) == (41, "own")
     locks.release(held)
@@ -315,7 +315,7 @@ def test_a_run_that_holds_the_checkpoint_and_hangs_is_named_by_the_next(scene: S
     assert (status.state, status.error.refused) == (RunState.REFUSED, "own")
     said = "An earlier run is still being built by a thread of this driver that does not end"
     assert status.error.message.startswith(said)
-    assert status.error.message.endswith("A fresh driver is the way out.")
+    assert status.error.message.endswith("Only a new driver can free it.")
 
 
 @pytest.mark.parametrize("spec", ["leaves_at_import:build", "leaves_at_import:gone"])

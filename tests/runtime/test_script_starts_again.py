@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from queries.domain.protocol import FoundQuery, ScriptJob
-from queries.runtime.code.said import said_to
-from queries.runtime.scripts.meeting import Meeting
+from queries.runtime.code.stream_writers import said_to
+from queries.runtime.scripts.intercepted_starts import Meeting
 
 
 class _Locks:

@@ -214,7 +214,7 @@ def test_cancelled_before_its_last_step_everything_is_as_it_was(
     row = way.work()
     assert row.outcome == OperationOutcome.CANCELLED
     assert flights.options() == ASYNC
-    assert row.result["left"] == "Revision 3 restores revision 1. It restarts with it."
+    assert row.result["left"] == "Revision 3 restores revision 1. It restarts on that revision."
     assert not row.to_undo
     way.restarted()
     assert stage.run("flights").revision.number == 3
@@ -399,7 +399,7 @@ def test_what_needs_no_way_off_or_has_none_is_refused_with_the_reason(
 ) -> None:
     plain = AsyncQuery(stage, tmp_path, "plain", sink={"format": "noop", "options": {}})
     plain.log(1, 2)
-    with pytest.raises(NotAllowed, match="nothing to do"):
+    with pytest.raises(NotAllowed, match="No action is needed"):
         turn_off(query=plain.query, actor="aude", now=stage.now)
     code = AsyncQuery(stage, tmp_path, "code", kind="python", function="a:b", sink=None)
     with pytest.raises(NotAllowed, match="its code writes the output"):

@@ -63,7 +63,7 @@ def test_the_query_at_whose_start_or_first_batch_the_driver_dies_is_held(
     assert {shared.phase(name) for name in others} == {Phase.RUNNING}
     row = shared.row(culprit)
     assert row.phase_reason == Reason.KILLS_DRIVER
-    assert "Python left with 1" in row.phase_detail.text
+    assert "Python exited with 1" in row.phase_detail.text
     assert "died 4 times in a row" in row.phase_detail.text
     drivers = Driver.objects.count()
     live(shared, 20)

@@ -7,10 +7,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.states import OperationOutcome, Phase, StopMode
+from queries.domain.states import OperationOutcome, Phase, Reason, RunOutcome, StopMode
 from queries.models.applications import Application
 from queries.models.failures import Failure
-from queries.models.history import Operation
+from queries.models.history import Operation, Transition
 from queries.services.supervision.application_operations import request_application_restart
 from tests.scenarios.stage import BROKEN_PIPE, NO_SUCH_SOURCE, Stage
 
@@ -36,7 +36,7 @@ def test_the_first_failed_attempt_ends_the_start_and_names_the_failure(stage: St
     assert operation.ended_at == stage.now
     assert operation.failure == Failure.objects.get()
     assert "Connection refused" in operation.detail.text
-    assert "It is tried again now." in operation.detail.text
+    assert "It was retried immediately." in operation.detail.text
     stage.commit("delays")
     assert stage.phase("delays") == Phase.RUNNING, "the query is retried all the same"
     assert fresh(operation).outcome == OperationOutcome.FAILED
@@ -85,7 +85,7 @@ def test_a_driver_that_dies_during_the_start_ends_it(stage: Stage) -> None:
     stage.look()
     assert fresh(operation).outcome == OperationOutcome.FAILED
     assert operation.failure == Failure.objects.get(run=None)
-    assert "Python left with 1" in operation.detail.text
+    assert "Python exited with 1" in operation.detail.text
 
 
 def test_the_end_of_the_old_run_does_not_fail_a_restart(stage: Stage) -> None:
@@ -134,6 +134,7 @@ def test_a_restart_of_the_application_fails_with_the_first_query_that_does(stage
     assert operation.failure == Failure.objects.get()
 
 
+@pytest.mark.sql("queries.selectors.supervision.runs.first_attempt")
 @pytest.mark.parametrize(("started", "step"), [(True, "Running"), (False, "Launching")])
 def test_the_step_in_red_is_the_one_that_failed(
     client: Client, viewer: User, stage: Stage, started: bool, step: str
@@ -166,3 +167,44 @@ def test_ci_reads_the_failure_from_the_operation(
     failure = Failure.objects.get().pk
     assert (body["outcome"], body["failure"]) == ("FAILED", failure)
     assert body["links"]["failure"] == f"/api/v1/failures/{failure}/"
+
+
+def test_a_start_that_passes_its_deadline_has_failed_and_nobody_asked_for_a_restart(
+    stage: Stage,
+) -> None:
+    stage.query("delays")
+    operation = stage.start("delays")
+    stage.launcher.ready("delays")
+    run = stage.run("delays")
+    stage.launcher.not_started(run.pk)
+    stage.look()
+    stage.wait(181)
+    row = stage.row("delays")
+    assert (row.phase, row.phase_reason) == (Phase.STOPPING, Reason.START_TIMED_OUT)
+    assert "within 180 s" in row.phase_detail.text
+    stage.launcher.end_run(run.pk)
+    stage.look()
+    run.refresh_from_db()
+    assert run.outcome == RunOutcome.FAILED
+    assert Failure.objects.get().error_type == "StartTimedOut"
+    assert stage.run("delays").cause == Reason.RETRY_DUE
+    assert fresh(operation).outcome == OperationOutcome.FAILED
+
+
+def test_a_driver_that_passes_the_start_deadline_says_so_on_each_of_its_queries(
+    stage: Stage,
+) -> None:
+    stage.query("delays")
+    stage.start("delays")
+    run = stage.run("delays")
+    stage.wait(181)
+    row = stage.row("delays")
+    assert (row.phase, row.phase_reason) == (Phase.STOPPING, Reason.START_TIMED_OUT)
+    stage.launcher.die("delays", python="SIGKILL")
+    stage.look()
+    run.refresh_from_db()
+    assert run.outcome == RunOutcome.DRIVER_ENDED
+    assert stage.driver("delays").state_reason in (Reason.START_TIMED_OUT, Reason.LAUNCHED)
+    assert "restart" not in " ".join(
+        Transition.objects.filter(query=row).values_list("reason", flat=True)
+    )

@@ -44,7 +44,7 @@ def test_a_stop_that_times_out_in_a_shared_driver_releases_nothing(stage: Stage)
     stage.wait(600)
     row = stage.row("orders")
     assert (row.phase, row.phase_reason) == (Phase.STOPPING, Reason.STUCK)
-    assert "that restarts delays and clicks too" in _said(stage, "orders")
+    assert "which also restarts delays and clicks" in _said(stage, "orders")
     assert _locked(stage, "orders")
     assert stage.run("orders").outcome == RunOutcome.OPEN
     operation.refresh_from_db()
@@ -77,7 +77,7 @@ def test_a_driver_that_nobody_else_needs_is_ended_without_a_click(stage: Stage) 
     operation = stage.stop("orders", StopMode.NOW)
     _hang_stop(stage, "orders")
     assert stage.phase("orders") == Phase.STOPPING
-    assert "its driver is being ended" in _said(stage, "orders")
+    assert "its driver is being stopped" in _said(stage, "orders")
     verbs = [call.verb for call in stage.launcher.calls]
     assert verbs.count("terminate") > 0
     assert "kill" not in verbs
@@ -138,7 +138,7 @@ def test_a_restart_of_a_query_whose_thread_hangs_is_named_and_opens_no_second_ru
     stage.wait(300)
     row = stage.row("orders")
     assert (row.phase, row.phase_reason) == (Phase.STOPPING, Reason.STUCK)
-    assert "restarts delays too" in _said(stage, "orders")
+    assert "also restarts delays" in _said(stage, "orders")
     assert Run.objects.filter(query=row).count() == 1
     assert not Failure.objects.exists()
     stage.launcher.end_run(stage.run("orders").pk)
@@ -197,9 +197,9 @@ def test_a_start_that_never_returns_fails_once_and_says_who_is_affected(stage: S
     row = stage.row("orders")
     assert (row.phase, row.phase_reason) == (Phase.PENDING, Reason.WAITS_THREAD)
     said = _said(stage, "orders")
-    assert said.startswith("It is still being built by a thread of this driver that does not end")
-    assert "A fresh driver is the way out" in said
-    assert "that restarts delays and clicks too" in said
+    assert said.startswith("A thread of this driver that does not end is still building it")
+    assert "to get a new driver" in said
+    assert "this also restarts delays and clicks" in said
     failure = Failure.objects.get()
     assert failure.error_type == "StartTimedOut"
     assert Run.objects.filter(query=row).count() == 1

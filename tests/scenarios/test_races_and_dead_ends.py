@@ -14,6 +14,8 @@ from queries.models.installation import Installation
 from queries.services.supervision import application_operations, operations, reconcile
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 
+pytestmark = pytest.mark.sql
+
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Let something happen once between a look's reading of the rows and its claim."""

@@ -11,6 +11,8 @@ from queries.models.definitions import Checkpoint
 from queries.models.installation import Installation
 from tests.scenarios.stage import Stage
 
+pytestmark = pytest.mark.sql
+
 
 @pytest.mark.parametrize(
     ("text", "epoch"),

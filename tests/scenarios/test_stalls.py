@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from headgate_ground.wire import Heartbeat as Beat
+from headgate_ground.wire import QueryPulse
 from listeners.models import Heartbeat, Latest
-from listeners.wire import Heartbeat as Beat
-from listeners.wire import QueryPulse
 from queries.domain.states import Phase, Reason
 from queries.models.definitions import Query
 from queries.models.drivers import Run

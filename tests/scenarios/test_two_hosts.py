@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from controlplane.machine import drivers
+from installation.machine import drivers
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
@@ -15,7 +15,7 @@ from queries.services.supervision.installation import request_shutdown, resume
 from queries.services.supervision.reconcile import reconcile, wake_all
 from tests.scenarios.stage import Stage
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sql]
 
 
 class TwoHosts:
@@ -89,7 +89,8 @@ def test_a_silent_hosts_query_is_lost_and_running_again_once_its_host_is_back(
     lost = stage.row("delays")
     assert (lost.phase, lost.phase_detail.text) == (
         "LOST",
-        "Host host-b does not respond; the query may still run there.",
+        "Host host-b does not respond; the query may still run there. "
+        "If the host is gone for good, declare it gone.",
     )
     assert stage.phase("flights") == "RUNNING"
     assert stage.driver("delays").end_wanted == ""
@@ -143,7 +144,7 @@ def test_a_query_whose_checkpoint_is_on_a_silent_host_waits_and_says_for_which(
 
     waiting = asked.row("delays")
     assert (waiting.phase, waiting.phase_reason) == ("PENDING", "HOST_SILENT")
-    assert "Host host-b does not respond, and its checkpoint is there" in waiting.phase_detail.text
+    assert "Its checkpoint is on host host-b, which does not respond" in waiting.phase_detail.text
     assert asked.launcher.living() == [("flights", 1)]
 
     hosts.sign("host-b")

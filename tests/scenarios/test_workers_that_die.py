@@ -11,6 +11,8 @@ from queries.services.supervision.reconcile import reconcile
 from tests.launchers.in_memory import Crash
 from tests.scenarios.stage import Stage
 
+pytestmark = pytest.mark.sql
+
 
 @pytest.mark.parametrize("switch", ["crash_before", "crash_after"])
 def test_a_worker_that_dies_launching_leaves_one_driver(stage: Stage, switch: str) -> None:

@@ -194,9 +194,9 @@ def test_a_root_that_was_given_to_one_application_is_its_alone(stage: Stage, hom
         stage.application(name)
     outside = spec(home, sources=[files(f"{home}/elsewhere/in")], sql="SELECT value FROM f")
     catalog.check_query(name="x", spec=outside, application="orders")
-    with pytest.raises(Invalid, match="is outside of the data roots"):
+    with pytest.raises(Invalid, match="is outside the data roots"):
         catalog.check_query(name="x", spec=outside, application="payments")
-    with pytest.raises(Invalid, match="is outside of the data roots"):
+    with pytest.raises(Invalid, match="is outside the data roots"):
         catalog.check_query(name="x", spec=outside)
 
 
@@ -233,7 +233,7 @@ def test_a_given_root_that_is_replaced_by_a_link_leads_into_no_folder_of_headgat
     (home / "mine").rmdir()
     (home / "mine").symlink_to(home / "own/secrets")
     attack = spec(home, sources=[files(f"{home}/mine/key", "text")], sql="SELECT value FROM f")
-    with pytest.raises(Invalid, match=r"belongs to Headgate itself|outside of the data roots"):
+    with pytest.raises(Invalid, match=r"belongs to Headgate itself|outside the data roots"):
         catalog.create_query(name="x", spec=attack, actor="ana", now=stage.now)
 
 
@@ -254,7 +254,7 @@ def test_a_root_that_was_taken_away_refuses_the_next_start(home: Path) -> None:
     stage.wait(5)
     stage.ready("orders")
     assert stage.phase("delays") == "FAILED"
-    assert "outside of the data roots" in Failure.objects.latest("pk").root_cause
+    assert "outside the data roots" in Failure.objects.latest("pk").root_cause
     assert f"file://{home}/elsewhere" not in stage.launcher.spec("orders").data_roots
 
 
@@ -267,7 +267,7 @@ def test_another_application_of_a_deleted_ones_name_has_none_of_its_roots(
     archive_application(application=first, actor="olga", now=stage.now)
     stage.application("orders")
     outside = spec(home, sources=[files(f"{home}/elsewhere")], sql="SELECT value FROM f")
-    with pytest.raises(Invalid, match="is outside of the data roots"):
+    with pytest.raises(Invalid, match="is outside the data roots"):
         catalog.check_query(name="x", spec=outside, application="orders")
 
 
@@ -407,4 +407,4 @@ def test_an_upgrade_is_told_what_lies_outside_and_what_would_allow_it(
     assert f"HEADGATE_DATA_ROOTS={home}/data,{home}/elsewhere\n" in said
     settings.DATA_ROOTS = [f"{home}/data", f"{home}/elsewhere"]
     call_command("data_roots")
-    assert "Every definition stays within the data roots." in capsys.readouterr().out
+    assert "All definitions stay within the data roots." in capsys.readouterr().out

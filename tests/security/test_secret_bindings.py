@@ -187,7 +187,7 @@ def test_an_applications_environment_needs_a_binding_for_anywhere(stage: Stage) 
     bind("file:jaas", "orders", "broker:9092")
     form = {"env": {"TOKEN": "file:jaas"}}
     about: dict[str, Any] = {"spec": form, "actor": "ana", "now": stage.now, "python": True}
-    with pytest.raises(Invalid, match="any place"):
+    with pytest.raises(Invalid, match="any host"):
         catalog.create_application(name="orders", **about)
     bind("file:jaas", "orders")
     catalog.create_application(name="orders", **about)
@@ -376,9 +376,7 @@ def test_an_address_that_is_secret_is_judged_by_its_host_and_not_told(
     about: dict[str, Any] = {"name": "ops", "bound": bound_to(channel("ops"))}
     with pytest.raises(SendFailed) as refused:
         send("webhook", HOOK["settings"], MESSAGE, **about)  # type: ignore[arg-type]
-    assert str(refused.value) == (
-        "Its address leads to a host that is not bound: Settings → Secrets."
-    )
+    assert str(refused.value) == ("Its URL leads to a host that is not bound: Settings → Secrets.")
     (tmp_path / "hook").write_text("https://hooks.example.org/T0KEN\n")
     send("webhook", HOOK["settings"], MESSAGE, **about)  # type: ignore[arg-type]
     assert sent == ["https://hooks.example.org/T0KEN"]

@@ -20,14 +20,14 @@ from django.utils import timezone
 
 from queries.domain.protocol import RunError
 from queries.domain.states import Verb
+from queries.models.access.kept_answers import KeptAnswer
 from queries.models.access.teams import Grant, Team
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.models.history import Operation
-from queries.models.manifests.kept_answers import KeptAnswer
-from queries.services.procedures.many import advance_many, begin_many
-from tests.scenarios.deploys.way import Way
+from queries.services.procedures.bulk_operations import advance_many, begin_many
+from tests.scenarios.deploys.way import NOTE, Way
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.security.rights.people import TEAM
 from tests.security.rights.test_rights import ADDRESSES
@@ -139,7 +139,7 @@ def _post(client: Client, address: str, body: Any) -> Any:
 def _manifest(name: str, **metadata: Any) -> dict[str, Any]:
     row = Query.objects.get(name=name)
     about = {"name": name, "application": row.application.name, **metadata}
-    spec = row.revisions.latest("number").spec | {"description": "new"}
+    spec = row.revisions.latest("number").spec | {"conf": {NOTE: "new"}}
     one = {"apiVersion": "headgate/v1", "kind": "Query", "metadata": about, "spec": spec}
     return {"manifest": one}
 
@@ -187,7 +187,6 @@ def test_no_address_shows_a_viewer_a_secret(shown: dict[str, str]) -> None:
         *("/queries/delays/log/", "/queries/delays/log/download/", "/queries/till/log/?q=denied"),
         *("/api/v1/runs/", "/api/v1/applications/job/drivers/", "/failures/", "/api/v1/failures/"),
         *("/deploys/", "/api/v1/deploys/", "/queries/till/", "/api/v1/queries/till/"),
-        "/applications/job/",
     ],
 )
 def test_the_drivers_have_said_it_there(shown: dict[str, str], part: str) -> None:

@@ -1,16 +1,23 @@
 """What is installed is what was locked, and somebody asks for newer versions of all of it."""
 
+import json
 import re
 import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
+import pyspark
 import pytest
 import yaml
 from django.conf import settings
 
 REPOSITORY = Path(settings.BASE_DIR)
+sys.path.append(str(REPOSITORY / "bootstrap"))
+
+import sbom  # noqa: E402
+
 LOCKED = ["requirements.txt", "requirements-dev.txt"]
 #: The manifest that an ecosystem of Dependabot reads.
 MANIFESTS = {
@@ -55,6 +62,29 @@ def test_pip_installs_nothing_that_differs_from_its_digest(tmp_path: Path) -> No
     said = _install(locked, other.parent, tmp_path / "again")
     assert "DO NOT MATCH THE HASHES" in said
     assert not (tmp_path / "again").exists()
+
+
+def test_the_bill_of_materials_names_every_wheel_and_jar_by_its_digest() -> None:
+    """`bill` ends with an error where CycloneDX's schema does not allow what it has made."""
+    form = json.loads(sbom.bill())
+    assert form["bomFormat"] == "CycloneDX"
+    told = {
+        (one["name"].lower(), one.get("version"), digest["content"])
+        for one in form["components"]
+        for digest in one["hashes"]
+    }
+    digests = {digest for _, _, digest in told}
+    named = {(name, version) for name, version, _ in told}
+    entries = _entries((REPOSITORY / "requirements.txt").read_text())
+    for one in entries:
+        name, version = re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==(\S+)", one)[0]
+        assert (name, version) in named
+        assert set(re.findall(r"sha256:([0-9a-f]{64})", one)) <= digests
+    jars = [*(Path(pyspark.__file__).parent / "jars").glob("*.jar")]
+    jars += sbom.CONNECTORS.rglob("*.jar")
+    assert len(jars) > 200
+    assert {sha256(jar.read_bytes()).hexdigest() for jar in jars} <= digests
+    assert ("spark-sql_2.13", "4.3.0") in named
 
 
 def _wheel(folder: Path, code: bytes) -> Path:

@@ -17,12 +17,14 @@ from django.db.models import CharField, TextField
 from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
+from rest_framework.test import APIClient
 
 from queries.domain.access.acts import Act
 from queries.domain.protocol import RunError
 from queries.domain.states import Phase
 from queries.models.access.audit_trail import AuditAnchor, AuditEntry
 from queries.models.alerts import AlertRule, Channel
+from queries.models.drivers import Run
 from queries.models.saved_views import SavedView
 from queries.services.access.audit_trail import record_act
 from queries.services.alerts.incidents import note, watch_incidents
@@ -143,6 +145,29 @@ def test_the_crawl_comes_to_every_part_of_the_console(pages: dict[str, HttpRespo
     assert not {address for address, answer in pages.items() if answer.status_code >= 500}
 
 
+def test_a_run_has_one_number_in_addresses_texts_and_rest(
+    pages: dict[str, HttpResponse], stage: Stage
+) -> None:
+    assert all(run.pk != run.epoch for run in Run.objects.all())  # else it would prove nothing
+    shown = 0
+    for address, answer in pages.items():
+        if getattr(answer, "streaming", False):
+            continue
+        links = re.findall(r'<a [^>]*href="/runs/(\d+)/"[^>]*>(.*?)</a>', answer.content.decode())
+        for number, inside in links:
+            text = re.sub(r"<[^>]*>", "", inside).strip()
+            named = re.match(r"(?:run )?(\d+)\b", text, re.IGNORECASE)
+            shown += named is not None
+            assert named is None or named[1] == number, (address, text, number)
+    assert shown > 10
+    run = Run.objects.latest("epoch")
+    client = APIClient()
+    client.force_authenticate(User.objects.get())
+    body = client.get(f"/api/v1/runs/{run.pk}/").json()
+    assert (body["id"], body["epoch"]) == (run.pk, run.epoch)
+    assert body["links"]["self"] == f"/api/v1/runs/{run.pk}/"
+
+
 def test_what_somebody_wrote_is_text_on_every_page(pages: dict[str, HttpResponse]) -> None:
     texts = {
         address: b"".join(answer) if answer.streaming else answer.content
@@ -167,6 +192,7 @@ def test_every_answer_carries_the_headers_that_keep_a_browser_safe(
 ) -> None:
     for address, answer in pages.items():
         assert answer["X-Content-Type-Options"] == "nosniff", address
+        assert "no-store" in answer["Cache-Control"], address
         if "html" in answer.get("Content-Type", ""):
             policy = answer["Content-Security-Policy"]
             assert "default-src 'none'" in policy, address

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 from confluent_kafka.cimpl import NewTopic
 
-from controlplane.machine import claims
-from controlplane.machine.trouble import Trouble
+from controlplane.home import Trouble
+from installation.machine import claims
 from queries.launchers.process import identities
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headgate_ground.files import lock_holder
 from queries.domain.checkpoints.lock_files import lock_file
 from queries.domain.protocol import (
     IDENT,
@@ -23,7 +24,6 @@ from queries.domain.protocol import (
 )
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.domain.walls import Mode, choose
-from queries.files import lock_holder
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls.accounts import Accounts
 

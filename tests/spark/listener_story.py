@@ -1,6 +1,6 @@
 """A driver's telemetry beside a listener that sleeps, played in a process of its own.
 
-Arguments: private|fallback, folder, Redis URL, stream. Prints one JSON line of what Spark
+Arguments: private|fallback, folder, Redis URL, stream, key. Prints one JSON line of what Spark
 itself knows: the batches that ran and what its counter says was dropped.
 """
 
@@ -30,7 +30,7 @@ class Sleeper(StreamingQueryListener):
 """
 
 
-def main(mode: str, folder: Path, redis_url: str, stream: str) -> None:
+def main(mode: str, folder: Path, redis_url: str, stream: str, key: str) -> None:
     """Run one query for `BATCHES` batches and tell what Spark knows."""
     folder.mkdir(parents=True)
     (folder / "drowsy.py").write_text(SLEEPER)
@@ -42,7 +42,7 @@ def main(mode: str, folder: Path, redis_url: str, stream: str) -> None:
         directory=folder,
         redis_url=redis_url,
         stream=stream,
-        key=b"",
+        key=key.encode(),
         settings={"force_fallback": mode == "fallback", "heartbeat_s": 0.5},
         mask=lambda body: body,
     )
@@ -120,4 +120,4 @@ def _wait(met: Callable[[], bool]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

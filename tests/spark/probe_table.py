@@ -21,7 +21,7 @@ from queries.checkpoints.replayable import batch_to_replay
 from queries.checkpoints.snapshot import snapshot
 from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask
 from queries.runtime import build
-from queries.runtime.code.said import Callbacks
+from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.probes import preflight, state
 from queries.secret_references import References
 from tests.spark.driver_under_test import write_rows
@@ -118,7 +118,12 @@ def main(home: Path) -> None:
         except Exception:
             results[name] = {"raised": traceback.format_exc()}
     after = {name: hashes(home / name) for name in real}
-    whole = {"results": results, "before": before, "after": after}
+    untouched = spark._jvm.org.apache.spark.sql.internal.SQLConf()
+    defaults = {name: untouched.getConfString(name) for name in asked.get("defaults", ())}
+    logs = "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata$"
+    pinned = getattr(getattr(spark._jvm, logs), "MODULE$").relevantSQLConfs()
+    whole: dict[str, Any] = {"pinned": [pinned.apply(i).key() for i in range(pinned.size())]}
+    whole |= {"results": results, "before": before, "after": after, "defaults": defaults}
     (home / "results.json").write_text(json.dumps(whole))
     spark.stop()
 

@@ -393,3 +393,27 @@ def test_a_stateless_query_reset_to_now_reads_only_what_comes(
     read = {row[0][11:16] for row in seen}
     assert read == {f"00:{n:02}" for n in [*range(6), *range(9, 22)]}
     assert len(seen) == 19 * 30
+
+
+# --- a log that lacks what Spark looks for ------------------------------------------------
+
+
+def test_a_batch_without_its_number_of_shuffle_partitions_is_begun_again(
+    driver: DriverUnderTest, tmp_path: Path
+) -> None:
+    """Some builds of Spark end here with None.get (SPARK-59662); the one that is pinned goes on."""
+    source, out, root = tmp_path / "in", tmp_path / "out", tmp_path / "cp" / "windows"
+    _write_events(source, range(4))
+    spec = _windows(source, out, {"spark.sql.streaming.offsetLog.formatVersion": "2"}, files=2)
+    _run(driver, 70010, spec, root)
+    last = max(int(one.name) for one in (root / "offsets").iterdir() if one.name.isdigit())
+    version, about, *sources = (root / "offsets" / str(last)).read_text().split("\n")
+    conf = json.loads(about)["conf"]
+    assert (version, conf.pop("spark.sql.shuffle.partitions")) == ("v2", "2")
+    lacking = json.dumps({**json.loads(about), "conf": conf})
+    (root / "offsets" / str(last + 1)).write_text("\n".join([version, lacking, *sources]))
+
+    _write_events(source, range(4, 8))
+    _run(driver, 70011, spec, root)
+    assert (root / "commits" / str(last + 1)).exists()
+    assert _seen_by_the_log(out) == _seen_without_the_log(out) == _from_scratch(range(8))

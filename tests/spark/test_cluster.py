@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pyarrow.parquet
 import pytest
 from pytest_django.fixtures import Settings
 
-from controlplane.machine.cluster import Cluster
+from installation.machine.cluster import Cluster
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.protocol import ExecutorSeen, RunState, Want
+from queries.domain.protocol import ExecutorSeen, ExecutorsWanted, RunState, Want
+from queries.domain.supervision.executors import none_given
 from queries.selectors.code import packages_folder
 from queries.services.code import packages
 from tests.pieces import free_port
@@ -125,6 +127,30 @@ def test_a_killed_worker_is_lost_and_found_again_while_batches_go_on(
     seen = driver.sight().status
     assert seen is not None
     assert seen.jvm_pid == pid
+
+
+def test_a_cluster_without_a_worker_large_enough_is_said_within_a_minute(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    driver = DriverUnderTest(tmp_path)
+    driver.launch(master=cluster.master, conf={"spark.executor.memory": "8g"})
+    try:
+        driver.ready()
+        begun = time.monotonic()
+
+        def told() -> ExecutorsWanted | None:
+            status = driver.sight().status
+            wanted = status.wanted if status else None
+            return wanted if wanted is not None and wanted.workers else None
+
+        wanted = wait_for(told, "what no worker can give")
+        assert time.monotonic() - begun < 60
+        assert (wanted.memory_mb, wanted.cores) == (8192, 1)
+        assert wanted.workers == ((1, 1536), (1, 1536))
+        assert "Set spark.executor.memory to 1536m at most" in none_given(wanted)
+        assert executors(driver, active=True) == []
+    finally:
+        driver.end()
 
 
 def test_executors_are_sent_the_packages_native_code_included(

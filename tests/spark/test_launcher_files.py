@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from headgate_ground.files import is_locked, lock_holder, replace_file, take_lock
+from headgate_server import places
 from queries.domain.protocol import ASSIGNMENT, CURRENT, SPEC, Assignment, Current
 from queries.domain.supervision.observation import Liveness
-from queries.files import is_locked, lock_holder, replace_file, take_lock
+from queries.driver_folder import DriverFolder
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import code_copies, environment
 from queries.launchers.process.launcher import LocalProcessLauncher
@@ -72,18 +74,17 @@ def test_too_much_code_and_missing_roots_are_refused_with_a_way_out(
     root.mkdir()
     (root / "big.bin").write_bytes(b"0" * 2000)
     monkeypatch.setattr(code_copies, "LIMIT_BYTES", 1000)
-    with pytest.raises(LaunchRefused, match="Move data out"):
+    with pytest.raises(LaunchRefused, match="Move data elsewhere"):
         launcher.freeze_code((str(root),))
     with pytest.raises(LaunchRefused, match="not a folder"):
         launcher.freeze_code((str(tmp_path / "gone"),))
 
 
 def test_an_assignment_never_goes_back(launcher: LocalProcessLauncher) -> None:
-    directory = launcher.directory("app", 1)
-    directory.mkdir(parents=True)
+    control = DriverFolder.make(launcher.directory("app", 1)).control
     launcher.assign("app", Assignment(7, 1))
     launcher.assign("app", Assignment(6, 1, end=True))
-    assert Assignment.loads((directory / ASSIGNMENT).read_text()) == Assignment(7, 1)
+    assert Assignment.loads((control / ASSIGNMENT).read_text()) == Assignment(7, 1)
     assert launcher.sight("app", 1).assignment_generation == 7
     assert launcher.sight("app", 1).liveness is Liveness.ABSENT
 
@@ -109,8 +110,8 @@ def test_a_folder_that_cannot_be_written_refuses_with_a_sentence(tmp_path: Path)
 
 def test_pruning_keeps_the_newest_and_whatever_lives(launcher: LocalProcessLauncher) -> None:
     for epoch in range(1, 6):
-        launcher.directory("app", epoch).mkdir(parents=True)
-    living = take_lock(launcher.directory("app", 1) / "driver.lock")
+        DriverFolder.make(launcher.directory("app", epoch))
+    living = take_lock(launcher.directory("app", 1) / "own/driver.lock")
     assert living is not None
     launcher.prune("app", keep=2)
     kept = sorted(path.name for path in launcher.directory("app", 0).parent.iterdir())
@@ -147,7 +148,7 @@ def test_a_drivers_environment_holds_nothing_of_the_control_plane(tmp_path: Path
     )
     assert {name for name in environ if name in passed} == {"PATH", "SPARK_HOME", "API_TOKEN"}
     # Ours first: a user's module can never stand in for one of ours.
-    assert passed["PYTHONPATH"] == f"{environment.REPOSITORY}:/code/a:/code/b"
+    assert passed["PYTHONPATH"] == f"{places.ROOT}:/code/a:/code/b"
 
 
 @pytest.fixture

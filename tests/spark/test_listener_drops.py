@@ -13,7 +13,7 @@ import redis
 
 from listeners import models, selectors
 from tests.conftest_redis import MakeIngester, ValkeyServer
-from tests.listeners.events import STREAM
+from tests.listeners.events import KEY, STREAM
 
 pytestmark = [pytest.mark.spark, pytest.mark.redis, pytest.mark.django_db]
 
@@ -24,7 +24,7 @@ def play(mode: str, folder: Path, valkey: ValkeyServer) -> dict[str, Any]:
     """Play the story in a process of its own; return what Spark itself knows of it."""
     told = subprocess.run(
         [sys.executable, "-m", "tests.spark.listener_story", mode]
-        + [str(folder / "driver"), valkey.url, STREAM],
+        + [str(folder / "driver"), valkey.url, STREAM, KEY.decode()],
         cwd=REPOSITORY,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from queries.domain.definitions import effects
 from queries.domain.probes.plan_comparison import Difference
 from queries.domain.probes.preflight import Asked, judge
 from queries.domain.probes.questions import ProbeResult
+from queries.domain.triggers import async_progress, cores
 
 pytestmark = pytest.mark.spark
 
@@ -22,6 +24,26 @@ SUMS = (
     "SELECT carrier, window(sched, '1 hour') AS hour, sum(delay) AS total FROM flights "
     "GROUP BY carrier, window(sched, '1 hour')"
 )
+#: Spark's configuration -> the default that this code or a page of docs/ relies on.
+DEFAULTS = {
+    async_progress.REAL_TIME_DEFAULT: "true",  # exposure, replay, the safe way off
+    async_progress.EVOLUTION: "false",  # validation
+    "spark.sql.ansi.enabled": "true",  # docs: a bad cast is an error, held as poison
+    "spark.sql.shuffle.partitions": str(cores.SHUFFLE_PARTITIONS),  # advice, cores
+    "spark.sql.streaming.commitProtocolClass": (
+        "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol"
+    ),  # `_spark_metadata`: resets, clones
+    "spark.sql.streaming.minBatchesToRetain": "100",  # repair from checkpoints, batches
+    "spark.sql.streaming.multipleWatermarkPolicy": "min",  # the watermark of a join
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",  # batches that read nothing
+    "spark.sql.streaming.noDataProgressEventInterval": "10000ms",  # health: IDLE
+    "spark.sql.streaming.offsetLog.formatVersion": "1",  # the parser of logs
+    "spark.sql.streaming.stateStore.commitValidation.enabled": "true",  # failures
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),  # X-ray, advice on large state
+    "spark.sql.streaming.statefulOperator.checkCorrectness.enabled": "true",  # validation
+}
 LATE = "SELECT carrier, delay FROM flights WHERE delay > 30"
 
 
@@ -146,7 +168,7 @@ class Table:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.asked = _cases(home)
-        (home / "cases.json").write_text(json.dumps(self.asked))
+        (home / "cases.json").write_text(json.dumps({**self.asked, "defaults": [*DEFAULTS]}))
         for folder in ("in", "out", "checkpoints"):
             (home / folder).mkdir()
         for name, key in (("a", "carrier"), ("b", "origin")):
@@ -263,7 +285,7 @@ def test_a_source_with_nothing_new_is_said_and_no_failure(table: Table) -> None:
     judged = table.judged("nothing new")
     assert judged["verdict"] == "passed", judged
     assert _ends(judged) == {"replay": "passed", "fresh": "nothing"}
-    assert judged["not_tried"] == ["new rows: the source had none during the preflight"]
+    assert judged["not_tried"] == ["new data: the source had none during the preflight"]
 
 
 def test_a_key_swapped_in_python_code_is_seen_by_the_code_that_ran_before(table: Table) -> None:
@@ -296,6 +318,22 @@ def test_neither_checkpoints_nor_sources_nor_sinks_were_touched(table: Table) ->
     # Each case asked its source to delete the files that were read.
     assert table.whole["before"] == table.whole["after"]
     assert len(table.whole["before"]["in"]) == 5
+
+
+# --- Spark's defaults -----------------------------------------------------------------
+
+
+def test_the_defaults_that_we_rely_on_are_those_of_this_spark(table: Table) -> None:
+    found = table.whole["defaults"]
+    wrong = {key: found[key] for key, value in DEFAULTS.items() if value != found[key]}
+    assert wrong == {}
+
+
+def test_what_a_checkpoint_pins_is_what_this_spark_writes_into_its_log(table: Table) -> None:
+    found = set(table.whole["pinned"])
+    # Of stateful operators alone the log keeps an internal key that a driver takes from this one.
+    found = found - {one for one in found if "internal" in one.lower()}
+    assert found == effects.PINNED - {"spark.sql.shuffle.partitions"}
 
 
 # --- X-ray ----------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from queries.selectors.probes import passed_preflight
 from queries.services.definitions import catalog
 from queries.services.probes import probe_steps
 from queries.services.probes.preflight import begin_preflight
-from queries.services.probes.records import begin_records, records_of
+from queries.services.probes.record_search import begin_records, records_of
 from queries.services.probes.xray import begin_xray, forget_old_results, rows_of
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, cancel

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from listeners import spool
-from listeners.wire import Event, Heartbeat, Kind
+from headgate_ground import spool
+from headgate_ground.files import lock_holder
+from headgate_ground.wire import Event, Heartbeat, Kind
 from queries.domain.protocol import RunState, Want
-from queries.files import lock_holder
+from queries.domain.supervision.health.watermarks import Delay, waiting
 from tests.spark.driver_under_test import (
     DriverUnderTest,
     holder,
@@ -267,6 +268,13 @@ def test_with_and_watermark_and_static_tables_are_let_through(driver: DriverUnde
     assert ended.error is None
     assert ended.asked_for is Want.RUN  # it finished by itself
     assert ended.last_batch is not None
+    # Its only row is in a window that no later event has closed.
+    told = [one for one in _events(driver) if one.run == 60 and one.kind is Kind.PROGRESS]
+    held = waiting(told[-1].body, appends=True, delay=Delay("at", timedelta(minutes=1)))
+    assert str(held) == (
+        "Its watermark is at 2023-12-31 23:59:00 UTC; 1 state row waits for it to pass the end "
+        "of its window. It is waiting for a row whose at is later than 2024-01-01 00:00:00 UTC."
+    )
     _forget(driver, 60)
 
 
@@ -305,7 +313,7 @@ def test_python_functions_return_a_writer_or_a_frame_and_start_nothing(
     assert not (driver.home / "stolen").exists()
     static = driver.wait_run(1010, RunState.FAILED)
     assert static.error is not None
-    assert "does not stream" in static.error.root_cause
+    assert "is not streaming" in static.error.root_cause
     for run in (80, 90):
         driver.ask(run, Want.STOP)
         driver.wait_run(run, RunState.ENDED)
@@ -346,7 +354,7 @@ def test_async_calls_are_refused_under_triggers_without_micro_batches(
         refused = driver.wait_run(run, RunState.FAILED)
         assert refused.error is not None
         assert "map_async is not supported with the" in refused.error.root_cause
-        assert "Choose processing time" in refused.error.root_cause
+        assert "Use processing time" in refused.error.root_cause
     _forget(driver, 1020, 1030)
 
 
@@ -374,7 +382,7 @@ def test_what_cannot_be_built_says_which_part(driver: DriverUnderTest) -> None:
     driver.start(1210, rate_query(sink={"format": "noop", "options": {"key": "env:NOT_ALLOWED"}}))
     failed = driver.wait_run(1210, RunState.FAILED)
     assert failed.error is not None
-    assert "env:NOT_ALLOWED was not given to this process" in failed.error.root_cause
+    assert "env:NOT_ALLOWED was not passed to this process" in failed.error.root_cause
     driver.start(1220, rate_query(), refused="file:jaas is not bound to application a.")
     failed = driver.wait_run(1220, RunState.FAILED)
     assert failed.error is not None
@@ -386,11 +394,13 @@ def test_what_cannot_be_built_says_which_part(driver: DriverUnderTest) -> None:
 
 def _heartbeats(driver: DriverUnderTest) -> list[Heartbeat]:
     """Return the heartbeats that the driver has sent so far, oldest first."""
-    told = [
-        Event.decode(data)
-        for _, data in spool.read_from(driver.directory / "own" / spool.FOLDER, 1)
-    ]
-    return [Heartbeat.read(event.body) for event in told if event.kind is Kind.HEARTBEAT]
+    return [Heartbeat.read(event.body) for event in _events(driver) if event.kind is Kind.HEARTBEAT]
+
+
+def _events(driver: DriverUnderTest) -> list[Event]:
+    """Return what the driver has sent so far, oldest first."""
+    folder = driver.directory / "own" / spool.FOLDER
+    return [Event.decode(data) for _, data in spool.read_from(folder, 1)]
 
 
 def test_a_heartbeat_tells_living_queries_and_the_tasks_that_finish_within_a_batch(
@@ -460,7 +470,7 @@ def test_two_runs_on_one_checkpoint_are_refused_and_the_lock_survives_it(
     assert status is not None
     assert refused.error is not None
     assert (refused.error.refused, refused.error.holder_pid) == ("own", status.jvm_pid)
-    assert "is held by run 1600 of the same driver" in refused.error.message
+    assert "is held by run 1500 of the same driver" in refused.error.message
     lock = driver.home / "checkpoints/.headgate/q150.held/lock"
     assert lock_holder(lock) == status.jvm_pid
     driver.ask(1500, Want.STOP)

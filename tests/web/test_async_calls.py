@@ -48,7 +48,7 @@ def test_figures_and_advice_stand_on_the_tab(vera: Client, stage: Stage) -> None
     assert "planes" in page
     assert "30,000 calls in 3 batches" in page
     assert "64 / 64" in page
-    assert "Bound by the limit on calls in flight" in page
+    assert "Limited by the limit on calls in flight" in page
     assert "128 in flight give up to 20,000 calls per second" in page
 
 

@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "console.md").read_text()
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
@@ -16,6 +14,11 @@ def test_there_are_twenty_of_each() -> None:
         assert len(re.findall(r"^\| .* \| `tests/", section, re.MULTILINE)) == 20
 
 
-@pytest.mark.parametrize(("file", "name"), NAMED)
-def test_each_is_shown_by_a_test_that_is_there(file: str, name: str) -> None:
-    assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
+def test_each_is_shown_by_a_test_that_is_there() -> None:
+    assert len(NAMED) >= 40
+    missing = [
+        (file, name)
+        for file, name in NAMED
+        if not re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
+    ]
+    assert missing == []

@@ -15,7 +15,7 @@ from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.definitions import catalog
-from queries.services.probes import records, xray
+from queries.services.probes import record_search, xray
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.web.browserless import Page
 
@@ -71,7 +71,7 @@ def _ended(query: Query, verb: Verb, **fields: Any) -> Operation:
         created_at=now,
         deadline=now + timedelta(minutes=5),
         ended_at=now,
-        steps=[{"name": "Try the definition", "state": "DONE", "at": None, "detail": ""}],
+        steps=[{"name": "Test the definition", "state": "DONE", "at": None, "detail": ""}],
         **values,
     )
 
@@ -128,7 +128,7 @@ def test_its_page_names_what_spark_takes_in_silence(
         "spark.sql.shuffle.partitions",
         "Writing to Kafka",
         "1,200 rows",
-        "a definition that is not saved",
+        "an unsaved definition",
     ):
         assert said in page.text, said
     assert "SELECT value" not in page.text  # the whole definition is no line of its page
@@ -261,7 +261,7 @@ def test_records_are_shown_to_authors_alone_and_the_failing_one_is_marked(
     client.force_login(operator)
     assert client.get(address).status_code == 403
     told = Page(client, f"/operations/{looked.uuid}/").text
-    assert "The SQL fails at record 3 of source ticks." in told
+    assert "The SQL fails on record 3 of source ticks." in told
     assert "WN" not in told
     client.force_login(author)
     shown = Page(client, address).text
@@ -310,7 +310,7 @@ def test_what_a_batch_read_is_told_by_the_definitions_sources() -> None:
     }
     ranges = [Range("1", "in", 0, 5, 9), Range("1", "in", 1, None, 4), Range("1", "in", 2, None, 3)]
     files = ["file:///data/a/one.json", "file:///elsewhere/x.json"]
-    reads = records.reads_of(spec, ranges, files, began={"1": {"in": {"1": 2}}})
+    reads = record_search.reads_of(spec, ranges, files, began={"1": {"in": {"1": 2}}})
     assert reads == [
         BatchRead("b", (), {"in": {"0": 5, "1": 2, "2": -2}}, {"in": {"0": 9, "1": 4, "2": 3}}),
         BatchRead("a", ("file:///data/a/one.json",)),

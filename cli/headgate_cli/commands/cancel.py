@@ -1,4 +1,4 @@
-"""`cancel`: end an operation or a deploy that is under way."""
+"""`cancel`: end a running operation or deploy."""
 
 from typing import Annotated
 from uuid import UUID
@@ -16,16 +16,16 @@ from headgate_cli.server import Json
 def cancel(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(help="Id of an operation or a deploy; also operation/ID, deploy/ID.")
+        str, typer.Argument(help="ID of an operation or a deploy; also operation/ID, deploy/ID.")
     ],
     wait: Wait = False,
     timeout: Timeout = "1h",
     output: Output = Form.TABLE,
 ) -> int:
-    """End an operation before its point of no return, or a deploy.
+    """Cancel a deploy, or an operation before its point of no return.
 
-    What a deploy has written goes back, unless it was to stay (`--on-failure stop`). With --wait,
-    exit code 0: CANCELLED; 2: it ended otherwise, and the receipt says how.
+    A deploy's changes are rolled back, unless it was started with `--on-failure stop`. With --wait,
+    exit code 0: CANCELLED; 2: it ended differently, as the receipt shows.
     """
     kind, bare = _meant(name)
     limit, there = Limit(timeout), server(context)
@@ -45,15 +45,15 @@ def cancel(
 
 
 def _meant(name: str) -> tuple[str, str]:
-    """Return the kind, "" where it is not said, and the id of what is to be cancelled."""
+    """Return the kind ("" if not given) and the ID of what should be cancelled."""
     kind, _, bare = name.rpartition("/")
     try:
         UUID(bare)
     except ValueError:
         kind = "none"
     if kind not in ("", "operation", "deploy"):
-        way_out = "List ids: headgate get operations --open; headgate get deploys"
-        raise Ended(Code.USAGE, f"{name} is no id of an operation or a deploy.", way_out)
+        way_out = "List IDs: headgate get operations --open; headgate get deploys"
+        raise Ended(Code.USAGE, f"{name} is not a valid ID of an operation or a deploy.", way_out)
     return kind, bare
 
 

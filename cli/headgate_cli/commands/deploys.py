@@ -1,24 +1,34 @@
-"""`deploy` and `rollback`: changes that run, in waves and with a receipt; and back."""
+"""`deploy` and `rollback`: apply changes in waves with a receipt, and undo them."""
 
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Files, Output, QueryName, Timeout, server
+from headgate_cli.asked import Files, Output, QueryName, Timeout, bare_name, server
 from headgate_cli.commands.manifests import REFUSED_SET
 from headgate_cli.ends import Code, Ended
 from headgate_cli.following import Limit, Progress, code_of, follow, told_if_interrupted
 from headgate_cli.output import Form, note, plain, say, show_document
 from headgate_cli.server import Json, Server
-from headgate_cli.sets import Owner, Prune, PruneRunning, Request, Sets, ValueFiles, show
+from headgate_cli.sets import (
+    AcceptStateChange,
+    Owner,
+    PlanFile,
+    Prune,
+    PruneRunning,
+    Request,
+    Sets,
+    ValueFiles,
+    show,
+)
 
-#: States of a deploy that has not ended.
+#: States of a deploy that has not ended yet.
 _OPEN = ("PENDING", "RUNNING")
 
 
 class OnFailure(StrEnum):
-    """What happens to the changes when a wave is not good."""
+    """What happens to the changes if a wave is not good."""
 
     ROLLBACK = "rollback"
     STOP = "stop"
@@ -32,33 +42,40 @@ def deploy(
     owner: Owner = "",
     prune: Prune = False,
     prune_running: PruneRunning = False,
+    accept_state_change: AcceptStateChange = False,
+    plan: PlanFile = "",
     canary: Annotated[
-        list[str], typer.Option(help="Queries or applications of the first wave; repeat it.")
+        list[str],
+        typer.Option(
+            parser=bare_name, help="Queries or applications in the first wave; repeatable."
+        ),
     ] = [],  # noqa: B006
-    size: Annotated[int, typer.Option(min=1, help="Queries of each later wave.")] = 5,
-    batches: Annotated[int, typer.Option(min=0, help="Good after so many batches.")] = 0,
-    minutes: Annotated[int, typer.Option(min=0, help="Good after so many minutes.")] = 0,
+    size: Annotated[int, typer.Option(min=1, help="Number of queries in each later wave.")] = 5,
+    batches: Annotated[int, typer.Option(min=0, help="Succeed after this many batches.")] = 0,
+    minutes: Annotated[int, typer.Option(min=0, help="Succeed after this many minutes.")] = 0,
     lag_not_worse: Annotated[
-        bool, typer.Option("--lag-not-worse", help="Good only where lag is not worse than before.")
+        bool, typer.Option("--lag-not-worse", help="Succeed only if lag is not worse than before.")
     ] = False,
     new_failures: Annotated[
-        bool, typer.Option("--allow-new-failures", help="Good also with failures not seen before.")
+        bool, typer.Option("--allow-new-failures", help="Succeed even if there are new failures.")
     ] = False,
-    deadline: Annotated[int, typer.Option(min=1, help="Minutes of a wave to become good.")] = 10,
+    deadline: Annotated[int, typer.Option(min=1, help="Minutes for each wave to succeed.")] = 10,
     on_failure: Annotated[OnFailure, typer.Option(help="Else.")] = OnFailure.ROLLBACK,
     preflight: Annotated[
-        bool, typer.Option("--preflight", help="Try each new revision on a copy first.")
+        bool, typer.Option("--preflight", help="Test each new revision on a copy first.")
     ] = False,
-    wait: Annotated[bool, typer.Option(help="Follow it to its end.")] = True,
+    wait: Annotated[bool, typer.Option(help="Follow it until it ends.")] = True,
     timeout: Timeout = "1h",
     output: Output = Form.TABLE,
 ) -> int:
-    """Apply a set and restart what it changes, wave by wave; undo it where a wave is not good.
+    """Apply a set and restart what it changes, wave by wave; undo it if a wave is not good.
 
-    Exit code 0: SUCCEEDED. 2: it failed, was rolled back or cancelled; the receipt says why.
+    Exit code 0: SUCCEEDED. 2: it failed, was rolled back or cancelled; the receipt shows why.
     """
     limit, there = Limit(timeout), server(context)
-    request = Request(names, value_files, values, owner, prune, prune_running)
+    request = Request(
+        names, value_files, values, owner, prune, prune_running, accept_state_change, plan
+    )
     body = {
         "apply": request.body(there),
         "waves": {"canary": canary, "size": size},
@@ -85,14 +102,18 @@ def deploy(
 def rollback(
     context: typer.Context,
     query: QueryName,
-    to: Annotated[int, typer.Option(min=1, help="Revision, as `get revisions` lists them.")],
-    wait: Annotated[bool, typer.Option(help="Follow it to its end.")] = True,
+    to: Annotated[int, typer.Option(min=1, help="Revision, as listed by `get revisions`.")],
+    accept_state_change: AcceptStateChange = False,
+    wait: Annotated[bool, typer.Option(help="Follow it until it ends.")] = True,
     timeout: Timeout = "10m",
     output: Output = Form.TABLE,
 ) -> int:
-    """Run an earlier revision of a query again, stored as its newest."""
+    """Run an earlier revision of a query again, saved as its newest."""
     limit, there = Limit(timeout), server(context)
-    operation: Json = there.post("queries", query, "rollback", body={"revision": to})
+    body: Json = {"revision": to}
+    if accept_state_change:  # an earlier server does not know this field
+        body["accept_state_change"] = True
+    operation: Json = there.post("queries", query, "rollback", body=body)
     code = follow(there, [operation], limit) if wait else int(Code.DONE)
     if output is Form.TABLE:
         say(f"{query}: rollback to revision {to}, operation {operation['id']}")
@@ -104,7 +125,7 @@ def rollback(
 
 
 def _refused(answer: Json) -> int:
-    """Say why a deploy was not begun: object by object, or what its body lacks."""
+    """Report why a deploy was not started: problems by object, or with the request itself."""
     if "objects" in answer:
         show(answer, values=True)
         return Code.REFUSED
@@ -113,7 +134,7 @@ def _refused(answer: Json) -> int:
 
 
 def followed(there: Server, deploy: Json, limit: Limit) -> Json:
-    """Return a deploy as it ended; raise `Ended` where the limit is over before."""
+    """Return a deploy once it has ended; raise `Ended` if the limit expires first."""
     progress, shown = Progress(), ""
     with told_if_interrupted(f"deploy/{deploy['id']}", progress):
         while deploy["state"] in _OPEN:
@@ -128,7 +149,7 @@ def followed(there: Server, deploy: Json, limit: Limit) -> Json:
 
 
 def _stage(deploy: Json) -> str:
-    """Return where a deploy is: its stage, and what it waits for in the wave that is under way."""
+    """Return a deploy's progress: its stage, and what the current wave is waiting for."""
     waves = deploy.get("waves") or []
     changes = [(wave["number"], one) for wave in waves for one in _changes(wave)]
     said = f"{deploy['state']}: {deploy.get('stage') or 'begins'}"
@@ -142,7 +163,7 @@ def _changes(wave: Json) -> list[Json]:
 
 
 def show_deploy(deploy: Json, output: Form) -> None:
-    """Print a deploy; as a table, its receipt in short."""
+    """Print a deploy; as a table, its receipt in short form."""
     if output is Form.NAME:
         say(f"deploy/{deploy['id']}")
     elif output is not Form.TABLE:
@@ -151,15 +172,22 @@ def show_deploy(deploy: Json, output: Form) -> None:
         _show(deploy)
 
 
+def _revisions(change: Json) -> str:
+    """Return a change's revisions: before, deployed and, after a rollback, current."""
+    before = "new" if change.get("from_revision") is None else str(change["from_revision"])
+    later = [change.get("to_revision") or "-", change.get("back_revision")]
+    moved = " → ".join([before, *(str(one) for one in later if one)])
+    return f"revision {moved}" + (" (as before)" if change.get("back_revision") else "")
+
+
 def _show(deploy: Json) -> None:
     reason = f": {plain(deploy['reason'])}" if deploy.get("reason") else ""
     say(f"Deploy {deploy['id']}: {deploy['state']}{reason}")
     for wave in deploy.get("waves") or []:
         say(f"  wave {wave['number']}: {wave['state']}")
         for one in _changes(wave):
-            moved = f"revision {plain(one.get('from_revision'))} → {plain(one.get('to_revision'))}"
             why = f": {plain(one['reason'])}" if one.get("reason") else ""
-            say(f"    {one['name']}: {one['state']}, {moved}{why}")
+            say(f"    {one['name']}: {one['state']}, {_revisions(one)}{why}")
     for offer in deploy.get("offers") or []:
         to = f"snapshot {offer['snapshot']}" if offer.get("snapshot") else "an earlier revision"
         say(f"  offered: {offer['act']} of {offer['query']} to {to}")

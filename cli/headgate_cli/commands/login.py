@@ -1,4 +1,4 @@
-"""`login`, `logout` and `contexts`: installations and their tokens, in a file of one's own."""
+"""`login`, `logout` and `contexts`: installations and their tokens, kept in a private file."""
 
 import getpass
 import sys
@@ -10,7 +10,7 @@ from headgate_cli.asked import Asked, Output
 from headgate_cli.contexts import Contexts, Place, checked, checked_name
 from headgate_cli.ends import refused
 from headgate_cli.kinds import columns
-from headgate_cli.output import Form, say, show_rows
+from headgate_cli.output import Form, note, nothing, say, show_rows
 from headgate_cli.server import Server
 
 
@@ -19,10 +19,10 @@ def login(
     url: Annotated[str, typer.Argument(help="https://headgate.example.org")],
     name: Annotated[str, typer.Option(help="Name of the context.")] = "",
 ) -> None:
-    """Keep an installation's address and a token for later commands.
+    """Store an installation's address and a token for later commands.
 
-    The token is asked for, or read from stdin where that is no terminal. It is tried first, and
-    kept in a file that only you can read. An admin creates it, on the Tokens page for example.
+    The token is prompted for, or read from stdin if that is not a terminal. It is tested first, and
+    stored in a file that only you can read. An admin creates it, for example on the Tokens page.
     """
     asked: Asked = context.obj
     name = checked_name(name or asked.context or "default")
@@ -37,32 +37,34 @@ def login(
 
 
 def logout(
-    name: Annotated[str, typer.Argument(help="Context; without it, the current one.")] = "",
+    name: Annotated[str, typer.Argument(help="Context; default: the current one.")] = "",
 ) -> None:
-    """Forget a context and its token. The token stays valid until it is revoked."""
+    """Remove a context and its token. The token stays valid until it is revoked."""
     contexts = Contexts()
     name = name or contexts.current
     if contexts.places.pop(name, None) is None:
-        raise refused(f"There is no context {name}." if name else "You are not logged in.")
+        raise refused(f"Context {name} does not exist." if name else "You are not logged in.")
     if contexts.current == name:
         contexts.current = next(iter(sorted(contexts.places)), "")
     contexts.write()
-    say(f"Context {name} is forgotten.")
+    say(f"Context {name} was removed.")
 
 
 def contexts(
     use: Annotated[str, typer.Option(help="Make this context the current one.")] = "",
     output: Output = Form.TABLE,
 ) -> None:
-    """List the installations that are known, never their tokens."""
+    """List the known installations, never their tokens."""
     known = Contexts()
     if use:
         if use not in known.places:
-            raise refused(f"There is no context {use}.", "headgate contexts")
+            raise refused(f"Context {use} does not exist.", "headgate contexts")
         known.current = use
         known.write()
     rows = [
         {"name": name, "current": name == known.current, "url": place.url, "ca": place.ca}
         for name, place in sorted(known.places.items())
     ]
+    if not rows:
+        note(nothing("contexts", narrowed=False))
     show_rows(rows, columns("name current url ca"), output, lambda row: f"context/{row['name']}")

@@ -1,4 +1,4 @@
-"""`logs`: the log of the driver that a query, or a script, runs in."""
+"""`logs`: the log of the driver that runs a query or a script."""
 
 from typing import Annotated
 
@@ -10,11 +10,11 @@ from headgate_cli.following import Limit
 from headgate_cli.output import note, say
 from headgate_cli.server import Server
 
-#: Lines that the API gives at most.
+#: Maximum lines that the API returns.
 MOST_LINES = 5000
-#: Phases in which nothing runs, and nothing will by itself.
+#: Phases in which nothing is running or will start by itself.
 _AT_REST = ("STOPPED", "COMPLETED", "FAILED")
-#: Lines that are asked for again and again, to see which of them are new.
+#: Number of lines requested repeatedly, to find the new ones.
 WINDOW = 1000
 
 
@@ -22,19 +22,24 @@ def logs(
     context: typer.Context,
     query: Annotated[str | None, typer.Argument(parser=query_name, help="Name of a query.")] = None,
     application: OfScript = "",
-    run: Annotated[int | None, typer.Option(help="A run's number; without it, the newest.")] = None,
-    tail: Annotated[int, typer.Option(min=1, max=MOST_LINES, help="Last lines to print.")] = 200,
+    run: Annotated[int | None, typer.Option(help="Number of a run; default: the newest.")] = None,
+    tail: Annotated[
+        int, typer.Option(min=1, max=MOST_LINES, help="Number of last lines to print.")
+    ] = 200,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the run ends.")
+        bool, typer.Option("--follow", "-f", help="Follow until the run ends.")
     ] = False,
     timeout: Timeout = "1h",
 ) -> None:
-    """Print the log of the driver of a query's run, or of an application, secrets masked.
+    """Print the log of the driver of a query's run, or of an application, with secrets masked.
 
-    With --follow it goes on to the next run, or driver, and ends when nothing runs any more.
+    With --follow it continues with the next run or driver, and ends when nothing is running any
+    more.
     """
     if bool(query) == bool(application) or (application and run):
-        raise Ended(Code.USAGE, "Say whose log.", "Name a query, or --application.")
+        raise Ended(
+            Code.USAGE, "Exactly one log is required.", "Name a query, or use --application."
+        )
     there, limit = server(context), Limit(timeout)
     log = _Driver(there, application) if application else _Run(there, query or "")
     number = run or log.newest()
@@ -48,7 +53,7 @@ def logs(
         lines = log.lines(number, WINDOW)
         fresh, gap = new_lines(seen[-WINDOW:], lines)
         if gap:
-            note("(some lines came too fast to be followed)")
+            note("(some lines were skipped because they came too fast)")
         for line in fresh:
             say(line)
         if fresh:
@@ -71,7 +76,7 @@ def logs(
 
 
 class _Run:
-    """The logs of a query's runs, by their numbers."""
+    """The logs of a query's runs, by number."""
 
     what = "run"
 
@@ -80,7 +85,7 @@ class _Run:
         self.start = f"headgate start {name} --wait"
 
     def newest(self) -> int | None:
-        """Return the newest number; None: there is none."""
+        """Return the newest number; None if there is none."""
         rows = list(self.there.rows("queries", self.name, "runs", most=1))
         return int(rows[0]["id"]) if rows else None
 
@@ -89,16 +94,16 @@ class _Run:
         return self.there.text("runs", number, "log", tail=tail).splitlines()
 
     def has_ended(self, number: int) -> bool:
-        """Tell whether nothing is written to a log any more."""
+        """Return whether a log is complete."""
         return self.there.get("runs", number)["outcome"] is not None
 
     def is_wanted(self) -> bool:
-        """Tell whether another one will follow by itself."""
+        """Return whether another run will follow by itself."""
         return self.there.get("queries", self.name)["phase"] not in _AT_REST
 
 
 class _Driver(_Run):
-    """The logs of an application's drivers, by their epochs."""
+    """The logs of an application's drivers, by epoch."""
 
     what = "driver"
 
@@ -107,7 +112,7 @@ class _Driver(_Run):
         self.start = f"headgate start --application {name} --wait"
 
     def newest(self) -> int | None:
-        """Return the newest epoch; None: there is none."""
+        """Return the newest epoch; None if there is none."""
         rows = list(self.there.rows("applications", self.name, "drivers", most=1))
         return int(rows[0]["epoch"]) if rows else None
 
@@ -117,12 +122,12 @@ class _Driver(_Run):
         return self.there.text(*path, tail=tail).splitlines()
 
     def has_ended(self, number: int) -> bool:
-        """Tell whether that driver is not the living one."""
+        """Return whether that driver is no longer the running one."""
         living = self.there.get("applications", self.name)["driver"]
         return living is None or living["epoch"] != number
 
     def is_wanted(self) -> bool:
-        """Tell whether another driver will follow by itself."""
+        """Return whether another driver will follow by itself."""
         body = self.there.get("applications", self.name)
         if body["script"] is not None:
             return body["script"]["phase"] not in _AT_REST
@@ -131,7 +136,7 @@ class _Driver(_Run):
 
 
 def new_lines(seen: list[str], lines: list[str]) -> tuple[list[str], bool]:
-    """Return what a later look at the end of a log adds, and whether lines between are missing."""
+    """Return the lines added since the last look at a log's end, and whether any are missing."""
     if not seen:
         return lines, False
     for start in range(len(seen)):

@@ -1,17 +1,19 @@
-"""`apply`, `diff` and `export`: desired state from files, and back."""
+"""`apply`, `diff` and `export`: desired state from files, and back to files."""
 
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Files, Output, Timeout, Wait, server
+from headgate_cli.asked import Files, Output, Timeout, Wait, application_name, query_name, server
 from headgate_cli.ends import Code, Ended, refused
 from headgate_cli.following import Limit, follow
-from headgate_cli.output import Form, note, say, show_document, yaml_text
+from headgate_cli.output import Form, note, nothing, say, show_document, yaml_text
 from headgate_cli.server import Json, Server
 from headgate_cli.sets import (
+    AcceptStateChange,
     Owner,
+    PlanFile,
     Prune,
     PruneRunning,
     Request,
@@ -21,7 +23,7 @@ from headgate_cli.sets import (
     show,
 )
 
-#: The answer to a set that is refused: the same body as to one that is taken.
+#: The response to a rejected set, whose body is the same as for an accepted one.
 REFUSED_SET = 422
 
 
@@ -33,18 +35,24 @@ def apply(
     owner: Owner = "",
     prune: Prune = False,
     prune_running: PruneRunning = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    accept_state_change: AcceptStateChange = False,
+    plan: PlanFile = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change.")
+    ] = False,
     wait: Wait = False,
     timeout: Timeout = "10m",
     output: Output = Form.TABLE,
 ) -> int:
-    """Write definitions from files, all of them or none.
+    """Write definitions from files, either all or none.
 
-    What runs goes on with its revision until it is restarted or deployed. A folder that an
-    application's `code.upload` names is packed and uploaded.
+    Running queries keep their revision until they are restarted or deployed. A folder named by an
+    application's `code.upload` is packed and uploaded.
     """
     limit, there = Limit(timeout), server(context)
-    request = Request(names, value_files, values, owner, prune, prune_running)
+    request = Request(
+        names, value_files, values, owner, prune, prune_running, accept_state_change, plan
+    )
     answer = _sent(there, request, dry_run=dry_run)
     _show(answer, output, values=dry_run)
     if _is_refused(answer):
@@ -70,9 +78,9 @@ def diff(
     prune_running: PruneRunning = False,
     output: Output = Form.TABLE,
 ) -> int:
-    """Say what `apply` would change, field by field. Exit code 4 where it would change anything.
+    """Show what `apply` would change, field by field. Exit code 4 if it would change anything.
 
-    Only code is uploaded, for what it changes depends on its digest.
+    Only code is uploaded, because what it changes depends on its digest.
     """
     request = Request(names, value_files, values, owner, prune, prune_running)
     answer = _sent(server(context), request, dry_run=True)
@@ -84,19 +92,26 @@ def diff(
 
 def export(
     context: typer.Context,
-    application: Annotated[str, typer.Option(help="Only this one and its queries.")] = "",
-    query: Annotated[str, typer.Option(help="Only this one, with its application.")] = "",
-    owner: Annotated[str, typer.Option(help="Only what this owner applied.")] = "",
-    to: Annotated[str, typer.Option(help="A folder for the files; else stdout.")] = "",
+    application: Annotated[
+        str, typer.Option(parser=application_name, help="Only this application and its queries.")
+    ] = "",
+    query: Annotated[
+        str, typer.Option(parser=query_name, help="Only this query, with its application.")
+    ] = "",
+    owner: Annotated[str, typer.Option(help="Only objects applied by this owner.")] = "",
+    to: Annotated[str, typer.Option(help="Folder for the files; default: stdout.")] = "",
     output: Annotated[
         Form, typer.Option("--output", "-o", help="yaml or json, on stdout.")
     ] = Form.YAML,
 ) -> None:
-    """Print what is there as manifests, or write them to files. Secrets are masked."""
+    """Print existing objects as manifests, or write them to files. Secrets are masked."""
     narrowed = {"application": application, "query": query, "owner": owner}
     given: Json = {name: value for name, value in narrowed.items() if value}
     found = server(context).get("export", **given)
     held: list[Json] = found["manifests"]
+    if not held:
+        note(nothing("manifests", narrowed=bool(given)))
+        return
     if not to:
         if output is Form.JSON:
             show_document([one["manifest"] for one in held], output)
@@ -116,10 +131,10 @@ def export(
 
 
 def _sent(there: Server, request: Request, *, dry_run: bool) -> Json:
-    """Return the answer to a set, also to a refused one; raise `Ended` for other errors."""
+    """Return the response to a set, even to a rejected set; raise `Ended` for other errors."""
     body = {**request.body(there), "dry_run": dry_run}
     answer: Json = there.post("apply", body=body, accept=(REFUSED_SET,))
-    if "objects" not in answer:  # the set itself cannot be read
+    if "objects" not in answer:  # the set itself cannot be parsed
         detail, way_out = str(answer.get("title", "")), str(answer.get("way_out") or "")
         raise Ended(Code.REFUSED, detail, way_out, answer.get("problems") or [])
     return answer
@@ -140,8 +155,8 @@ def _is_refused(answer: Json) -> bool:
 
 
 def _inside(path: str) -> PurePosixPath:
-    """Return a path of the server's; refuse one that leads out of the folder."""
+    """Return a path from the server; reject a path that leads out of the folder."""
     found = PurePosixPath(path)
     if found.is_absolute() or ".." in found.parts or not found.parts:
-        raise refused(f"The server names {path} as a file, which leads out of the folder.")
+        raise refused(f"The server returned the file name {path}, which is outside the folder.")
     return found

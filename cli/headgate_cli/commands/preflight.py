@@ -15,14 +15,17 @@ def preflight(
     context: typer.Context,
     query: QueryName,
     strict: Annotated[
-        bool, typer.Option(help="Fail too where Spark would silently accept what changes results.")
+        bool,
+        typer.Option(
+            help="Also fail if Spark would silently accept a change that affects results."
+        ),
     ] = False,
     timeout: Timeout = "15m",
     output: Output = Form.TABLE,
 ) -> int:
-    """Try a query's newest revision on a copy of its checkpoint, and wait for the outcome.
+    """Test a query's newest revision on a copy of its checkpoint, and wait for the outcome.
 
-    Nothing that runs is touched. `headgate apply` stores a revision without running it.
+    Running queries are not affected. `headgate apply` stores a revision without running it.
     """
     there, limit = server(context), Limit(timeout)
     operation = followed(there, there.post("queries", query, "preflight"), limit, Progress())
@@ -44,11 +47,11 @@ def _show(query: str, operation: Json, judged: Json) -> None:
         title = f": {plain(one['title'])}" if one.get("title") else ""
         say(f"  {plain(one.get('label'))}: {plain(one.get('end'))}{title}")
         if one.get("way_out"):
-            say(f"    Way out: {plain(one['way_out'])}")
+            say(f"    What to do: {plain(one['way_out'])}")
     for one in (*judged.get("differences", []), *judged.get("pinned", [])):
         say(f"  differs: {_difference(one)}")
     for one in judged.get("not_tried", []):
-        say(f"  not tried: {plain(one)}")
+        say(f"  not tested: {plain(one)}")
     if not judged and operation.get("detail"):
         note(plain(operation["detail"]))
 

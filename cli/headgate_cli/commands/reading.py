@@ -4,15 +4,28 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Output, server
+from headgate_cli.asked import Output, Timeout, application_name, query_name, server, team_name
+from headgate_cli.commands.watching import watched
 from headgate_cli.ends import Code, Ended
-from headgate_cli.kinds import Kind, kind_named, names_of_kinds
-from headgate_cli.output import Form, plain, say, show_document, show_rows, show_table, yaml_text
+from headgate_cli.following import Limit
+from headgate_cli.kinds import Kind, kind_and_names, kind_named, names_of_kinds
+from headgate_cli.output import (
+    Form,
+    ListForm,
+    note,
+    nothing,
+    plain,
+    say,
+    show_document,
+    show_rows,
+    show_table,
+    yaml_text,
+)
 from headgate_cli.server import Json, Server
 
-#: Rows that a list prints where --limit says nothing else.
+#: Rows that a list prints unless --limit is given.
 MOST_ROWS = 500
-#: Rows of an account's history in `describe`.
+#: Rows of history in `describe`.
 RECENT = 5
 
 KindName = Annotated[
@@ -20,39 +33,52 @@ KindName = Annotated[
     typer.Argument(metavar="KIND", help="queries, query, …", autocompletion=names_of_kinds),
 ]
 Filter = Annotated[str, typer.Option()]
-Filters = Annotated[list[str], typer.Option(help="Repeat it for several.")]
+Filters = Annotated[list[str], typer.Option(help="Repeatable.")]
 
 
 def get(
     context: typer.Context,
     kind: KindName,
-    names: Annotated[list[str] | None, typer.Argument(help="Without names: all.")] = None,
-    query: Annotated[str, typer.Option(help="Whose runs, revisions, failures.")] = "",
-    application: Filter = "",
-    team: Filter = "",
+    names: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
+    query: Annotated[
+        str,
+        typer.Option(parser=query_name, help="Query whose runs, revisions or failures to list."),
+    ] = "",
+    application: Annotated[str, typer.Option(parser=application_name)] = "",
+    team: Annotated[str, typer.Option(parser=team_name)] = "",
     search: Annotated[str, typer.Option(help="Part of a name.")] = "",
     phase: Filters = [],  # noqa: B006 (read only)
     health: Filters = [],  # noqa: B006
     desired: Annotated[str, typer.Option(help="RUNNING or STOPPED.")] = "",
     pool: Filter = "",
     status: Annotated[str, typer.Option(help="OPEN or RESOLVED.")] = "",
-    state: Annotated[str, typer.Option(help="Of deploys: RUNNING, SUCCEEDED, …")] = "",
+    state: Annotated[str, typer.Option(help="State of deploys: RUNNING, SUCCEEDED, …")] = "",
     owner: Filter = "",
     under_way: Annotated[
-        bool | None, typer.Option("--open/--ended", help="Operations in progress, or ended.")
+        bool | None,
+        typer.Option("--open/--ended", help="Only operations in progress, or only ended ones."),
     ] = None,
     label: Annotated[
-        list[str], typer.Option("--label", "-l", help="team=data, or team for any; repeat it.")
+        list[str],
+        typer.Option("--label", "-l", help="team=data, or team for any value; repeatable."),
     ] = [],  # noqa: B006
-    limit: Annotated[int, typer.Option(min=1, help="Rows at most.")] = MOST_ROWS,
-    output: Output = Form.TABLE,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = MOST_ROWS,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Keep watching, and print each row that changes.")
+    ] = False,
+    timeout: Timeout = "1h",
+    output: Annotated[
+        ListForm, typer.Option("--output", "-o", help="Output format.")
+    ] = ListForm.TABLE,
 ) -> None:
-    """List what is there, or print those that are named.
+    """List objects, or print the named ones.
+
+    With --watch, print all rows and then each one that changes, until Ctrl-C or --timeout.
 
     Kinds: queries, applications, operations, runs, revisions, failures, failure-groups, incidents,
     alert-rules, alert-channels, teams, deploys.
     """
-    chosen = kind_named(kind)
+    chosen, names = kind_and_names(kind, names or [])
     asked = {
         **{"query": query, "application": application, "team": team, "search": search},
         **{"phase": phase, "health": health, "desired": desired, "pool": pool},
@@ -61,23 +87,35 @@ def get(
     }
     filters = {name: value for name, value in asked.items() if value}
     there = server(context)
-    if names:
-        rows = [_one(there, chosen, chosen.bare(name)) for name in names]
-    else:
-        rows = list(there.rows(*_list(chosen, filters), most=limit, **filters))
-    one = len(names or []) == 1
-    show_rows(rows, chosen.shown, output, chosen.called, one=one)
+    path = () if names else _list(chosen, filters)
+
+    def look() -> list[Json]:
+        if names:
+            return [_one(there, chosen, name) for name in names]
+        return list(there.rows(*path, most=limit, **filters))
+
+    shown = chosen.wide if output is ListForm.WIDE else chosen.shown
+    form = Form.TABLE if output is ListForm.WIDE else Form(output)
+    if watch:
+        watched(look, chosen, shown, form, Limit(timeout), narrowed=bool(filters))
+    rows = look()
+    if not rows:
+        note(nothing(chosen.plural, narrowed=bool(filters)))
+    if rows or form is not Form.TABLE:
+        show_rows(rows, shown, form, chosen.called, one=len(names) == 1)
 
 
 def describe(
     context: typer.Context,
     kind: KindName,
-    name: Annotated[str, typer.Argument()],
+    name: Annotated[str, typer.Argument()] = "",
     output: Output = Form.TABLE,
 ) -> None:
-    """Print all that is known of one thing; of a query or application, what happened last too."""
-    chosen, there = kind_named(kind), server(context)
-    name = chosen.bare(name)
+    """Print everything known about one object; for a query or application, also recent history."""
+    chosen, names = kind_and_names(kind, [name] if name else [])
+    if len(names) != 1:
+        raise Ended(Code.USAGE, f"Exactly one {chosen.name} is required.", "Give one name.")
+    there, name = server(context), names[0]
     body = _one(there, chosen, name)
     if output is Form.NAME:
         say(chosen.called(body))
@@ -94,7 +132,7 @@ def describe(
 
 
 def _history(kind: Kind, name: str) -> list[tuple[str, str, tuple[str, ...], Json, int]]:
-    """Return what belongs to one thing: title, kind, address, what is asked, rows at most."""
+    """Return the lists that belong to one object: title, kind, path, parameters, maximum rows."""
     if kind.name == "query":
         return [
             ("Operations", "operation", ("operations",), {"query": name}, RECENT),
@@ -111,15 +149,15 @@ def _history(kind: Kind, name: str) -> list[tuple[str, str, tuple[str, ...], Jso
 
 
 def _list(kind: Kind, filters: Json) -> tuple[str, ...]:
-    """Return a list's address; take the query out of the filters where the address names it."""
+    """Return a list's path, removing the query from the filters if it is in the path."""
     query = str(filters.pop("query", "")) if kind.of_query else ""
     if kind.of_query and not query:
-        raise Ended(Code.USAGE, f"Say whose {kind.plural}.", "--query NAME")
+        raise Ended(Code.USAGE, f"No query given for {kind.plural}.", "--query NAME")
     for name in filters:
         if name not in kind.filters:
             known = ", ".join(f"--{one}" for one in sorted(kind.filters)) or "none"
-            message = f"{kind.plural} are not filtered by --{name}."
-            raise Ended(Code.USAGE, message, f"Possible here: {known}.")
+            message = f"{kind.plural} cannot be filtered by --{name}."
+            raise Ended(Code.USAGE, message, f"Available filters: {known}.")
     return ("queries", query, kind.address) if query else (kind.address,)
 
 
@@ -129,7 +167,7 @@ def _one(there: Server, kind: Kind, name: str) -> Json:
 
 
 def _show_fields(body: Json) -> None:
-    """Print single values as lines, then what holds more as YAML below its name."""
+    """Print single values as lines, then nested ones as YAML below their names."""
     larger = {name: held for name, held in body.items() if isinstance(held, dict | list) and held}
     small = [
         {"name": f"{name}:", "held": held}

@@ -1,4 +1,4 @@
-"""`wait`: until a query, or a script, runs, has committed, or has stopped."""
+"""`wait`: until a query or script is running, has committed, or has stopped."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -13,24 +13,24 @@ from headgate_cli.server import Json, Server
 
 
 class For(StrEnum):
-    """What is waited for."""
+    """The state to wait for."""
 
     FIRST_COMMIT = "first-commit"
     RUNNING = "running"
     STOPPED = "stopped"
 
 
-#: Phases in which a query has ended as it should.
+#: Phases of a query that ended as intended.
 _STOPPED = ("STOPPED", "COMPLETED")
-#: Phases in which what is waited for is there.
+#: Phases in which the desired state has been reached.
 _REACHED = {
     For.FIRST_COMMIT: ("RUNNING", "COMPLETED"),
     For.RUNNING: ("RUNNING",),
     For.STOPPED: _STOPPED,
 }
-#: Phases that a failed query leaves by an operator's act, or by a rare retry probe.
+#: Phases that a failed query leaves only by an operator's action or a rare retry probe.
 _HELD = ("FAILED", "BROKEN")
-#: Queries of one script at most, those that are gone among them.
+#: Maximum queries per script, including missing ones.
 MOST_QUERIES = 500
 #: Verbs that change what runs.
 _VERBS = ("start", "stop", "restart")
@@ -38,7 +38,7 @@ _VERBS = ("start", "stop", "restart")
 
 def wait(
     context: typer.Context,
-    what: Annotated[For, typer.Option("--for", help="What each of them is to reach.")],
+    what: Annotated[For, typer.Option("--for", help="Condition that each must reach.")],
     names: QueryNames = None,
     application: OfScript = "",
     timeout: Timeout = "10m",
@@ -46,12 +46,12 @@ def wait(
     """Wait until each query, or the script of an application, has reached a state.
 
     running: its run has committed a batch or found nothing to read; a script is running.
-    first-commit: the same, or the query has completed; of a script, each query that it has started.
-    stopped: nothing runs and nothing will. What can be reached by an act of somebody alone is
-    answered at once.
+    first-commit: the same, or the query has completed; for a script, each query that it started.
+    stopped: nothing runs and nothing will. If the state can only be reached by a user's action,
+    the command ends immediately.
     """
     if bool(names) == bool(application):
-        raise Ended(Code.USAGE, "Say what is waited for.", "Name queries, or --application.")
+        raise Ended(Code.USAGE, "Name what to wait for.", "Name queries, or use --application.")
     limit, there = Limit(timeout), server(context)
     if application:
         return _one(there, _Script(there, application), what, limit)
@@ -59,7 +59,7 @@ def wait(
 
 
 class _Query:
-    """A query, and how it is asked for."""
+    """A query, and how to request its state."""
 
     of = "query"
 
@@ -73,7 +73,7 @@ class _Query:
         return found
 
     def has_committed(self, state: Json) -> bool:
-        """Tell whether a running one has proven itself."""
+        """Return whether a running query has proven itself."""
         return bool(state["phase"] == "RUNNING")
 
 
@@ -88,15 +88,15 @@ class _Script(_Query):
         self.logs = f"headgate logs --application {name}"
 
     def look(self) -> Json:
-        """Return its state; raise `Ended` where the application runs no script."""
+        """Return the script's state; raise `Ended` if the application does not run a script."""
         body = self.there.get("applications", self.name)
         if body["script"] is None:
             queries = " ".join(body["queries"]) or "none yet"
-            raise refused(f"{self.name} runs queries, and no script.", f"Its queries: {queries}.")
+            raise refused(f"{self.name} runs queries, not a script.", f"Its queries: {queries}.")
         return {**body["script"], "name": self.name}
 
     def has_committed(self, state: Json) -> bool:
-        """Tell whether it has started a query, and each that is to run does so."""
+        """Return whether it has started a query, and all queries that should run are running."""
         rows = list(self.there.rows("queries", most=MOST_QUERIES, application=self.name))
         wanted = [row["phase"] for row in rows if row["desired"] == "RUNNING"]
         done = [row["phase"] for row in rows if row["phase"] in ("RUNNING", "COMPLETED")]
@@ -107,7 +107,7 @@ def _one(there: Server, it: _Query, what: For, limit: Limit) -> int:
     progress = Progress()
     while True:
         held = it.look()
-        state = f"{it.name}: {held['phase']}, {plain(held['phase_reason'] or held['phase_detail'])}"
+        state = f"{it.name}: {held['phase']}. {_said(held)}"
         end = _end(it, held, what)
         if end is not None and not _changing(there, it):
             progress.end()
@@ -119,23 +119,28 @@ def _one(there: Server, it: _Query, what: For, limit: Limit) -> int:
         limit.pause(state)
 
 
+def _said(held: Json) -> str:
+    """Return the summary on its page; scripts, and queries on an older server, have none."""
+    return plain(held.get("summary") or held["phase_detail"] or held["phase_reason"])
+
+
 def _changing(there: Server, it: _Query) -> bool:
-    """Tell whether a start, stop or restart is under way: the phase may still be the old one."""
+    """Return whether a start, stop or restart is under way: the phase may still be the old one."""
     rows = there.rows("operations", most=50, open="true", **{it.of: it.name})
     return any(row["verb"] in _VERBS for row in rows)
 
 
 def _end(it: _Query, held: Json, what: For) -> Code | Ended | None:
-    """Return how the wait ends with a query or a script as it is; None: it goes on."""
+    """Return how the wait ends given the current state; None if it continues."""
     name, phase = it.name, held["phase"]
     if phase in _REACHED[what]:
         proven = what is not For.FIRST_COMMIT or phase != "RUNNING" or it.has_committed(held)
         return Code.DONE if proven else None
     if phase in _HELD and held["desired"] == "RUNNING":
-        detail = plain(held["phase_detail"] or held["phase_reason"])
+        detail = _said(held)
         way_out = f"headgate describe {it.of} {name}; {it.logs}"
         return Ended(Code.FAILED, f"{name} is {phase}: {detail}", way_out)
-    if phase in _STOPPED:  # and what is waited for is a run
-        message = f"{name} is {phase}, and nobody has asked for it to run."
+    if phase in _STOPPED:  # and the desired state is a run
+        message = f"{name} is {phase}, and is not set to run."
         return Ended(Code.REFUSED, message, it.start)
     return None

@@ -35,6 +35,7 @@ class Command(BaseCommand):
             clock=lambda: datetime.now(UTC),
             known=senders,
             living=senders.living,
+            revoked=senders.revoked,
         )
         self.stdout.write(f"ingests {settings.EVENT_STREAM} as {consumer}")
         ingester.run(stop)
@@ -42,7 +43,7 @@ class Command(BaseCommand):
 
 
 def connect(url: str) -> redis.Redis:
-    """Return a client whose every wait has a limit and which leaves trying again to the loop."""
+    """Return a client with a limit on every wait; the loop does the retries."""
     return redis.Redis.from_url(
         url,
         socket_timeout=max(settings.REDIS_SOCKET_TIMEOUT_S, 2 * BLOCK_MS / 1000),

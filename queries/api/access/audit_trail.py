@@ -1,4 +1,4 @@
-"""The audit log over REST, for admins: pages of entries, and all of them as JSON lines."""
+"""The audit log over REST, for admins: pages of entries, and all entries as JSON lines."""
 
 from django.db.models import QuerySet
 from django.http import StreamingHttpResponse
@@ -14,7 +14,7 @@ from queries.roles import ADMINISTER
 from queries.selectors.access.audit_entries import FILTERS, entries
 from queries.services.access.audit_export import JSON_LINES, export_audit_log
 
-#: The highest number that can be asked for.
+#: The highest number that can be requested.
 _MOST = 999_999_999
 
 
@@ -22,16 +22,16 @@ _MOST = 999_999_999
     AuditEntry, "number at act=kind subject actor token token_id address details seal mac", act=Act
 )
 class AuditEntryBody(Body):
-    """What a person or a token did.
+    """An action of a user or a token.
 
-    number: Its place in the chain; null for the moment until it is chained.
+    number: Its place in the chain; null until it is chained.
     act: What was done.
-    subject: The name of what was acted on.
-    actor: The user; empty where it is not known.
-    token: The name of the token that was used; empty for a signed-in person.
+    subject: The name of the object acted on.
+    actor: The user; empty if unknown.
+    token: The name of the token that was used; empty for a signed-in user.
     address: The client's address; empty for a command.
     seal: Covers the content.
-    mac: Covers number, seal and the MAC before it.
+    mac: Covers number, seal and the previous MAC.
     """
 
 
@@ -46,7 +46,7 @@ class AuditView(ApiView):
         parameters=[word(name, Act if name == "act" else ()) for name in FILTERS],
     )
     def get(self) -> QuerySet[AuditEntry]:
-        """List what people and tokens did, newest first."""
+        """List actions of users and tokens, newest first."""
         self.asked_word("act", Act) if self.asked("act") else None
         return entries({name: self.asked(name) for name in FILTERS})
 
@@ -62,6 +62,6 @@ class AuditExportView(ApiView):
         responses={(200, JSON_LINES): OpenApiTypes.STR},
     )
     def get(self) -> StreamingHttpResponse:
-        """Return entries as JSON lines, the oldest first; the export is itself recorded."""
+        """Return entries as JSON lines, oldest first; the export itself is recorded."""
         after = whole_number(self.request, "after", 0, low=0, high=_MOST)
         return export_audit_log(self.request._request, after=after, **self.by)

@@ -1,4 +1,4 @@
-"""Which role the groups of the identity provider give; admins only."""
+"""The roles assigned to the identity provider's groups; admins only."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _ROLES = [str(role) for role in Role]
 
 @shows(GroupRole, "id group role created_at created_by")
 class GroupRoleBody(Body):
-    """A group of the identity provider, and the role of who is in it."""
+    """A group in the identity provider, and its members' role."""
 
     role = serializers.ChoiceField(_ROLES)
 
@@ -29,7 +29,7 @@ class GroupRoleBody(Body):
 class GroupRoleForm(serializers.Serializer[Any]):
     """A group and its role.
 
-    group: Exactly as the provider writes it.
+    group: Spelled exactly as the provider sends it.
     """
 
     group = serializers.CharField(max_length=255)
@@ -37,26 +37,26 @@ class GroupRoleForm(serializers.Serializer[Any]):
 
 
 class RoleForm(serializers.Serializer[Any]):
-    """Another role for a group."""
+    """A new role for a group."""
 
     role = serializers.ChoiceField(_ROLES)
 
 
 class GroupRolesView(ApiView):
-    """The table of roles by groups."""
+    """The roles of groups."""
 
     @lists("list_group_roles", GroupRoleBody, role=ADMINISTER)
     def get(self) -> QuerySet[GroupRole]:
-        """List groups that give a role."""
+        """List the groups that have a role."""
         return GroupRole.objects.all()
 
     @creates(
         "create_group_role", GroupRoleBody, GroupRoleForm, role=ADMINISTER, again=GroupRoleBody
     )
     def post(self, sent: Sent) -> Response:
-        """Give a group a role; it counts from the next sign-in of each member.
+        """Assign a role to a group, effective from each member's next sign-in.
 
-        A group that has this role already answers 200.
+        If the group already has this role, the response is 200.
         """
         if there := GroupRole.objects.filter(group=sent["group"], role=sent["role"]).first():
             return Response(GroupRoleBody(there).data)
@@ -66,7 +66,7 @@ class GroupRolesView(ApiView):
 
 
 class GroupRoleView(ApiView):
-    """One line of the table."""
+    """One group's role."""
 
     @answers("get_group_role", GroupRoleBody, role=ADMINISTER)
     def get(self, row_id: int) -> GroupRole:
@@ -75,12 +75,12 @@ class GroupRoleView(ApiView):
 
     @answers("change_group_role", GroupRoleBody, role=ADMINISTER, form=RoleForm)
     def put(self, row_id: int, sent: Sent) -> GroupRole:
-        """Give the group another role."""
+        """Change the group's role."""
         row = group_role(row_id)
         group_roles.change_group_role(row, role=sent["role"], **self.by)
         return row
 
     @answers("delete_group_role", None, role=ADMINISTER)
     def delete(self, row_id: int) -> None:
-        """Take the group's role away."""
+        """Remove the group's role."""
         group_roles.remove_group_role(group_role(row_id), **self.by)

@@ -1,4 +1,4 @@
-"""Teams: read by everybody, given by admins."""
+"""Teams: everybody can read them, admins manage them."""
 
 from typing import Any
 
@@ -20,10 +20,10 @@ from queries.services.definitions.team import give_application
 
 @shows(Team, "name members applications created_at")
 class TeamBody(Body):
-    """People who act on the same applications.
+    """Users who act on the same applications.
 
-    members: Names of users.
-    applications: Names of its applications.
+    members: User names.
+    applications: Application names.
     """
 
     members = serializers.SerializerMethodField()
@@ -34,13 +34,13 @@ class TeamBody(Body):
         return sorted(user.username for user in row.members.all())
 
     def get_applications(self, row: Team) -> list[str]:
-        """Return the names of the living applications."""
+        """Return the names of the applications that are not deleted."""
         living = row.applications.filter(archived_at=None)
         return list(living.order_by("name").values_list("name", flat=True))
 
 
 class TeamChange(serializers.Serializer[Any]):
-    """The members of a team: these users and no others."""
+    """The complete members of a team."""
 
     members = serializers.ListField(child=serializers.CharField(max_length=150), max_length=1000)
 
@@ -56,9 +56,9 @@ class TeamCreate(serializers.Serializer[Any]):
 
 @described
 class ApplicationTeam(serializers.Serializer[Any]):
-    """Whose an application is.
+    """The team that owns an application.
 
-    team: Null: everybody's.
+    team: Null: open to everybody.
     """
 
     team = serializers.CharField(allow_null=True, max_length=63)
@@ -74,7 +74,7 @@ class TeamsView(ApiView):
 
     @creates("create_team", TeamBody, TeamCreate, role=ADMINISTER, again=TeamBody)
     def post(self, sent: Sent) -> Response:
-        """Make a team; admins only. One that is there with these members answers 200."""
+        """Create a team; admins only. If it exists with these members, the response is 200."""
         there = Team.objects.filter(name=sent["name"]).first()
         if there and {one.username for one in there.members.all()} == set(sent["members"]):
             return Response(TeamBody(there).data)
@@ -93,7 +93,7 @@ class TeamView(ApiView):
 
     @answers("replace_team", TeamBody, role=ADMINISTER, form=TeamChange)
     def put(self, sent: Sent, name: str) -> Team:
-        """Make these users its members, and no others; admins only."""
+        """Replace the team's members; admins only."""
         verbs.set_members(team=team(name), **sent, **self.by)
         return team(name)
 
@@ -104,17 +104,17 @@ class TeamView(ApiView):
 
 
 class ApplicationTeamView(ApiView):
-    """Whose an application is."""
+    """The team that owns an application."""
 
     @answers("get_application_team", ApplicationTeam)
     def get(self, name: str) -> dict[str, Any]:
-        """Return an application's team; its queries have the same."""
+        """Return an application's team, which also owns its queries."""
         row = application(name).team
         return {"team": row.name if row else None}
 
     @answers("replace_application_team", ApplicationTeam, role=ADMINISTER, form=ApplicationTeam)
     def put(self, sent: Sent, name: str) -> dict[str, Any]:
-        """Give an application to a team; admins only. Nothing is restarted."""
+        """Assign an application to a team; admins only. Nothing is restarted."""
         chosen = team_named(sent["team"]) if sent["team"] else None
         give_application(application=application(name), team=chosen, **self.by)
         return {"team": chosen.name if chosen else None}

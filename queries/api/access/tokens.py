@@ -1,4 +1,4 @@
-"""The current user, and tokens: one's own for everybody, all of them for admins."""
+"""The current user, and tokens: users can see their own, admins can see all."""
 
 from typing import Any
 from uuid import UUID
@@ -22,11 +22,11 @@ from queries.services.console import tokens
 
 @described
 class MeBody(Body):
-    """The user of a request, and what the request may do.
+    """The user of a request, and what the request is allowed to do.
 
-    role: Of the user, no higher than the token's scope.
-    teams: It acts on their applications and on those without a team; null: on all.
-    may_write_python: Whether it may bring code into drivers.
+    role: The user's role, as limited by the token's scope.
+    teams: It can act on their applications and on those without a team; null: on all.
+    may_write_python: Whether it may load code into drivers.
     """
 
     user = serializers.CharField()
@@ -44,19 +44,19 @@ class MeBody(Body):
 class TokenBody(Body):
     """A token, without its text.
 
-    team: It acts on this team's applications alone; null: no such limit.
-    applications: It acts on these alone; null: no such limit.
+    team: It acts only on this team's applications; null: no such limit.
+    applications: It acts only on these; null: no such limit.
     last_used_at: To the minute.
     """
 
     applications = serializers.SerializerMethodField()
 
     def get_begins_with(self, token: AccessToken) -> str:
-        """Return enough of the token to tell it from others."""
+        """Return enough of the token to identify it."""
         return str(token.token_key)[:8]
 
     def get_applications(self, token: AccessToken) -> list[str] | None:
-        """Return the names of the applications that it lists."""
+        """Return the names of the applications that it is limited to."""
         listed = token.applications.all() if token.is_listed else None
         return None if listed is None else sorted(row.name for row in listed)
 
@@ -84,7 +84,7 @@ class MeView(ApiView):
 
 
 class TokensView(ApiView):
-    """Tokens that are there."""
+    """Existing tokens."""
 
     @lists(
         "list_tokens",
@@ -121,5 +121,5 @@ class TokenView(ApiView):
 
     @answers("revoke_token", None)
     def delete(self, uuid: UUID) -> None:
-        """Revoke your own token; an admin can revoke any."""
+        """Revoke your own token; admins can revoke any token."""
         tokens.revoke_token(token=token_seen_by(self.request.user, uuid), **self.by)

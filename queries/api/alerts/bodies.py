@@ -1,4 +1,4 @@
-"""What the API says of incidents, channels, rules and windows, and what it takes for them."""
+"""Request and response bodies for incidents, channels, rules and maintenance windows."""
 
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from queries.models.alerts import AlertRule, Channel, Incident, IncidentEntry, M
 
 Form = serializers.Serializer[Any]
 
-#: Names of the document's enums, which would all be called "KindEnum" (settings).
+#: Names for the document's enums, which would otherwise all be called "KindEnum" (settings).
 CHANNEL_KINDS = [str(kind) for kind in ChannelKind]
 ENTRY_KINDS = [str(kind) for kind in EntryKind]
 INCIDENT_KINDS = [str(kind) for kind in IncidentKind]
@@ -29,11 +29,11 @@ INCIDENT_KINDS = [str(kind) for kind in IncidentKind]
     state=IncidentState,
 )
 class IncidentBody(Body):
-    """One trouble while it lasts.
+    """One problem while it lasts.
 
     affected: Names of queries, at most 20 of affected_count.
-    quiet_since: Its cause is gone since then; it is closed five minutes later.
-    closed_by: Empty where it closed by itself.
+    quiet_since: When the problem cleared; the incident closes five minutes later.
+    closed_by: Empty if it closed automatically.
     """
 
     affected = serializers.ListField(child=serializers.CharField())
@@ -41,7 +41,7 @@ class IncidentBody(Body):
 
 @shows(IncidentEntry, "at kind actor text", kind=EntryKind)
 class IncidentEntryBody(Body):
-    """One line of an incident's story; the actor is empty for Headgate."""
+    """One entry in an incident's history; the actor is empty for Headgate."""
 
 
 @shows(
@@ -50,7 +50,7 @@ class IncidentEntryBody(Body):
     kind=ChannelKind,
 )
 class ChannelBody(Body):
-    """A way to tell people; its secrets are references."""
+    """A notification channel; its secrets are references."""
 
 
 @shows(
@@ -59,35 +59,35 @@ class ChannelBody(Body):
     "remind_every_hours created_at created_by",
 )
 class RuleBody(Body):
-    """Which incidents are told to which channels, and when again."""
+    """Which incidents are sent to which channels, and when notifications are repeated."""
 
     channels = serializers.SerializerMethodField()
     escalate_to = serializers.SerializerMethodField()
     quiet_hours = serializers.SerializerMethodField()
 
     def get_channels(self, rule: AlertRule) -> list[str]:
-        """Return the names of the channels that are told."""
+        """Return the names of the channels to notify."""
         return [channel.name for channel in rule.channels.all()]
 
     def get_escalate_to(self, rule: AlertRule) -> list[str]:
-        """Return the names of the channels that are told when nobody acknowledges."""
+        """Return the names of the channels to notify if nobody acknowledges the incident."""
         return [channel.name for channel in rule.escalate_to.all()]
 
     def get_quiet_hours(self, rule: AlertRule) -> dict[str, Any] | None:
-        """Return zone, from, until and days; null where there are none."""
+        """Return zone, from, until and days; null if there are no quiet hours."""
         return rule.quiet_hours or None
 
 
 @shows(Maintenance, "id=pk name selector starts_at ends_at created_at created_by")
 class MaintenanceBody(Body):
-    """A window in which troubles open no incident."""
+    """A window in which problems do not open incidents."""
 
 
 @described
 class ChannelForm(Form):
-    """A channel, whole; an existing one keeps its name's address.
+    """A complete channel; replacing one under another name renames it.
 
-    settings: Those of its kind; secrets as file:NAME or env:NAME.
+    settings: The settings of its kind; secrets as file:NAME or env:NAME.
     """
 
     ignored: ClassVar[tuple[str, ...]] = (
@@ -102,10 +102,10 @@ class ChannelForm(Form):
 
 @described
 class RuleForm(Form):
-    """A rule, whole.
+    """A complete rule.
 
-    selector: labels, kinds, severities, applications; what is left out holds of every incident.
-    channels: Names of the channels that are told.
+    selector: labels, kinds, severities, applications; stopped, stopped_within_hours. Empty: all.
+    channels: Names of the channels to notify.
     quiet_hours: zone, from, until, days (Monday is 0); warnings wait until they end.
     """
 
@@ -128,9 +128,9 @@ class RuleForm(Form):
 
 @described
 class MaintenanceForm(Form):
-    """A window of maintenance.
+    """A maintenance window.
 
-    selector: As a rule's.
+    selector: As for a rule.
     """
 
     name = serializers.CharField(max_length=80)
@@ -140,24 +140,24 @@ class MaintenanceForm(Form):
 
 
 class AcknowledgeForm(Form):
-    """Until when somebody works on it; without, until it is closed."""
+    """How long you will be working on it; by default until it is closed."""
 
     until = serializers.DateTimeField(default=None, allow_null=True)
 
 
 class SnoozeForm(Form):
-    """Until when nobody is told."""
+    """Until when no notifications are sent."""
 
     until = serializers.DateTimeField()
 
 
 class AssignForm(Form):
-    """Who works on it; empty for nobody."""
+    """The user who is working on it; empty for nobody."""
 
     to = serializers.CharField(max_length=150, allow_blank=True)
 
 
 class NoteForm(Form):
-    """What somebody has found out."""
+    """A finding about the incident."""
 
     text = serializers.CharField(max_length=5000)

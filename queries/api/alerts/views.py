@@ -1,4 +1,4 @@
-"""Incidents and their verbs; channels, rules and windows of maintenance."""
+"""Incidents and their verbs; channels, rules and maintenance windows."""
 
 from typing import Any
 from uuid import UUID
@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from queries.api.alerts import bodies
 from queries.api.base import ApiView
+from queries.api.definitions import trials
 from queries.api.methods import Nothing, Sent, answers, creates, lists
 from queries.api.paging import word
 from queries.domain.alerts.kinds import IncidentState, Severity
@@ -18,7 +19,7 @@ from queries.selectors.access.insisting import insist
 from queries.selectors.access.targets import of_selector
 from queries.selectors.alerts import incidents
 from queries.selectors.alerts.rules import rule_named
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 from queries.selectors.manifests.states import as_rule, of_rule
 from queries.services.alerts import incidents as verbs
 from queries.services.alerts import setup
@@ -56,11 +57,11 @@ class IncidentView(ApiView):
 
 
 class IncidentStoryView(ApiView):
-    """What happened in an incident."""
+    """An incident's history."""
 
     @lists("list_incident_entries", bodies.IncidentEntryBody, by="at pk")
     def get(self, uuid: UUID) -> QuerySet[IncidentEntry]:
-        """List the lines of an incident's story, newest first."""
+        """List the entries in an incident's history, newest first."""
         return IncidentEntry.objects.filter(incident=incidents.incident(uuid))
 
 
@@ -69,7 +70,7 @@ class IncidentAcknowledgeView(ApiView):
 
     @answers("acknowledge_incident", bodies.IncidentBody, role=OPERATE, form=bodies.AcknowledgeForm)
     def post(self, uuid: UUID, sent: Sent) -> Incident:
-        """Say that you work on it: nobody else is told."""
+        """Acknowledge an incident that you are working on; nobody else is notified."""
         verbs.acknowledge(incidents.incident(uuid), **sent, **self.by)
         return incidents.incident(uuid)
 
@@ -79,7 +80,7 @@ class IncidentSnoozeView(ApiView):
 
     @answers("snooze_incident", bodies.IncidentBody, role=OPERATE, form=bodies.SnoozeForm)
     def post(self, uuid: UUID, sent: Sent) -> Incident:
-        """Have nobody told of it until then."""
+        """Send no notifications about it until the given time."""
         verbs.snooze(incidents.incident(uuid), **sent, **self.by)
         return incidents.incident(uuid)
 
@@ -89,7 +90,7 @@ class IncidentAssignView(ApiView):
 
     @answers("assign_incident", bodies.IncidentBody, role=OPERATE, form=bodies.AssignForm)
     def post(self, uuid: UUID, sent: Sent) -> Incident:
-        """Say who works on it."""
+        """Set who is working on it."""
         verbs.assign(incidents.incident(uuid), **sent, **self.by)
         return incidents.incident(uuid)
 
@@ -99,7 +100,7 @@ class IncidentNoteView(ApiView):
 
     @answers("note_incident", bodies.IncidentBody, role=OPERATE, form=bodies.NoteForm)
     def post(self, uuid: UUID, sent: Sent) -> Incident:
-        """Add what you have found out to its story."""
+        """Add a finding to its history."""
         verbs.note(incidents.incident(uuid), **sent, **self.by)
         return incidents.incident(uuid)
 
@@ -109,12 +110,12 @@ class IncidentCloseView(ApiView):
 
     @answers("close_incident", bodies.IncidentBody, role=OPERATE, form=Nothing)
     def post(self, uuid: UUID) -> Incident:
-        """Close it; it is opened again if its trouble goes and comes back."""
+        """Close it; it reopens if its problem clears and returns."""
         verbs.close(incidents.incident(uuid), **self.by)
         return incidents.incident(uuid)
 
 
-# --- what sets alerts up ------------------------------------------------------------------
+# --- configuration ------------------------------------------------------------------------
 
 
 def _channel(name: str) -> Channel:
@@ -137,7 +138,7 @@ class ChannelsView(ApiView):
         again=bodies.ChannelBody,
     )
     def post(self, sent: Sent) -> Response:
-        """Make a channel; one that is there and is the same is returned as it is."""
+        """Create a channel; an identical existing one is returned unchanged."""
         there = Channel.objects.filter(name=sent["name"]).first()
         if there is not None and setup.is_same(there, sent):
             return Response(bodies.ChannelBody(there).data)
@@ -159,7 +160,7 @@ class ChannelView(ApiView):
 
     @answers("delete_alert_channel", None, role=ADMINISTER)
     def delete(self, name: str) -> None:
-        """Delete a channel that no rule tells alone."""
+        """Delete a channel, unless it is the only channel of a rule."""
         setup.delete_channel(_channel(name), **self.by)
 
 
@@ -168,7 +169,7 @@ class ChannelTestView(ApiView):
 
     @answers("test_alert_channel", bodies.ChannelBody, role=ADMINISTER, form=Nothing)
     def post(self, name: str) -> Channel:
-        """Send a test message; the channel's last_sent_at or last_error tells its outcome."""
+        """Send a test message; the channel's last_sent_at or last_error shows the result."""
         channel = _channel(name)
         try_channel(channel, **self.by)
         return channel
@@ -190,7 +191,7 @@ class RulesView(ApiView):
         again=bodies.RuleBody,
     )
     def post(self, sent: Sent) -> Response:
-        """Make a rule; one that is there and is the same is returned as it is."""
+        """Create a rule; an identical existing one is returned unchanged."""
         there = AlertRule.objects.filter(name=sent["name"]).first()
         if there is not None and of_rule(there) == as_rule(sent):
             return Response(bodies.RuleBody(there).data)
@@ -210,10 +211,11 @@ class RuleView(ApiView):
         """Replace a rule."""
         return setup.save_rule(sent, rule=rule_named(name), **self.by)
 
-    @answers("delete_alert_rule", None, role=ADMINISTER)
+    @answers("delete_alert_rule", None, role=ADMINISTER, parameters=[trials.DRY_RUN])
     def delete(self, name: str) -> None:
-        """Delete a rule; without any, every channel is told of everything."""
-        setup.delete_rule(rule_named(name), **self.by)
+        """Delete a rule; if no rules are left, every channel receives everything."""
+        with trials.undone(self):
+            setup.delete_rule(rule_named(name), **self.by)
 
 
 def _window(number: int) -> Maintenance:
@@ -221,7 +223,7 @@ def _window(number: int) -> Maintenance:
 
 
 class MaintenancesView(ApiView):
-    """All windows of maintenance."""
+    """All maintenance windows."""
 
     @lists("list_maintenance", bodies.MaintenanceBody)
     def get(self) -> QuerySet[Maintenance]:
@@ -230,7 +232,7 @@ class MaintenancesView(ApiView):
 
     @creates("create_maintenance", bodies.MaintenanceBody, bodies.MaintenanceForm, role=OPERATE)
     def post(self, sent: Sent) -> Response:
-        """Make a window in which what it names opens no incident."""
+        """Create a window in which matching problems do not open incidents."""
         insist(self.request.user, of_selector(sent.get("selector") or {}))
         row = setup.save_maintenance(sent, **self.by)
         location = reverse("api:maintenance", args=[row.pk])
@@ -238,7 +240,7 @@ class MaintenancesView(ApiView):
 
 
 class MaintenanceView(ApiView):
-    """One window of maintenance."""
+    """One maintenance window."""
 
     @answers("get_maintenance", bodies.MaintenanceBody)
     def get(self, window_id: int) -> Maintenance:

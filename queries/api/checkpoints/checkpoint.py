@@ -1,4 +1,4 @@
-"""A query's checkpoint over REST: its batches, its snapshots, and the acts on it."""
+"""A query's checkpoint over REST: its batches, its snapshots, and actions on it."""
 
 from django.db.models import QuerySet
 from rest_framework.response import Response
@@ -22,7 +22,7 @@ from queries.services.checkpoints.switching import current
 
 
 class QueryBatchesView(ApiView):
-    """The batches of a query's checkpoint."""
+    """The batches in a query's checkpoint."""
 
     @lists("list_query_batches", bodies.BatchBody)
     def get(self, name: str) -> Response:
@@ -45,7 +45,7 @@ class QuerySnapshotsView(ApiView):
 
     @accepts("take_query_snapshot", form=bodies.SnapshotForm)
     def post(self, sent: Sent, name: str) -> Operation:
-        """Take a snapshot of the checkpoint as of a batch, by default the newest."""
+        """Take a snapshot of the checkpoint as of a batch (by default the newest)."""
         return snapshot.request_snapshot(query=query_of(name), **sent, **self.by)
 
 
@@ -59,7 +59,7 @@ class QuerySnapshotView(ApiView):
 
     @answers("pin_query_snapshot", bodies.SnapshotBody, role=OPERATE, form=bodies.SnapshotChange)
     def patch(self, sent: Sent, name: str, number: int) -> Snapshot:
-        """Pin a snapshot, so that it is kept when newer ones are taken, or unpin it."""
+        """Pin a snapshot so that it is not removed automatically, or unpin it."""
         row = reads.snapshot_of(query_of(name), number)
         snapshot.pin(row, **sent)
         row.refresh_from_db()
@@ -67,11 +67,11 @@ class QuerySnapshotView(ApiView):
 
     @answers("remove_query_snapshot", None, role=OPERATE)
     def delete(self, name: str, number: int) -> None:
-        """Delete a snapshot's files permanently. A pinned one is refused."""
+        """Delete a snapshot's files permanently. A pinned snapshot is rejected."""
         snapshot.remove_snapshot(reads.snapshot_of(query_of(name), number), now=self.now)
 
 
-#: An act that can be looked at first: a preview, or the operation.
+#: An action with a preview: the preview, or the operation.
 _TRIED = {200: bodies.PreviewBody, 202: OperationBody}
 
 
@@ -92,7 +92,7 @@ class QueryResetView(ApiView):
 
     @accepts("reset_query", role=DEFINE, form=bodies.ResetForm, responses=_TRIED)
     def post(self, sent: Sent, name: str) -> Operation | Response:
-        """Start the sources elsewhere, without state; `dry_run` returns a preview."""
+        """Start the sources from another position, without state; `dry_run` returns a preview."""
         query = query_of(name)
         wish = WantedStart(sent["to"], sent["at"], offsets_of(sent["offsets"]))
         if sent["dry_run"]:
@@ -105,7 +105,7 @@ class QueryCloneView(ApiView):
 
     @accepts("clone_query", role=DEFINE, form=bodies.CloneForm)
     def post(self, sent: Sent, name: str) -> Operation:
-        """Create a query that continues from this one's checkpoint; it is created stopped."""
+        """Create a query, stopped, that continues from this query's checkpoint."""
         sent["snapshot_id"] = sent.pop("snapshot")
         insist_clone(self.request.user, sent["application"])
         return clone.request_clone(query=query_of(name), **sent, **self.author)

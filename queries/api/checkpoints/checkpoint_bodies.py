@@ -1,4 +1,4 @@
-"""What the API says of a query's checkpoint, and takes for the acts on it."""
+"""Request and response bodies for a query's checkpoint and actions on it."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from queries.services.checkpoints.source_starts import TARGETS, Moved
 
 @shows(Range, "source topic partition start end records")
 class RangeBody(Body):
-    """What was read of one Kafka partition.
+    """What was read from one Kafka partition.
 
     source: Its position in the log, or its name.
     start: Null: not known before.
@@ -26,13 +26,15 @@ class RangeBody(Body):
 @shows(
     Batch,
     "batch=number state begun_at committed_at watermark sources ranges records "
-    "left_out_before problem",
+    "left_out_before problem watermark_after_9999 upgraded",
 )
 class BatchBody(Body):
-    """One batch as the checkpoint's logs tell it.
+    """One batch according to the checkpoint's logs.
 
     sources: Position or name of each source: the end offset, as Spark writes it.
-    records: From the offsets; Kafka only.
+    records: From the offsets; Kafka only. Null if unknown because a topic was recreated.
+    watermark_after_9999: The watermark is null because it is after the year 9999.
+    upgraded: The log began to name its sources with this batch.
     left_out_before: Preceding batches that async progress tracking left out of the log.
     """
 
@@ -55,14 +57,14 @@ class MovedBody(Body):
 class PreviewBody(Body):
     """What a rewind or a reset will do; nothing has been changed.
 
-    refusal: Why it is refused.
+    refusal: Why it would be refused.
     newest: The newest committed batch.
-    batches: Batches that are replayed.
+    batches: Number of replayed batches.
     """
 
 
 class SnapshotForm(Body):
-    """A snapshot to be taken."""
+    """A snapshot to take."""
 
     batch = serializers.IntegerField(allow_null=True, default=None, min_value=0, max_value=2**62)
     reason = serializers.CharField(default="", allow_blank=True, max_length=200)
@@ -70,7 +72,7 @@ class SnapshotForm(Body):
 
 
 class SnapshotChange(Body):
-    """What can be changed of a snapshot."""
+    """The changeable fields of a snapshot."""
 
     ignored: ClassVar[tuple[str, ...]] = ()
 
@@ -90,7 +92,7 @@ class RewindForm(Body):
 
 @described
 class ResetForm(Body):
-    """Where the sources are to begin.
+    """Where the sources should begin.
 
     offsets: Kafka: {"topic": {"partition": offset}}.
     """
@@ -105,7 +107,7 @@ class ResetForm(Body):
 class CloneForm(Body):
     """A new query from the checkpoint.
 
-    same_sink: Confirm that both write to the same place. Refused for files.
+    same_sink: Confirm that both queries write to the same place. Not allowed for files.
     """
 
     name = serializers.CharField(max_length=80)

@@ -1,4 +1,4 @@
-"""The hosts that definitions may take code from, by git: an admin's list."""
+"""The hosts from which definitions may take code through git: a list kept by admins."""
 
 from django.db.models import QuerySet
 from django.urls import reverse
@@ -10,20 +10,20 @@ from queries.api.derived import Body, shows
 from queries.api.methods import Sent, answers, creates, lists
 from queries.models.grants import CodeHost
 from queries.roles import ADMINISTER
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 from queries.services.code.hosts import list_host, take_host
 
 
 @shows(CodeHost, "id=pk host given_at given_by")
 class CodeHostBody(Body):
-    """A host whose git repositories definitions may take code from.
+    """A host from whose git repositories definitions may take code.
 
-    host: host or host:port by https, or ssh://host.
+    host: host or host:port for https, or ssh://host.
     """
 
 
 class CodeHostForm(Body):
-    """A host to list."""
+    """A host to add."""
 
     host = serializers.CharField(
         max_length=255, help_text="git.example.org, git.example.org:8443 or ssh://git.example.org."
@@ -31,16 +31,16 @@ class CodeHostForm(Body):
 
 
 class CodeHostsView(ApiView):
-    """All hosts that code may come from."""
+    """All hosts from which code may be taken."""
 
     @lists("list_code_hosts", CodeHostBody, role=ADMINISTER)
     def get(self) -> QuerySet[CodeHost]:
-        """List the hosts that definitions may take code from, newest first; admins only."""
+        """List the git hosts from which definitions can take code, newest first; admins only."""
         return CodeHost.objects.filter(taken_at=None)
 
     @creates("list_code_host", CodeHostBody, CodeHostForm, role=ADMINISTER, again=CodeHostBody)
     def post(self, sent: Sent) -> Response:
-        """List a host; admins only. One that is listed is returned as it is, with 200."""
+        """Add a host; admins only. An existing host is returned unchanged, with 200."""
         row = list_host(sent, **self.by)
         location = reverse("api:code-host", args=[row.pk])
         status = 201 if row.given_at == self.now else 200
@@ -48,7 +48,7 @@ class CodeHostsView(ApiView):
 
 
 class CodeHostView(ApiView):
-    """One host that code may come from."""
+    """One host from which code may be taken."""
 
     @answers("get_code_host", CodeHostBody, role=ADMINISTER)
     def get(self, host_id: int) -> CodeHost:
@@ -57,7 +57,7 @@ class CodeHostView(ApiView):
 
     @answers("take_code_host", None, role=ADMINISTER)
     def delete(self, host_id: int) -> None:
-        """Take a host off the list: what has been fetched stays, nothing more is."""
+        """Remove a host: code already fetched stays, but no more is fetched."""
         take_host(_host(host_id), **self.by)
 
 

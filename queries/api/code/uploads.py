@@ -1,5 +1,6 @@
-"""Code that is uploaded, kept by its content, and named by definitions."""
+"""Uploaded code, stored under its digest and referenced by definitions."""
 
+import re
 from typing import IO, Any, cast
 
 from django.conf import settings
@@ -14,17 +15,19 @@ from queries.api import errors
 from queries.api.base import ApiView, Streamed
 from queries.api.derived import Body, shows
 from queries.api.methods import answers, lists
+from queries.api.paging import word
 from queries.domain.code.digests import sha256_of
 from queries.domain.errors import Forbidden
 from queries.models.applications import UploadedCode
 from queries.roles import DEFINE, WRITE_PYTHON, may
 from queries.selectors.access.insisting import who_can_help
-from queries.selectors.found import found
+from queries.selectors.code import paths_of
+from queries.selectors.first_or_missing import found
 from queries.services.code.uploads import take_upload
 
 
 class TarParser(BaseParser):
-    """A tar as it comes: what reads it bounds it."""
+    """A tar stream; its reader limits its size."""
 
     media_type = "application/x-tar"
 
@@ -33,33 +36,75 @@ class TarParser(BaseParser):
         return Streamed(stream, settings.CODE_UPLOAD_MOST_BYTES)
 
 
+class ZipParser(TarParser):
+    """A zip archive, or a wheel."""
+
+    media_type = "application/zip"
+
+
+class WindowsZipParser(TarParser):
+    """The same under Windows' media type."""
+
+    media_type = "application/x-zip-compressed"
+
+
+class ModuleParser(TarParser):
+    """One Python file."""
+
+    media_type = "text/x-python"
+
+
 class GzipParser(TarParser):
-    """A tar by gzip."""
+    """A gzipped tar."""
 
     media_type = "application/gzip"
 
 
 class OldGzipParser(TarParser):
-    """The same, by the name that older clients have for it."""
+    """The same under older clients' media type."""
 
     media_type = "application/x-gzip"
+
+
+def _paths(row: UploadedCode) -> list[str]:
+    """Return the names of an upload's files, if they are stored on this host."""
+    return paths_of(row.sha256)
 
 
 @shows(UploadedCode, "digest files bytes uploaded_at uploaded_by host")
 class UploadBody(Body):
     """Uploaded code.
 
-    digest: What a definition names in its code: sha256: and the digest of names and contents.
-    bytes: Unpacked.
-    uploaded_at: The last time; what no definition names is deleted some days later.
-    host: Which host has its files.
+    digest: For a definition's code: sha256: and the digest of names and contents.
+    bytes: Unpacked size.
+    uploaded_at: Latest upload; unreferenced code is deleted some days later.
+    host: The host that has its files.
+    """
+
+
+@shows(UploadedCode, "digest files bytes uploaded_at uploaded_by host paths", paths=_paths)
+class UploadWithPathsBody(Body):
+    """Uploaded code, with the names of its files.
+
+    digest: For a definition's code: sha256: and the digest of names and contents.
+    bytes: Unpacked size.
+    uploaded_at: Latest upload; unreferenced code is deleted some days later.
+    host: The host that has its files.
+    paths: The first 1,000 names; empty if this host does not have the files.
     """
 
 
 class UploadsView(ApiView):
     """All uploaded code."""
 
-    parser_classes = (TarParser, GzipParser, OldGzipParser)
+    parser_classes = (
+        TarParser,
+        GzipParser,
+        OldGzipParser,
+        ZipParser,
+        WindowsZipParser,
+        ModuleParser,
+    )
 
     @lists("list_code", UploadBody)
     def get(self) -> QuerySet[UploadedCode]:
@@ -68,38 +113,56 @@ class UploadsView(ApiView):
 
     @answers(
         "upload_code",
-        UploadBody,
+        UploadWithPathsBody,
         role=DEFINE,
-        request={
-            "application/x-tar": OpenApiTypes.BINARY,
-            "application/gzip": OpenApiTypes.BINARY,
-        },
-        responses={200: UploadBody, 201: UploadBody},
+        parameters=[word("name", about="The file name, if the body is a single Python file.")],
+        request=dict.fromkeys(
+            ("application/x-tar", "application/gzip", "application/zip", "text/x-python"),
+            OpenApiTypes.BINARY,
+        ),
+        responses={200: UploadWithPathsBody, 201: UploadWithPathsBody},
     )
     def post(self) -> Response:
-        """Upload code as a tar, plain or by gzip; needs the right to write Python.
+        """Upload code: a tar, plain or gzipped, a zip, a wheel, or one Python file.
 
-        Files and folders below the archive's own folder: no links, at most 50 MiB and 5,000 files.
-        Code that is there already answers 200.
+        Requires the right to write Python. Only files and folders inside the archive's own folder:
+        no links, at most 50 MiB and 5,000 files. If the code exists already, the response is 200.
         """
         stream = self._archive()
+        module = self._module()
         if not may(self.request.user, WRITE_PYTHON):
             raise Forbidden(
-                "You may not write Python, and uploaded code is Python.",
+                "You don't have the right to write Python, and uploaded code is Python.",
                 way_out=f"Ask an admin ({who_can_help()}) for the right.",
             )
-        row, made = take_upload(stream, **self.by)
+        row, made = take_upload(stream, module=module, **self.by)
         location = reverse("api:upload", args=[row.digest])
         headers = {"Location": location}
-        return Response(UploadBody(row).data, 201 if made else 200, headers=headers)
+        return Response(UploadWithPathsBody(row).data, 201 if made else 200, headers=headers)
+
+    def _module(self) -> str:
+        """Return the name of the single uploaded file, "" for an archive."""
+        name, kind = self.asked("name"), self.request.content_type.partition(";")[0].strip()
+        if kind.lower() != ModuleParser.media_type:
+            if name:
+                way_out = f"Remove it, or send one file as {ModuleParser.media_type}."
+                raise errors.invalid("name", name[:200], "does not apply to an archive.", way_out)
+            return ""
+        if not re.fullmatch(r"[^/]+\.py", name):
+            message = "is not a Python file name." if name else "is missing."
+            raise errors.invalid("name", name[:200], message, "Send ?name=job.py with the file.")
+        return name
 
     def _archive(self) -> IO[bytes]:
-        """Return the body; raise where it is of another kind, or empty."""
+        """Return the body; raise an error if it is of another kind, or empty."""
         if not self.request.content_type:
             raise UnsupportedMediaType("")
         stream: Any = self.request.data
         if not isinstance(stream, Streamed):
-            message, way_out = "is empty.", "Send a tar as the body, with its length."
+            message, way_out = (
+                "is empty.",
+                "Send the archive or the file as the body, with its length.",
+            )
             raise errors.invalid("archive", "", message, way_out)
         return cast(IO[bytes], stream)
 
@@ -107,7 +170,7 @@ class UploadsView(ApiView):
 class UploadView(ApiView):
     """One upload."""
 
-    @answers("get_code", UploadBody)
+    @answers("get_code", UploadWithPathsBody)
     def get(self, digest: str) -> UploadedCode:
         """Return uploaded code by its digest."""
         rows = UploadedCode.objects.filter(sha256=sha256_of(digest) or "")

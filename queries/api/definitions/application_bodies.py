@@ -1,4 +1,4 @@
-"""What the API says of applications: definition, living driver, pools and what each holds."""
+"""Response bodies for applications: definition, running driver, pools and their queries."""
 
 from dataclasses import asdict
 from typing import Any
@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from listeners.selectors import DriverTelemetry
 from queries.api.definitions.etags import etag
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, described, shows
 from queries.api.links import application_links
 from queries.api.operation_bodies import MaskedText
 from queries.api.reasons import DetailCodeField, PhraseField
@@ -22,36 +22,55 @@ from queries.selectors.scripts import Asking, asking
 from queries.selectors.supervision.applications import ApplicationDetail, PoolHolding
 
 
+@described
+class ExecutorBody(Body):
+    """One executor of a driver on a cluster, as reported by Spark.
+
+    address: host:port.
+    reason: Why it was removed, in Spark's words.
+    """
+
+    id = serializers.CharField()
+    address = serializers.CharField()
+    cores = serializers.IntegerField()
+    active = serializers.BooleanField()
+    added_at = serializers.DateTimeField()
+    removed_at = serializers.DateTimeField(allow_null=True, default=None)
+    reason = MaskedText(default="")
+
+
 @shows(
     Driver,
     "id=pk epoch state state_reason state_reason_code=state_reason state_since host pid jvm_pid "
-    "created_at spark_version java_version spark_application_id",
+    "created_at spark_version java_version spark_application_id executors",
 )
 class DriverBody(Body):
-    """The living driver process of an application.
+    """The running driver process of an application.
 
-    ui_url: Path in the console that opens its Spark UI; null where it has none.
+    executors: On a cluster: the active ones, then the newest lost ones. Empty with local[N].
+    ui_url: Path in the console that opens its Spark UI; null if it has none.
     """
 
     state_reason = PhraseField()
+    executors = ExecutorBody(many=True)
     ui_url = serializers.SerializerMethodField()
 
     def get_ui_url(self, driver: Driver) -> str | None:
-        """Return the address of the page that leads there."""
+        """Return the URL of the page that leads to the Spark UI."""
         return reverse("spark-ui", args=[driver.application.name]) if driver.ui_port else None
 
 
 @shows(PoolHolding, "pool.name pool.weight pool.min_share pool.mode queries")
 class PoolBody(Body):
-    """A FAIR scheduler pool and the queries that it holds."""
+    """A FAIR scheduler pool and its queries."""
 
     def get_queries(self, holding: Any) -> list[str]:
-        """Return the names of the living queries whose newest revision names the pool."""
+        """Return the names of the existing queries whose newest revision uses the pool."""
         return _names(holding.queries)
 
 
 class HeartbeatField(ObjectField):
-    """A heartbeat as the driver sent it."""
+    """A heartbeat as sent by the driver."""
 
     def to_representation(self, value: Any) -> Any:
         """Return the heartbeat's JSON form."""
@@ -60,7 +79,7 @@ class HeartbeatField(ObjectField):
 
 @shows(DriverTelemetry, "at heartbeat")
 class TelemetryBody(Body):
-    """The driver's newest heartbeat: what it says of its own telemetry.
+    """The driver's newest heartbeat: the state of its own telemetry.
 
     heartbeat: Counters of the queues and timings of users' listeners.
     """
@@ -70,11 +89,11 @@ class TelemetryBody(Body):
 
 @shows(Asking, "identity query checkpoint missing")
 class QuestionBody(Body):
-    """A query that came in a script while others went: an author says what it is.
+    """A new query in a script while others are missing: an author decides which one it is.
 
-    identity: What it is known by; the answer repeats it.
-    checkpoint: That the script names for it; empty for none.
-    missing: The queries that it may be.
+    identity: Its identity; the answer repeats it.
+    checkpoint: The one that the script specifies for it; empty for none.
+    missing: The missing queries that it could be.
     """
 
     identity = serializers.CharField()
@@ -90,9 +109,9 @@ class QuestionBody(Body):
     phase=Phase,
 )
 class ScriptBody(Body):
-    """The script of an application of kind script: what is wanted of it, and what it does.
+    """The script of an application of kind script: its desired state, and what it is doing.
 
-    notes: What it asks for and does not get, and what of it is refused.
+    notes: Settings that it requested but did not get, and what was rejected.
     """
 
     phase_reason = PhraseField()
@@ -101,7 +120,7 @@ class ScriptBody(Body):
 
     @extend_schema_field(QuestionBody(allow_null=True))  # type: ignore[untyped-decorator]
     def get_question(self, script: Script) -> Any:
-        """Return what an author has to say before it goes on; null for nothing."""
+        """Return what an author must decide before the script continues; null for nothing."""
         asked = asking(script)
         return QuestionBody(asked).data if asked else None
 
@@ -115,12 +134,12 @@ class ScriptBody(Body):
     "application.created_at etag spec links",
 )
 class ApplicationBody(Body):
-    """An application: its definition (masked), its driver, and what it holds.
+    """An application: its definition (masked), its driver, and its queries and pools.
 
     own: Created for one query.
-    script: Null where its queries are defined.
-    team: Whose it is; null: everybody's.
-    needs_restart: Why: revision, pools, code.
+    script: Null if its queries are defined.
+    team: The team that owns it; null: open to everybody.
+    needs_restart: Why: revision, pools, code, Headgate's release.
     """
 
     hold_reason_code = DetailCodeField(source="application.hold_reason")
@@ -128,7 +147,7 @@ class ApplicationBody(Body):
     spec = ApplicationSpecField(source="newest.spec", default=dict)
 
     def get_queries(self, detail: ApplicationDetail) -> list[str]:
-        """Return the names of the living queries."""
+        """Return the names of the queries that are not deleted."""
         return _names(detail.queries)
 
     def get_etag(self, detail: ApplicationDetail) -> str:

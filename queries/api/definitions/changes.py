@@ -1,4 +1,4 @@
-"""Put and patch of a definition: the same steps for queries and applications."""
+"""PUT and PATCH of a definition: the same steps for queries and applications."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,16 +14,17 @@ from queries.api.definitions.etags import check_if_match, etag
 from queries.api.definitions.trials import DRY_RUN, TrialBody
 from queries.api.errors import invalid
 from queries.api.methods import Method, answers
+from queries.domain.code.git_references import settled
 from queries.domain.errors import StaleRevision
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.roles import DEFINE
 
-#: How often a patch without If-Match is applied again when somebody else saved first.
+#: How often a PATCH without If-Match is reapplied if another save came first.
 ATTEMPTS = 5
 
 IF_MATCH = OpenApiParameter(
-    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag of a GET."
+    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="The ETag from a GET."
 )
 
 IF_NONE_MATCH = OpenApiParameter(
@@ -31,11 +32,11 @@ IF_NONE_MATCH = OpenApiParameter(
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
     enum=["*"],
-    description="*: create it; 412 where it is there.",
+    description="*: create it; 412 if it already exists.",
 )
 
 Spec = dict[str, Any]
-#: Stores `spec`, made from the revision `expected_revision`; raises `StaleRevision`.
+#: Stores `spec`, based on the revision `expected_revision`; raises `StaleRevision`.
 Store = Callable[..., Any]
 
 
@@ -46,13 +47,13 @@ class MergePatchParser(BoundedJSONParser):
 
 
 class DefinitionView(ApiView):
-    """The address of one definition."""
+    """The endpoint of one definition."""
 
     parser_classes = (BoundedJSONParser, MergePatchParser)
 
 
 def changes(operation_id: str, body: Any, form: Any) -> Callable[[Method], Method]:
-    """Read a definition, whole or in part, and answer with what it has become."""
+    """Accept a complete or partial definition, and return the result."""
     kinds = [each.media_type for each in DefinitionView.parser_classes]
     sent = dict.fromkeys(kinds if operation_id.startswith("patch") else kinds[:1], form)
     headers = [IF_MATCH, DRY_RUN]
@@ -66,7 +67,7 @@ def changes(operation_id: str, body: Any, form: Any) -> Callable[[Method], Metho
 
 
 def or_trial(body: Any) -> Any:
-    """Describe an answer that is the definition, or what a dry run tells."""
+    """Describe a response that is either the definition or the result of a dry run."""
     name = f"{body.__name__.removesuffix('Body')}OrTrial"
     return PolymorphicProxySerializer(name, [body, TrialBody], resource_type_field_name=None)
 
@@ -74,7 +75,7 @@ def or_trial(body: Any) -> Any:
 def defined(
     body: Any, owner: Query | Application, revision: int | None, *, new: bool = False
 ) -> Response:
-    """Answer with an owner's body and the ETag of its definition, with its address where new."""
+    """Return an owner's body and the ETag of its definition, with its URL if it is new."""
     headers = {"ETag": etag(owner, revision)}
     if new:
         address = reverse(f"api:{owner._meta.model_name}", args=[owner.name])
@@ -83,35 +84,35 @@ def defined(
 
 
 def is_new(request: Request) -> bool:
-    """Return whether a put is to create: only where nothing is there (`If-None-Match: *`)."""
+    """Return whether a PUT should create an object: only if none exists (`If-None-Match: *`)."""
     header = request.headers.get("If-None-Match", "").strip()
     if header not in ("", "*"):
-        way_out = "Send *, or If-Match with the ETag of a GET to replace."
-        raise invalid("If-None-Match", header, "is not * and means nothing here.", way_out)
+        way_out = "Send *, or If-Match with the ETag from a GET to replace it."
+        raise invalid("If-None-Match", header, "is not *, the only value supported here.", way_out)
     return header == "*"
 
 
 def refuse_there(name: str, *, there: bool) -> None:
-    """Raise where a put that creates meets what is there already."""
+    """Raise if a PUT that should create an object finds an existing one."""
     if there:
         raise StaleRevision(
-            f"{name} is there already.",
-            way_out="Send If-Match with the ETag of a GET to replace it.",
+            f"{name} already exists.",
+            way_out="Send If-Match with the ETag from a GET to replace it.",
         )
 
 
 def check_deleted(request: Request, owner: Query | Application) -> None:
-    """Raise where a delete names another definition than the newest."""
+    """Raise if a DELETE specifies a definition other than the newest."""
     check_if_match(request, owner, _newest(owner)[0], required=False)
 
 
 def replace(
     request: Request, owner: Query | Application, sent: Spec, fixed: Spec, store: Store
 ) -> None:
-    """Store a definition whole. `fixed` holds what cannot change, and must be sent as it is."""
+    """Store a complete definition. `fixed` is what cannot change and must be sent unchanged."""
     for name, value in fixed.items():
         if name in sent and sent[name] != value:
-            way_out = "Delete this one and create another, or leave the field out."
+            way_out = "Delete this one and create another, or omit the field."
             raise invalid(name, sent[name], f"is {value} and cannot be changed.", way_out)
     number, _ = _newest(owner)
     named = check_if_match(request, owner, number)
@@ -119,12 +120,12 @@ def replace(
 
 
 def patch(request: Request, owner: Query | Application, part: Spec, store: Store) -> None:
-    """Merge a part into the newest definition; with If-Match only into the one it names."""
+    """Merge a part into the newest definition; with If-Match, only into the specified one."""
     for attempt in range(1, ATTEMPTS + 1):
         number, spec = _newest(owner)
         named = check_if_match(request, owner, number, required=False)
         try:
-            store(spec=merged(spec, part), expected_revision=number)
+            store(spec=settled(merged(spec, part), spec), expected_revision=number)
         except StaleRevision:
             if named or attempt == ATTEMPTS:
                 raise
@@ -133,7 +134,7 @@ def patch(request: Request, owner: Query | Application, part: Spec, store: Store
 
 
 def merged(target: Any, part: Any) -> Any:
-    """Return JSON merged as RFC 7396 has it: null removes, lists are replaced whole."""
+    """Return JSON merged according to RFC 7396: null removes, lists are replaced as a whole."""
     if not isinstance(part, dict):
         return part
     result = dict(target) if isinstance(target, dict) else {}

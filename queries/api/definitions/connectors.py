@@ -1,4 +1,4 @@
-"""The connectors that drivers can be given."""
+"""The connectors available to drivers."""
 
 from typing import Any
 
@@ -25,15 +25,15 @@ class JarBody(Body):
     "tables=declared.tables sinks=declared.sinks tested_with=declared.tested_with note way_out",
 )
 class ConnectorBody(Body):
-    """A connector that is installed, or that an application names although it is not.
+    """A connector that is installed, or used by an application without being installed.
 
     ready: Ready for drivers.
     bytes: The size of its jars.
     applications: Applications that use it.
-    sources: Formats that it brings, as its connector.toml says; so do tables and sinks.
+    sources: Formats that it provides, from its connector.toml; likewise tables and sinks.
     tested_with: Versions of Spark.
-    note: What whoever uses it should know: it was not tested with this Spark; may be empty.
-    way_out: The command that installs it; may be empty.
+    note: A warning, such as that it was not tested with this Spark; may be empty.
+    way_out: The command for installing it; may be empty.
     """
 
     sources = serializers.ListField(child=serializers.CharField(), source="declared.sources")
@@ -44,7 +44,7 @@ class ConnectorBody(Body):
     )
 
     def get_way_out(self, connector: Any) -> str:
-        """Return what puts it into place, "" where it is there."""
+        """Return how to install it, "" if it is installed."""
         return "" if connector.ready else connector.way_out
 
 
@@ -59,5 +59,5 @@ class ConnectorsView(ApiView):
 
     @answers("list_connectors", ConnectorsBody)
     def get(self) -> dict[str, Any]:
-        """List the connectors that are installed or named, with jars and applications."""
+        """List the connectors that are installed or used, with their jars and applications."""
         return {"results": connectors()}

@@ -1,7 +1,7 @@
-"""ETags of definitions: they rise with the revision, never with what a query is doing.
+"""ETags of definitions: they change with the revision, never with a query's activity.
 
-So a put can say which definition it has read, and a batch that commits in between does not
-make it stale.
+This lets a PUT say which definition it has read, and a batch that commits in between does not make
+it stale.
 """
 
 import re
@@ -17,7 +17,7 @@ _ETAG = re.compile(r'\s*(?:W/)?"([^"]*)"\s*')
 
 
 def etag(owner: Query | Application, revision: int | None) -> str:
-    """Return the ETag of an owner's definition at a revision."""
+    """Return the ETag for an owner's definition at a revision."""
     kind = "query" if isinstance(owner, Query) else "application"
     return f'"{kind}-{owner.pk}-r{revision or 0}"'
 
@@ -25,10 +25,10 @@ def etag(owner: Query | Application, revision: int | None) -> str:
 def check_if_match(
     request: Request, owner: Query | Application, revision: int | None, *, required: bool = True
 ) -> bool:
-    """Return whether the request named this definition; raise where it names another.
+    """Return whether the request specified this definition; raise if it specified another.
 
-    A put without If-Match raises `PreconditionRequired` (428), a stale one `StaleRevision`
-    (412). “*” stands for whatever is there.
+    A PUT without If-Match raises `PreconditionRequired` (428), a stale one `StaleRevision` (412).
+    “*” matches whatever exists.
     """
     header = request.headers.get("If-Match", "").strip()
     if not header:
@@ -40,7 +40,7 @@ def check_if_match(
     current = etag(owner, revision).strip('"')
     if current not in [match.group(1) for match in _ETAG.finditer(header)]:
         raise StaleRevision(
-            f"{owner} is at revision {revision} now, but If-Match names another.",
+            f"{owner} is now at revision {revision}, but If-Match has another.",
             way_out="GET it again, apply your change to it, and PUT the result.",
         )
     return True

@@ -1,4 +1,4 @@
-"""What the API takes: the shapes of bodies. What makes a definition workable is validation's."""
+"""The shapes of request bodies; validation decides whether a definition can work."""
 
 from typing import Any, ClassVar
 
@@ -19,10 +19,10 @@ Form = serializers.Serializer[Any]
 class QueryCreate(Form):
     """A new query: its name, its definition, and where it runs.
 
-    application: An existing application; without it the query gets its own.
-    application_spec: The definition of the query's own application; defaults apply without it.
-    team: Of the query's own application; without it, your one team.
-    checkpoint: An absolute location; without it, a folder below HEADGATE_HOME.
+    application: An existing application; if omitted, the query gets its own.
+    application_spec: The definition of the query's own application; if omitted, defaults apply.
+    team: The team that will own the query's own application; if omitted, your only team.
+    checkpoint: An absolute location; if omitted, a folder in HEADGATE_HOME.
     """
 
     name = serializers.CharField(max_length=80)
@@ -34,9 +34,9 @@ class QueryCreate(Form):
 
 
 class QueryReplace(Form):
-    """A query's definition, whole. Name, application and checkpoint must be as they are."""
+    """A query's complete definition. Name, application and checkpoint cannot change."""
 
-    #: What a get returns beside the definition, so that it can be sent back edited.
+    #: Additional fields returned by GET, so that the response can be edited and sent back.
     ignored: ClassVar[tuple[str, ...]] = tuple(QueryBody().fields)
 
     spec = QuerySpecField()
@@ -46,7 +46,7 @@ class QueryReplace(Form):
 
 
 class QueryMerge(Form):
-    """A part of a query's definition, merged as RFC 7396 has it: null removes."""
+    """A part of a query's definition, merged by RFC 7396: null removes."""
 
     spec = ObjectField()
 
@@ -55,7 +55,7 @@ class QueryMerge(Form):
 class ApplicationCreate(Form):
     """A new application for several queries.
 
-    team: Whose it is; without it, your one team.
+    team: The team that will own it; if omitted, your only team.
     """
 
     name = serializers.CharField(max_length=80)
@@ -64,7 +64,7 @@ class ApplicationCreate(Form):
 
 
 class ApplicationReplace(Form):
-    """An application's definition, whole. The name must be as it is."""
+    """An application's complete definition. The name cannot change."""
 
     ignored: ClassVar[tuple[str, ...]] = tuple(ApplicationBody().fields)
 
@@ -73,7 +73,7 @@ class ApplicationReplace(Form):
 
 
 class ApplicationMerge(Form):
-    """A part of an application's definition, merged as RFC 7396 has it: null removes."""
+    """A part of an application's definition, merged by RFC 7396: null removes."""
 
     spec = ObjectField()
 
@@ -86,7 +86,7 @@ class PoolCreate(Form):
 
 
 class PoolReplace(PoolCreate):
-    """A pool, whole. The name must be as it is."""
+    """A complete pool. The name cannot change."""
 
     ignored: ClassVar[tuple[str, ...]] = ("application", "queries")
 
@@ -103,11 +103,21 @@ class Stop(Form):
 
 
 @described
-class Answer(Form):
-    """What a query is that came in a script while others went.
+class Start(Form):
+    """How a query starts on its newest revision.
 
-    identity: That of the question, which may be another by now.
-    same_as: The name of the missing query that it is; empty: another one.
+    accept_state_change: Start although the meaning of its state changes; otherwise 409.
+    """
+
+    accept_state_change = serializers.BooleanField(default=False)
+
+
+@described
+class Answer(Form):
+    """Which query a script's new query is, while others are missing.
+
+    identity: The identity in the question, which may have changed since.
+    same_as: The name of the missing query that it is; empty: it is a new query.
     """
 
     identity = serializers.CharField(max_length=1200)
@@ -119,9 +129,9 @@ class TokenCreate(Form):
     """A new token: its user, its purpose, its limits, its lifetime.
 
     name: What the token is for.
-    scope: What it may do at most; its user's role limits it further.
-    team: It acts on this team's applications alone; with scope operate or author.
-    applications: It acts on these alone; with scope operate or author.
+    scope: The most it may do; its user's role limits it further.
+    team: It can act only on this team's applications; for scope operate or author.
+    applications: It can act only on these; for scope operate or author.
     """
 
     user = serializers.CharField(max_length=150)

@@ -1,4 +1,4 @@
-"""Labels of queries and applications: replaced whole, and nothing is restarted."""
+"""The labels of queries and applications: replaced as a whole, without a restart."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from queries.services.definitions.labels import relabel
 class Labels(serializers.Serializer[Any]):
     """All labels of a query or an application.
 
-    labels: By name; 1 to 63 lower-case letters, digits and . _ / - each.
+    labels: Names and values: 1 to 63 lower-case letters, digits and . _ / -.
     """
 
     labels = LabelsField()
@@ -31,12 +31,12 @@ class QueryLabelsView(ApiView):
 
     @answers("get_query_labels", Labels)
     def get(self, name: str) -> Query:
-        """Return the query's own labels; those of its application hold for it too."""
+        """Return the query's own labels; its application's labels also apply to it."""
         return definitions.query(name)
 
     @answers("replace_query_labels", Labels, role=DEFINE, form=Labels)
     def put(self, sent: Sent, name: str) -> dict[str, Any]:
-        """Give the query these labels and no others; it is not restarted."""
+        """Replace the query's labels; it is not restarted."""
         return {"labels": relabel(definitions.query(name), sent["labels"], **self.by)}
 
 
@@ -45,10 +45,10 @@ class ApplicationLabelsView(ApiView):
 
     @answers("get_application_labels", Labels)
     def get(self, name: str) -> Application:
-        """Return the application's labels, which hold for its queries too."""
+        """Return the application's labels, which also apply to its queries."""
         return applications.application(name)
 
     @answers("replace_application_labels", Labels, role=DEFINE, form=Labels)
     def put(self, sent: Sent, name: str) -> dict[str, Any]:
-        """Give the application these labels and no others; nothing is restarted."""
+        """Replace the application's labels; nothing is restarted."""
         return {"labels": relabel(applications.application(name), sent["labels"], **self.by)}

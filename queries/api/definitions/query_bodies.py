@@ -1,4 +1,4 @@
-"""What the API says of queries: one form for the list and for each of them."""
+"""Response bodies for queries: the same for the list and for each query."""
 
 from rest_framework import serializers
 
@@ -6,11 +6,12 @@ from listeners.selectors import Dropped
 from queries.api.definitions.etags import etag
 from queries.api.derived import Body, shows
 from queries.api.links import query_links
+from queries.api.manifests.bodies import SkippedCheckBody
 from queries.api.reasons import DetailCodeField, PhraseField
 from queries.api.schema import LabelsField, QuerySpecField
 from queries.domain.failures.crash_loops import CrashLoop
 from queries.domain.states import Desired
-from queries.domain.supervision.health import Health
+from queries.domain.supervision.health.verdicts import Health
 from queries.models.definitions import Checkpoint, QueryRevision
 from queries.models.drivers import Run
 from queries.selectors.kafka.lag import LagLine
@@ -19,7 +20,7 @@ from queries.selectors.query_lines import ForeignBatches, ProgressLine, QueryLin
 
 @shows(Health, "verdict reason since")
 class HealthBody(Body):
-    """The verdict of a running query with its evidence."""
+    """A running query's verdict, with its evidence."""
 
 
 @shows(
@@ -27,24 +28,27 @@ class HealthBody(Body):
     "id=pk driver=driver_id epoch driver.pid driver.jvm_pid driver.host started_at spark_run_id",
 )
 class CurrentRunBody(Body):
-    """The run that is open now, and the driver that hosts it.
+    """The open run, and the driver that hosts it.
 
-    pid: The driver's Python.
+    pid: The PID of the driver's Python.
     """
 
 
 @shows(
     ProgressLine,
     "batch_id timestamp num_input_rows input_rows_per_second processed_rows_per_second "
-    "batch_duration_ms duration_ms watermark",
+    "batch_duration_ms duration_ms watermark watermark_note",
 )
 class ProgressLineBody(Body):
-    """The newest executed batch in numbers."""
+    """The newest executed batch in numbers; null if unknown.
+
+    watermark_note: Why the watermark is null: it is after the year 9999.
+    """
 
 
 @shows(Dropped, "bus outbox missing_batches repaired")
 class DroppedBody(Body):
-    """What of the telemetry was lost, and what of that came back.
+    """Telemetry that was lost, and what was recovered.
 
     bus: Dropped by Spark's listener queues.
     outbox: Dropped: spool full.
@@ -53,24 +57,26 @@ class DroppedBody(Body):
 
 @shows(CrashLoop, "first_at last_at count")
 class CrashLoopBody(Body):
-    """So many failures in so short a time that they are one incident, open now."""
+    """Enough failures in a short time to count as one incident, which is open now."""
 
 
-@shows(LagLine, "records unit waiting seconds gone")
+@shows(LagLine, "records unit waiting seconds gone seen_at current")
 class LagLineBody(Body):
-    """How far a query is behind its Kafka sources, by the newest look at the broker.
+    """How far a query is behind its Kafka sources, as of the latest check of the broker.
 
+    seen_at: When the oldest of these numbers was read from the broker.
+    current: Read within the last 30 seconds and since its last run ended; else possibly outdated.
     records: Unread, in `unit`.
-    unit: "offsets" where some of them may be no records.
-    waiting: Of the unread, those that wait for an open transaction.
+    unit: "offsets" if some of them may not be records.
+    waiting: Unread records that are waiting for an open transaction.
     seconds: Age of the first unread record.
-    gone: Offsets deleted before they were read.
+    gone: Offsets deleted before a batch committed them.
     """
 
 
 @shows(ForeignBatches, "first last at")
 class ForeignBatchesBody(Body):
-    """Batches in a query's checkpoint that another process made.
+    """Batches in a query's checkpoint that were made by another process.
 
     at: When the last of them began.
     """
@@ -83,20 +89,29 @@ class ForeignBatchesBody(Body):
     "phase_reason_code=query.phase_reason "
     "query.phase_detail phase_detail_code query.phase_since converging "
     "health current_run=run last_progress=progress last_event_at dropped_events=dropped "
-    "query.failures query.next_attempt_at crash_loop query.hold query.risk query.risk_at "
-    "query.source_reachable query.source_unreachable_since lag foreign_batches "
+    "summary=head.sentence summary_about=head.about "
+    "query.failures next_attempt_at=head.next_attempt_at crash_loop=head.crash_loop query.hold "
+    "query.risk query.risk_at "
+    "query.source_reachable query.source_unreachable_since "
+    "source_seen_at=lag.answered_at lag foreign_batches "
     "needs_application_restart query.labels query.discovered query.temporary "
-    "kind pool checkpoint query.created_at etag spec links",
+    "kind pool checkpoint query.created_at etag spec not_checked refusal links",
     desired=Desired,
 )
 class QueryBody(Body):
-    """A query: its definition (masked), what is wanted of it, and what it does.
+    """A query: its definition (masked), its desired state, and what it is doing.
 
-    team: Of its application; null: everybody's.
-    discovered: Started by its application's script; not changed or started by itself.
-    temporary: Why nothing is recovered from its checkpoint; "" where it is.
+    team: The team that owns its application; null: open to everybody.
+    discovered: Started by its application's script; cannot be changed or started by itself.
+    summary: Its current state in one sentence, as on its page.
+    summary_about: The topic of that sentence.
+    next_attempt_at: Null: it is not waiting for an attempt.
+    temporary: Why its checkpoint is not used for recovery; "" if it is.
     risk_at: When the first unread record is, or was, deleted.
-    foreign_batches: In its checkpoint and of no run of Headgate, in the last 24 hours; null: none.
+    source_seen_at: When a source last answered: `risk` and a true `source_reachable` are from then.
+    foreign_batches: Made by no run of Headgate in the last 24 hours; null: none.
+    not_checked: Checks of its definition that were skipped when it was saved.
+    refusal: Why Spark's parser rejects what was saved unchecked; "" if it does not.
     """
 
     phase_reason = PhraseField(source="query.phase_reason")
@@ -104,6 +119,8 @@ class QueryBody(Body):
     labels = LabelsField(source="query.labels")
     kind = serializers.CharField(source="newest.kind", default="")
     spec = QuerySpecField(source="newest.spec", default=dict)
+    not_checked = SkippedCheckBody(many=True, source="newest.skipped", default=list)
+    refusal = serializers.CharField(source="newest.refusal", default="")
 
     def get_etag(self, line: QueryLine) -> str:
         """Return the ETag of the definition."""
@@ -116,7 +133,7 @@ class QueryBody(Body):
 
 @shows(QueryRevision, "revision=number kind author created_at spec")
 class QueryRevisionBody(Body):
-    """One immutable form of a query's definition."""
+    """One immutable version of a query's definition."""
 
     spec = QuerySpecField()
 
@@ -127,13 +144,13 @@ class QueryRevisionBody(Body):
     "retired_at built_from=built_from_id last_run last_epoch",
 )
 class CheckpointBody(Body):
-    """A location, the query that holds or held it, and the newest run on it.
+    """A location, the query that uses or has used it, and its newest run.
 
-    retired_at: Null: held.
+    retired_at: Null: in use.
     """
 
     def get_last_run(self, checkpoint: Checkpoint) -> int | None:
-        """Return the newest run's id."""
+        """Return the newest run's ID."""
         runs: list[Run] = getattr(checkpoint, "newest_runs", [])
         return runs[0].pk if runs else None
 

@@ -1,8 +1,10 @@
-"""A dry run of a definition: it is validated as when it is saved, and nothing is written."""
+"""A dry run of a definition: it is validated as if it were being saved, and nothing is written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
@@ -10,19 +12,21 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.derived import Body, described
-from queries.api.manifests.bodies import FieldChangeBody
+from queries.api.manifests.bodies import FieldChangeBody, SkippedCheckBody
 from queries.domain.manifests.plans import Outcome, differences
+from queries.domain.validation.skipped import Skip
 
 DRY_RUN = OpenApiParameter(
-    "dry_run", OpenApiTypes.BOOL, description="Answer what would change, and write nothing."
+    "dry_run", OpenApiTypes.BOOL, description="Return what would change, without writing anything."
 )
 
 
 @described
 class TrialBody(Body):
-    """What would become of a definition.
+    """The result of a dry run.
 
-    changes: Of one that is there: each field that differs.
+    changes: For an existing definition: each field that differs.
+    not_checked: Skipped checks.
     """
 
     dry_run = serializers.BooleanField()
@@ -30,39 +34,53 @@ class TrialBody(Body):
         [str(one) for one in (Outcome.CREATED, Outcome.CHANGED, Outcome.UNCHANGED)]
     )
     changes = FieldChangeBody(many=True)
+    not_checked = SkippedCheckBody(many=True)
 
 
 def is_dry(view: ApiView) -> bool:
-    """Return whether nothing is to be written."""
+    """Return whether this is a dry run."""
     return bool(view.asked_flag("dry_run"))
 
 
-def would_create() -> Response:
-    """Answer that a definition without problems would be created."""
-    return _answer(Outcome.CREATED, ())
+@contextmanager
+def undone(view: ApiView) -> Iterator[None]:
+    """Run a block's writes, and roll them back in a dry run; errors are passed on."""
+    with transaction.atomic():
+        yield
+        if is_dry(view):
+            transaction.set_rollback(True)
+
+
+def would_create(skipped: Sequence[Skip] = ()) -> Response:
+    """Return that a definition without problems would be created."""
+    return _answer(Outcome.CREATED, (), skipped)
 
 
 class Trial:
-    """Stands in place of what stores a definition: it validates, and notes what differs."""
+    """Replaces the function that stores a definition: it validates, and records the differences."""
 
     def __init__(
-        self, before: dict[str, Any], check: Callable[..., None], normal: Callable[..., Any]
+        self, before: dict[str, Any], check: Callable[..., Any], normal: Callable[..., Any]
     ) -> None:
         self._before, self._check, self._normal = before, check, normal
         self._changes: Any = ()
+        self._skipped: Sequence[Skip] = ()
 
     def __call__(self, *, spec: dict[str, Any], expected_revision: int | None) -> None:
         """Validate; raise `Invalid` as a save would."""
-        self._check(spec=spec)
+        checked = self._check(spec=spec)
+        self._skipped = checked.skipped if checked is not None else ()
         self._changes = differences(
             {"spec": self._normal(self._before)}, {"spec": self._normal(spec)}
         )
 
     def answer(self) -> Response:
-        """Answer with what would change."""
-        return _answer(Outcome.CHANGED if self._changes else Outcome.UNCHANGED, self._changes)
+        """Return what would change."""
+        outcome = Outcome.CHANGED if self._changes else Outcome.UNCHANGED
+        return _answer(outcome, self._changes, self._skipped)
 
 
-def _answer(outcome: Outcome, changes: Any) -> Response:
-    body = TrialBody({"dry_run": True, "outcome": outcome, "changes": changes})
+def _answer(outcome: Outcome, changes: Any, skipped: Sequence[Skip]) -> Response:
+    found = {"outcome": outcome, "changes": changes, "not_checked": skipped}
+    body = TrialBody({"dry_run": True, **found})
     return Response(body.data, status=200)

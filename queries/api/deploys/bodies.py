@@ -1,10 +1,10 @@
-"""What the API takes for deploys and rollbacks, and what it says of them."""
+"""Request and response bodies for deploys and rollbacks."""
 
 from typing import Any
 
+from django.urls import reverse
 from rest_framework import serializers
 
-from queries.api.deploys.links import deploy_links
 from queries.api.derived import Body, described, shows, takes
 from queries.api.manifests.bodies import ObjectBody, SetForm
 from queries.api.operation_bodies import MaskedText
@@ -17,18 +17,26 @@ from queries.selectors.deploys.receipts import receipt
 
 Form = serializers.Serializer[Any]
 
-#: Names of the document's enums, which would be called by their fields (settings).
+#: Names for the document's enums, which would otherwise be called by their fields (settings).
 CHANGE_STATES = [str(one) for one in ChangeState]
 DEPLOY_STATES = [str(one) for one in DeployState]
+
+
+def deploy_links(deploy: Deploy) -> dict[str, str]:
+    """Return a deploy's URLs; a deploy that has ended cannot be cancelled."""
+    links = {"self": reverse("api:deploy", args=[deploy.uuid])}
+    if deploy.ended_at is None:
+        links["cancel"] = reverse("api:deploy-cancel", args=[deploy.uuid])
+    return links
 
 
 @described
 @takes(Waves)
 class WavesForm(Form):
-    """In which order queries restart: the canary, then so many at a time.
+    """The order of restarts: the canary first, then this many at a time.
 
     canary: Names of queries or applications that go first.
-    size: Queries, or applications whose drivers are replaced, of each further wave.
+    size: Queries, or applications whose drivers are replaced, per further wave.
     """
 
     canary = serializers.ListField(child=serializers.CharField(max_length=80), required=False)
@@ -36,7 +44,7 @@ class WavesForm(Form):
 
 @takes(Good)
 class GoodForm(Form):
-    """What must hold of each query before the next wave begins."""
+    """Conditions that each query must meet before the next wave begins."""
 
 
 @described
@@ -44,7 +52,7 @@ class DeployRequest(Form):
     """A set of changes to deploy.
 
     apply: The body of an apply.
-    on_failure: Roll everything back, or stop where it is.
+    on_failure: Roll everything back, or stop.
     preflight: Try each new definition on a copy of its checkpoint before anything is written.
     """
 
@@ -56,23 +64,24 @@ class DeployRequest(Form):
 
 
 class RollbackForm(Form):
-    """The revision to go back to."""
+    """The revision to roll back to."""
 
     revision = serializers.IntegerField(min_value=1, max_value=2**31 - 1)
+    accept_state_change = serializers.BooleanField(default=False)
 
 
 @described
 class DeployedApplicationBody(Body):
-    """An application whose driver is replaced, and what was seen of it.
+    """An application whose driver is replaced, and what was observed.
 
-    from_revision: What it ran; null where it is new.
+    from_revision: The revision that it was running; null if it is new.
     to_revision: Null until it is written.
-    reason: What it waits for, or why it is bad.
-    judged_by: What shows whether it is good, in plain words; empty before its first look.
-    evidence: Its driver, runs, batches, failures, lag; `back`: on the former definition.
+    reason: What it is waiting for, or why it is bad.
+    judged_by: What shows whether it is good, in plain words; empty before its first check.
+    evidence: Its driver, runs, batches, failures, lag; `back` describes the rollback.
     operations: The operation of each stage.
     restarted_at: When it was restarted on the new definition; null until then.
-    proven_at: When it was first shown to run on it; null until then.
+    proven_at: When it was first confirmed to be running on it; null until then.
     """
 
     name = serializers.CharField()
@@ -91,10 +100,10 @@ class DeployedApplicationBody(Body):
 
 @described
 class DeployedQueryBody(DeployedApplicationBody):
-    """A query of a deploy, and what was seen of it.
+    """A query of a deploy, and what was observed.
 
-    snapshot: Of its checkpoint before its wave; null where there is none.
-    first_batch: The first that the new definition has committed.
+    snapshot: The snapshot of its checkpoint before its wave; null if there is none.
+    first_batch: The first batch committed with the new definition.
     """
 
     snapshot = serializers.IntegerField(source="snapshot_id", allow_null=True)
@@ -106,7 +115,7 @@ class WaveBody(Body):
     """One wave.
 
     began_at: Null until it has begun.
-    ended_at: When it was good, or ended the way forward; null until then.
+    ended_at: When it turned out good, or made the deploy fail; null until then.
     """
 
     number = serializers.IntegerField()
@@ -119,7 +128,7 @@ class WaveBody(Body):
 
 @described
 class OfferBody(Body):
-    """What a person may do after a deploy that has failed.
+    """What a user can do after a failed deploy.
 
     act: rewind: to the snapshot's batch; rollback: to the revision.
     """
@@ -140,7 +149,7 @@ class DeployLineBody(Body):
     """A deploy in a list.
 
     state: PENDING and RUNNING have not ended.
-    reason: Why it is not, or was not, good.
+    reason: Why it has not succeeded yet, or did not succeed.
     """
 
     state = serializers.ChoiceField(DEPLOY_STATES)
@@ -151,12 +160,12 @@ class DeployLineBody(Body):
 
 @described
 class DeployBody(DeployLineBody):
-    """A deploy: its receipt, which is kept for good.
+    """A deploy: its receipt, which is kept forever.
 
     stage: What it is doing; over once it has ended.
     diff: What the set changes, object by object.
-    offers: What is left to a person.
-    follows: Operations, begun at its end, that stop what the set stops and delete what it prunes.
+    offers: Actions that are left to a user.
+    follows: Operations begun at its end that stop and delete what the set stops and prunes.
     """
 
     stage = serializers.ChoiceField(["", *(str(one) for one in Stage)])

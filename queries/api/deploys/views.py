@@ -42,13 +42,13 @@ class DeploysView(ApiView):
         "deploy",
         bodies.DeployBody,
         role=DEFINE,
-        request=bodies.DeployRequest,  # for the document: what is wrong, `parse_deploy` says better
+        request=bodies.DeployRequest,  # for the document only: `parse_deploy` reports errors better
         responses={202: bodies.DeployBody},
     )
     def post(self) -> Response:
-        """Deploy a set of changes wave by wave; follow its state to the end.
+        """Deploy a set of changes in waves; poll its state until it ends.
 
-        Where a wave is not good, everything goes back to what it was before (`on_failure`).
+        If a wave is not good, everything is rolled back (`on_failure`).
         """
         form = parse_deploy(self.request.data if isinstance(self.request.data, dict) else {})
         made = request_deploy(form=form, user=self.request.user, **self.by)
@@ -62,7 +62,7 @@ class DeployView(ApiView):
 
     @answers("get_deploy", bodies.DeployBody)
     def get(self, uuid: UUID) -> Deploy:
-        """Return a deploy's receipt, as far as it has come."""
+        """Return a deploy's receipt, as far as the deploy has progressed."""
         return deploy_of(uuid)
 
 
@@ -71,7 +71,7 @@ class DeployCancelView(ApiView):
 
     @answers("cancel_deploy", bodies.DeployBody, role=DEFINE, form=Nothing)
     def post(self, uuid: UUID) -> Deploy:
-        """End a deploy: nothing more goes forward, and what is written goes back (`on_failure`)."""
+        """Cancel a deploy: nothing more goes forward; written changes are undone (`on_failure`)."""
         cancel_deploy(deploy_of(uuid), **self.by)
         return deploy_of(uuid)
 
@@ -83,6 +83,6 @@ class QueryRollbackView(ApiView):
     def post(self, sent: Sent, name: str) -> Operation:
         """Make an earlier revision the newest again, and restart the query on it.
 
-        The checkpoint stays as it is; a preflight of that revision says whether it can go on.
+        The checkpoint is not changed; a preflight of that revision shows whether it can continue.
         """
         return rollback_query(query=definitions.query(name), **sent, **self.author)

@@ -1,4 +1,4 @@
-"""What the API takes and says of sets of manifests."""
+"""Request and response bodies for sets of manifests."""
 
 from typing import Any
 
@@ -7,8 +7,10 @@ from rest_framework import serializers
 
 from queries.api.derived import Body, described
 from queries.api.schema import ObjectField
+from queries.domain.definitions.effects import Effect
 from queries.domain.manifests.plans import Outcome
 from queries.domain.manifests.sets import MOST_FILES
+from queries.domain.validation.skipped import Check
 
 Form = serializers.Serializer[Any]
 
@@ -19,7 +21,7 @@ _ANY_FIELD: Any = extend_schema_field(_ANY)(serializers.JSONField)
 
 @described
 class SetSourceForm(Form):
-    """Where a set comes from.
+    """The origin of a set.
 
     commit: Its full hash, 40 hexadecimal digits.
     """
@@ -30,11 +32,11 @@ class SetSourceForm(Form):
 
 @described
 class SetFileForm(Form):
-    """One file of a set.
+    """One file in a set.
 
-    path: As the repository has it; shown beside the object.
-    manifest: One manifest, as `schema/manifest.json` has it.
-    text: In its place, the file's YAML, which may hold several.
+    path: As in the repository; shown next to the object.
+    manifest: One manifest, as described by `schema/manifest.json`.
+    text: Instead of it, the file's YAML, which may contain several.
     """
 
     path = serializers.CharField(required=False, allow_blank=True, max_length=500)
@@ -42,15 +44,25 @@ class SetFileForm(Form):
     text = serializers.CharField(required=False)
 
 
+class GitRefForm(Form):
+    """A branch or tag, and the commit that a dry run resolved it to."""
+
+    git = serializers.CharField(max_length=500)
+    ref = serializers.CharField(max_length=250)
+    commit = serializers.CharField(max_length=64)
+
+
 @described
 class SetForm(Form):
     """A set of manifests.
 
-    owner: Whose the objects are; only this owner's sets change or prune them.
-    values: What `${values.NAME}` stands for in the manifests; never secrets.
-    dry_run: Answer the same, and write nothing.
-    prune: Delete what the owner no longer has in the set.
-    prune_running: What of that runs is stopped first, by an operation that follows.
+    owner: The owner of the objects; only this owner's sets can change or prune them.
+    values: Values for `${values.NAME}` in the manifests; never secrets.
+    dry_run: Return the same response, and write nothing.
+    prune: Delete the owner's objects that are no longer in the set.
+    prune_running: Stop running ones first, in an operation that follows.
+    accept_state_change: Also start queries whose state changes meaning.
+    resolved: As returned by a dry run: these branches and tags are not resolved again.
     """
 
     owner = serializers.CharField(max_length=80)
@@ -60,11 +72,13 @@ class SetForm(Form):
     dry_run = serializers.BooleanField(default=False)
     prune = serializers.BooleanField(default=False)
     prune_running = serializers.BooleanField(default=False)
+    accept_state_change = serializers.BooleanField(default=False)
+    resolved = GitRefForm(many=True, required=False)
 
 
 @described
 class FieldChangeBody(Body):
-    """A field that differs; null where it is not there.
+    """A field that differs; null if it is missing.
 
     field: Dotted path in the manifest.
     """
@@ -84,19 +98,36 @@ class FieldProblemBody(Body):
 
 
 class DriftBody(Body):
-    """What was edited since the file was applied, and how to settle it."""
+    """Changes made since the file was applied, and how to reconcile them."""
 
     changes = FieldChangeBody(many=True)
     way_out = serializers.CharField()
 
 
 @described
-class ObjectBody(Body):
-    """What becomes of one object, or has become of it.
+class SkippedCheckBody(Body):
+    """A skipped check of a definition.
 
-    path: Empty for what no file holds any more.
+    word: Its label: "SQL not checked".
+    again: It will be repeated automatically.
+    """
+
+    check = serializers.ChoiceField([str(one) for one in Check])
+    word = serializers.CharField()
+    why = serializers.CharField()
+    again = serializers.BooleanField()
+
+
+@described
+class ObjectBody(Body):
+    """What will happen to one object, or has happened to it.
+
+    path: Empty if no file contains it any more.
     drift: Null: nothing was edited since its file was applied.
-    revision: Of its definition; null where it has none.
+    revision: Of its definition; null if it has none.
+    not_checked: Skipped checks of its definition.
+    state_change: Effects on the state in its checkpoint; empty: no known change.
+    effect: What its changes require before they take effect; null if it does not change.
     """
 
     kind = serializers.CharField()
@@ -107,6 +138,17 @@ class ObjectBody(Body):
     problems = FieldProblemBody(many=True)
     drift = DriftBody(allow_null=True)
     revision = serializers.IntegerField(allow_null=True)
+    not_checked = SkippedCheckBody(many=True, source="skipped", default=list)
+    state_change = serializers.ListField(child=serializers.CharField(), default=list)
+    effect = serializers.ChoiceField([one.words for one in Effect], allow_null=True, default=None)
+
+
+class GitRefBody(Body):
+    """A branch or tag, and the commit that it was resolved to."""
+
+    git = serializers.CharField()
+    ref = serializers.CharField()
+    commit = serializers.CharField()
 
 
 @described
@@ -114,12 +156,14 @@ class AppliedBody(Body):
     """What an apply has done, or would do.
 
     operations: What follows: starts, stops and deletions.
+    resolved: Commits of branches and tags; if sent back, they are not resolved again.
     """
 
     dry_run = serializers.BooleanField()
     owner = serializers.CharField()
     objects = ObjectBody(many=True)
     operations = serializers.ListField(child=serializers.UUIDField())
+    resolved = GitRefBody(many=True)
 
 
 @described
@@ -141,10 +185,10 @@ class ExportBody(Body):
 
 @described
 class OwnerBody(Body):
-    """Whose an object is.
+    """The owner of an object.
 
-    path: Of its file.
-    drift: Null: it is as its file was when it was applied.
+    path: Path of its file.
+    drift: Null: it is unchanged since its file was applied.
     """
 
     owner = serializers.CharField()

@@ -1,4 +1,4 @@
-"""Desired state from files: apply a set of manifests, export what is there, their schema."""
+"""Desired state from files: apply a set of manifests, export objects, return the schema."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +13,8 @@ from queries.api.methods import answers
 from queries.api.paging import word
 from queries.domain.access.acts import Act
 from queries.domain.errors import Missing
+from queries.domain.manifests.forms import manifest_schema
 from queries.domain.manifests.plans import Outcome
-from queries.domain.manifests.schema import manifest_schema
 from queries.domain.manifests.sets import parse_set
 from queries.roles import ADMINISTER, DEFINE
 from queries.selectors.alerts.rules import rule_named
@@ -28,9 +28,9 @@ from queries.services.manifests.ownership import release
 
 
 class SetParser(BoundedJSONParser):
-    """A set holds many definitions."""
+    """A set contains many definitions, so its body may be larger."""
 
-    times = 4  # the whole system takes no larger body (controlplane.asgi)
+    times = 4  # the system as a whole accepts no larger body (installation.asgi)
 
 
 class ApplyView(ApiView):
@@ -42,18 +42,18 @@ class ApplyView(ApiView):
         "apply",
         bodies.AppliedBody,
         role=DEFINE,
-        request=bodies.SetForm,  # for the document: what is wrong, `parse_set` says better
+        request=bodies.SetForm,  # for the document only: `parse_set` reports errors better
         responses={
             200: bodies.AppliedBody,
-            (422, "application/json"): bodies.AppliedBody,  # an object is refused
-            (422, PROBLEM_JSON): OpenApiTypes.OBJECT,  # the set itself is none
+            (422, "application/json"): bodies.AppliedBody,  # an object is rejected
+            (422, PROBLEM_JSON): OpenApiTypes.OBJECT,  # the set itself is malformed
         },
     )
     def post(self) -> Response:
-        """Apply a set of manifests: all of it, or nothing where an object is refused (422).
+        """Apply a set of manifests: all of it, or nothing if an object is rejected (422).
 
-        It writes definitions, and starts and stops where a manifest says so. What runs goes on with
-        its revision until it is restarted or deployed.
+        It writes definitions, and starts and stops queries and scripts as the manifests say.
+        Running queries keep their revision until they are restarted or deployed.
         """
         asked = parse_set(self.request.data)
         done = apply_set(asked, user=self.request.user, via="rest", **self.by)
@@ -64,13 +64,14 @@ class ApplyView(ApiView):
                 "owner": asked.owner,
                 "objects": done.objects,
                 "operations": done.operations,
+                "resolved": done.resolved,
             }
         )
         return Response(body.data, status=422 if refused else 200)
 
 
 class ExportView(ApiView):
-    """What is there, as files."""
+    """Existing objects as files."""
 
     @answers(
         "export",
@@ -78,7 +79,7 @@ class ExportView(ApiView):
         parameters=[*map(word, ("application", "query", "owner"))],
     )
     def get(self) -> dict[str, Any]:
-        """Return living objects as manifests; what has its default is left out."""
+        """Return existing objects as manifests, without fields that have their default values."""
         asked = {name: self.asked(name) for name in ("application", "query", "owner")}
         found = export(**asked)
         subject = asked["query"] or asked["application"] or asked["owner"]
@@ -87,16 +88,16 @@ class ExportView(ApiView):
 
 
 class _OwnerView(ApiView):
-    """Whose an object is."""
+    """The owner of an object."""
 
-    look_up: Callable[[str], Any]  # the object of a name
+    look_up: Callable[[str], Any]  # returns the object with this name
 
     def shown(self, name: str) -> dict[str, Any]:
-        """Return what is said of an object's owner; raise `Missing` where it has none."""
+        """Return an object's owner; raise `Missing` if it has none."""
         found = owned(self.look_up(name))
         if found is None:
-            way_out = "An apply with it in the set makes its owner."
-            raise Missing(f"{name} belongs to no owner.", way_out=way_out)
+            way_out = "An apply with this object in the set makes it owned."
+            raise Missing(f"{name} has no owner.", way_out=way_out)
         names = ("owner", "repository", "commit", "path", "applied_at", "applied_by")
         return {one: getattr(found.managed, one) for one in names} | {"drift": found.drift}
 
@@ -106,29 +107,29 @@ class _OwnerView(ApiView):
 
 
 class QueryOwnerView(_OwnerView):
-    """Whose a query is."""
+    """The owner of a query."""
 
     look_up = staticmethod(definitions.query)
 
     @answers("get_query_owner", bodies.OwnerBody)
     def get(self, name: str) -> dict[str, Any]:
-        """Return a query's owner, its file, and what was edited since that was applied."""
+        """Return a query's owner, its file, and the edits since the file was applied."""
         return self.shown(name)
 
     @answers("release_query", None, role=DEFINE)
     def delete(self, name: str) -> None:
-        """Release a query from its owner: its file no longer decides, and nothing prunes it."""
+        """Release a query from its owner: its file no longer applies, and no prune deletes it."""
         self.let_go(name)
 
 
 class ApplicationOwnerView(_OwnerView):
-    """Whose an application is."""
+    """The owner of an application."""
 
     look_up = staticmethod(applications.application)
 
     @answers("get_application_owner", bodies.OwnerBody)
     def get(self, name: str) -> dict[str, Any]:
-        """Return an application's owner, its file, and what was edited since."""
+        """Return an application's owner, its file, and the edits since the file was applied."""
         return self.shown(name)
 
     @answers("release_application", None, role=DEFINE)
@@ -138,13 +139,13 @@ class ApplicationOwnerView(_OwnerView):
 
 
 class RuleOwnerView(_OwnerView):
-    """Whose an alert rule is."""
+    """The owner of an alert rule."""
 
     look_up = staticmethod(rule_named)
 
     @answers("get_alert_rule_owner", bodies.OwnerBody)
     def get(self, name: str) -> dict[str, Any]:
-        """Return an alert rule's owner, its file, and what was edited since."""
+        """Return an alert rule's owner, its file, and the edits since the file was applied."""
         return self.shown(name)
 
     @answers("release_alert_rule", None, role=ADMINISTER)

@@ -1,10 +1,11 @@
-"""What the API says of bindings and roots, and what it takes for them."""
+"""Request and response bodies for secret bindings and data roots."""
 
 from typing import Any
 
 from rest_framework import serializers
 
 from queries.api.derived import Body, described, shows, takes
+from queries.api.schema import NotShown
 from queries.domain.definitions.data_roots import GivenRootForm
 from queries.domain.secrets import bindings
 from queries.models.grants import GivenRoot, SecretBinding
@@ -20,11 +21,10 @@ Form = serializers.Serializer[Any]
     holder_kind=bindings.HolderKind,
 )
 class BindingBody(Body):
-    """A secret that an application or a channel may name; never its value.
+    """A secret that an application or a channel may use; never its value.
 
-    holder: The name of the application or channel, which may not be made yet.
+    holder: The name of the application or channel, which need not exist yet.
     hosts: Where it may go: host:port, host, *.domain, a chat service, or * for anywhere.
-    given_by: Empty for what the upgrade found in use.
     """
 
     hosts = serializers.ListField(child=serializers.CharField())
@@ -32,10 +32,10 @@ class BindingBody(Body):
 
 @shows(Naming, "about field=use.field refused")
 class NamingBody(Body):
-    """Who names a secret.
+    """A use of a secret.
 
     about: A query, an application or a channel, with its name.
-    refused: Why it may not use it; empty where it may.
+    refused: Why it may not use it; empty if it may.
     """
 
 
@@ -43,32 +43,33 @@ class NamingBody(Body):
 class SecretBody(Body):
     """A secret by its name, never its value.
 
-    there: This host has it.
-    namings: Who names it, in the newest definitions.
+    there: Whether this host has it.
+    namings: Where it is used, in the newest definitions.
     """
 
 
 class SecretsBody(Body):
-    """Every secret that is there, named or bound, by name."""
+    """Every secret that exists, is used or is bound, by name."""
 
     results = SecretBody(many=True)
+    not_shown = NotShown(many=True, required=False)
 
 
 @shows(Outside, "about field text")
 class OutsideBody(Body):
-    """A place that a definition names outside of the roots."""
+    """A location in a definition that is outside the roots."""
 
 
 @shows(Proposal, "application root places")
 class ProposalBody(Body):
-    """A root that would allow an application what it names.
+    """A root that would allow an application's locations.
 
-    root: Empty where nothing would: the places are Headgate's own, or no locations.
+    root: Empty if no root would: the locations are Headgate's own, or not valid.
     """
 
 
 class ProposalsBody(Body):
-    """What would have to be given for what is in use; nothing is given by itself."""
+    """Roots needed for locations in use; none is assigned automatically."""
 
     results = ProposalBody(many=True)
 
@@ -76,17 +77,17 @@ class ProposalsBody(Body):
 @described
 @takes(bindings.BindingForm)
 class BindingForm(Form):
-    """A binding, whole.
+    """A complete binding.
 
     secret: env:NAME or file:NAME.
     holder: The name of the application or channel.
-    hosts: host:port, host, *.domain, a chat service by its name, or * for anywhere.
+    hosts: host:port, host, *.domain, a chat service by name, or * for any host.
     """
 
 
 @shows(GivenRoot, "id=pk application root given_at given_by")
 class RootBody(Body):
-    """A folder or URL prefix in which one application's data may lie."""
+    """A folder or URL prefix in which one application's data may be stored."""
 
 
 @described

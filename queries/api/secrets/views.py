@@ -1,4 +1,4 @@
-"""What admins give: secrets to applications and channels, data roots to applications."""
+"""What admins grant: secrets to applications and channels, data roots to applications."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.methods import Sent, answers, creates, lists
+from queries.api.paging import shown
 from queries.api.secrets import bodies
 from queries.models.grants import GivenRoot, SecretBinding
 from queries.roles import ADMINISTER
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 from queries.selectors.secrets import secrets
 from queries.services.definitions.places_in_use import proposals
 from queries.services.secrets import bindings, roots
@@ -21,9 +22,9 @@ class SecretsView(ApiView):
     """All secrets by name."""
 
     @answers("list_secrets", bodies.SecretsBody, role=ADMINISTER)
-    def get(self) -> dict[str, Any]:
-        """List secrets by name, with who names them and whom they are bound to; admins only."""
-        return {"results": secrets()}
+    def get(self) -> Response:
+        """List secrets by name, with their uses and bindings; admins only."""
+        return Response(shown(secrets(), bodies.SecretBody))
 
 
 def _binding(number: int) -> SecretBinding:
@@ -36,7 +37,7 @@ class BindingsView(ApiView):
 
     @lists("list_secret_bindings", bodies.BindingBody, role=ADMINISTER)
     def get(self) -> QuerySet[SecretBinding]:
-        """List which secret is bound to whom, newest first; admins only."""
+        """List secret bindings, newest first; admins only."""
         return SecretBinding.objects.filter(taken_at=None)
 
     @creates(
@@ -47,9 +48,9 @@ class BindingsView(ApiView):
         again=bodies.BindingBody,
     )
     def post(self, sent: Sent) -> Response:
-        """Bind a secret; what it was bound to there before is replaced.
+        """Bind a secret, replacing its previous binding to the same holder.
 
-        A binding that says the same is returned as it is, with 200.
+        An identical binding is returned unchanged, with 200.
         """
         row = bindings.bind(sent, **self.by)
         location = reverse("api:secret-binding", args=[row.pk])
@@ -58,7 +59,7 @@ class BindingsView(ApiView):
 
 
 class BindingView(ApiView):
-    """One binding of a secret."""
+    """One secret binding."""
 
     @answers("get_secret_binding", bodies.BindingBody, role=ADMINISTER)
     def get(self, binding_id: int) -> SecretBinding:
@@ -67,16 +68,16 @@ class BindingView(ApiView):
 
     @answers("unbind_secret", None, role=ADMINISTER)
     def delete(self, binding_id: int) -> None:
-        """Take a binding away: what runs goes on, its next start is refused."""
+        """Remove a binding: running queries continue, but their next start is rejected."""
         bindings.unbind(_binding(binding_id), **self.by)
 
 
 class ProposalsView(ApiView):
-    """Roots that are proposed."""
+    """Proposed roots."""
 
     @answers("list_data_root_proposals", bodies.ProposalsBody, role=ADMINISTER)
     def get(self) -> dict[str, Any]:
-        """List the roots that would allow what definitions name outside; admins only."""
+        """List the roots that would allow the locations outside all roots; admins only."""
         return {"results": proposals()}
 
 
@@ -86,18 +87,18 @@ def _root(number: int) -> GivenRoot:
 
 
 class RootsView(ApiView):
-    """All data roots of single applications."""
+    """All data roots assigned to single applications."""
 
     @lists("list_data_roots", bodies.RootBody, role=ADMINISTER)
     def get(self) -> QuerySet[GivenRoot]:
-        """List which root was given to which application, newest first; admins only."""
+        """List the roots assigned to applications, newest first; admins only."""
         return GivenRoot.objects.filter(taken_at=None)
 
     @creates(
         "give_data_root", bodies.RootBody, bodies.RootForm, role=ADMINISTER, again=bodies.RootBody
     )
     def post(self, sent: Sent) -> Response:
-        """Give a folder or URL prefix to an application; one that it has answers 200."""
+        """Assign a folder or URL prefix to an application; an existing assignment returns 200."""
         row = roots.give_root(sent, **self.by)
         location = reverse("api:data-root", args=[row.pk])
         status = 201 if row.given_at == self.now else 200
@@ -105,7 +106,7 @@ class RootsView(ApiView):
 
 
 class RootView(ApiView):
-    """One data root of an application."""
+    """One of an application's data roots."""
 
     @answers("get_data_root", bodies.RootBody, role=ADMINISTER)
     def get(self, root_id: int) -> GivenRoot:
@@ -114,5 +115,5 @@ class RootView(ApiView):
 
     @answers("take_data_root", None, role=ADMINISTER)
     def delete(self, root_id: int) -> None:
-        """Take a root away: what runs goes on, its next start is refused."""
+        """Remove a root: running queries continue, but their next start is rejected."""
         roots.take_root(_root(root_id), **self.by)

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 from django.urls import reverse
+from rest_framework import serializers
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
@@ -11,6 +12,7 @@ from queries.api.definitions import changes as definitions
 from queries.api.definitions import inputs, trials
 from queries.api.definitions.application_bodies import ApplicationBody, PoolBody
 from queries.api.definitions.changes import IF_MATCH, DefinitionView, changes, defined
+from queries.api.derived import Body
 from queries.api.errors import invalid
 from queries.api.methods import Sent, accepts, answers, creates, lists
 from queries.api.operation_bodies import OperationsBody
@@ -24,8 +26,8 @@ from queries.selectors.access.teams import team_for_new
 from queries.selectors.manifests.states import normal_application
 from queries.selectors.supervision import applications
 from queries.selectors.supervision.drift import pool_form
-from queries.services.definitions import catalog, repeated
-from queries.services.supervision import application_operations
+from queries.services.definitions import catalog, repeated_creates
+from queries.services.supervision import application_operations, installation
 
 
 class ApplicationsView(ApiView):
@@ -55,9 +57,9 @@ class ApplicationsView(ApiView):
     def post(self, sent: Sent) -> Response:
         """Create an application that queries can share.
 
-        One that is there and is the same is returned as it is, with 200.
+        An identical existing one is returned unchanged, with 200.
         """
-        if (same := repeated.same_application(self.request.user, sent)) is not None:
+        if (same := repeated_creates.same_application(self.request.user, sent)) is not None:
             return _answer(same.name)
         return _create(self, sent)
 
@@ -67,7 +69,7 @@ class ApplicationView(DefinitionView):
 
     @answers("get_application", ApplicationBody)
     def get(self, name: str) -> Response:
-        """Return an application; the ETag covers its definition only."""
+        """Return an application; the ETag covers only its definition."""
         return _answer(name)
 
     @changes("replace_application", ApplicationBody, inputs.ApplicationReplace)
@@ -89,15 +91,15 @@ class ApplicationView(DefinitionView):
         return store.answer() if isinstance(store, trials.Trial) else _answer(name)
 
     def _create(self, sent: Sent, name: str) -> Response:
-        """Create the application of this address."""
+        """Create the application with this URL."""
         if sent.get("name", name) != name:
-            raise invalid("name", sent["name"], f"is not {name}.", "Leave it out.")
+            raise invalid("name", sent["name"], f"is not {name}.", "Remove it.")
         there = Application.objects.filter(name=name, archived_at=None).exists()
         definitions.refuse_there(name, there=there)
         return _create(self, {"team": "", **sent, "name": name})
 
     def _store(self, row: Application) -> Any:
-        """Return what stores a definition, or only tries it."""
+        """Return the function that stores a definition, or that only validates it."""
         if not trials.is_dry(self):
             return partial(catalog.revise_application, application=row, **self.author)
         python = self.author["python"]
@@ -105,12 +107,13 @@ class ApplicationView(DefinitionView):
         newest = row.revisions.order_by("-number")[0].spec
         return trials.Trial(newest, check, normal_application)
 
-    @answers("delete_application", None, role=DEFINE, parameters=[IF_MATCH])
+    @answers("delete_application", None, role=DEFINE, parameters=[IF_MATCH, trials.DRY_RUN])
     def delete(self, name: str) -> None:
         """Delete an application that has no queries."""
         row = applications.application(name)
         definitions.check_deleted(self.request, row)
-        application_operations.archive_application(application=row, **self.by)
+        with trials.undone(self):
+            application_operations.archive_application(application=row, **self.by)
 
 
 class ApplicationStartView(ApiView):
@@ -118,18 +121,18 @@ class ApplicationStartView(ApiView):
 
     @accepts("start_application")
     def post(self, name: str) -> Operation:
-        """Run the script, on the newest revision and code; queries that are defined start alone."""
+        """Run the script on the newest revision and code; defined queries start individually."""
         return application_operations.request_script_start(
             application=applications.application(name), **self.by
         )
 
 
 class ApplicationStopView(ApiView):
-    """The verb stop, for each of an application's queries, or for its script."""
+    """The verb stop, for every query of an application, or for its script."""
 
     @accepts("stop_application", form=inputs.Stop, responses={202: OperationsBody})
     def post(self, sent: Sent, name: str) -> Response:
-        """Stop each query, or the script; return an operation for each."""
+        """Stop every query, or the script; return an operation for each."""
         begun = application_operations.request_application_stop(
             application=applications.application(name), mode=StopMode(sent["mode"]), **self.by
         )
@@ -138,12 +141,32 @@ class ApplicationStopView(ApiView):
         return Response(body, status=202, headers={"Location": location} if location else {})
 
 
+class HostGone(Body):
+    """What is declared about an application's host.
+
+    host: Its name, as confirmation. A driver there ends, or writes until it can reach Redis again.
+    """
+
+    host = serializers.CharField(max_length=255)
+
+
+class ApplicationHostGoneView(ApiView):
+    """The verb declare-host-gone."""
+
+    @accepts("declare_application_host_gone", form=HostGone)
+    def post(self, sent: Sent, name: str) -> Operation:
+        """Treat the driver on a silent host as dead; local checkpoints stay on that host."""
+        return installation.declare_host_gone(
+            application=applications.application(name), **sent, **self.by
+        )
+
+
 class ApplicationRestartView(ApiView):
     """The verb restart: a new driver."""
 
     @accepts("restart_application")
     def post(self, name: str) -> Operation:
-        """Replace the driver by one on the newest revision, pools and code."""
+        """Replace the driver with one on the newest revision, pools and code."""
         return application_operations.request_application_restart(
             application=applications.application(name), **self.by
         )
@@ -154,7 +177,7 @@ class ApplicationAnswerView(ApiView):
 
     @answers("answer_application", ApplicationBody, role=DEFINE, form=inputs.Answer)
     def post(self, sent: Sent, name: str) -> Response:
-        """Say what the new query is; the script goes on where it is wanted."""
+        """Decide which query the new one is; the script continues if it should run."""
         application_operations.answer_script(
             application=applications.application(name), **sent, **self.by
         )
@@ -177,7 +200,7 @@ class PoolsView(ApiView):
 
     @creates("create_pool", PoolBody, inputs.PoolCreate, again=PoolBody)
     def post(self, sent: Sent, name: str) -> Response:
-        """Create a pool; it takes effect with the application's next driver."""
+        """Create a pool; it takes effect when the application's next driver starts."""
         row = applications.application(name)
         there = row.pools.filter(name=sent["name"]).first()
         if there is not None and pool_form(there) == sent:
@@ -185,7 +208,7 @@ class PoolsView(ApiView):
         if there is not None:
             raise Conflict(
                 f"Application {row.name} already has a pool named {sent['name']}.",
-                way_out="PUT to its own address to change it.",
+                way_out="PUT to its own URL to change it.",
             )
         pool = catalog.save_pool(application=row, spec=sent, **self.by)
         location = reverse("api:pool", args=[row.name, pool.name])
@@ -203,7 +226,7 @@ class PoolView(ApiView):
 
     @answers("replace_pool", PoolBody, role=DEFINE, form=inputs.PoolReplace)
     def put(self, sent: Sent, name: str, pool: str) -> applications.PoolHolding:
-        """Change a pool; it takes effect with the application's next driver."""
+        """Change a pool; it takes effect when the application's next driver starts."""
         row = applications.application(name)
         held = applications.pool_holding(row, pool).pool
         if sent.setdefault("name", held.name) != held.name:

@@ -32,7 +32,7 @@ class RunView(ApiView):
 
     @answers("get_run", bodies.RunDetailBody)
     def get(self, run_id: int) -> runs.RunDetail:
-        """Return a run with its neighbours, its failures and the sum of its batches."""
+        """Return a run with its neighbours, its failures and its batch totals."""
         return runs.run_with_neighbours(run_id=run_id)
 
 
@@ -42,11 +42,11 @@ class RunLogView(ApiView):
     @answers(
         "get_run_log",
         None,
-        parameters=[whole("tail", 200, low=1, high=MOST_LINES, about="How many lines.")],
+        parameters=[whole("tail", 200, low=1, high=MOST_LINES, about="Number of lines.")],
         responses={(200, "text/plain"): OpenApiTypes.STR},
     )
     def get(self, run_id: int) -> HttpResponse:
-        """Return the end of the driver's log as text, its secrets masked."""
+        """Return the end of the driver's log as text, with secrets masked."""
         lines = whole_number(self.request, "tail", 200, low=1, high=MOST_LINES)
         run = runs.run_with_neighbours(run_id=run_id).run
         return _log(self, run.driver, run.query.name, lines)
@@ -60,11 +60,11 @@ def _log(view: ApiView, driver: Driver, subject: str, lines: int) -> HttpRespons
 
 
 class DriversView(ApiView):
-    """The drivers of an application."""
+    """An application's drivers."""
 
     @lists("list_drivers", DriverBody, by="epoch")
     def get(self, name: str) -> QuerySet[Driver]:
-        """List an application's drivers, those that have ended too, newest first."""
+        """List an application's drivers, including ended ones, newest first."""
         return drivers_of(application(name))
 
 
@@ -74,11 +74,11 @@ class DriverLogView(ApiView):
     @answers(
         "get_driver_log",
         None,
-        parameters=[whole("tail", 200, low=1, high=MOST_LINES, about="How many lines.")],
+        parameters=[whole("tail", 200, low=1, high=MOST_LINES, about="Number of lines.")],
         responses={(200, "text/plain"): OpenApiTypes.STR},
     )
     def get(self, name: str, epoch: int) -> HttpResponse:
-        """Return the end of the log of one of an application's drivers, its secrets masked."""
+        """Return the end of the log of one of an application's drivers, with secrets masked."""
         lines = whole_number(self.request, "tail", 200, low=1, high=MOST_LINES)
         return _log(self, driver_of(application(name), epoch), name, lines)
 
@@ -118,7 +118,7 @@ class FailureGroupView(ApiView):
 
 
 class FailureGroupFailuresView(ApiView):
-    """The failures of a group."""
+    """The failures in a group."""
 
     @lists("list_failures_of_group", bodies.FailureBody)
     def get(self, group_id: int) -> QuerySet[Failure]:
@@ -152,10 +152,10 @@ class CheckpointsView(ApiView):
     @lists(
         "list_checkpoints",
         CheckpointBody,
-        parameters=[word("query"), flag("held", "Held, or retired.")],
+        parameters=[word("query"), flag("held", "In use, or retired.")],
     )
     def get(self) -> QuerySet[Checkpoint]:
-        """List checkpoints, newest first, each with its holder and its newest run."""
+        """List checkpoints, newest first, each with its holder and newest run."""
         rows = checkpoints.checkpoints()
         if name := self.asked("query"):
             rows = rows.filter(query__name=name)

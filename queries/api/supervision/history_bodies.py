@@ -1,15 +1,15 @@
-"""What the API says of what was asked and what happened: operations, runs, failures."""
+"""Response bodies for history: operations, runs, failures."""
 
 from typing import Any
 
 from rest_framework import serializers
 
+from headgate_ground.masking import mask
 from queries.api.derived import Body, described, shows
 from queries.api.links import failure_links, group_links, run_links
 from queries.api.operation_bodies import MaskedText
 from queries.api.reasons import PhraseField
 from queries.api.schema import MaskedObject, ObjectField
-from queries.domain.masking import mask
 from queries.domain.states import Candidacy, GroupStatus, Policy
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
@@ -21,12 +21,12 @@ from queries.services.failures.driver_logs import mask_failure
 
 @described
 class ReplayedBody(Body):
-    """What a run did again of the run before it, measured from offsets (async progress).
+    """What a run repeated of the previous run, measured from offsets (async progress).
 
-    rows: At most so many, where a batch was interrupted.
-    rows_in_flight: Of the rows, those of the batch that was interrupted; null: not known.
-    seconds: Seconds of work in the previous run, of the batches that ended.
-    after: Batch after which it started.
+    rows: At most this many, if a batch was interrupted.
+    rows_in_flight: Rows of the interrupted batch; null: unknown.
+    seconds: Seconds of work in the previous run, in the batches that ended.
+    after: The batch after which it started.
     """
 
     batches = serializers.IntegerField(default=0)
@@ -53,8 +53,8 @@ class RunBody(Body):
     """One start of a query inside a driver.
 
     replayed: What it replayed; null if not measured.
-    code: What the definition says of it: an upload, or a commit of git; null: folders of the host.
-    packages: The requirements that its packages were installed by.
+    code: An upload or a git commit, as in the definition; null: folders on the host.
+    packages: The requirements from which its packages were installed.
     """
 
     code = ObjectField(
@@ -66,12 +66,12 @@ class RunBody(Body):
     replayed = ReplayedBody(allow_null=True)
 
     def get_outcome(self, run: Run) -> str | None:
-        """Return how the run ended, None while it is open."""
+        """Return how the run ended; None while it is open."""
         return run.outcome or None
 
 
 class BatchesBody(Body):
-    """What a run's progress adds up to."""
+    """Totals of a run's progress."""
 
     first = serializers.IntegerField(allow_null=True)
     last = serializers.IntegerField(allow_null=True)
@@ -81,10 +81,10 @@ class BatchesBody(Body):
 
 
 class RunDetailBody(RunBody):
-    """A run with its neighbours, its failures and the sum of its batches."""
+    """A run with its neighbours, its failures and its batch totals."""
 
     def to_representation(self, instance: RunDetail) -> dict[str, Any]:
-        """Return the run's body and what was read beside it."""
+        """Return the run's body with the additional data."""
         body: dict[str, Any] = RunBody(instance.run).data
         return {
             **body,
@@ -109,7 +109,7 @@ class RunDetailBody(RunBody):
     links=failure_links,
 )
 class FailureBody(Body):
-    """One failure of a run, or of a driver where `run` is null."""
+    """One failure of a run, or of a driver if `run` is null."""
 
     root_cause = MaskedText()
     offsets = MaskedObject()
@@ -117,22 +117,22 @@ class FailureBody(Body):
 
 @shows(Change, "what before after spec_before spec_after")
 class ChangeBody(Body):
-    """One thing that differs between the last good run and the failed one."""
+    """One difference between the last good run and the failed run."""
 
 
 @shows(Transition, "at actor subject before after reason reason_code=reason")
 class ActBody(Body):
-    """What a person or CI did."""
+    """An action of a user or of CI."""
 
     reason = PhraseField()
 
 
 @described
 class CandidateBody(Body):
-    """A query that may have ended the driver that it shared.
+    """A query that may have killed the driver that it shared.
 
     was: What it was doing when the driver died.
-    batch: In flight at that moment; null where none was, or it is not known.
+    batch: The batch in flight at that moment; null if there was none or it is unknown.
     """
 
     query = serializers.CharField()
@@ -145,8 +145,8 @@ class CandidateBody(Body):
 class FailureDetailBody(FailureBody):
     """A failure with its log tail and what changed since the last good run.
 
-    candidates: Of a shared driver's death, the queries that may have ended it.
-    culprit: The query that is held because it ended the driver; null where none is known.
+    candidates: For a shared driver's death: the queries that may have caused it.
+    culprit: The query held because it killed the driver; null if none is known.
     """
 
     message = MaskedText()
@@ -159,7 +159,7 @@ class FailureDetailBody(FailureBody):
     culprit = serializers.CharField(allow_null=True)
 
     def to_representation(self, instance: FailureDetail) -> dict[str, Any]:
-        """Return the failure's body and what was read beside it."""
+        """Return the failure's body with the additional data."""
         failure = mask_failure(instance.failure)
         body: dict[str, Any] = FailureBody(failure).data
         death = instance.death

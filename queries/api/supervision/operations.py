@@ -1,7 +1,7 @@
-"""Operations, and the long poll that waits for the end of one.
+"""Operations, and the long poll that waits for an operation's end.
 
-Many scripts wait at once. A wait sleeps on the event loop and keeps no database connection;
-Django gives each request a thread of its own, so none waits for another's.
+Many scripts wait at the same time. A waiting request sleeps on the event loop and does not keep a
+database connection; Django gives each request its own thread, so none waits for another's.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from queries.services.procedures.engine import cancel
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60
-#: How often the row is read again although nothing was published: a lost nudge costs no more.
+#: Seconds between reads of the row without a notification: the longest delay after a lost nudge.
 READ_EVERY_S = 2.0
 
 
@@ -58,17 +58,17 @@ class OperationsView(ApiView):
 
 
 class OperationView(ApiView):
-    """One operation. `operation` below serves it, and does the waiting."""
+    """One operation. The `operation` function below serves it, and does the waiting."""
 
     @answers(
         "get_operation",
         OperationBody,
         parameters=[
-            whole("wait", 0, low=0, high=LONGEST_WAIT_S, about="Seconds to wait for the end.")
+            whole("wait", 0, low=0, high=LONGEST_WAIT_S, about="Seconds to wait for it to end.")
         ],
     )
     def get(self, uuid: UUID) -> Response:
-        """Return an operation as soon as it has ended or `wait` is over."""
+        """Return an operation once it has ended or `wait` has elapsed."""
         wait = whole_number(self.request, "wait", 0, low=0, high=LONGEST_WAIT_S)
         row = history.operation(uuid)
         response = Response(OperationBody(row).data)
@@ -81,27 +81,27 @@ class OperationCancelView(ApiView):
 
     @accepts("cancel_operation")
     def post(self, uuid: UUID) -> Operation:
-        """Cancel an operation before its point of no return; what it built is cleaned up."""
+        """Cancel an operation before its point of no return; its partial results are removed."""
         cancel(history.operation(uuid), **self.by)
         return history.operation(uuid)
 
 
 CANCELS = 3
-CANCEL_LIMIT_S = 1.0  # for a listener to end once it is told to
+CANCEL_LIMIT_S = 1.0  # seconds for a listener to end after being cancelled
 
 _once: Any = OperationView.as_view()
 _read = sync_to_async(_once)
-_let_go = sync_to_async(connections.close_all)  # in the request's own thread, as the reads are
+_let_go = sync_to_async(connections.close_all)  # in the request's own thread, like the reads
 
 
 async def operation(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Serve an operation; while it is open, wait for its change.
 
-    1. Read it: role, form and existence are checked as for any other address.
-    2. Where the request waits, listen for "operation:UUID", then read once more, for it may
-       have ended in between.
-    3. Read again after each word of a change, and every two seconds in case one was lost;
-       the role is asked each time.
+    1. Read it: role, form and existence are checked as for any other endpoint.
+    2. If the request waits, listen for "operation:UUID", then read again, because it may have ended
+       in between.
+    3. Read again after each notification of a change, and every two seconds in case one was lost;
+       the role is checked each time.
     """
     response: Any = await _read(request, uuid=uuid)
     wait = getattr(response, "wait_s", 0)
@@ -119,7 +119,7 @@ async def operation(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     return response  # type: ignore[no-any-return]
 
 
-# The schema generator and the roles' test find the view class here, as on a plain view.
+# The schema generator and the role test look for the view class here, as on a plain view.
 operation.cls = OperationView  # type: ignore[attr-defined]
 operation.view_class = OperationView  # type: ignore[attr-defined]
 operation.initkwargs = {}  # type: ignore[attr-defined]
@@ -128,14 +128,14 @@ operation.csrf_exempt = True  # type: ignore[attr-defined]  # as for each view o
 
 @asynccontextmanager
 async def _changes(topic: str) -> AsyncIterator[asyncio.Event]:
-    """Give an event that is set whenever the topic is published; silent where Redis is down."""
+    """Yield an event that is set whenever the topic is published; never set if Redis is down."""
     changed = asyncio.Event()
     listener = asyncio.create_task(_listen(topic, changed))
     try:
         yield changed
     finally:
-        # A cancel that meets a message on its way may be swallowed by the client below; the
-        # answer must not wait for that.
+        # The client library may swallow a cancellation that coincides with an arriving message; the
+        # response must not wait for that.
         for _ in range(CANCELS):
             listener.cancel()
             done, _still = await asyncio.wait({listener}, timeout=CANCEL_LIMIT_S)
@@ -157,5 +157,5 @@ async def _listen(topic: str, changed: asyncio.Event) -> None:
                 message = await channel.get_message(timeout=LONGEST_WAIT_S)
                 if message is not None and message["data"] == topic:
                     changed.set()
-    except (RedisError, OSError) as error:  # the row is read again by itself
+    except (RedisError, OSError) as error:  # the row is read again anyway
         logger.warning("changes of %s cannot be heard: %s", topic, error)

@@ -1,4 +1,4 @@
-"""Queries: their list, each of them, its verbs, and what it has done."""
+"""Queries: their list, each of them, its verbs, and its history."""
 
 from functools import partial
 from typing import Any
@@ -8,6 +8,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.response import Response
 
+from headgate_ground.tolerant.values import whole
 from listeners import selectors as heard
 from queries.api.base import ApiView
 from queries.api.definitions import changes, inputs, trials
@@ -30,7 +31,7 @@ from queries.selectors.manifests.states import normal_query
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.supervision import runs
 from queries.selectors.supervision.query_filters import Filters
-from queries.services.definitions import catalog, repeated
+from queries.services.definitions import catalog, repeated_creates
 from queries.services.supervision import operations
 
 _SEVERAL = partial(word, about="Repeat for several values.", many=True)
@@ -49,7 +50,7 @@ class QueriesView(ApiView):
             word("application"),
             word("pool"),
             word("team"),
-            word("search", about="In names."),
+            word("search", about="Text in the name."),
             word(
                 "label",
                 about="team=data, team= for none, team for any; repeat for several.",
@@ -86,9 +87,9 @@ class QueriesView(ApiView):
     def post(self, sent: Sent) -> Response:
         """Create a query, stopped; return its body and its ETag.
 
-        A query that is there and is the same is returned as it is, with 200.
+        An identical existing query is returned unchanged, with 200.
         """
-        if (same := repeated.same_query(self.request.user, sent)) is not None:
+        if (same := repeated_creates.same_query(self.request.user, sent)) is not None:
             return _answer(same.name, self)
         return _create(self, sent)
 
@@ -98,7 +99,7 @@ class QueryView(changes.DefinitionView):
 
     @answers("get_query", QueryBody)
     def get(self, name: str) -> Response:
-        """Return a query; the ETag covers its definition only."""
+        """Return a query; the ETag covers only its definition."""
         return _answer(name, self)
 
     @changes.changes("replace_query", QueryBody, inputs.QueryReplace)
@@ -122,16 +123,16 @@ class QueryView(changes.DefinitionView):
         return store.answer() if isinstance(store, trials.Trial) else _answer(name, self)
 
     def _create(self, sent: Sent, name: str) -> Response:
-        """Create the query of this address."""
+        """Create the query with this URL."""
         if sent.get("name", name) != name:
-            raise invalid("name", sent["name"], f"is not {name}.", "Leave it out.")
+            raise invalid("name", sent["name"], f"is not {name}.", "Remove it.")
         there = Query.objects.filter(name=name, archived_at=None).exists()
         changes.refuse_there(name, there=there)
         new = {"application": "", "checkpoint": "", "team": "", **sent, "name": name}
         return _create(self, new)
 
     def _store(self, row: Query) -> Any:
-        """Return what stores a definition, or only tries it."""
+        """Return the function that stores a definition, or that only validates it."""
         if not trials.is_dry(self):
             return partial(catalog.revise_query, query=row, **self.author)
         python = self.author["python"]
@@ -139,21 +140,22 @@ class QueryView(changes.DefinitionView):
         newest = row.revisions.order_by("-number")[0].spec
         return trials.Trial(newest, check, normal_query)
 
-    @answers("delete_query", None, role=DEFINE, parameters=[changes.IF_MATCH])
+    @answers("delete_query", None, role=DEFINE, parameters=[changes.IF_MATCH, trials.DRY_RUN])
     def delete(self, name: str) -> None:
         """Delete a stopped query; its history and its checkpoint's files are kept."""
         row = definitions.query(name)
         changes.check_deleted(self.request, row)
-        operations.archive_query(query=row, **self.by)
+        with trials.undone(self):
+            operations.archive_query(query=row, **self.by)
 
 
 class QueryStartView(ApiView):
     """The verb start."""
 
-    @accepts("start_query")
-    def post(self, name: str) -> Operation:
-        """Start the query on its newest revision; follow the operation to its end."""
-        return operations.request_start(query=definitions.query(name), **self.by)
+    @accepts("start_query", form=inputs.Start)
+    def post(self, sent: Sent, name: str) -> Operation:
+        """Start the query on its newest revision; poll the operation until it ends."""
+        return operations.request_start(query=definitions.query(name), **sent, **self.by)
 
 
 class QueryStopView(ApiView):
@@ -169,10 +171,10 @@ class QueryStopView(ApiView):
 class QueryRestartView(ApiView):
     """The verb restart."""
 
-    @accepts("restart_query")
-    def post(self, name: str) -> Operation:
+    @accepts("restart_query", form=inputs.Start)
+    def post(self, sent: Sent, name: str) -> Operation:
         """Stop the query gracefully and start it on its newest revision."""
-        return operations.request_restart(query=definitions.query(name), **self.by)
+        return operations.request_restart(query=definitions.query(name), **sent, **self.by)
 
 
 class QueryRevisionsView(ApiView):
@@ -205,8 +207,8 @@ class QueryProgressView(ApiView):
         """List executed batches, newest first, each with Spark's own progress."""
         row = definitions.query(name)
         text = self.request.query_params.get("run")
-        if text is not None and not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise invalid("run", text, "is not a run ID.")
+        if text is not None and whole(text) is None:
+            raise invalid("run", text, "is not a valid run ID.")
 
         def fetch(after: Key | None, count: int) -> list[dict[str, Any]]:
             return heard.progress_page(
@@ -232,8 +234,8 @@ def _create(view: ApiView, sent: Sent) -> Response:
     sent["team"] = team_of_new_query(view.request.user, sent["application"], sent["team"])
     if trials.is_dry(view):
         asked = {name: held for name, held in sent.items() if name != "team"}
-        catalog.check_query(**asked, python=view.author["python"])
-        return trials.would_create()
+        checked = catalog.check_query(**asked, python=view.author["python"])
+        return trials.would_create(checked.skipped)
     return _answer(catalog.create_query(**sent, **view.author).name, view, new=True)
 
 

@@ -1,16 +1,16 @@
-"""The system's own health over REST, part by part, with what is behind and what is passed over."""
+"""The system's own health over REST, part by part, with backlogs and skipped work."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from rest_framework import serializers
 
-from controlplane.health.parts import Part, State
-from controlplane.health.system import SystemHealth, system_health
 from listeners.loops.backlogs import Backlog, backlogs
 from queries.api.base import ApiView
 from queries.api.derived import Body
 from queries.api.methods import answers
+from queries.domain.system import Part, State, SystemHealth
+from queries.services.system.health import system_health
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ class PartBody(Body):
     name = serializers.CharField()
     state = serializers.ChoiceField([str(state) for state in State])
     sentence = serializers.CharField()
-    since = serializers.DateTimeField(allow_null=True, help_text="Since when there is a problem.")
+    since = serializers.DateTimeField(allow_null=True, help_text="When the problem began.")
 
 
 class BacklogBody(Body):
-    """One kind of bulk work, as of its last run."""
+    """One kind of background work, as of its last run."""
 
     name = serializers.CharField()
-    rows = serializers.IntegerField(help_text="How many wait.")
-    since = serializers.DateTimeField(allow_null=True, help_text="Since when the oldest waits.")
+    rows = serializers.IntegerField(help_text="Number waiting.")
+    since = serializers.DateTimeField(allow_null=True, help_text="When the oldest began to wait.")
     ran_at = serializers.DateTimeField(allow_null=True, help_text="When its last run ended.")
 
 
 class SystemBody(Body):
-    """Every part of the system, and the bulk work."""
+    """All parts of the system, and background work."""
 
     at = serializers.DateTimeField()
     ok = serializers.BooleanField()
@@ -65,5 +65,5 @@ class SystemView(ApiView):
 
     @answers("get_system", SystemBody)
     def get(self) -> _Told:
-        """Return the state of every part, and how far the bulk work is behind."""
+        """Return the state of every part, and the backlog of bulk work."""
         return _Told(system_health(self.now), backlogs())

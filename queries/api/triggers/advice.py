@@ -1,4 +1,4 @@
-"""A query's trigger over REST: what its batches cost, what would change it, and its limits."""
+"""A query's trigger over REST: what its batches cost, what would change that, and its limits."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +19,10 @@ from queries.selectors.triggers.advice import QueryAdvice, query_advice, trigger
 
 @described
 class CostBody(Body):
-    """Cost of a batch: `fixed + per row × rows`, with the limits of 95 of 100 such fits.
+    """Cost of a batch: `fixed + per row × rows`, with 95 % confidence limits.
 
     scatter_ms: Median distance of a batch from the fitted line.
-    least_rows: Of the measured batches.
+    least_rows: The smallest number of rows in a measured batch.
     """
 
     fixed_ms = serializers.FloatField()
@@ -42,10 +42,10 @@ class ExpectedBody(Body):
 
     interval_ms: 0: as fast as possible.
     period_ms: Null: rows accumulate.
-    latency_ms: On average, from a row's arrival to its batch's end.
+    latency_ms: Average time from a row's arrival to the end of its batch.
     high_ms: Null: no limit.
     busy: Share of the time in batches.
-    throughput: Rows/s that fit the interval; null: unbounded.
+    throughput: Maximum rows/s at this interval; null: unbounded.
     """
 
 
@@ -71,7 +71,7 @@ class LimitBody(Body):
 
 @dataclass(frozen=True, slots=True)
 class AdvisedTrigger:
-    """What is said of a query's trigger."""
+    """The advice on a query's trigger."""
 
     found: QueryAdvice
     outgrown: str
@@ -83,7 +83,7 @@ class AdvisedTrigger:
 
     @property
     def cost(self) -> dict[str, Any] | None:
-        """Return what a batch costs, None where its batches do not tell."""
+        """Return what a batch costs; None if its batches do not show that."""
         if (cost := self.says.cost) is None:
             return None
         low, high = cost.band(0)
@@ -103,7 +103,8 @@ class AdvisedTrigger:
 
 @shows(
     AdvisedTrigger,
-    "found.revision measured_revision=found.measured says.batches says.untold cost "
+    "found.revision measured_revision=found.measured found.measured_at says.batches says.untold "
+    "cost "
     "rows_per_second=says.rate checkpoint_tax=says.tax says.now says.curve says.overload "
     "outgrown says.suggestions triggers=says.limits",
 )
@@ -112,8 +113,9 @@ class AdviceBody(Body):
 
     revision: The newest revision, which suggestions change.
     measured_revision: The revision whose batches were measured; null: it has never run.
+    measured_at: When the newest measured batch began.
     batches: Number of measured batches.
-    untold: Why the batches do not show a cost; otherwise empty.
+    untold: Why the cost cannot be calculated from the batches; otherwise empty.
     rows_per_second: Rows read per second.
     checkpoint_tax: Share of walCommit and commitOffsets in its triggers.
     now: At its own interval.
@@ -129,7 +131,7 @@ class QueryAdviceView(ApiView):
 
     @answers("get_query_advice", AdviceBody)
     def get(self, name: str) -> AdvisedTrigger:
-        """Return what a query's batches show about its trigger, with suggestions."""
+        """Return trigger advice from a query's measured batches, with suggestions."""
         line = query_line(name, now=self.now)
         found = query_advice(line)
         if found is None:

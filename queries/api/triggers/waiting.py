@@ -1,4 +1,4 @@
-"""Which queries of an application wait for which others, over REST."""
+"""Which queries of an application wait for others, over REST."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,13 +20,13 @@ _HOURS = OpenApiParameter("hours", int, description="Length of the range, 1 to 1
 
 @shows(TaskShare, "query pool covered_s=since task_s share waited_s waited_for")
 class TaskShareBody(Body):
-    """What a query took of its application's cores.
+    """A query's use of its application's cores.
 
     pool: Empty: Spark's own pool, `default`.
     covered_s: Seconds of the range in which it ran.
-    task_s: Its tasks' run time, added up over all cores.
-    share: Of all task time of the application, 0 to 1.
-    waited_s: Seconds in which its stages stood ready and none of their tasks ran.
+    task_s: Its tasks' run time, totalled over all cores.
+    share: Of the application's total task time, 0 to 1.
+    waited_s: Seconds in which its stages were ready but none of their tasks ran.
     waited_for: Of that, seconds by the query whose tasks ran.
     """
 
@@ -35,10 +35,10 @@ class TaskShareBody(Body):
 
 @shows(Starved, "query by says change")
 class StarvedBody(Body):
-    """A query that waited for others for a tenth of the time or more.
+    """A query that waited for others for 10 % of the time or more.
 
-    by: For which it waited longest.
-    change: The change of pools that mends it.
+    by: The query that it waited for longest.
+    change: The change of pools that would fix this.
     """
 
 
@@ -53,7 +53,7 @@ class Waits:
 
 @shows(Waits, "hours queries starved")
 class WaitsBody(Body):
-    """Task time and waits of an application's queries in the hours before now."""
+    """Task time and waits for an application's queries in recent hours."""
 
     queries = TaskShareBody(many=True)
     starved = StarvedBody(many=True)
@@ -64,7 +64,7 @@ class ApplicationWaitsView(ApiView):
 
     @answers("get_application_waits", WaitsBody, parameters=[_HOURS])
     def get(self, name: str) -> Waits:
-        """Return who used an application's cores, and who waited for whom."""
+        """Return which queries used an application's cores, and which queries waited for which."""
         detail = application_detail(name)
         hours = whole_number(self.request, "hours", 1, low=1, high=_LONGEST_H)
         shares = task_shares(

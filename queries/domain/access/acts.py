@@ -1,10 +1,10 @@
-"""What people and tokens do, as the audit log names it."""
+"""Actions of users and tokens, as the audit log names them."""
 
 from enum import StrEnum
 
 
 class Act(StrEnum):
-    """The kind of an entry; the value is stored and sealed with it, so never rename one."""
+    """The kind of an audit entry. Values are stored and sealed with the entry: never rename one."""
 
     SIGNED_IN = "signed-in"
     SIGN_IN_FAILED = "sign-in-failed"
@@ -33,6 +33,7 @@ class Act(StrEnum):
     RELEASED = "released"
     FAILURES = "failures"
     ALERTS = "alerts"
+    LOSS_CORRECTED = "loss-corrected"
     OPERATION = "operation"
     PROBE = "probe"
     BULK = "bulk"
@@ -43,7 +44,7 @@ class Act(StrEnum):
     LOG_PRUNED = "log-pruned"
 
 
-#: What pages show for each.
+#: The label that pages show for each action.
 ACT_WORDS = {
     Act.SIGNED_IN: "signed in",
     Act.SIGN_IN_FAILED: "sign-in failed",
@@ -55,27 +56,28 @@ ACT_WORDS = {
     Act.USER_CREATED: "created a user",
     Act.USER_ACTIVATED: "activated a user",
     Act.USER_DEACTIVATED: "deactivated a user",
-    Act.ROLE_GIVEN: "gave a role",
-    Act.RIGHTS_GIVEN: "gave rights",
-    Act.GROUP_ROLES: "changed the roles of groups",
+    Act.ROLE_GIVEN: "assigned a role",
+    Act.RIGHTS_GIVEN: "assigned rights",
+    Act.GROUP_ROLES: "changed group roles",
     Act.TEAM: "changed a team",
     Act.TOKEN_CREATED: "created a token",
     Act.TOKEN_REVOKED: "revoked a token",
     Act.SECRET_BOUND: "bound a secret",
     Act.SECRET_UNBOUND: "unbound a secret",
-    Act.DATA_ROOT: "gave or took a data root",
+    Act.DATA_ROOT: "allowed or removed a data root",
     Act.CODE_UPLOADED: "uploaded code",
-    Act.CODE_HOST: "listed or removed a git host",
+    Act.CODE_HOST: "added or removed a git host",
     Act.DEFINITION: "changed a definition",
-    Act.QUERY_IDENTITY: "said which query of a script is which",
+    Act.QUERY_IDENTITY: "identified a script's query",
     Act.APPLIED: "applied manifests",
-    Act.RELEASED: "released from its owner",
+    Act.RELEASED: "released from owner",
     Act.FAILURES: "marked failures",
     Act.ALERTS: "changed alerts",
+    Act.LOSS_CORRECTED: "corrected the loss ledger",
     Act.OPERATION: "requested an operation",
     Act.PROBE: "requested a probe or snapshot",
     Act.BULK: "requested a bulk action",
-    Act.BULK_ITEM: "requested in bulk",
+    Act.BULK_ITEM: "bulk action on one object",
     Act.CANCELLED: "cancelled an operation",
     Act.DEPLOY: "deployed, or ended a deploy",
     Act.EXPORTED: "exported",

@@ -1,9 +1,9 @@
-"""The audit log as a chain: each MAC covers what happened and the MAC before it.
+"""The audit log as a hash chain: each MAC covers an entry and the MAC before it.
 
-An entry is sealed twice. Its *seal* covers its content and is made where the act is recorded, so
-that a row written by SQL alone is never taken into the chain. Its *MAC* is made when the entry is
-numbered and covers number, seal and the MAC before, so that no row can be taken out, moved or put
-in between. Both are HMAC-SHA-256 with a key that no table holds.
+Each entry is sealed twice. Its *seal* covers its content and is computed where the action is
+recorded, so a row inserted with SQL alone never enters the chain. Its *MAC* is computed when the
+entry is numbered and covers the number, the seal and the previous MAC, so no row can be removed,
+moved or inserted. Both are HMAC-SHA-256 with a key that is not stored in any table.
 """
 
 import hmac
@@ -19,21 +19,21 @@ START = "0" * 64
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key, and the name by which an entry says that it was sealed with it."""
+    """A key and its name, which is recorded in the entries that it sealed."""
 
     secret: bytes
 
     @property
     def name(self) -> str:
-        """Return 8 hexadecimal digits, from which the key cannot be found."""
+        """Return 8 hexadecimal digits that identify the key without revealing it."""
         return sha256(b"headgate audit key:" + self.secret).hexdigest()[:8]
 
     def seal(self, content: Mapping[str, Any]) -> str:
-        """Return the seal of an entry's or an anchor's content."""
+        """Return the seal for the content of an entry or an anchor."""
         return self._mac(["content", dict(content)])
 
     def link(self, before: str, number: int, seal: str) -> str:
-        """Return the MAC of the entry of this number and seal, which follows the MAC `before`."""
+        """Return the MAC of the entry with this number and seal, after the MAC `before`."""
         return self._mac(["link", before, number, seal])
 
     def _mac(self, said: list[Any]) -> str:
@@ -43,13 +43,13 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the chain: the number of an entry, and its MAC."""
+    """A position in the chain: the number of an entry, and its MAC."""
 
     number: int
     mac: str
 
 
-#: Where a log that was never pruned begins.
+#: The start of a log that was never pruned.
 BEGINNING = Mark(0, START)
 
 
@@ -65,7 +65,7 @@ class Link:
 
 
 class Broken(Exception):
-    """The log is not what was written: at which number, and in which way."""
+    """The log differs from what was written; the message says where and how."""
 
     def __init__(self, number: int, what: str) -> None:
         self.number = number
@@ -74,7 +74,7 @@ class Broken(Exception):
 
 
 def is_sealed(content: Mapping[str, Any], seal: str, key: Key) -> bool:
-    """Tell whether a seal was made for this content with this key."""
+    """Return whether a seal was computed for this content with this key."""
     return hmac.compare_digest(key.seal(content), seal)
 
 
@@ -86,12 +86,12 @@ def walk(
     keys: Mapping[str, Key],
     earlier: Mark = BEGINNING,
 ) -> Mark:
-    """Return the last entry's mark; raise `Broken` at the first entry that is not as written.
+    """Return the last entry's mark; raise `Broken` at the first entry that was changed.
 
-    `links` are all entries after `begin`, the newest anchor, in the order of their numbers up to
-    `head`, the last number that was given. `earlier` is a head that was exported at some time: the
-    chain must go through it. One that lies before `begin` is vouched for by the anchor, which only
-    somebody with the key can make.
+    `links` are all entries after `begin` (the newest anchor), ordered by number, up to `head` (the
+    last number assigned). `earlier` is a previously exported head: the chain must pass through it.
+    If it is before `begin`, the anchor vouches for it, and only a holder of the key can create an
+    anchor.
     """
     at = begin
     _same(at, earlier)
@@ -108,20 +108,20 @@ def walk(
 
 
 def _same(at: Mark, other: Mark) -> None:
-    """Raise `Broken` where two marks of one number differ in their MAC."""
+    """Raise `Broken` if two marks with the same number have different MACs."""
     if at.number == other.number and at.mac != other.mac:
-        raise Broken(at.number, "is another one than the head says")
+        raise Broken(at.number, "differs from the one in the head")
 
 
 def _follows(link: Link, at: Mark, keys: Mapping[str, Key]) -> None:
-    """Raise `Broken` where a link is not the one that was written after `at`."""
+    """Raise `Broken` unless a link directly follows `at`."""
     if link.number != at.number + 1:
         raise Broken(at.number + 1, "missing" if link.number > at.number else "appears twice")
     key = keys.get(link.key)
     if key is None:
         raise Broken(
             link.number,
-            f"is sealed with another key ({link.key}); give the SECRET_KEY of that time",
+            f"is sealed with another key ({link.key}); supply the SECRET_KEY used at that time",
         )
     if not is_sealed(link.content, link.seal, key):
         raise Broken(link.number, "its content was changed")

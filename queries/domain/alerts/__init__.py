@@ -1,1 +1,1 @@
-"""Incidents: which troubles are one, when one ends, and who hears of it."""
+"""Incidents: which problems belong to one, when it closes, and who is notified."""

@@ -1,6 +1,6 @@
-"""What people write to set up alerts, in its one JSON form: channels, rules, maintenance.
+"""The JSON form of users' alert configuration: channels, rules, maintenance windows.
 
-Pages and REST read and show these; the rows hold what they give.
+The pages and the REST API read and show these forms; the database rows are created from them.
 """
 
 import re
@@ -11,12 +11,13 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from headgate_ground.masking import is_reference
+from headgate_ground.tolerant.values import whole
 from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.definitions.labels import parse_labels
 from queries.domain.definitions.parsing import shape_problems
 from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
-from queries.domain.masking import is_reference
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
@@ -24,27 +25,29 @@ _ADDRESS = re.compile(r"[^\s@<>,;\"]+@[^\s@<>,;\"]+")
 
 
 class SelectorForm(StrictForm):
-    """Which incidents are meant; what is empty holds of every one."""
+    """Which incidents match; empty fields match everything."""
 
     labels: dict[str, str] = Field(default_factory=dict)
     kinds: list[IncidentKind] = Field(default_factory=list)
     severities: list[Severity] = Field(default_factory=list)
     applications: list[str] = Field(default_factory=list)
+    stopped: bool = True
+    stopped_within_hours: Annotated[int, Field(ge=1, le=8760)] | None = None
 
 
 class QuietHoursForm(StrictForm):
-    """Hours in which only what is critical is told."""
+    """Hours in which only critical incidents are sent."""
 
     zone: str = "UTC"
     start: str = Field(alias="from")  # "22:00"
-    until: str  # "07:00", on the next day where it is not later
+    until: str  # "07:00"; on the next day unless later than `start`
     days: list[Annotated[int, Field(ge=0, le=6)]] = Field(default_factory=list)  # Monday is 0
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
 class RuleForm(StrictForm):
-    """Which incidents are told to which channels, and when again."""
+    """Which incidents are sent to which channels, and when notifications are repeated."""
 
     name: str
     enabled: bool = True
@@ -58,7 +61,7 @@ class RuleForm(StrictForm):
 
 
 class MaintenanceForm(StrictForm):
-    """A window in which troubles open no incident."""
+    """A window in which problems do not open incidents."""
 
     name: str
     selector: SelectorForm = Field(default_factory=SelectorForm)
@@ -67,7 +70,7 @@ class MaintenanceForm(StrictForm):
 
 
 class ChannelForm(StrictForm):
-    """A way to tell people; `settings` are those of its kind."""
+    """A notification channel; `settings` depend on its kind."""
 
     name: str
     kind: Literal["mail", "chat", "pagerduty", "opsgenie", "webhook"]
@@ -79,42 +82,46 @@ _Form = TypeVar("_Form", RuleForm, MaintenanceForm, ChannelForm)
 
 
 def parse_rule(raw: Mapping[str, Any]) -> RuleForm:
-    """Return a rule; raise `Invalid` with each fault by its field."""
+    """Return a rule; raise `Invalid` with every error by field."""
     form = _parsed(RuleForm.model_validate, raw)
     problems = [*_name(form.name), *_selector(form.selector)]
     if not form.channels:
-        problems.append(Problem("channels", "", "names no channel.", "Choose who is told."))
+        problems.append(
+            Problem("channels", "", "has no channels.", "Choose the channels to notify.")
+        )
     if form.escalate_to and form.escalate_after_minutes is None:
-        way_out = "Say after how many minutes, or name nobody to escalate to."
+        way_out = "Set the number of minutes, or remove the channels to escalate to."
         problems.append(Problem("escalate_after_minutes", "", "is missing.", way_out))
     if form.escalate_after_minutes is not None and not form.escalate_to:
-        problems.append(Problem("escalate_to", "", "names no channel.", "Choose who is told then."))
+        problems.append(
+            Problem("escalate_to", "", "has no channels.", "Choose the channels to escalate to.")
+        )
     if form.quiet_hours is not None:
         problems += _quiet(form.quiet_hours)
     return _sound(form, problems)
 
 
 def parse_maintenance(raw: Mapping[str, Any], *, now: datetime) -> MaintenanceForm:
-    """Return a window; raise `Invalid` with each fault by its field."""
+    """Return a window; raise `Invalid` with every error by field."""
     form = _parsed(MaintenanceForm.model_validate, raw)
     problems = [*_name(form.name), *_selector(form.selector)]
     for field, at in (("starts_at", form.starts_at), ("ends_at", form.ends_at)):
         if at.tzinfo is None:
-            way_out = "Write it with its offset: 2026-01-05T03:00:00+00:00."
+            way_out = "Include the offset: 2026-01-05T03:00:00+00:00."
             problems.append(Problem(field, str(at), "has no time zone.", way_out))
     if not problems and form.ends_at <= max(form.starts_at, now):
-        way_out = "Choose a later time than the start and than now."
-        problems.append(Problem("ends_at", str(form.ends_at), "is over already.", way_out))
+        way_out = "Choose a time after the start and after now."
+        problems.append(Problem("ends_at", str(form.ends_at), "is already over.", way_out))
     return _sound(form, problems)
 
 
 def parse_channel(
     raw: Mapping[str, Any], kinds: Mapping[str, tuple[tuple[str, ...], ...]]
 ) -> ChannelForm:
-    """Return a channel; raise `Invalid` with each fault by its field.
+    """Return a channel; raise `Invalid` with every error by field.
 
-    `kinds` gives of each kind the settings that it needs, those that it may have, and those that
-    are secrets: they are written as references, never as plain text.
+    `kinds` maps each kind to its required settings, its optional settings, and those that are
+    secrets. Secrets are written as references, never as plain text.
     """
     form = _parsed(ChannelForm.model_validate, raw)
     needed, optional, secret = kinds[form.kind]
@@ -127,11 +134,11 @@ def parse_channel(
         if name not in (*needed, *optional):
             known = ", ".join((*needed, *optional))
             problems.append(
-                Problem(field, "", f"is no setting of {form.kind}.", f"Settings: {known}.")
+                Problem(field, "", f"is not a setting of {form.kind}.", f"Settings: {known}.")
             )
         elif name in secret and value and not (isinstance(value, str) and is_reference(value)):
-            way_out = "Write file:NAME or env:NAME; the value stands in the secrets' folder."
-            problems.append(Problem(field, "", "is a secret in plain text.", way_out))
+            way_out = "Write file:NAME or env:NAME; the value belongs in the secrets folder."
+            problems.append(Problem(field, "", "is a plain-text secret.", way_out))
     if form.kind == "mail":
         problems += _mail(form.settings)
     return _sound(form, problems)
@@ -142,7 +149,7 @@ def _mail(settings: Mapping[str, Any]) -> list[Problem]:
     recipients = settings.get("recipients", [])
     if not isinstance(recipients, list):
         way_out = "Write a list of addresses."
-        problems.append(Problem("settings.recipients", str(recipients), "is no list.", way_out))
+        problems.append(Problem("settings.recipients", str(recipients), "is not a list.", way_out))
         recipients = []
     for field, address in (
         ("settings.sender", settings.get("sender", "")),
@@ -150,22 +157,24 @@ def _mail(settings: Mapping[str, Any]) -> list[Problem]:
     ):
         if address and not _ADDRESS.fullmatch(str(address)):
             way_out = "Write it as name@example.org."
-            problems.append(Problem(field, str(address)[:200], "is no mail address.", way_out))
+            problems.append(
+                Problem(field, str(address)[:200], "is not a valid email address.", way_out)
+            )
     if settings.get("security", "starttls") not in ("starttls", "tls"):
         way_out = "Choose starttls or tls."
         given = str(settings["security"])[:200]
         problems.append(Problem("settings.security", given, "is not known.", way_out))
     port = settings.get("port", 587)
-    if not (str(port).isascii() and str(port).isdigit() and 0 < int(str(port)[:6]) < 65536):
+    if not 0 < (whole(str(port)) or 0) < 65536:
         way_out = "Choose a number from 1 to 65535."
-        problems.append(Problem("settings.port", str(port)[:200], "is no port.", way_out))
+        problems.append(Problem("settings.port", str(port)[:200], "is not a valid port.", way_out))
     return problems
 
 
 def _name(name: str) -> list[Problem]:
     if _NAME.fullmatch(name):
         return []
-    way_out = "Use 1 to 80 letters, digits, spaces and . _ -, a letter or digit first."
+    way_out = "Use 1 to 80 letters, digits, spaces and . _ -, starting with a letter or digit."
     return [Problem("name", name[:200], "is not a valid name.", way_out)]
 
 
@@ -184,10 +193,12 @@ def _quiet(form: QuietHoursForm) -> list[Problem]:
     problems = []
     for field, value in (("from", form.start), ("until", form.until)):
         if not _TIME.fullmatch(value):
-            way_out = "Write hours and minutes: 22:00."
-            problems.append(Problem(f"quiet_hours.{field}", value[:200], "is no time.", way_out))
+            way_out = "Write hours and minutes, such as 22:00."
+            problems.append(
+                Problem(f"quiet_hours.{field}", value[:200], "is not a valid time.", way_out)
+            )
     if not problems and time.fromisoformat(form.start) == time.fromisoformat(form.until):
-        way_out = "Choose another time, or no quiet hours."
+        way_out = "Choose another time, or remove the quiet hours."
         problems.append(
             Problem("quiet_hours.until", form.until, "is the same as the start.", way_out)
         )
@@ -201,8 +212,8 @@ def _quiet(form: QuietHoursForm) -> list[Problem]:
 
 
 def _no_zone(zone: str) -> Problem:
-    way_out = "Write it as Europe/Berlin or UTC."
-    return Problem("quiet_hours.zone", zone[:200], "is no time zone.", way_out)
+    way_out = "Write a name such as Europe/Berlin or UTC."
+    return Problem("quiet_hours.zone", zone[:200], "is not a valid time zone.", way_out)
 
 
 def _parsed(validate: Callable[[Mapping[str, Any]], _Form], raw: Mapping[str, Any]) -> _Form:

@@ -1,4 +1,4 @@
-"""What becomes of incidents when troubles are looked at: opened, updated, closed, opened again."""
+"""Decide which incidents to open, update, close or reopen, given the current problems."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from enum import StrEnum
 
 from queries.domain.alerts.troubles import NAMED, Trouble
 
-#: A trouble must be gone for so long before its incident is closed: what flaps is one incident.
+#: How long a problem must be gone before its incident closes, so a flapping problem is one
+#: incident.
 HOLD = timedelta(minutes=5)
-#: A trouble that comes back within so long opens its incident again.
+#: A problem that returns within this time reopens its incident.
 REOPENED_WITHIN = timedelta(days=1)
 
 
@@ -25,23 +26,23 @@ class Known:
     affected: int
     seen_at: datetime
     quiet_since: datetime | None = None
-    closed_by: str = ""  # a person; "": by itself
+    closed_by: str = ""  # a user; "": automatically
 
 
 class Act(StrEnum):
-    """What is to be done with an incident."""
+    """What to do with an incident."""
 
     OPEN = "open"
     REOPEN = "reopen"
-    UPDATE = "update"  # its evidence has changed, or its trouble is back before it was closed
-    SEEN = "seen"  # its trouble lasts
-    QUIET = "quiet"  # its trouble is gone since now
+    UPDATE = "update"  # its evidence has changed, or its problem came back before it closed
+    SEEN = "seen"  # its problem persists
+    QUIET = "quiet"  # its problem has just cleared
     CLOSE = "close"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing to do: with which incident (none: a new one), because of which trouble."""
+    """One action: on which incident (None: a new one), and because of which problem."""
 
     act: Act
     known: Known | None = None
@@ -55,10 +56,10 @@ def changes(
     now: datetime,
     hold: timedelta = HOLD,
 ) -> list[Change]:
-    """Return what is to be done; each incident and each trouble in one change at most.
+    """Return what to do; each incident and each problem appears in at most one change.
 
-    `known` are the open incidents, and of each fingerprint the newest one closed lately. An
-    incident that a person closed stays closed while its trouble lasts without a pause of `hold`.
+    `known` contains the open incidents and, for each fingerprint, the newest recently closed one.
+    An incident closed by a user stays closed until its problem has been gone for `hold`.
     """
     found: dict[str, Known] = {}
     for one in known:
@@ -91,5 +92,5 @@ def _seen(known: Known | None, trouble: Trouble, now: datetime, hold: timedelta)
 
 
 def names_of(trouble: Trouble) -> list[str]:
-    """Return the names of the queries that a trouble affects, at most `NAMED`."""
+    """Return the names of the queries that a problem affects, up to `NAMED`."""
     return [query.name for query in trouble.queries[:NAMED]]

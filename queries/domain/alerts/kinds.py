@@ -1,4 +1,4 @@
-"""The kinds of incidents, how severe each is, and the steps in which people hear of one."""
+"""The kinds of incidents, their severities, and the events that trigger notifications."""
 
 from enum import StrEnum
 from typing import Self
@@ -7,64 +7,71 @@ from typing import Self
 class Severity(StrEnum):
     """How soon somebody must act."""
 
-    CRITICAL = "critical"  # nothing is processed, or data are lost for good
-    WARNING = "warning"  # it still works, and will not for long
+    CRITICAL = "critical"  # nothing is processed, or data is lost for good
+    WARNING = "warning"  # it still works, but will not for long
 
 
 class IncidentKind(StrEnum):
-    """What an incident is about; its label and severity stand here alone."""
+    """What an incident is about. Its label and severity are defined only here."""
 
-    label: str  # the words that pages and messages show for it
+    label: str  # shown on pages and in messages
     severity: Severity
 
     def __new__(cls, code: str, label: str = "", severity: Severity = Severity.CRITICAL) -> Self:
-        """Return a member whose value is its code alone."""
+        """Return a member whose value is only its code."""
         member = str.__new__(cls, code)
         member._value_, member.label, member.severity = code, label, severity
         return member
 
-    # of a query
+    # about a query
     FAILED = "failed", "Failed"
-    BROKEN = "broken", "Held as broken"
+    BROKEN = "broken", "On hold as broken"
     CRASH_LOOP = "crash-loop", "Crash loop"
     STALLED = "stalled", "Stalled"
     ZOMBIE = "zombie", "Zombie"
     BLIND = "blind", "No events arrive", Severity.WARNING
     LAGGING = "lagging", "Lagging", Severity.WARNING
-    AT_RISK = "at-risk", "Unread records are about to be deleted"
+    AT_RISK = "at-risk", "Unread records at risk"
+    AT_RISK_STOPPED = (
+        "at-risk-stopped",
+        "Unread records of a stopped query are about to be deleted",
+        Severity.WARNING,
+    )
+    SQL_REFUSED = "sql-refused", "Spark rejects SQL that was saved unchecked", Severity.WARNING
     SOURCE_UNREACHABLE = "source-unreachable", "Source unreachable"
     RECORDS_LOST = "records-lost", "Records lost"
     LATE_RECORDS = "late-records", "Records dropped as late", Severity.WARNING
     EVENTS_DROPPED = "events-dropped", "Events dropped beyond repair", Severity.WARNING
-    STATE_LIMIT = "state-limit", "State reaches its limit soon", Severity.WARNING
-    REPLAY = "replay", "A restart would replay much", Severity.WARNING
-    STUCK_STOP = "stuck-stop", "A stop hangs", Severity.WARNING
-    PREFLIGHT_FAILING = "preflight-failing", "A required preflight fails", Severity.WARNING
-    # of an application or a host
-    DRIVER_DEATHS = "driver-deaths", "The driver dies again and again"
-    QUERY_IDENTITY = "query-identity", "Which query is which?"
+    STATE_LIMIT = "state-limit", "State will reach its limit soon", Severity.WARNING
+    REPLAY = "replay", "A restart would replay a lot", Severity.WARNING
+    CHECKPOINT_MOVED = "checkpoint-moved", "A script changed its checkpoint", Severity.WARNING
+    STUCK_STOP = "stuck-stop", "Stop hangs", Severity.WARNING
+    PREFLIGHT_FAILING = "preflight-failing", "Required preflight fails", Severity.WARNING
+    # about an application or a host
+    DRIVER_DEATHS = "driver-deaths", "Driver fails repeatedly"
+    QUERY_IDENTITY = "query-identity", "Script waits for an answer"
     HOST_SILENT = "host-silent", "Host silent"
-    # of Headgate itself
+    # about Headgate itself
     DISK = "disk", "Disk full"
-    WEB_DOWN = "web-down", "The console does not answer"
+    WEB_DOWN = "web-down", "Console does not respond"
     DATABASE_DOWN = "database-down", "No database"
     REDIS_DOWN = "redis-down", "No Redis"
     WORKER_DOWN = "worker-down", "No worker"
     BEAT_DOWN = "beat-down", "No beat"
     INGESTER_DOWN = "ingester-down", "No ingester"
-    DATA_OLD = "data-old", "Data are old", Severity.WARNING
-    CHANNEL_DEAD = "channel-dead", "A channel delivers nothing", Severity.WARNING
+    DATA_OLD = "data-old", "Data is stale", Severity.WARNING
+    CHANNEL_DEAD = "channel-dead", "Channel delivers nothing", Severity.WARNING
 
 
 class IncidentState(StrEnum):
-    """Whether an incident lasts."""
+    """Whether an incident is open."""
 
     OPEN = "OPEN"
     CLOSED = "CLOSED"
 
 
 class Step(StrEnum):
-    """Why somebody is told of an incident; the order is that of its life."""
+    """Why a notification is sent, in the order in which an incident goes through them."""
 
     OPENED = "opened"
     ESCALATED = "escalated"
@@ -73,7 +80,7 @@ class Step(StrEnum):
 
 
 class EntryKind(StrEnum):
-    """What one line of an incident's story tells."""
+    """What one entry in an incident's history reports."""
 
     OPENED = "opened"
     UPDATED = "updated"
@@ -84,11 +91,12 @@ class EntryKind(StrEnum):
     SNOOZED = "snoozed"
     ASSIGNED = "assigned"
     NOTE = "note"
-    MERGED = "merged"  # a trouble of one more query counts to it
+    CORRECTED = "corrected"  # what it reported turned out to be wrong
+    MERGED = "merged"  # the same problem of another query was added
 
 
 class DeliveryState(StrEnum):
-    """Where one message to one channel is."""
+    """The state of one message to one channel."""
 
     WAITING = "WAITING"
     SENT = "SENT"

@@ -1,7 +1,7 @@
-"""Who hears of an incident, and when: rules, quiet hours, escalation, reminders.
+"""Decide who is notified of an incident, and when: rules, quiet hours, escalation, reminders.
 
-Pure: from an incident, the rules and what was told already. Whoever carries it out may do so
-twice; what was told is not due again.
+Pure: computed from an incident, the rules and the messages already sent. A plan can safely be
+executed twice, because a message that has been sent is no longer due.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +15,15 @@ from queries.domain.alerts.matching import Selector
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """Hours of the week in which only what is critical is told; `until` may be on the next day."""
+    """Hours in which only critical incidents are sent; `until` may be on the next day."""
 
     zone: ZoneInfo
     start: time
     until: time
-    days: frozenset[int] = frozenset(range(7))  # on which they start; Monday is 0
+    days: frozenset[int] = frozenset(range(7))  # days on which they start; Monday is 0
 
     def ends(self, now: datetime) -> datetime | None:
-        """Return when the quiet hours end that `now` is in; None where it is in none."""
+        """Return when the quiet hours that contain `now` end; None outside quiet hours."""
         local = now.astimezone(self.zone)
         for back in (0, 1):
             day = local.date() - timedelta(days=back)
@@ -53,7 +53,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RoutedIncident:
-    """An incident as far as it matters to whom it is told."""
+    """The parts of an incident that routing depends on."""
 
     kind: IncidentKind
     severity: Severity
@@ -64,9 +64,10 @@ class RoutedIncident:
     acknowledged: bool = False
     acknowledged_until: datetime | None = None
     snoozed_until: datetime | None = None
+    gone_at: datetime | None = None  # when a stopped query's records are deleted
 
     def taken(self, now: datetime) -> bool:
-        """Return whether somebody works on it."""
+        """Return whether somebody is working on the incident."""
         until = self.acknowledged_until
         return self.acknowledged and (until is None or until > now)
 
@@ -82,7 +83,7 @@ class Telling:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to tell now, and when to look again; None: when the incident changes."""
+    """What to send now, and when to check again (None: when the incident changes)."""
 
     tellings: tuple[Telling, ...] = ()
     again_at: datetime | None = None
@@ -91,9 +92,9 @@ class Plan:
 def plan(
     told: RoutedIncident, rules: Iterable[Rule], heard: Sequence[Telling], *, now: datetime
 ) -> Plan:
-    """Return what is due of one occurrence of an incident; `heard` is what was told of it.
+    """Return what is due for one occurrence of an incident; `heard` is what was already sent.
 
-    That it is over is told to whoever heard of it, at any hour.
+    Everyone who was notified also gets the "resolved" message, at any hour.
     """
     if not told.open:
         ends = {one.channel for one in heard if one.step is Step.RESOLVED}
@@ -112,6 +113,9 @@ def plan(
             application=told.application,
             labels=told.labels,
         ):
+            continue
+        if told.gone_at is not None and told.gone_at - now > rule.selector.stopped_within:
+            again.append(told.gone_at - rule.selector.stopped_within)
             continue
         quiet = rule.quiet.ends(now) if rule.quiet is not None else None
         if quiet is not None and told.severity is not Severity.CRITICAL:
@@ -146,7 +150,7 @@ def _of_rule(
 
 
 def in_force(rules: Sequence[Rule], channels: Iterable[int]) -> Sequence[Rule]:
-    """Return the rules, or where there is none the default: every channel hears of everything."""
+    """Return the rules; if there are none, the default: every channel gets everything."""
     if rules:
         return rules
     return (Rule("default", Selector(), tuple(channels)),)

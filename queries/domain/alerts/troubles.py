@@ -1,8 +1,8 @@
-"""What is wrong now, as evidence, and which of it is one trouble.
+"""Current problems with their evidence, and how they are grouped.
 
-Troubles are looked at again and again, so that none is missed where a worker dies: an incident
-lasts while its trouble is seen. Where one cause shows in several ways, the cause is told and not
-its signs: a source that is away, a driver that dies, a host that is silent.
+Every check detects the problems again, so none is missed if a worker dies: an incident lasts as
+long as its problem is detected. If one cause has several symptoms, only the cause is reported: an
+unreachable source, a driver that keeps dying, a host without a heartbeat.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from queries.domain.alerts.kinds import IncidentKind
 
-#: Names of affected queries that are kept; beyond it they are counted.
+#: Maximum number of affected queries listed by name; the others are only counted.
 NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A query or an application: its row and its name."""
+    """A query or an application: its row ID and its name."""
 
     id: int
     name: str
@@ -24,13 +24,13 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One trouble as it was seen: what it is, with the evidence in numbers."""
+    """A detected problem, with its evidence in numbers."""
 
     kind: IncidentKind
-    fingerprint: str  # the same for what is one trouble
+    fingerprint: str  # shared by all detections of the same problem
     title: str
     detail: str = ""
-    queries: tuple[Subject, ...] = ()  # affected; in the order of their names once grouped
+    queries: tuple[Subject, ...] = ()  # affected queries; sorted by name after grouping
     application: Subject | None = None
     host: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -39,16 +39,17 @@ class Trouble:
 
     @property
     def query(self) -> Subject | None:
-        """The query that it is of, where it is of one alone."""
+        """The query it belongs to, if there is exactly one."""
         return self.queries[0] if len(self.queries) == 1 else None
 
 
 def of_query(kind: IncidentKind, query: int) -> str:
-    """Return the fingerprint of a query's trouble."""
+    """Return the fingerprint for a query's problem."""
     return f"{kind}:query:{query}"
 
 
-#: What a query shows while its source is away, its driver dies, or its host is silent.
+#: Symptoms that a query shows if its source is unreachable, its driver keeps dying, or its host is
+#: silent.
 _SIGNS = frozenset(
     {
         IncidentKind.CRASH_LOOP,
@@ -58,18 +59,18 @@ _SIGNS = frozenset(
         IncidentKind.LAGGING,
     }
 )
-#: Kinds that explain the signs of the queries that they affect.
+#: Kinds that explain the symptoms of the queries they affect.
 _CAUSES = frozenset(
     {IncidentKind.SOURCE_UNREACHABLE, IncidentKind.DRIVER_DEATHS, IncidentKind.HOST_SILENT}
 )
-#: A query that is held, and explains why it goes on failing or does not advance.
+#: The query is held, which explains why it keeps failing or makes no progress.
 _HOLDS = frozenset({IncidentKind.FAILED, IncidentKind.BROKEN})
 
 
 def grouped(seen: Iterable[Trouble]) -> list[Trouble]:
-    """Return the troubles that are told: one for each fingerprint, without signs of another.
+    """Return the problems to report: one per fingerprint, omitting symptoms of other problems.
 
-    Titles of troubles of several queries say how many they are.
+    If a problem affects several queries, its title says how many.
     """
     together: dict[str, list[Trouble]] = {}
     for trouble in seen:

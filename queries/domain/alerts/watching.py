@@ -1,7 +1,7 @@
-"""When the watcher tells of Headgate's own trouble: what it does not say twice, or too early.
+"""When the watcher reports problems with Headgate itself, without repeats or false alarms.
 
-The watcher looks at the system from outside worker, beat, Redis and database, and tells of what
-those cannot tell: decisions/0015.
+The watcher monitors worker, beat, Redis and database from outside, and reports what they cannot
+report themselves: see decisions/0015.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,16 +13,16 @@ from queries.domain.alerts.kinds import IncidentKind, Step
 
 
 class Look(StrEnum):
-    """What one look at a part has found."""
+    """The result of one check of a part."""
 
     WELL = "well"
     TROUBLE = "trouble"
-    UNKNOWN = "unknown"  # another part's trouble hides it
+    UNKNOWN = "unknown"  # hidden by another part's problem
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One part as it was seen, with a sentence for people."""
+    """The state of one part at a check, with a sentence for users."""
 
     part: str
     look: Look
@@ -31,18 +31,18 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is remembered of a part in trouble."""
+    """What is remembered about a part that has a problem."""
 
     since: datetime  # first seen
     sentence: str
-    told_at: datetime | None = None  # that it is in trouble; None: not yet
+    told_at: datetime | None = None  # when the problem was reported; None: not yet
     reminded_at: datetime | None = None
     well_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """One thing to tell: of which part, and which of its troubles by when that began."""
+    """One message to send: the part, and which of its problems (identified by when it began)."""
 
     part: str
     step: Step
@@ -52,16 +52,17 @@ class Saying:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a trouble must last, a recovery must last, and until it is told again."""
+    """How long a problem and a recovery must last to be reported, and when to repeat a report."""
 
-    trouble: timedelta = timedelta(seconds=45)  # a restarted worker is back within that
+    trouble: timedelta = timedelta(seconds=45)  # a restarted worker is back within this time
     calm: timedelta = timedelta(seconds=60)
     remind: timedelta = timedelta(hours=4)
 
 
-#: Parts that incidents and their deliveries need: while one is in trouble, nothing else tells.
+#: Parts needed for incidents and their delivery: if one has a problem, only the watcher can report
+#: it.
 PATH = ("database", "redis", "worker", "beat")
-#: Parts that the watcher tells of, and the kind of incident each is.
+#: Parts that the watcher reports on, with the incident kind for each.
 KINDS: Mapping[str, IncidentKind] = {
     "web": IncidentKind.WEB_DOWN,
     "database": IncidentKind.DATABASE_DOWN,
@@ -71,7 +72,7 @@ KINDS: Mapping[str, IncidentKind] = {
     "ingester": IncidentKind.INGESTER_DOWN,
     "disk": IncidentKind.DISK,
 }
-#: Of them, those that are incidents like any other while all of `PATH` works.
+#: Parts that get ordinary incidents while every part of `PATH` works.
 TOLD_BY_INCIDENTS = ("ingester", "disk")
 
 
@@ -82,9 +83,9 @@ def to_tell(
     now: datetime,
     patience: Patience,
 ) -> tuple[dict[str, Watch], list[Saying]]:
-    """Return what is to be remembered after a look, and what is to be told now.
+    """Return what to remember after a check, and what to report now.
 
-    `seen` may hold parts that the watcher does not tell of; they are passed over.
+    `seen` may contain parts that the watcher does not report on; they are ignored.
     """
     looks = {one.part: one for one in seen if one.part in KINDS}
     broken = any(looks[part].look is Look.TROUBLE for part in PATH if part in looks)
@@ -134,8 +135,9 @@ def _in_trouble(
 
 
 def forget_untold(watched: Mapping[str, Watch]) -> dict[str, Watch]:
-    """Return what a watcher that starts again goes on with.
+    """Return the state with which a restarted watcher continues.
 
-    What it had not told of began before it slept: it looks for itself first.
+    Problems that have not been reported yet are dropped, because they began before the restart; the
+    watcher checks again for itself first.
     """
     return {part: one for part, one in watched.items() if one.told_at is not None}

@@ -1,22 +1,23 @@
-"""Find the batches in a checkpoint's log that none of our runs can have made.
+"""Find batches in a checkpoint's log that cannot have been made by any of our runs.
 
-A program that is not started by Headgate knows no lock of ours: it cannot be kept off a checkpoint.
-What it does is seen in the log, by the time that Spark writes into each batch's offsets.
+A program that Headgate did not start does not respect our locks, so it cannot be kept off a
+checkpoint. Its batches are detected by the time that Spark writes into each batch's offsets.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-#: An end is recorded after it has happened; this much for clocks that step.
+#: An end is recorded after it has happened; this allows for clock steps.
 AFTER_ITS_END = timedelta(seconds=1)
-#: A batch is reported within seconds of its end; a heartbeat so much younger came without it.
+#: A batch is reported within seconds of its end. If a heartbeat this much later still did not
+#: mention it, the run did not make it.
 REPORTED_WITHIN = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedBatch:
-    """A batch that was begun, by the time in its offsets (not the file's: files are copied)."""
+    """A started batch, with the time from its offsets (not from its file: files may be copied)."""
 
     number: int
     at: datetime
@@ -24,12 +25,12 @@ class LoggedBatch:
 
 @dataclass(frozen=True, slots=True)
 class RunSpan:
-    """When one of our runs lived, and what was heard of it."""
+    """When one of our runs was alive, and what it reported."""
 
     began: datetime
     ended: datetime | None  # None: it is open
-    reported: int | None = None  # the newest batch that it has reported
-    heard: datetime | None = None  # its driver's newest heartbeat: all before it has arrived
+    reported: int | None = None  # the newest batch that it reported
+    heard: datetime | None = None  # its driver's newest heartbeat: everything before it has arrived
 
 
 def foreign_batches(
@@ -37,8 +38,8 @@ def foreign_batches(
 ) -> list[LoggedBatch]:
     """Return the batches after `since` that no run made, in the log's order.
 
-    `runs` are all runs since then. A batch is foreign that was begun while none of them lived, or
-    that a living one has never reported, beyond the one that may be its batch in flight.
+    `runs` are all runs since then. A batch is foreign if it began while no run was alive, or if a
+    live run never reported it, except for one batch that may be that run's batch in flight.
     """
     later = [one for one in logged if since < one.at <= now]
     return [one for one in later if _is_foreign(one, later, runs, now)]
@@ -59,7 +60,7 @@ def _made_elsewhere(
     one: LoggedBatch, logged: Sequence[LoggedBatch], run: RunSpan, now: datetime
 ) -> bool:
     if run.heard is None or run.heard - one.at < REPORTED_WITHIN:
-        return False  # its report may be on the way, or lost with its driver
+        return False  # its report may be delayed, or lost with its driver
     own = [each.number for each in logged if _covers(run, each, now)]
     in_flight = min(own) if run.reported is None else run.reported + 1
     return one.number > in_flight

@@ -1,7 +1,7 @@
-"""Which offsets a checkpoint's log holds: where a start resumes, and how many lie between two.
+"""The offsets in a checkpoint's log: where a start resumes, and the records between two offsets.
 
 Spark 4.3 reads the offsets of the batch before the newest one it finds; with async progress
-tracking it takes whichever batch precedes that one in the log.
+tracking it uses whichever batch precedes that one in the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from typing import Any
 def missing_batch(begun: Sequence[int]) -> int | None:
     """Return the missing batch whose offsets Spark would need without async tracking.
 
-    `begun` are the batches that `offsets/` holds, in order. It is the one before the newest,
-    if that is missing; None where a start without async tracking would work.
+    `begun` are the batches in `offsets/`, in order. The result is the batch before the newest if
+    that one is missing; None if a start without async tracking would work.
     """
     if not begun or begun[-1] == 0:
         return None
@@ -25,9 +25,9 @@ def resumed_after(
 ) -> int | None:
     """Return the batch whose end offsets a start would resume from; None: from the beginning.
 
-    Spark resumes after the newest batch it has offsets of, if that one has committed too;
-    otherwise it runs that batch again, from the end of the one before it in the log (`in_gaps`),
-    or of the one with the id before.
+    Spark resumes after the newest batch that has offsets, if that batch was committed too.
+    Otherwise it reruns that batch, starting from the end of the previous batch in the log
+    (`in_gaps`) or of the batch with the previous ID.
     """
     if not begun:
         return None
@@ -40,7 +40,7 @@ def resumed_after(
 
 
 def beyond(end: Any, start: Any) -> bool:
-    """Return whether an offset is beyond another of the same source, in any partition."""
+    """Return whether an offset is beyond another offset of the same source, in any partition."""
     between = records_between(start, end)
     if between is not None:
         return between > 0
@@ -48,10 +48,10 @@ def beyond(end: Any, start: Any) -> bool:
 
 
 def records_between(start: Any, end: Any) -> int | None:
-    """Return how many offsets lie from `start` to `end`; None where they cannot be counted.
+    """Return how many offsets lie between `start` and `end`; None if they cannot be counted.
 
-    Counted are numbers, and objects of topics with partitions as Kafka has them. A partition
-    that `start` does not name is counted from 0 only where it is not there at all.
+    Numbers and Kafka's objects of topics and partitions can be counted. A partition missing from
+    `start` is counted from 0; a partition whose value is not a number cannot be counted.
     """
     if _number(start) and _number(end):
         return max(0, int(end) - int(start))

@@ -1,7 +1,7 @@
 """Whether state grows steadily, and when it will reach the memory limit.
 
-The rule, shown on the page, is `RULE`. Anything else (a saw-tooth of windows that close, a jump,
-too short a time) gets no forecast, and the reason is given.
+The rule, which the page shows, is `RULE`. Anything else (the sawtooth pattern of closing windows, a
+jump, too little history) gets no forecast, and the page says why.
 """
 
 from collections.abc import Sequence
@@ -10,30 +10,30 @@ from dataclasses import dataclass
 SPAN_S = 600.0
 POINTS = 10
 STEADY = 0.9  # r², the share of the variance that the line explains
-#: A line that rises by less than this share of the size within the span is level.
+#: A line that rises by less than this share of the size over the whole time span counts as level.
 LEVEL = 0.01
-#: A forecast further away than this is no forecast.
+#: Nothing further ahead than this is forecast.
 HORIZON_S = 30 * 86400.0
 RULE = (
-    f"a forecast is made where, over at least {SPAN_S / 60:g} minutes and {POINTS} batches, "
-    f"a rising straight line explains {STEADY * 100:g} % of the change"
+    f"a forecast needs a rising linear trend with R² of at least {STEADY:.2f} over at least "
+    f"{SPAN_S / 60:g} minutes and {POINTS} batches"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a size has changed."""
+    """The growth of a size over time."""
 
-    per_hour: float | None  # bytes; None: too little was seen
+    per_hour: float | None  # bytes; None: too little data
     steadiness: float | None  # r²
     full_in_s: float | None  # until the limit is reached; None: no forecast
-    why: str  # the sentence that says so
+    why: str  # the explanation, as a sentence
 
 
 def growth(points: Sequence[tuple[float, float]], limit: float | None) -> Growth:
-    """Return what a series of (seconds, bytes), in order of time, says.
+    """Return the growth for a series of (seconds, bytes), ordered by time.
 
-    `limit` in bytes; None where it is not known.
+    `limit` is in bytes; None if unknown.
     """
     span = points[-1][0] - points[0][0] if points else 0.0
     if len(points) < POINTS or span < SPAN_S:
@@ -56,7 +56,7 @@ def growth(points: Sequence[tuple[float, float]], limit: float | None) -> Growth
         return Growth(per_hour, steadiness, None, "Steady growth; the limit is unknown.")
     left = max(0.0, limit - now) / slope
     if left > HORIZON_S:
-        why = f"Steady growth; the limit is not reached within {HORIZON_S / 86400:g} days."
+        why = f"Steady growth; the limit will not be reached within {HORIZON_S / 86400:g} days."
         return Growth(per_hour, steadiness, None, why)
     return Growth(per_hour, steadiness, left, "Steady growth towards the memory limit.")
 

@@ -1,48 +1,47 @@
-"""Which members of a tar may become files: names, kinds and sizes, judged before a byte is written.
+"""Decide by name, kind and size which members of an archive may become files, before writing any.
 
-Plain files and folders below the archive's own folder, each once, and not more of them than a
-driver's code may have.
+Only regular files and folders inside the archive's own folder are accepted, each only once, up to
+the limits for a driver's code.
 """
 
 from dataclasses import dataclass, field
 
 from queries.domain.errors import Invalid, Problem
 
-#: The field that every problem of an archive is told at.
+#: The field under which every problem with an archive is reported.
 FIELD = "archive"
-#: Of a name, in bytes: what Linux takes for a part, and well below what it takes for a path.
+#: Maximum bytes of a name: Linux's limit for one component, and less than its limit for a path.
 LONGEST_PART, LONGEST_NAME = 255, 1000
 DEEPEST = 40
-#: Members that are looked at, at most, for each file that there may be: folders and what is left
-#: out count too.
+#: Maximum members examined per allowed file: folders and skipped members count too.
 MEMBERS_PER_FILE = 4
 
-_PACK = "Pack plain files and folders only."
+_PACK = "Include only plain files and folders."
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One entry of a tar, as its header says."""
+    """One entry of an archive, from its header."""
 
     name: str
-    kind: str  # "file" | "folder" | what else it is, as a noun: "a symbolic link"
+    kind: str  # "file", "folder", or any other kind as a noun: "a symbolic link"
     size: int = 0
 
 
 def problem(value: str, message: str, way_out: str) -> Invalid:
-    """Return the one fault of an archive as an error to raise."""
+    """Return an error to raise that contains an archive's only problem."""
     return Invalid([Problem(FIELD, shown(value), message, way_out)])
 
 
 def shown(name: str) -> str:
-    """Return a name from an archive as text that every database and page takes."""
+    """Return a name from an archive as text that any database and page can handle."""
     plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
     return plain.encode("utf-8", "replace").decode()[:200]
 
 
 @dataclass(slots=True)
 class Judge:
-    """Judges the members of one archive, one after the other."""
+    """Check the members of one archive, one after another."""
 
     most_bytes: int
     most_files: int
@@ -53,9 +52,9 @@ class Judge:
     _folders: set[str] = field(default_factory=set)
 
     def judge(self, member: Member) -> str:
-        """Return where a member belongs, as a path below the folder; "" for the folder itself.
+        """Return a member's path below the folder; "" for the folder itself.
 
-        Raises `Invalid` with the fault of one that may not become a file.
+        Raises `Invalid` if the member may not become a file.
         """
         self._members += 1
         if self._members > MEMBERS_PER_FILE * self.most_files:
@@ -70,9 +69,9 @@ class Judge:
         if not parts:
             raise problem(member.name, "has no name.", _PACK)
         if path in self._taken:
-            raise problem(path, "is there twice.", "Pack each file once.")
+            raise problem(path, "appears twice.", "Include each file once.")
         if path in self._folders:
-            raise problem(path, "is a file and a folder.", "Pack each name once.")
+            raise problem(path, "is both a file and a folder.", "Use each name once.")
         self._enter(parts[:-1])
         self._taken.add(path)
         self._count(member)
@@ -82,7 +81,7 @@ class Judge:
         for depth in range(1, len(parts) + 1):
             folder = "/".join(parts[:depth])
             if folder in self._taken:
-                raise problem(folder, "is a file and a folder.", "Pack each name once.")
+                raise problem(folder, "is both a file and a folder.", "Use each name once.")
             self._folders.add(folder)
 
     def _count(self, member: Member) -> None:
@@ -93,33 +92,33 @@ class Judge:
         if self.bytes > self.most_bytes:
             raise problem(
                 f"{self.bytes:,} bytes",
-                f"is more than the {self.most_bytes:,} bytes that code may have unpacked.",
-                "Leave data out, or pack a smaller folder.",
+                f"exceeds the limit of {self.most_bytes:,} bytes for unpacked code.",
+                "Remove data, or choose a smaller folder.",
             )
 
     def _too_many(self) -> Invalid:
         return problem(
             f"{self.files:,} files",
-            f"is more than the {self.most_files:,} files that code may have.",
-            "Leave data and installed packages out, or pack a smaller folder.",
+            f"exceeds the limit of {self.most_files:,} files.",
+            "Remove data and installed packages, or choose a smaller folder.",
         )
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a member's name; raise `Invalid` for one that may lead elsewhere."""
+    """Return the components of a member's name; raise `Invalid` if it may lead elsewhere."""
     if name.startswith("/"):
-        raise problem(name, "begins with /.", "Pack names relative to the folder of the code.")
+        raise problem(name, "starts with /.", "Use names relative to the code folder.")
     try:
         long = len(name.encode()) > LONGEST_NAME
     except UnicodeEncodeError as error:
-        raise problem(name, "is not a name in UTF-8.", "Rename the file.") from error
+        raise problem(name, "is not valid UTF-8.", "Rename the file.") from error
     if any(not c.isprintable() for c in name):
         raise problem(name, "contains a control character.", "Rename the file.")
     if "\\" in name:
-        raise problem(name, "contains a backslash.", "Separate folders by /.")
+        raise problem(name, "contains a backslash.", "Separate folders with /.")
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts:
-        raise problem(name, "leads out of the folder.", "Pack names without “..”.")
+        raise problem(name, "points outside the folder.", "Use names without “..”.")
     if long or len(parts) > DEEPEST or any(len(part.encode()) > LONGEST_PART for part in parts):
         raise problem(name, "is too long.", "Shorten the names of the file and its folders.")
     return parts

@@ -1,18 +1,21 @@
-"""References to code in git: where a repository is, which commit, which folder of it.
+"""References to code in git: the repository, the commit, and the folder in it.
 
-Only whole commit hashes: a branch or a tag is another thing tomorrow, and a run must be able to
-say what it ran. The host must be one that an admin has listed.
+Definitions store full commit hashes: a branch or tag can move, and a run must be able to report
+what it ran. A branch or tag without a commit is resolved before the definition is saved. The host
+must be one that an admin has listed.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 
+from headgate_ground.masking import MASK, mask_text
 from queries.domain.definitions.parsing import shape_problems
 from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
-from queries.domain.masking import MASK, mask_text
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAME = r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*"
@@ -25,28 +28,49 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _FOLDER = re.compile(r"[\w.+ -]+(?:/[\w.+ -]+)*")
-_URL_WAY_OUT = "Write https://host/path of the repository."
+_URL_WAY_OUT = "Write the repository as https://host/path."
 _PORTS = {"https": 443, "ssh": 22}
+
+
+#: A subset of git's valid ref names (git-check-ref-format), excluding its pattern characters.
+_REF = re.compile(r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|$)|@\{))[\w][\w./+@#=,%-]*(?<![./])")
+_HEADS, _TAGS = "refs/heads/", "refs/tags/"
+
+
+class GitRef(StrictForm):
+    """The ref that a branch or tag was resolved to."""
+
+    git: str
+    ref: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefAsked:
+    """A branch or tag to resolve."""
+
+    git: str
+    ref: str
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Where a repository is."""
+    """The location of a repository."""
 
-    url: str  # as git is given it
+    url: str  # as passed to git
     host: str  # as an admin lists it: "host", "host:port", "ssh://host"
 
 
 class CodeHostForm(StrictForm):
-    """A host that definitions may take code from."""
+    """A host from which definitions may take code."""
 
     host: str
 
 
 def parse_host(raw: object) -> str:
-    """Return a host as it is listed; raise `Invalid` where it is none.
+    """Return a host in the form it is listed in; raise `Invalid` if it is not a host.
 
-    https goes without saying, and so do the ports that belong to https and ssh.
+    https, and the default ports of https and ssh, are left out.
     """
     try:
         form = CodeHostForm.model_validate(raw)
@@ -55,7 +79,7 @@ def parse_host(raw: object) -> str:
     found = _HOST.fullmatch(form.host)
     if found is None or len(form.host) > 255 or int(found[3] or 1) not in range(1, 65536):
         way_out = "Write git.example.org, git.example.org:8443 or ssh://git.example.org."
-        message = "is not a host that git can be asked at."
+        message = "is not a valid git host."
         raise Invalid([Problem("host", form.host[:200], message, way_out)])
     return _listed(found[1] or "https", found[2], found[3])
 
@@ -67,7 +91,7 @@ def _listed(scheme: str, host: str, port: str | None) -> str:
 
 
 def repository(url: str) -> Repository | None:
-    """Return where a URL leads; None where it is no URL of git's that is taken here."""
+    """Return a URL's repository; None if it is not a git URL of a supported kind."""
     found = _URL.fullmatch(url)
     if found is None or ".." in found[5] or int(found[4] or 1) not in range(1, 65536):
         return None
@@ -81,20 +105,93 @@ def git_problems(url: str, commit: str, folder: str, *, hosts: frozenset[str]) -
     problems = _url_problems(url, hosts)
     if not _COMMIT.fullmatch(commit):
         message = "is not a full commit hash." if commit else "is missing."
-        way_out = "Write the 40 hexadecimal digits that `git rev-parse HEAD` prints."
+        way_out = (
+            "Write the 40 hexadecimal digits that `git rev-parse HEAD` prints, or remove it "
+            "and set a branch or tag in code.ref."
+        )
         problems.append(Problem("code.commit", commit[:200], message, way_out))
     inside = folder.strip("/")
     if inside and not (_FOLDER.fullmatch(inside) and ".." not in inside.split("/")):
-        way_out = "Write it relative to the repository, such as jobs/orders."
-        message = "is not a folder of the repository."
+        way_out = "Write a path relative to the repository, such as jobs/orders."
+        message = "is not a folder in the repository."
         problems.append(Problem("code.folder", folder[:200], message, way_out))
     return problems
 
 
-def _shown(url: str) -> str:
-    """Return the beginning of an address without what may be a password.
+def asked_ref(spec: Mapping[str, Any]) -> RefAsked | None:
+    """Return what to resolve before saving a definition of any shape; None: nothing."""
+    code = spec.get("code")
+    if not isinstance(code, Mapping) or code.get("commit"):
+        return None
+    git, ref = code.get("git"), code.get("ref")
+    return RefAsked(git, ref) if isinstance(git, str) and isinstance(ref, str) and ref else None
 
-    In https a user alone may be a token; a password that was not encoded may hold a slash.
+
+def settled(spec: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a definition whose commit and branch agree, based on the edits since `before`.
+
+    A new branch with the old commit must be resolved; a new commit with the old branch drops the
+    branch.
+    """
+    code, old = spec.get("code"), before.get("code") or {}
+    if not isinstance(code, Mapping) or not code.get("commit") or not code.get("ref"):
+        return dict(spec)
+    same_commit = code["commit"] == old.get("commit") and code.get("git") == old.get("git")
+    if same_commit and code["ref"] != old.get("ref"):
+        return with_commit(spec, "")
+    if not same_commit and code["ref"] == old.get("ref"):
+        return {**spec, "code": {**code, "ref": ""}}
+    return dict(spec)
+
+
+def with_commit(spec: Mapping[str, Any], commit: str) -> dict[str, Any]:
+    """Return a definition whose code is at this commit."""
+    return {**spec, "code": {**spec["code"], "commit": commit}}
+
+
+def ref_problems(asked: RefAsked, *, hosts: frozenset[str]) -> list[Problem]:
+    """Return why a ref cannot be resolved; `hosts` are those that an admin has listed."""
+    problems = _url_problems(asked.git, hosts)
+    if len(asked.ref) > 250 or not _REF.fullmatch(asked.ref):
+        way_out = "Write main, v1.2, refs/heads/main or refs/tags/v1.2."
+        message = "is not the name of a branch or a tag."
+        problems.append(Problem("code.ref", asked.ref[:200], message, way_out))
+    return problems
+
+
+def names_of(ref: str) -> tuple[str, ...]:
+    """Return the full ref names that a short name may mean; for a tag, also its target."""
+    if ref.startswith("refs/"):
+        return (ref, f"{ref}^{{}}")
+    return (f"{_HEADS}{ref}", f"{_TAGS}{ref}", f"{_TAGS}{ref}^{{}}")
+
+
+def commit_of(asked: RefAsked, listed: str) -> str:
+    """Return the commit that a ref name means, from the output of `git ls-remote`.
+
+    Raises `Invalid` if there is none, or if the name is both a branch and a tag.
+    """
+    lines = (line.partition("\t") for line in listed.splitlines())
+    found = {name: sha for sha, _, name in lines if _COMMIT.fullmatch(sha)}
+    *branches, tagged, pointed = names_of(asked.ref)
+    branch = next((found[name] for name in branches if name in found), None)
+    tag = found.get(pointed) or found.get(tagged)
+    if branch and tag:
+        way_out = f"Write {_HEADS}{asked.ref} or {_TAGS}{asked.ref}."
+        message = "is both a branch and a tag."
+        raise Invalid([Problem("code.ref", asked.ref, message, way_out)])
+    commit = branch or tag
+    if commit is None:
+        message = f"is not a branch or a tag of {asked.git}."
+        way_out = "Correct the name, or set the full hash in code.commit."
+        raise Invalid([Problem("code.ref", asked.ref, message, way_out)])
+    return commit
+
+
+def _shown(url: str) -> str:
+    """Return the beginning of an address, omitting anything that may be a password.
+
+    An https user name may itself be a token, and an unencoded password may contain a slash.
     """
     secrets = r"(https?://)[^/@]*@|(//)[^/@]*:[^@]*@"
     plain = re.sub(secrets, lambda found: f"{found[1] or found[2]}{MASK}@", url[:500])
@@ -107,16 +204,20 @@ def _url_problems(url: str, hosts: frozenset[str]) -> list[Problem]:
 
     where = repository(url)
     if where is None and re.match(r"https?://[^/]*@", url):
-        way_out = "Leave user and password out; docs/code.md says where credentials belong."
-        return refused("contains a user.", way_out)
+        way_out = "Remove the user and password; docs/code.md describes where credentials belong."
+        return refused("contains a user name.", way_out)
     if where is None:
         if re.fullmatch(r"[\w.-]+@[\w.-]+:(?!/).+", url):
             return refused("is not a URL.", "Write ssh://git@host/path.")
-        return refused("is not a repository that code is taken from.", _URL_WAY_OUT)
+        return refused("is not a repository address that Headgate can use.", _URL_WAY_OUT)
     if where.host not in hosts:
-        listed = f" Listed are {', '.join(sorted(hosts))}." if hosts else " None is listed yet."
+        listed = (
+            f" Allowed hosts: {', '.join(sorted(hosts))}."
+            if hosts
+            else (" No hosts have been added yet.")
+        )
         return refused(
-            f"is at {where.host}, which no admin has listed.",
-            f"Ask an admin to list the host (Settings → Git hosts).{listed}",
+            f"is on {where.host}, which is not an allowed git host.",
+            f"Ask an admin to add the host (Settings → Git hosts).{listed}",
         )
     return []

@@ -1,7 +1,7 @@
-"""What packages an application may ask for: names and versions, nothing that leads elsewhere.
+"""The packages that an application may require: names and versions only, no locations.
 
-Wheels come from the installation's own index. A line that names a file, a URL, another index or
-an editable project is refused, for it would bring in what nobody has put there.
+Wheels come from the installation's own index. A line that specifies a file, a URL, another index or
+an editable project is rejected, because it would install something that no admin has provided.
 """
 
 import re
@@ -14,29 +14,31 @@ from queries.domain.errors import Problem
 
 LONGEST, MOST_LINES = 20_000, 200
 _FIELD = "packages"
-_VERSIONS = 'Write names with versions, one a line, such as "requests==2.32.3".'
+_VERSIONS = 'Write names with versions, one per line, such as "requests==2.32.3".'
 _PATH = re.compile(r"\.{0,2}/|~|[A-Za-z]:[\\/]|.*\.(whl|zip|tar\.gz|tgz)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a requirements text asks for, and what is wrong with it."""
+    """The requirements in a text, and what is wrong with them."""
 
-    lines: tuple[str, ...]  # in one form, sorted
+    lines: tuple[str, ...]  # normalised and sorted
     problems: tuple[Problem, ...]
 
     @property
     def text(self) -> str:
-        """Return the text in one form: the same wishes give the same text."""
+        """Return the normalised text; equal requirements give equal texts."""
         return "".join(f"{line}\n" for line in self.lines)
 
 
 def read(text: str) -> Wanted:
-    """Return what a requirements text asks for; comments and empty lines say nothing."""
+    """Parse a requirements text; comments and empty lines are ignored."""
     if len(text) > LONGEST or text.count("\n") > MOST_LINES * 2:
         message = f"has more than {MOST_LINES} lines or {LONGEST:,} characters."
         given = f"{len(text):,} characters in {text.count(chr(10)) + 1:,} lines"
-        return Wanted((), (Problem(_FIELD, given, message, "Name only what the code imports."),))
+        return Wanted(
+            (), (Problem(_FIELD, given, message, "List only packages that the code imports."),)
+        )
     found: dict[str, str] = {}
     problems: list[Problem] = []
     for number, raw in enumerate(text.splitlines()):
@@ -47,21 +49,25 @@ def read(text: str) -> Wanted:
         if isinstance(wish, Problem):
             problems.append(wish)
             continue
-        # Two lines of one package may differ by their markers.
+        # Two lines may name the same package if their markers differ.
         key = f"{canonicalize_name(wish.name)};{wish.marker or ''}"
         if key in found and found[key] != str(wish):
-            message = "asks for a package that another line asks for otherwise."
-            problems.append(Problem(f"{_FIELD}.{number}", line[:200], message, "Keep one."))
+            message = "requires a package that another line requires differently."
+            problems.append(
+                Problem(f"{_FIELD}.{number}", line[:200], message, "Keep one of the two.")
+            )
         found[key] = str(wish)
     if len(found) > MOST_LINES:
         message = f"names more than {MOST_LINES} packages."
         given = f"{len(found):,} packages"
-        problems.append(Problem(_FIELD, given, message, "Name only what the code imports."))
+        problems.append(
+            Problem(_FIELD, given, message, "List only packages that the code imports.")
+        )
     return Wanted(tuple(sorted(found.values())), tuple(problems))
 
 
 def _requirement(field: str, line: str) -> Requirement | Problem:
-    shown = re.sub(r"://[^/@\s]*@", "://", line)[:200]  # no password of a URL
+    shown = re.sub(r"://[^/@\s]*@", "://", line)[:200]  # remove passwords from URLs
 
     def refused(message: str, way_out: str = _VERSIONS) -> Problem:
         return Problem(field, shown, message, way_out)
@@ -71,23 +77,23 @@ def _requirement(field: str, line: str) -> Requirement | Problem:
         return Problem(field, plain, "contains a control character.", _VERSIONS)
     if line.startswith("-"):
         return refused(
-            "is an option of the installer.",
-            "Leave it out: index and cache are the installation's, and only wheels are taken.",
+            "is an installer option.",
+            "Remove it: the installation sets the index and cache, and only wheels are used.",
         )
     if "://" in line or re.match(r"(git|hg|svn|bzr)\+|file:", line):
-        return refused("names a URL.", "Name the package; its wheel comes from the index.")
+        return refused("is a URL.", "Use the package name; its wheel comes from the index.")
     if _PATH.match(line):
-        return refused("names a file or folder.", "Name the package, or upload code instead.")
+        return refused("is a file or folder.", "Use the package name, or upload the code instead.")
     if line.endswith("\\"):
-        return refused("goes on in the next line.", "Write each requirement on one line.")
+        return refused("continues on the next line.", "Write each requirement on one line.")
     if re.search(r"\s--\w", line):
         return refused("contains an option.", "Leave it out.")
     try:
         wish = Requirement(line)
     except InvalidRequirement:
-        return refused("is not a requirement.")
+        return refused("is not a valid requirement.")
     if wish.url:
-        return refused("names a URL.", "Name the package; its wheel comes from the index.")
+        return refused("is a URL.", "Use the package name; its wheel comes from the index.")
     if len(str(wish.specifier)) > 500 or len(wish.name) > 200:
         return refused("is too long.")
     return wish

@@ -1,19 +1,19 @@
-"""Which kept contents may go: nothing names them, and nothing has used them for long."""
+"""Decide which stored contents may be deleted: those unreferenced and unused for a long time."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-#: Between the use of a folder for a launch and the row of its driver, at most.
+#: Maximum time between a launch's use of a folder and the creation of its driver's row.
 LAUNCH = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A folder that is named by what it holds, or by what was wished for."""
+    """A folder named by the digest of its contents or of its request."""
 
     name: str
-    used_at: datetime  # put into place, or last taken by a start
+    used_at: datetime  # stored, or last used by a start
 
 
 def forgotten(
@@ -23,11 +23,11 @@ def forgotten(
     before: datetime,
     oldest_driver: datetime | None = None,
 ) -> list[str]:
-    """Return the contents that may be deleted, those that were used longest ago first.
+    """Return the contents that may be deleted, least recently used first.
 
-    named: what definitions, runs and unfinished work name. oldest_driver: when the oldest driver
-    that lives was launched; it may use what it found then although nothing names that any more
-    (packages after an upgrade). None where what drivers use is among the named.
+    named: what definitions, runs and unfinished work refer to. oldest_driver: when the oldest live
+    driver was launched; it may still use contents from that time that nothing refers to any more
+    (such as packages after an upgrade). None if everything that drivers use is in `named`.
     """
     found = [
         one

@@ -1,18 +1,20 @@
-"""How an application's packages reach the executors of a cluster: names in their folder.
+"""How an application's packages reach a cluster's executors: names in the package folder.
 
-Spark unpacks an archive where an executor works (`spark.archives`). It holds the packages, and a
-module that Spark's Python workers are started as (`spark.python.daemon.module`): found by
-PYTHONPATH, it puts the packages at the end of the import path, so that they replace nothing.
+Spark unpacks an archive into each executor's working directory (`spark.archives`). It contains the
+packages and the module that Spark starts as its Python worker daemon
+(`spark.python.daemon.module`). The module is found through PYTHONPATH and appends the packages to
+the import path, so that they do not replace anything.
 """
 
-#: Folder in the folder of packages.
+#: Folder inside the package folder.
 SHIPPED = ".cluster"
 ARCHIVE = "packages.tar"
-#: What executors call the unpacked archive, below the folder that they work in.
+#: Name of the unpacked archive in an executor's working directory.
 NAME = "headgate_packages"
-#: Folder of the packages in it.
+#: Folder of the packages in the archive.
 INSIDE = "packages"
-#: The module; in a driver, whose archive is elsewhere, `HEADGATE_PACKAGES` names the folder.
+#: The daemon module. In a driver, whose archive is elsewhere, `HEADGATE_PACKAGES` is the folder's
+#: path.
 DAEMON_MODULE = "headgate_packages_daemon"
 DAEMON_SOURCE = f'''"""Start Spark's Python workers with packages, which come last."""
 

@@ -1,9 +1,9 @@
-"""What of a definition brings code into a driver: only who may write Python changes that.
+"""Find what loads code into a driver: changing it requires the right to write Python.
 
-Spark runs as the drivers' account what it is given here: modules, classes it loads by name,
-programs it starts, images of executors, and masters, which answer a driver in Java's own
-serialization. Much of it is refused to everybody (`configuration`); what is left is legitimate,
-and as much as code. A connector is none: its jars are put into place by whoever runs the host.
+Spark runs such code with the rights of the drivers' account: modules, classes loaded by name,
+programs that it starts, executor images, and masters, which send a driver data in Java's own
+serialization. Most of this is forbidden to everybody (`configuration`); the rest is legitimate, but
+equivalent to code. Connectors are not included: whoever runs the host installs their jars.
 """
 
 import re
@@ -12,34 +12,34 @@ from collections.abc import Iterator, Mapping
 from queries.domain.definitions import hadoop
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, Sink, SqlQuery
 
-#: Configuration that names a program, a script or an image to run. Of Hadoop's keys, all that are
-#: not known to tune are code as well (`hadoop.is_tuning`).
+#: Configuration that specifies a program, a script or an image to run. All Hadoop keys that are not
+#: known to be tuning count as code as well (`hadoop.is_tuning`).
 _CONF = re.compile(
     r"spark\.kubernetes\.container\.image"
     r"|spark\.hadoop\..*(script|command|cmd|shell|exec|mapping\.impl)\b.*",
     re.IGNORECASE,
 )
-#: Options of a connector's client that load a class by name, or run a program.
+#: Options with which a connector's client loads a class by name or runs a program.
 _OPTION = re.compile(
     r".*(\.class|\.classes|\.cmd|\.command|\.reporters|\.providers|\.strategy|\.assignor)",
     re.IGNORECASE,
 )
-#: Variables that say where and as whom a library connects. Any other may mean code to Python,
-#: to Java or to a library in the driver: no list of what does is complete.
+#: Variables that specify where and under which account a library connects. Any other variable may
+#: act as code for Python, Java or a library in the driver; no list of those could be complete.
 _HARMLESS = re.compile(
     r"AWS_(REGION|DEFAULT_REGION|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN)|TZ|LANG|LC_ALL"
 )
 
-#: Fields of an application that say what its queries import.
+#: Fields of an application that determine what its queries import.
 IMPORTED = ("python_path", "code", "packages")
 
 Query = SqlQuery | PythonQuery
 
 
 def brings_code(before: Query | None, after: Query) -> list[str]:
-    """Return the fields by which a query's definition brings code in that it had not; sorted.
+    """Return the fields through which a query's definition adds code, sorted.
 
-    A definition in Python always does: its parameters and its trigger are its function's too.
+    A Python definition always does: its parameters and trigger are passed to its function too.
     """
     if isinstance(after, PythonQuery):
         return ["kind"]
@@ -47,9 +47,9 @@ def brings_code(before: Query | None, after: Query) -> list[str]:
 
 
 def application_brings_code(before: ApplicationSpec | None, after: ApplicationSpec) -> list[str]:
-    """Return the fields by which an application's definition brings other code in; sorted.
+    """Return the fields through which an application's definition changes code, sorted.
 
-    What is taken away counts as well: another module of the same name may take its place.
+    Removed code counts as well: another module of the same name may take its place.
     """
     known = before or ApplicationSpec()
     return _changed(dict(_of_application(known)), dict(_of_application(after)))
@@ -61,7 +61,7 @@ def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[
 
 
 def _of_query(spec: Query) -> Iterator[tuple[str, object]]:
-    """Yield (field, value) of what is as much as code in a query."""
+    """Yield (field, value) for everything in a query that is equivalent to code."""
     options: list[tuple[str, Mapping[str, str]]] = []
     if isinstance(spec, SqlQuery):
         options += [(f"sources.{one.name}", one.options) for one in spec.sources]

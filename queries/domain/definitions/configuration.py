@@ -1,18 +1,18 @@
-"""Which Spark configuration and environment a definition may set: only what is listed.
+"""The Spark configuration and environment that a definition may set: an allowlist.
 
-Headgate launches, watches and stops the driver through its configuration, so a key that
-loads classes, moves directories or changes what Headgate sets itself would break supervision.
-What tunes a query is allowed.
+Headgate launches, monitors and stops the driver through its configuration, so a key that loads
+classes, moves directories or changes what Headgate itself sets would break supervision. Keys that
+tune a query are allowed.
 """
 
 import re
 from collections.abc import Mapping
 
+from headgate_ground.masking import MASK, is_reference, is_secret_name, mask_text
 from queries.domain.definitions import hadoop as hadoop_conf
 from queries.domain.errors import Problem
-from queries.domain.masking import MASK, is_reference, is_secret_name, mask_text
 
-#: Spark configuration that an application may set, whole names as regular expressions.
+#: Spark configuration that an application may set: regular expressions for whole names.
 _APPLICATION = re.compile(
     "|".join(
         (
@@ -46,13 +46,16 @@ _APPLICATION = re.compile(
         )
     )
 )
-#: Exceptions to what is allowed above: what loads classes, and what Headgate sets itself.
+#: Exceptions to the list above: keys that load classes, and keys that Headgate sets itself.
 _RESERVED: tuple[tuple[str, str], ...] = (
     (r"spark\.master", "Set the application's master."),
     (r"spark\.driver\.memory", "Set the application's memory."),
     (r"spark\.app\.name|spark\.app\.id", "Spark shows the application's name."),
-    (r"spark\.scheduler\.(mode|allocation\.file|pool)", "Set scheduler mode and pools."),
-    (r"spark\.jars(\..+)?|spark\.files|spark\.archives", "Name a connector instead."),
+    (
+        r"spark\.scheduler\.(mode|allocation\.file|pool)",
+        "Use the scheduler mode and pools instead.",
+    ),
+    (r"spark\.jars(\..+)?|spark\.files|spark\.archives", "Use a connector instead."),
     (r"spark\.submit\.pyFiles", "Set the application's code folders (python_path)."),
     (r"spark\.(driver|executor)\.extra\w+|spark\.\w+\.defaultJavaOptions", ""),
     (r"spark\.plugins(\..+)?|spark\.extraListeners", "Set the application's listeners."),
@@ -61,25 +64,25 @@ _RESERVED: tuple[tuple[str, str], ...] = (
     (r"spark\.sql\.streaming\.checkpointLocation", "Set the query's checkpoint."),
     (
         r"spark\.sql\.streaming\.(stopTimeout|stopActiveRunOnRestart|numRecentProgressUpdates)",
-        "Headgate sets it, because stops and repairs depend on it.",
+        "Headgate sets it because stops and repairs depend on it.",
     ),
     (r"spark\.sql\.catalogImplementation|spark\.sql\.hive\.metastore\.jars.*", ""),
     (r"spark\.(local\.dir|driver\.(host|port|bindAddress)|ui\.(port|enabled|killEnabled))", ""),
     (r"spark\.pyspark\..+|spark\.python\.daemon\.module|spark\.python\.worker\.module", ""),
     (r"spark\.(sql\.)?redaction\..+|spark\.ui\.filters|spark\.authenticate.*", ""),
-    (r"spark\.sql\.reflect\.allowList", "SQL may not call methods of Java."),
+    (r"spark\.sql\.reflect\.allowList", "SQL must not call Java methods."),
     (r"spark\.sql\.(maven\.additionalRemoteRepositories|udt\.allowedDynamicUDTClasses)", ""),
 )
-#: Text that names a class of the JVM, alone or in a list.
+#: Matches a JVM class name, alone or in a list.
 _CLASS = re.compile(r"(?:^|[\s,:;])((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?=$|[\s,:;])")
-#: Classes that configuration may have the JVM load: by their own names, never by a key's.
+#: Classes that configuration may make the JVM load, identified by class name and never by key.
 _KNOWN_CLASSES = re.compile(
     r"org\.apache\.spark\.serializer\.(Java|Kryo)Serializer"
     r"|org\.apache\.spark\.sql\.execution\.streaming\.state\.(RocksDB|HDFSBacked)StateStoreProvider"
     r"|org\.apache\.spark\.io\.\w+CompressionCodec"
     r"|org\.apache\.spark\.internal\.io\.cloud\.\w+"
     r"|org\.apache\.hadoop\.io\.compress\.\w+Codec"
-    # No provider of profiles or processes: a file that it reads may name a program to run.
+    # No profile or process providers: a file that they read may specify a program to run.
     r"|org\.apache\.hadoop\.fs\.s3a\.(Simple|Temporary|Anonymous)AWSCredentialsProvider"
     r"|org\.apache\.hadoop\.fs\.s3a\.auth\.(AssumedRoleCredentialProvider"
     r"|IAMInstanceCredentialsProvider)"
@@ -100,7 +103,7 @@ _KNOWN_CLASSES = re.compile(
     r"|java\.[\w.$]+Exception"
 )
 _WHY_RESERVED = "It is reserved for Headgate."
-#: SQL configuration that Spark fixes when the session is made (`RuntimeConfig.isModifiable`).
+#: SQL configuration that Spark fixes when it creates the session (`RuntimeConfig.isModifiable`).
 _STATIC_SQL = re.compile(
     r"spark\.sql\.(warehouse\.dir|event\.truncate\.length|globalTempDatabase|debug"
     r"|metadataCacheTTLSeconds|reflect\.allowList|hive\..+|catalog\.spark_catalog\.defaultDatabase"
@@ -113,18 +116,19 @@ _ENVIRONMENT_RESERVED = re.compile(
     r"PATH|HOME|PWD|SHELL|USER|LOGNAME|TMPDIR|LD_.+|DYLD_.+|PYTHON.*|PYSPARK_.+|SPARK_.+|JAVA_.+"
     r"|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|HADOOP_.+|YARN_.+|HEADGATE_.+|DJANGO_.+"
     r"|SECRET_KEY|DATABASE_URL|REDIS_URL|CELERY_.+|VIRTUAL_ENV"
-    # What makes a shell, libc, a TLS or Kerberos library or a cloud's client read or run a file.
+    # Variables that make a shell, libc, a TLS or Kerberos library or a cloud client read or run a
+    # file.
     r"|BASH_.+|ENV|IFS|PROMPT_COMMAND|PS4|GLIBC_.+|MALLOC_.+|GCONV_PATH|LOCPATH|NLSPATH|HOSTALIASES"
     r"|RES_OPTIONS|OPENSSL_.+|SSL_CERT_.+|SSLKEYLOGFILE|REQUESTS_CA_BUNDLE|CURL_.+|KRB5.*|NODE_.+"
     r"|PERL.+|RUBY.+|GIT_.+|AWS_CONFIG_FILE|AWS_SHARED_CREDENTIALS_FILE|GOOGLE_APPLICATION_.+",
     re.IGNORECASE,
 )
-#: Options that Headgate sets on reader or writer itself, in lower case.
+#: Options that Headgate sets on the reader or writer itself, in lower case.
 RESERVED_OPTIONS = {
     "checkpointlocation": "Set the query's checkpoint.",
     "queryname": "Spark shows the query's name.",
 }
-#: A key whose last word is one of these describes a secret and does not hold it.
+#: A key whose last word is one of these describes a secret but does not contain it.
 _ABOUT_A_SECRET = re.compile(
     r"(?:[._-]|(?<=[a-z])(?=[A-Z]))(column|field|name|path|location|type|class|url|uri|endpoint"
     r"|provider|mode|enabled|mechanism|interval|seconds|ms|count|limit)$",
@@ -133,13 +137,13 @@ _ABOUT_A_SECRET = re.compile(
 
 
 def application_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
-    """Return what an application's Spark configuration may not hold."""
+    """Return the problems of an application's Spark configuration."""
     problems = [found for key, value in conf.items() if (found := _conf_problem(key, value))]
     return problems + secret_problems("conf", conf)
 
 
 def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
-    """Return what a query's session configuration may not hold: it is SQL's, and changeable."""
+    """Return the problems of a query's session configuration: keys not of SQL, or fixed keys."""
     problems = []
     for key, value in conf.items():
         if not key.startswith("spark.sql."):
@@ -156,15 +160,15 @@ def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
 
 
 def reach_problems(conf: Mapping[str, str]) -> list[Problem]:
-    """Return what of a configuration leads paths elsewhere or loads a class: never to be started.
+    """Return the keys that redirect paths or load a class: they must never be started.
 
-    It may stand in a definition that was saved before there was a rule against it.
+    A definition may contain them if it was saved before this rule existed.
     """
     return [found for key, value in conf.items() if (found := _reach_problem(key, value))]
 
 
 def environment_problems(env: Mapping[str, str], *, allowed: tuple[str, ...]) -> list[Problem]:
-    """Return what an application's environment may not hold.
+    """Return the problems of an application's environment.
 
     `allowed` are the names that "env:NAME" may resolve on the driver's host.
     """
@@ -183,7 +187,7 @@ def environment_problems(env: Mapping[str, str], *, allowed: tuple[str, ...]) ->
 
 
 def option_problems(field: str, options: Mapping[str, str]) -> list[Problem]:
-    """Return what the options of a source, table or sink may not hold."""
+    """Return the problems of the options of a source, table or sink."""
     problems = [
         Problem(f"{field}.{key}", value, "is set by Headgate.", RESERVED_OPTIONS[key.lower()])
         for key, value in options.items()
@@ -211,14 +215,14 @@ def secret_problems(field: str, values: Mapping[str, object]) -> list[Problem]:
 def reference_problems(
     field: str, values: Mapping[str, object], *, allowed: tuple[str, ...]
 ) -> list[Problem]:
-    """Return a problem for each "env:NAME" that the drivers' host will not resolve."""
+    """Return a problem for each "env:NAME" that the drivers' host does not resolve."""
     return [
         Problem(
             f"{field}.{key}",
             value,
-            "is not a variable that definitions may use.",
+            "is not a variable that definitions can use.",
             f"Add {value.removeprefix('env:')} to HEADGATE_SECRET_ENV, or put the secret in a "
-            'file of the secrets folder and write "file:NAME".',
+            'file in the secrets folder and write "file:NAME".',
         )
         for key, value in values.items()
         if isinstance(value, str)
@@ -240,7 +244,7 @@ def _conf_problem(key: str, value: str) -> Problem | None:
     if re.search(r"[\x00-\x1f]", f"{key}{value}"):
         return Problem(field, "", "contains a control character.", "Remove it.")
     if "${" in value:
-        message = "contains ${…}, which Spark and Hadoop replace by what the process has."
+        message = "contains ${…}, which Spark and Hadoop replace with values from the process."
         return Problem(field, value[:200], message, "Write the value itself.")
     for pattern, way_out in _RESERVED:
         if re.fullmatch(pattern, key):
@@ -250,12 +254,12 @@ def _conf_problem(key: str, value: str) -> Problem | None:
             "Allowed are spark.sql.…, spark.hadoop.…, memory, shuffle, network and executor "
             "settings."
         )
-        return Problem(field, value, "is not configuration that a definition may set.", way_out)
+        return Problem(field, value, "is not a setting that definitions can change.", way_out)
     return _reach_problem(key, value)
 
 
 def _reach_problem(key: str, value: str) -> Problem | None:
-    """Return where a value leads a path elsewhere, or has the JVM load a class."""
+    """Return how a value redirects a path or has the JVM load a class; None if it does neither."""
     field = f"conf.{key}"
     keys = hadoop_conf.keys_of(key)
     if refused := next(filter(None, (hadoop_conf.refusal(one, value) for one in keys)), None):
@@ -263,13 +267,13 @@ def _reach_problem(key: str, value: str) -> Problem | None:
     if any(hadoop_conf.is_file_system(one) for one in keys):
         return None
     if name := unknown_class(value):
-        message = f"has the driver load {name}, which is none of the known classes."
-        way_out = "Leave it out; a connector brings the classes of its formats."
+        message = f"makes the driver load {name}, which is not a known class."
+        way_out = "Remove it; a connector provides the classes for its formats."
         return Problem(field, value, message, way_out)
     return None
 
 
 def unknown_class(value: str) -> str:
-    """Return the first class in a value that is none of the known ones; "" for none."""
+    """Return the first unknown class in a value; "" if there is none."""
     named = _CLASS.findall(value)
     return next((name for name in named if not _KNOWN_CLASSES.fullmatch(name)), "")

@@ -1,8 +1,8 @@
 """Data roots: the folders and URL prefixes in which a definition may read and write.
 
-Without them an author of SQL reads every file that the drivers' account can read, the control
-plane's own among them. The innermost folder decides: a data root within the control plane's
-folders is data, and a folder of the control plane within a data root is not.
+Without them, a SQL author can read every file that the drivers' account can read, including the
+control plane's own. The innermost folder decides: a data root inside the control plane's folders is
+data, and a folder of the control plane inside a data root is not.
 """
 
 import re
@@ -18,23 +18,23 @@ from queries.domain.definitions.spec import PythonQuery, SqlQuery, StrictForm
 from queries.domain.definitions.sql_text import paths_in
 from queries.domain.errors import Invalid, Problem
 
-#: Options of readers and writers that name a place, in lower case (Spark: the file sources' and
-#: Avro's options).
+#: Reader and writer options that specify a location, in lower case (Spark: the options of file
+#: sources and Avro).
 PATHS = frozenset({"path", "basepath", "sourcearchivedir", "avroschemaurl"})
-#: Options of Kafka's clients that do: files that the driver opens, and the worker as well.
+#: Kafka client options that specify a location: files opened by the driver, and by the worker too.
 _CLIENT_FILE = re.compile(r"kafka\..*\b(location|file|path|dir)", re.IGNORECASE)
-#: Options of connectors' formats that may, where the value is a path of this host's.
+#: Options of connectors' formats that may specify a location, if the value is a path on this host.
 _BY_NAME = re.compile(r"(.*[a-z0-9._-])?(path|location|dir|directory|file)", re.IGNORECASE)
 _LOCAL = re.compile(r"\s*(/|file:|\.\.?/).*", re.IGNORECASE | re.DOTALL)
 _LOCAL_URL = re.compile(r"\s*file:/.*", re.IGNORECASE | re.DOTALL)
-#: Configuration that names one. Options of catalogs are compared without case.
+#: Configuration that specifies a location. Catalog options are compared case-insensitively.
 _CONF = re.compile(
     r"spark\.(eventLog\.dir|sql\.warehouse\.dir|sql\.catalog\..+\.warehouse|python\.profile\.dump"
     r"|storage\.decommission\.fallbackStorage\.path|storage\.replication\.topologyFile"
     r"|kafka\.clusters\..+\.(location|file))",
     re.IGNORECASE,
 )
-#: Of a catalog, where the value is a path or URL: "true" is none.
+#: Catalog options that specify a location if the value is a path or URL: "true" is neither.
 _CONF_OF_CATALOGS = re.compile(
     r"spark\.sql\.catalog\..+[.-](path|location|dir|file)", re.IGNORECASE
 )
@@ -42,18 +42,18 @@ _CONF_OF_CATALOGS = re.compile(
 _WILDCARD = re.compile(r"[*?\[{]")
 _UP = re.compile(r"(?:^|[/{,])\.\.(?:$|[/},])")
 _BUCKET = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://([^/*?\[\]{}\\\s]+)/?")
-_SHOWN = 4  # roots in a sentence
+_SHOWN = 4  # roots listed in a sentence
 
 
 class GivenRootForm(StrictForm):
-    """What an admin writes to give a data root to one application."""
+    """The form in which an admin assigns a data root to one application."""
 
     application: Annotated[str, Field(max_length=80)]  # its name
-    root: Annotated[str, Field(max_length=1000)]  # an absolute path, or a URL's prefix
+    root: Annotated[str, Field(max_length=1000)]  # an absolute path, or a URL prefix
 
 
 def parse_given_root(raw: Mapping[str, Any]) -> GivenRootForm:
-    """Return a root for an application, as a path or canonical URL; raise `Invalid` otherwise."""
+    """Return an application's root as a path or canonical URL; raise `Invalid` otherwise."""
     try:
         form = GivenRootForm.model_validate(raw)
     except ValidationError as error:
@@ -61,7 +61,9 @@ def parse_given_root(raw: Mapping[str, Any]) -> GivenRootForm:
     problems = []
     if not form.application:
         message = "is missing."
-        problems.append(Problem("application", "", message, "Name who may use the root."))
+        problems.append(
+            Problem("application", "", message, "Enter the application that can use the root.")
+        )
     location = ""
     try:
         location = root_of(form.root)
@@ -75,7 +77,7 @@ def parse_given_root(raw: Mapping[str, Any]) -> GivenRootForm:
 
 
 def root_of(text: str) -> str:
-    """Return the canonical location of a root: "file://" for all files, a bucket as a whole too.
+    """Return the canonical location of a root: "file://" for all files, or a whole bucket.
 
     Raises `NotALocation`.
     """
@@ -87,9 +89,9 @@ def root_of(text: str) -> str:
 
 
 def fixed_part(text: str) -> str:
-    """Return the canonical location of what stands before a path's first wildcard.
+    """Return the canonical location of the part of a path before its first wildcard.
 
-    Raises `NotALocation`, also where a wildcard could lead upwards.
+    Raises `NotALocation`, including when a wildcard could lead upwards.
     """
     if "\\" in text:
         raise NotALocation("contains a backslash.")
@@ -101,16 +103,16 @@ def fixed_part(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DataRoots:
-    """Where data may lie, as canonical locations with links resolved; "file://" is everywhere."""
+    """Where data may be, as canonical locations with links resolved; "file://" is everywhere."""
 
     roots: tuple[str, ...]
     own: tuple[str, ...] = ()  # the control plane's folders
 
     def refusal(self, location: str) -> str:
-        """Return why a canonical location may not be used, "" where it may."""
+        """Return why a canonical location may not be used, or ""."""
         root, own = _innermost(location, self.roots), _innermost(location, self.own)
         if root is None:
-            return "is outside of the data roots."
+            return "is outside the data roots."
         if own is not None and len(own) >= len(root):
             return "belongs to Headgate itself."
         held = [one for one in self.own if one.startswith(f"{location}/")]
@@ -126,12 +128,12 @@ class DataRoots:
 
     @property
     def way_out(self) -> str:
-        """Return the sentence that says where data may lie."""
+        """Return a sentence that lists the places where data may be stored."""
         shown = [local_path(root) or root for root in self.roots[:_SHOWN]]
         more = ", …" if len(self.roots) > _SHOWN else ""
         return (
-            f"Use a folder in {', '.join(shown)}{more}, or ask an admin to give the application "
-            "another one: Settings → Data roots (HEADGATE_DATA_ROOTS is for all)."
+            f"Use a folder in {', '.join(shown)}{more}, or ask an admin to add a root for the "
+            "application: Settings → Data roots (HEADGATE_DATA_ROOTS applies to all)."
         )
 
 
@@ -142,7 +144,7 @@ def resolved(location: str, resolve: Callable[[str], str]) -> str:
 
 
 def places(spec: SqlQuery | PythonQuery) -> Iterator[tuple[str, str]]:
-    """Yield every place that a definition names: its field and the text."""
+    """Yield (field, text) for every location in a definition."""
     parts = [("sink", spec.sink)] if spec.sink else []
     if isinstance(spec, SqlQuery):
         parts += [(f"sources.{place}", one) for place, one in enumerate(spec.sources)]  # type: ignore[misc]
@@ -154,30 +156,30 @@ def places(spec: SqlQuery | PythonQuery) -> Iterator[tuple[str, str]]:
 
 
 def option_places(field: str, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the places that a reader's or writer's options name, without references to secrets."""
+    """Yield the locations in a reader's or writer's options, without references to secrets."""
     yield from ((f"{field}.{key}", held) for key, held in options.items() if _is_place(key, held))
 
 
 def conf_places(conf: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the places that Spark configuration names."""
+    """Yield the locations in Spark configuration."""
     for key, value in conf.items():
         if _CONF.fullmatch(key) or ("/" in value and _CONF_OF_CATALOGS.fullmatch(key)):
             yield f"conf.{key}", value
 
 
 def _is_place(option: str, value: str) -> bool:
-    """Return whether an option of a reader or writer names a place by this value."""
+    """Return whether a reader or writer option with this value specifies a location."""
     if option.lower() in PATHS or _CLIENT_FILE.fullmatch(option) or _LOCAL_URL.fullmatch(value):
         return True
     return _BY_NAME.fullmatch(option) is not None and _LOCAL.fullmatch(value) is not None
 
 
 def lies_in(location: str, folders: tuple[str, ...]) -> bool:
-    """Return whether a location is one of the folders, or below one."""
+    """Return whether a location is one of the folders, or is inside one."""
     return _innermost(location, folders) is not None
 
 
 def _innermost(location: str, folders: tuple[str, ...]) -> str | None:
-    """Return the longest of the folders that hold a location."""
+    """Return the longest of the folders that contain a location."""
     held = [one for one in folders if f"{location}/".startswith(f"{one}/")]
     return max(held, key=len, default=None)

@@ -1,7 +1,7 @@
-"""What a connector says of itself in `connector.toml`: formats, options, extensions, versions.
+"""A connector's own description in `connector.toml`: formats, options, extensions, versions.
 
-The file lies beside the connector's jars, put there by whoever runs the host. What it names may be
-used in definitions like Spark's own formats.
+The file is stored next to the connector's jars by whoever runs the host. Definitions may use what
+it lists like Spark's own formats.
 """
 
 import tomllib
@@ -14,7 +14,7 @@ _EXTENSIONS = "spark.sql.extensions"
 
 
 class Declared(BaseModel):
-    """A connector as it declares itself."""
+    """A connector as described by its own file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -22,14 +22,14 @@ class Declared(BaseModel):
     sources: tuple[str, ...] = ()  # formats of spark.readStream
     tables: tuple[str, ...] = ()  # formats of spark.read
     sinks: tuple[str, ...] = ()  # formats of writeStream
-    options: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # names that a format knows
+    options: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # by format
     extensions: tuple[str, ...] = ()  # classes for spark.sql.extensions
     catalogs: dict[str, str] = Field(default_factory=dict)  # name -> class
     packages: tuple[str, ...] = ()  # Maven coordinates of its jars
     tested_with: tuple[str, ...] = ()  # versions of Spark: "4.3"
 
     def tested(self, spark: str) -> bool:
-        """Return whether it was tested with a version of Spark; "4.3" is any 4.3.x."""
+        """Return whether it was tested with a Spark version; "4.3" means any 4.3.x."""
         return any(spark == one or spark.startswith(f"{one}.") for one in self.tested_with)
 
 
@@ -38,7 +38,7 @@ class NotDeclared(Exception):
 
 
 def read(text: str) -> Declared:
-    """Return what a `connector.toml` declares; raise `NotDeclared` where it is malformed."""
+    """Parse a `connector.toml`; raise `NotDeclared` if it is malformed."""
     try:
         return Declared.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -50,7 +50,7 @@ def read(text: str) -> Declared:
 
 
 def conf_of(connectors: Iterable[Declared]) -> dict[str, str]:
-    """Return the configuration by which Spark takes in connectors' extensions and catalogs."""
+    """Return the Spark configuration that enables the connectors' extensions and catalogs."""
     conf: dict[str, str] = {}
     extensions: list[str] = []
     for one in connectors:
@@ -60,7 +60,7 @@ def conf_of(connectors: Iterable[Declared]) -> dict[str, str]:
 
 
 def formats_of(connectors: Mapping[str, Declared], kind: str) -> dict[str, str]:
-    """Return format -> connector of one kind ("sources", "tables", "sinks"); the first wins."""
+    """Return format -> connector for one kind ("sources", "tables", "sinks"); the first wins."""
     found: dict[str, str] = {}
     for name, one in sorted(connectors.items()):
         for each in getattr(one, kind):

@@ -1,19 +1,19 @@
-"""Hadoop's configuration as a definition may set it.
+"""Hadoop configuration that a definition may set.
 
-A path means what Hadoop's configuration says: a key can mount one folder upon another, lead a
-scheme to another file system, or have a text decoded into objects of Java. Such keys are refused to
-everybody. Of the others, those that tune a client, or say where it connects and by which account,
-may be set by everybody, the rest by who may write Python (`queries.domain.definitions.code`).
+Hadoop's configuration determines what a path means: a key can mount one folder over another,
+redirect a scheme to another file system, or cause a text to be decoded into Java objects. Nobody
+may set such keys. Of the others, everybody may set keys that tune a client or set its address and
+account; the rest are reserved for users who may write Python (`queries.domain.definitions.code`).
 """
 
 import re
 
-#: Spark's configuration that becomes Hadoop's: `spark.hadoop.KEY`, and `hadoop.KEY` of a catalog
+#: Spark configuration that becomes Hadoop's: `spark.hadoop.KEY`, and `hadoop.KEY` of a catalog
 #: (Iceberg: SparkUtil.hadoopConfCatalogOverrides).
 _CONF = re.compile(r"spark\.(?:hadoop|sql\.catalog\..+?\.hadoop)\.(.+)", re.IGNORECASE)
 _CONF_OF_ANY_CATALOG = re.compile(r"spark\.sql\.catalog\..+\.hadoop\.(.+)", re.IGNORECASE)
-#: File systems that a URL's scheme may mean. Another class under a scheme would read what the
-#: scheme's data root does not hold (Hadoop: core-default.xml, fs.SCHEME.impl).
+#: File systems that a URL scheme may mean. A different class for a scheme would read outside the
+#: scheme's data roots (Hadoop: core-default.xml, fs.SCHEME.impl).
 _FILE_SYSTEMS = {
     "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "hdfs": "org.apache.hadoop.hdfs.DistributedFileSystem",
@@ -22,12 +22,12 @@ _FILE_SYSTEMS = {
     "gs": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
 }
 _FILE_SYSTEM_KEY = re.compile(r"fs\.(AbstractFileSystem\.)?(.+)\.impl", re.IGNORECASE)
-#: What a path without a scheme means, and what lies under a path (ViewFs).
+#: Keys that change what a path without a scheme means, or what is below a path (ViewFs).
 _REDIRECTS = re.compile(
     r"fs\.(defaultFS|default\.name|viewfs\..*|.+\.impl\.disable\.cache)|hadoop\.tmp\.dir",
     re.IGNORECASE,
 )
-#: Texts that Parquet and ORC decode into Java objects, and files with passwords.
+#: Texts that Parquet and ORC decode into Java objects, and password files.
 _DECODED = re.compile(
     r"parquet\.private\..+|.*kryo\.sarg|sarg\.pushdown|.*security\.credential\.provider\.path"
     r"|hadoop\.security\.credstore\..+",
@@ -48,13 +48,13 @@ _TUNING = re.compile(
     r"|compression\.[\w.]+|write\.(format|variable\.length\.blocks)|memory\.pool)",
     re.IGNORECASE,
 )
-#: A key of those above with a word that names a file or a program; "path.style.access" does not.
+#: A key of those above containing a word for a file or program; "path.style.access" does not.
 _NAMES_A_FILE = re.compile(
     r"(?!.*\.path\.style\.)(.*\.)?[\w-]*(path|file|dir|folder|location|keytab|keystore|truststore"
     r"|script|command|cmd|shell|exec|profile)(\..*)?",
     re.IGNORECASE,
 )
-#: Options of a connector's reader or writer that would become keys of Hadoop's or Spark's.
+#: Options of a connector's reader or writer that would become Hadoop or Spark keys.
 _FOREIGN = re.compile(
     r"(fs|hadoop|dfs|viewfs|mapred|mapreduce|io|ipc|rpc|ha|net|file|parquet|orc|hive|spark|yarn"
     r"|security|ssl)\..+|paths",
@@ -63,43 +63,43 @@ _FOREIGN = re.compile(
 
 
 def keys_of(conf: str) -> tuple[str, ...]:
-    """Return the keys of Hadoop's that a key of Spark's configuration may set; () for another.
+    """Return the Hadoop keys that a Spark key may set; () if it sets none.
 
-    A catalog's name may contain "hadoop" too, so there may be two.
+    A catalog's name may itself contain "hadoop", so there may be two.
     """
     found = (pattern.fullmatch(conf) for pattern in (_CONF, _CONF_OF_ANY_CATALOG))
     return tuple(dict.fromkeys(one[1] for one in found if one))
 
 
 def refusal(key: str, value: str) -> tuple[str, str] | None:
-    """Return why nobody may set a key of Hadoop's, and the way out; None where one may."""
+    """Return why nobody may set a Hadoop key, and the remedy; None if it may be set."""
     if _REDIRECTS.fullmatch(key):
-        return "would have paths lead elsewhere.", "Leave it out, and write whole URLs as paths."
+        return "would redirect paths.", "Remove it, and write full URLs as paths."
     if found := _FILE_SYSTEM_KEY.fullmatch(key):
         usual = _FILE_SYSTEMS.get(found[2])
         if usual is None or found[1] or value.strip() != usual:
-            way_out = f"Leave it out, or write {usual}." if usual else "Leave it out."
-            return "would give a URL's scheme another file system.", way_out
+            way_out = f"Remove it, or write {usual}." if usual else "Remove it."
+            return "would map a URL scheme to another file system.", way_out
     if _DECODED.fullmatch(key):
         return (
-            "has the driver decode a text into objects, or read a file of passwords.",
-            "Leave it out; name a secret by reference in the key that needs it.",
+            "makes the driver deserialize objects from text, or read a password file.",
+            "Remove it; use a secret reference in the key that needs it.",
         )
     return None
 
 
 def is_file_system(key: str) -> bool:
-    """Return whether a key names the class of a scheme's file system."""
+    """Return whether a key specifies the class of a scheme's file system."""
     return _FILE_SYSTEM_KEY.fullmatch(key) is not None
 
 
 def is_tuning(key: str) -> bool:
-    """Return whether a key neither names a file or a program nor is unknown here."""
+    """Return whether a key is known and specifies neither a file nor a program."""
     if is_file_system(key):
-        return True  # its value is the one that is allowed
+        return True  # its value is the only allowed one
     return _TUNING.fullmatch(key) is not None and _NAMES_A_FILE.fullmatch(key) is None
 
 
 def is_foreign(option: str) -> bool:
-    """Return whether an option of a connector's format would be a key of Hadoop's or Spark's."""
+    """Return whether an option of a connector's format would act as a Hadoop or Spark key."""
     return _FOREIGN.fullmatch(option) is not None

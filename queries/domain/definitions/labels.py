@@ -1,18 +1,15 @@
-"""Labels of applications and queries: `team=data`, as people write and search them."""
+"""Labels of applications and queries: `team=data`, as users write and search them."""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headgate_ground.labels import LABEL, MOST_LABELS
 from queries.domain.errors import Invalid, Problem
-
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?")
-#: Labels of one object, and of one selector.
-MOST_LABELS = 16
 
 
 def parse_labels(raw: Mapping[str, Any]) -> dict[str, str]:
-    """Return labels; raise `Invalid` where one is not as Kubernetes would take it."""
+    """Return labels; raise `Invalid` if one does not follow Kubernetes' rules."""
     problems = [
         Problem(
             f"labels.{name}"[:200],
@@ -21,10 +18,10 @@ def parse_labels(raw: Mapping[str, Any]) -> dict[str, str]:
             "Use 1 to 63 lower-case letters, digits and . _ / - for name and value.",
         )
         for name, value in raw.items()
-        if not (_LABEL.fullmatch(str(name)) and _LABEL.fullmatch(str(value)))
+        if not (LABEL.fullmatch(str(name)) and LABEL.fullmatch(str(value)))
     ]
     if len(raw) > MOST_LABELS:
-        way_out = f"Keep at most {MOST_LABELS}."
+        way_out = f"Use at most {MOST_LABELS}."
         problems.append(Problem("labels", str(len(raw)), "are too many labels.", way_out))
     if problems:
         raise Invalid(problems)
@@ -32,9 +29,9 @@ def parse_labels(raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_labels(text: str) -> dict[str, str]:
-    """Return the labels of a text, `name=value` with spaces, commas or lines between them.
+    """Return the labels in a text: `name=value`, separated by spaces, commas or newlines.
 
-    Raises `Invalid` where one has no value, appears twice, or is not valid.
+    Raises `Invalid` if a label has no value, is repeated, or is not valid.
     """
     labels: dict[str, str] = {}
     problems = []
@@ -52,11 +49,11 @@ def read_labels(text: str) -> dict[str, str]:
 
 
 def labels_text(labels: Mapping[str, str]) -> str:
-    """Return labels as people write them, by name."""
+    """Return labels as users write them, sorted by name."""
     return " ".join(f"{name}={labels[name]}" for name in sorted(labels))
 
 
 def searched_labels(texts: Iterable[str]) -> dict[str, str | None]:
-    """Return what a search means: `team=data`, `team=` for none, `team` for any (None)."""
+    """Return the labels to search for: `team=data`, `team=` for none, `team` for any (None)."""
     parts = (text.strip().partition("=") for text in texts)
     return {name: value if equals else None for name, equals, value in parts if name}

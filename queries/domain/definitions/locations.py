@@ -1,7 +1,7 @@
-"""The canonical form of checkpoint locations, so that equal and nested ones are found.
+"""The canonical form of checkpoint locations, used to find equal and nested ones.
 
-Two queries on one checkpoint execute the same batches twice, and one checkpoint inside
-another mixes their files; both are refused before anything starts.
+Two queries on one checkpoint execute the same batches twice, and a checkpoint inside another mixes
+their files; both are rejected before anything starts.
 """
 
 import re
@@ -13,18 +13,18 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)", re.DOTALL)
 _GLOB = re.compile(r"[*?\[\]{}\x00-\x1f\\]")
 
 
-#: What to write in place of a text that is no location.
-A_LOCATION = "Write an absolute path, or a URI such as s3a://bucket/folder."
+#: What to write instead of a text that is not a location.
+A_LOCATION = "Write an absolute path or a URI such as s3a://bucket/folder."
 
 
 class NotALocation(ValueError):
-    """The text is not a possible location of a checkpoint; the message is a sentence."""
+    """The text cannot be a checkpoint location; the message is a sentence."""
 
 
 def canonical(text: str) -> str:
-    """Return a location as "scheme://authority/path" without "." parts or a last slash.
+    """Return a location as "scheme://authority/path" without "." components or a trailing slash.
 
-    A plain absolute path is of scheme file. Symbolic links are the caller's to resolve.
+    A plain absolute path has the scheme "file". Resolving symbolic links is left to the caller.
     Raises `NotALocation` for relative paths, "..", wildcards and the root itself.
     """
     text = text.strip()
@@ -55,17 +55,17 @@ def canonical(text: str) -> str:
 
 
 def local_path(location: str) -> str | None:
-    """Return the path of a canonical location on the local file system, else None."""
+    """Return the path of a canonical location on the local file system; None for any other."""
     return location.removeprefix("file://") if location.startswith("file:///") else None
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Return whether two canonical locations are the same, or one lies in the other."""
+    """Return whether two canonical locations are equal or nested."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None:
-    """Return why a canonical location cannot be used; `held` maps location -> holding query."""
+    """Return why a canonical location cannot be used; `held` maps location -> query holding it."""
     for other, holder in sorted(held.items()):
         if not overlaps(location, other):
             continue
@@ -80,16 +80,16 @@ def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None
 
 
 class HeldLocations:
-    """Checkpoints that are in use, to be asked about many others."""
+    """Checkpoints in use, prepared for fast repeated lookups."""
 
     def __init__(self, held: Mapping[str, str]) -> None:
         self._held: dict[str, str] = {}
-        self._above: dict[str, str] = {}  # a folder -> a held location in it
+        self._above: dict[str, str] = {}  # a folder -> a held location inside it
         for location, holder in held.items():
             self.take(location, holder)
 
     def take(self, location: str, holder: str) -> None:
-        """Add a canonical location, and the query that holds it."""
+        """Add a canonical location and the query that holds it."""
         self._held[location] = holder
         for folder in _folders_of(location):
             self._above.setdefault(folder, location)
@@ -103,7 +103,7 @@ class HeldLocations:
 
 
 def _folders_of(location: str) -> list[str]:
-    """Return the locations of the folders that a canonical location lies in."""
+    """Return the parent folders of a canonical location."""
     scheme, _, path = location.partition("://")
     parts = path.split("/")
     return [f"{scheme}://{'/'.join(parts[:length])}" for length in range(2, len(parts))]
@@ -112,8 +112,8 @@ def _folders_of(location: str) -> list[str]:
 def path_problem(field: str, text: str) -> Problem | None:
     """Return what is wrong with a path that a source reads or a sink writes, or None.
 
-    Wildcards are allowed in what is read; relative paths and ".." are not, because no user
-    chose the driver's working directory.
+    Wildcards are allowed in paths that are read. Relative paths and ".." are not allowed, because
+    no user chose the driver's working directory.
     """
     found = _SCHEME.fullmatch(text.strip())
     rest = found[2] if found else text.strip()

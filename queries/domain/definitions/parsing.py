@@ -1,4 +1,4 @@
-"""Parse the JSON form of a definition, and turn pydantic's findings into problems."""
+"""Parse the JSON form of a definition, and turn pydantic's errors into problems."""
 
 import json
 import re
@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from headgate_ground.masking import mask, still_masked
+from queries.domain.definitions.effects import Effect, changed_fields
 from queries.domain.definitions.spec import (
     ApplicationSpec,
     PoolSpec,
@@ -15,10 +17,9 @@ from queries.domain.definitions.spec import (
     SqlQuery,
 )
 from queries.domain.errors import Invalid, Problem
-from queries.domain.masking import mask, still_masked
 
-#: Members of the discriminated unions, which pydantic puts into an error's path: at its beginning
-#: (the kind of a query or a manifest), after "trigger", and after a manifest's "spec".
+#: Members of discriminated unions, which pydantic includes in an error's path: at its beginning
+#: (the kind of a query or manifest), after "trigger", and after a manifest's "spec".
 _TAGS = frozenset(
     {"sql", "python", "processing_time", "once", "available_now", "continuous", "real_time"}
     | {"Application", "Query", "AlertRule"}
@@ -29,23 +30,23 @@ _POOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
 
 
 def parse_query(raw: Mapping[str, Any]) -> SqlQuery | PythonQuery:
-    """Return a query's definition; raise `Invalid` where its shape is wrong."""
+    """Return a query's definition; raise `Invalid` if its shape is wrong."""
     return _parsed(_QUERY.validate_python, raw)
 
 
 def parse_application(raw: Mapping[str, Any]) -> ApplicationSpec:
-    """Return an application's definition; raise `Invalid` where its shape is wrong."""
+    """Return an application's definition; raise `Invalid` if its shape is wrong."""
     return _parsed(ApplicationSpec.model_validate, raw)
 
 
 def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
-    """Return a pool's definition; raise `Invalid` where it is wrong."""
+    """Return a pool's definition; raise `Invalid` if it is wrong."""
     pool = _parsed(PoolSpec.model_validate, raw)
     if not _POOL_NAME.fullmatch(pool.name):
         way_out = "Use 1 to 80 letters, digits, spaces and . _ -"
         raise Invalid([Problem("name", pool.name, "is not a valid pool name.", way_out)])
     if pool.name == "default":
-        way_out = "Queries without a pool are in it."
+        way_out = "Queries without a pool run in it."
         raise Invalid([Problem("name", pool.name, "is Spark's own pool.", way_out)])
     return pool
 
@@ -58,12 +59,31 @@ def _parsed(validate: Callable[[Mapping[str, Any]], _Spec], raw: Mapping[str, An
 
 
 def as_json(spec: SqlQuery | PythonQuery | ApplicationSpec | PoolSpec) -> dict[str, Any]:
-    """Return the one JSON form of a definition."""
+    """Return the JSON form of a definition; there is only one."""
     return spec.model_dump(mode="json", by_alias=True)
 
 
+def query_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Effect]:
+    """Return the fields that differ between two queries in JSON form, with the effect of each."""
+    if before.get("kind") != after.get("kind"):
+        return {"kind": Effect.QUERY}
+    model = PythonQuery if after.get("kind") == "python" else SqlQuery
+    try:
+        return changed_fields(model, before, after)
+    except ValidationError:  # one of them can no longer be read
+        return {} if before == after else {"spec": Effect.QUERY}
+
+
+def application_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Effect]:
+    """Return the same for two applications."""
+    try:
+        return changed_fields(ApplicationSpec, before, after)
+    except ValidationError:
+        return {} if before == after else {"spec": Effect.DRIVER}
+
+
 def shape_problems(error: ValidationError) -> list[Problem]:
-    """Return pydantic's findings as problems with the path of the JSON form."""
+    """Return pydantic's errors as problems, with paths in the JSON form."""
     problems = []
     for found in error.errors(include_url=False):
         kind, loc = found["type"], found["loc"]
@@ -83,9 +103,9 @@ def shape_problems(error: ValidationError) -> list[Problem]:
 
 
 def _given(kind: str, value: Any, context: Mapping[str, Any]) -> str:
-    """Return what was given for a field as text; "" where nothing was."""
+    """Return the value given for a field as text; "" if there was none."""
     if kind in ("missing", "union_tag_not_found"):
-        return ""  # pydantic names what the field is missing from
+        return ""  # pydantic names the object that lacks the field
     if kind == "union_tag_invalid":
         return str(context.get("tag", ""))
     return json.dumps(mask(value), default=str) if isinstance(value, dict | list) else str(value)
@@ -108,21 +128,21 @@ def _plain(kind: str, message: str, context: Mapping[str, Any]) -> tuple[str, st
 
 
 def _way_out(kind: str) -> str:
-    """Return what to write in place of a value whose type or size pydantic refuses."""
+    """Return what to write instead of a value that pydantic rejects for its type or size."""
     found = next((words for start, words in _WRITE.items() if kind.startswith(start)), None)
     return found or "Correct the value."
 
 
-#: How a kind of pydantic's errors begins -> what to do.
+#: Prefix of pydantic's error types -> what to do.
 _WRITE = {
-    "string_too": "Write a text of another length.",
-    "string": "Write a text.",
+    "string_too": "Write text of an allowed length.",
+    "string": "Write text.",
     "int": "Write a whole number.",
     "float": "Write a number.",
     "bool": "Write true or false.",
     "list": "Write a list.",
     "tuple": "Write a list.",
-    "too_long": "Send fewer.",
+    "too_long": "Send fewer entries.",
     "dict": "Write an object.",
     "model": "Write an object.",
     "datetime": "Write a time with its offset: 2026-01-05T03:00:00+00:00.",
@@ -132,12 +152,12 @@ _WRITE = {
 
 
 def mask_problems(form: dict[str, Any]) -> list[Problem]:
-    """Return a problem for each text that still contains a mask and cannot be stored."""
+    """Return a problem for each text that still contains a mask, which cannot be stored."""
     return [
         Problem(
             field,
             "",
-            "still contains the dots that mask a secret.",
+            "still contains the dots that replace a masked secret.",
             'Write the reference, "env:NAME" or "file:NAME".',
         )
         for field in still_masked(form)
@@ -145,5 +165,5 @@ def mask_problems(form: dict[str, Any]) -> list[Problem]:
 
 
 def once(problems: list[Problem]) -> list[Problem]:
-    """Return the problems in order, one for each field and message."""
+    """Return the problems in order, without repeats of the same field and message."""
     return list({(each.field, each.message): each for each in problems}.values())

@@ -1,13 +1,14 @@
-"""Scheduler pools: Spark's file of them, and advice on their use."""
+"""Scheduler pools: Spark's configuration file for them, and advice on their use."""
 
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
+from headgate_ground.tolerant.values import whole
 from queries.domain.definitions.spec import PoolSpec
 
 
 def fairscheduler_xml(pools: Sequence[PoolSpec]) -> str:
-    """Return the text for `spark.scheduler.allocation.file`, pools in order of their names."""
+    """Return the text for `spark.scheduler.allocation.file`, pools sorted by name."""
     entries = "".join(
         f"  <pool name={quoteattr(pool.name)}>\n"
         f"    <schedulingMode>{escape(pool.mode)}</schedulingMode>\n"
@@ -26,11 +27,11 @@ def advice(
     queries: Mapping[str, Sequence[str]],
     scheduler_mode: str,
 ) -> list[str]:
-    """Return sentences about an application's pools that are worth acting on.
+    """Return actionable advice about an application's pools, as sentences.
 
-    `cores` is None where the master does not say; `queries` maps a pool's name to the
-    queries in it. Spark breaks ties between pools by name, so with more busy pools than
-    cores the one that comes last by name starves, and `minShare` protects a light one.
+    `cores` is None if the master does not specify them; `queries` maps a pool's name to its
+    queries. Spark breaks ties between pools by name. With more busy pools than cores, the pool
+    whose name sorts last therefore starves; `minShare` protects a lightly loaded one.
     """
     if scheduler_mode != "FAIR":
         return ["The scheduler mode is FIFO, so pools have no effect."] if pools else []
@@ -48,10 +49,10 @@ def advice(
     if cores is not None and reserved > cores:
         sentences.append(
             f"The minimum shares add up to {reserved}, more than the {_count(cores, 'core')} "
-            "available: none of them is guaranteed."
+            "available, so none is guaranteed."
         )
     sentences += [
-        f"Pool {pool.name} is FIFO and holds {len(held)} queries: the tasks of the first one run "
+        f"Pool {pool.name} is FIFO and has {len(held)} queries: tasks of the first query run "
         "before all others."
         for pool in sorted(pools, key=lambda pool: pool.name)
         if pool.mode == "FIFO" and len(held := queries.get(pool.name, ())) > 1
@@ -60,11 +61,11 @@ def advice(
 
 
 def cores_of(master: str) -> int | None:
-    """Return the cores that a master's text gives a driver, or None where it does not say."""
+    """Return the cores that a master's text gives a driver; None if it does not specify them."""
     inside = master.removeprefix("local").strip("[]").split(",")[0].strip()
     if not master.startswith("local"):
         return None
-    return int(inside) if inside.isdigit() else (1 if not inside else None)
+    return whole(inside) if inside else 1
 
 
 def _count(number: int, noun: str) -> str:

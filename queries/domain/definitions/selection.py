@@ -1,7 +1,7 @@
-"""Which queries a verb is for, as a text: `team=data,phase!=STOPPED`.
+"""Select queries with a text such as `team=data,phase!=STOPPED`.
 
-Terms are separated by commas and all hold; `a|b` is one of several values. A word that is none of
-`FIELDS` is the name of a label, of the query or of its application.
+Terms are separated by commas and must all hold; `a|b` means one of several values. A word that is
+not in `FIELDS` is a label of the query or of its application.
 """
 
 import re
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from queries.domain.errors import Invalid, Problem
 from queries.domain.states import Desired, Phase, Verdict
 
-#: What a term may name beside labels; with its values, where they are known.
+#: What a term may refer to besides labels, with the possible values if they are known.
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "name": (),
     "application": (),
-    "team": (),  # of its application; or its label of this name
+    "team": (),  # the application's, or the label of this name
     "pool": (),
     "phase": tuple(Phase),
     "desired": tuple(Desired),
@@ -27,15 +27,15 @@ _TERM = re.compile(r"([a-z0-9](?:[a-z0-9._/-]{0,61}[a-z0-9])?)\s*(!?=)\s*([^=!]*
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One condition: a field or a label is one of these values, or is none of them."""
+    """One condition: a field or a label is, or is not, one of these values."""
 
     name: str
-    values: tuple[str, ...]  # "" is a label that is not there
+    values: tuple[str, ...]  # "": the label is missing
     is_not: bool = False
 
 
 def parse_selector(text: str) -> tuple[Term, ...]:
-    """Return the terms of a selector; raise `Invalid` for each that is none, and for no term."""
+    """Return a selector's terms; raise `Invalid` for each invalid term, or if there are none."""
     problems: list[Problem] = []
     terms = []
     for part in text.split(","):
@@ -44,7 +44,7 @@ def parse_selector(text: str) -> tuple[Term, ...]:
             way_out = (
                 "Write name=value or name!=value, separated by commas: team=data,phase!=STOPPED."
             )
-            problems.append(Problem("selector", part[:200], "is not a condition.", way_out))
+            problems.append(Problem("selector", part[:200], "is not a valid condition.", way_out))
             continue
         name, values = found[1], tuple(one.strip() for one in found[3].split("|"))
         known = FIELDS.get(name, ())
@@ -55,7 +55,7 @@ def parse_selector(text: str) -> tuple[Term, ...]:
         ]
         terms.append(Term(name, values, found[2] == "!="))
     if len(terms) > MOST_TERMS:
-        way_out = f"Write at most {MOST_TERMS}."
+        way_out = f"Use at most {MOST_TERMS}."
         problems.append(Problem("selector", str(len(terms)), "are too many conditions.", way_out))
     if problems:
         raise Invalid(problems)

@@ -1,18 +1,20 @@
-"""The one JSON form of a definition, shared by page, API, revision and assignment.
+"""The JSON form of a definition, shared by page, API, revision and assignment.
 
-The models check types and shape only; what makes a definition workable (names, triggers
-against sinks, allowed configuration keys…) is checked in `validation`, field by field.
+The models check only types and shape; `validation` checks field by field whether a definition can
+work (names, triggers against sinks, allowed configuration keys…). Each field of a query and of an
+application declares what changing it requires (`effects`).
 """
 
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from queries.domain.definitions.effects import Effect
 from queries.domain.restart import RestartPolicy
 
 
 def _as_text(value: Any) -> Any:
-    """Write numbers and booleans as Spark's options expect them: `20` as "20"."""
+    """Write numbers and booleans the way Spark's options expect them: `20` as "20"."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -28,13 +30,13 @@ Text = Annotated[
 
 
 class StrictForm(BaseModel):
-    """A form: nothing in it changes, and a field that it does not know is refused."""
+    """An immutable form that rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
 
 class Watermark(StrictForm):
-    """How late rows may come: Spark's `withWatermark(column, delay)`."""
+    """How late rows may arrive: Spark's `withWatermark(column, delay)`."""
 
     column: str
     delay: str  # a Spark interval: "10 minutes"
@@ -46,7 +48,7 @@ class Source(StrictForm):
     name: str
     format: str
     options: dict[str, Text] = Field(default_factory=dict)
-    ddl_schema: str = Field(default="", alias="schema")  # DDL; empty where the format has its own
+    ddl_schema: str = Field(default="", alias="schema")  # DDL; empty if the format has its own
     watermark: Watermark | None = None
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -80,13 +82,13 @@ class ProcessingTime(StrictForm):
 
 
 class Once(StrictForm):
-    """One batch, then end (deprecated by Spark: availableNow is better)."""
+    """One batch, then end (deprecated by Spark; availableNow is better)."""
 
     kind: Literal["once"] = "once"
 
 
 class AvailableNow(StrictForm):
-    """Read all there is now, in as many batches as it takes, then end."""
+    """Read everything available now, in as many batches as needed, then end."""
 
     kind: Literal["available_now"] = "available_now"
 
@@ -109,51 +111,54 @@ Trigger = Annotated[
     ProcessingTime | Once | AvailableNow | Continuous | RealTime, Field(discriminator="kind")
 ]
 
-#: Sinks of Spark's whose rows are stored nowhere.
+#: Spark's sinks that store their rows nowhere.
 UNKEPT_SINKS = frozenset({"noop", "console", "memory"})
-#: Sinks of Spark's that list no batches of their own: continuous processing and async progress
-#: tracking take none that does.
+#: Spark's sinks that keep no log of batches. Continuous processing and async progress tracking
+#: accept no others.
 UNLISTED_SINKS = UNKEPT_SINKS | {"kafka"}
-#: Triggers after which a query ends by itself, and is then COMPLETED.
+#: Triggers whose queries end by themselves, and are then COMPLETED.
 ENDING_TRIGGERS = frozenset({"once", "available_now"})
 #: Triggers whose tasks never end.
 HOLDING_TRIGGERS = frozenset({"continuous", "real_time"})
 
-#: How Spark shares cores between jobs: of an application, and within one of its pools.
+#: How Spark shares cores between jobs, in an application and within each of its pools.
 SchedulerMode = Literal["FIFO", "FAIR"]
 SCHEDULER_MODES = list(get_args(SchedulerMode))
 
 
 class _QueryBase(StrictForm):
-    description: str = Field(default="", max_length=2000)  # what it is for, shown on its page
-    sink: Sink | None = None
-    trigger: Trigger = Field(default_factory=ProcessingTime)
-    pool: str = ""  # scheduler pool of the application; empty: Spark's default pool
-    conf: dict[str, Text] = Field(default_factory=dict)  # session SQL configuration, allowlisted
+    # Purpose, shown on its page.
+    description: Annotated[str, Effect.NONE] = Field(default="", max_length=2000)
+    sink: Annotated[Sink | None, Effect.QUERY] = None
+    trigger: Annotated[Trigger, Effect.QUERY] = Field(default_factory=ProcessingTime)
+    # Scheduler pool of the application; empty: Spark's default pool.
+    pool: Annotated[str, Effect.QUERY] = ""
+    # Session SQL configuration, allowlisted; `effects.PINNED` lists what a checkpoint pins.
+    conf: Annotated[dict[str, Text], Effect.QUERY] = Field(default_factory=dict)
 
 
 class SqlQuery(_QueryBase):
     """A SQL text over named sources and tables."""
 
-    kind: Literal["sql"] = "sql"
-    sources: tuple[Source, ...]
-    tables: tuple[Table, ...] = ()
-    sql: str
+    kind: Annotated[Literal["sql"], Effect.QUERY] = "sql"
+    sources: Annotated[tuple[Source, ...], Effect.QUERY]
+    tables: Annotated[tuple[Table, ...], Effect.QUERY] = ()
+    sql: Annotated[str, Effect.QUERY]
 
 
 class PythonQuery(_QueryBase):
     """A function `module:function(spark, params)` under one of the application's roots."""
 
-    kind: Literal["python"] = "python"
-    function: str
-    params: dict[str, Any] = Field(default_factory=dict)
+    kind: Annotated[Literal["python"], Effect.QUERY] = "python"
+    function: Annotated[str, Effect.QUERY]
+    params: Annotated[dict[str, Any], Effect.QUERY] = Field(default_factory=dict)
 
 
 QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]
 
 
 class Submit(StrictForm):
-    """What `spark-submit` takes and an application has no field for; 0: not given."""
+    """`spark-submit` options that have no field in an application; 0: not given."""
 
     py_files: tuple[str, ...] = ()  # --py-files: .py, .zip and .egg files in the code folders
     files: tuple[str, ...] = ()  # --files: in the code folders, found by SparkFiles.get(name)
@@ -164,47 +169,54 @@ class Submit(StrictForm):
 
 
 class Script(StrictForm):
-    """A PySpark program, run as it is: a file, or a module as `python -m` runs one."""
+    """An unmodified PySpark program: a file, or a module as run by `python -m`."""
 
-    file: str = ""  # absolute, in one of the application's code folders
+    file: str = ""  # absolute path in one of the application's code folders
     module: str = ""  # "package.module"
     arguments: tuple[str, ...] = ()  # sys.argv[1:]
     submit: Submit = Field(default_factory=Submit)
 
 
 class Code(StrictForm):
-    """Code that Headgate keeps itself: an upload, or a folder of a commit in git."""
+    """Code stored by Headgate: an upload, or a folder of a git commit."""
 
-    upload: str = Field(default="", max_length=71)  # "sha256:…", as `POST code/` answers
+    upload: str = Field(default="", max_length=71)  # "sha256:…", as returned by `POST code/`
     git: str = Field(default="", max_length=500)  # https://host/path, ssh://git@host/path
-    commit: str = Field(default="", max_length=64)  # whole hash
-    folder: str = Field(default="", max_length=500)  # of the repository; "" for all of it
+    commit: str = Field(default="", max_length=64)  # full hash
+    ref: str = Field(default="", max_length=250)  # branch or tag that the commit was resolved from
+    folder: str = Field(default="", max_length=500)  # in the repository; "" for all of it
 
 
 class ApplicationSpec(StrictForm):
-    """One Spark driver process: what it runs on and with."""
+    """One Spark driver process and everything it runs with."""
 
-    #: Queries that are defined here, or those that a script of the user's starts.
-    kind: Literal["queries", "script"] = "queries"
-    script: Script | None = None
-    description: str = Field(default="", max_length=2000)  # what it is for, shown on its page
-    master: str = "local[2]"
-    memory: str = "1g"  # spark.driver.memory
-    conf: dict[str, Text] = Field(default_factory=dict)  # allowlisted Spark configuration
-    env: dict[str, Text] = Field(default_factory=dict)  # values may be "env:NAME" or "file:NAME"
-    python_path: tuple[str, ...] = ()  # absolute code roots under an allowed root
-    code: Code | None = None  # imported after what lies in python_path
-    packages: str = ""  # a requirements text: wheels that the code imports
-    connectors: tuple[str, ...] = ()
-    scheduler_mode: SchedulerMode = "FAIR"
-    failure_scope: Literal["query", "application"] = "query"
-    policy: RestartPolicy = Field(default_factory=RestartPolicy)
-    listeners: tuple[str, ...] = ()  # "module:Class", plain StreamingQueryListeners
-    require_preflight: bool = False  # a revision starts only once it has passed one
+    #: "queries": defined here; "script": started by a user's script.
+    kind: Annotated[Literal["queries", "script"], Effect.DRIVER] = "queries"
+    script: Annotated[Script | None, Effect.DRIVER] = None
+    # Purpose, shown on its page.
+    description: Annotated[str, Effect.NONE] = Field(default="", max_length=2000)
+    master: Annotated[str, Effect.DRIVER] = "local[2]"
+    memory: Annotated[str, Effect.DRIVER] = "1g"  # spark.driver.memory
+    # Allowlisted Spark configuration.
+    conf: Annotated[dict[str, Text], Effect.DRIVER] = Field(default_factory=dict)
+    # Values may be "env:NAME" or "file:NAME".
+    env: Annotated[dict[str, Text], Effect.DRIVER] = Field(default_factory=dict)
+    # Absolute code roots under an allowed root.
+    python_path: Annotated[tuple[str, ...], Effect.DRIVER] = ()
+    code: Annotated[Code | None, Effect.DRIVER] = None  # imported after python_path
+    packages: Annotated[str, Effect.DRIVER] = ""  # requirements: the wheels that the code imports
+    connectors: Annotated[tuple[str, ...], Effect.DRIVER] = ()
+    scheduler_mode: Annotated[SchedulerMode, Effect.DRIVER] = "FAIR"
+    failure_scope: Annotated[Literal["query", "application"], Effect.NONE] = "query"
+    policy: Annotated[RestartPolicy, Effect.NONE] = Field(default_factory=RestartPolicy)
+    # "module:Class" of plain StreamingQueryListeners.
+    listeners: Annotated[tuple[str, ...], Effect.DRIVER] = ()
+    # If true, a revision can start only after it has passed a preflight.
+    require_preflight: Annotated[bool, Effect.NONE] = False
 
     @property
     def has_code(self) -> bool:
-        """Return whether modules of its authors can be imported."""
+        """Return whether modules written by its authors can be imported."""
         return bool(self.python_path) or self.code is not None
 
 

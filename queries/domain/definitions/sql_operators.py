@@ -1,7 +1,8 @@
-"""Which operators a SQL text uses, because some triggers do not support all of them.
+"""Find which operators a SQL text uses, because some triggers do not support all of them.
 
-Only what is certain from the text is named. What depends on Spark's plan (is the joined table
-small enough to be broadcast?) is left to a preflight.
+Only operators that can be identified for certain from the text are reported. Anything that depends
+on Spark's plan (such as whether the joined table is small enough to be broadcast) is left to a
+preflight.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from queries.domain.definitions.sql_text import Text, read
 
 
 class Operator(StrEnum):
-    """What a text may use in addition to selections and projections, as a phrase about it."""
+    """An operator other than selection and projection; the value is a phrase that describes it."""
 
     AGGREGATION = "aggregates"
     DISTINCT = "removes duplicates"
@@ -36,17 +37,17 @@ class Operator(StrEnum):
     WITH = "has a WITH clause"
 
 
-#: What keeps state in a text of one stream, whatever else is in it.
+#: Operators that keep state in a text over one stream, whatever else the text uses.
 KEEPS_STATE = frozenset({Operator.AGGREGATION, Operator.DISTINCT})
 
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """What a text uses, and what of it is unknown."""
+    """A text's operators, and the parts that are unknown."""
 
     found: frozenset[Operator] = frozenset()
-    readable: bool = True  # by Headgate; otherwise only Spark can judge it
-    unknown: tuple[str, ...] = ()  # functions that may be anything
+    readable: bool = True  # whether Headgate can parse the text; otherwise only Spark can check it
+    unknown: tuple[str, ...] = ()  # functions with unknown effect
 
 
 _NODES: tuple[tuple[Operator, tuple[type[exp.Expression], ...]], ...] = (
@@ -69,7 +70,7 @@ _NODES: tuple[tuple[Operator, tuple[type[exp.Expression], ...]], ...] = (
 )
 _TIMES = frozenset({"now", "curdate", "current_timezone"})
 _GENERATORS = frozenset({"json_tuple", "inline_outer", "variant_explode"})
-#: Of event time: they are used in a GROUP BY, which is found as an aggregation.
+#: Event-time functions: they are used in a GROUP BY, which is found as an aggregation.
 _WINDOWS = frozenset({"window", "window_of", "window_time", "session_window"})
 _REPARTITIONS = frozenset({"repartition", "repartition_by_range", "rebalance", "coalesce"})
 
@@ -134,7 +135,7 @@ def _functions(text: Text) -> Iterator[Operator]:
 
 
 def _anonymous(text: Text) -> Iterator[exp.Anonymous]:
-    """Yield the calls of functions that sqlglot does not know, those of hints apart."""
+    """Yield calls of functions that sqlglot does not know, except in hints."""
     for node in text.statement.find_all(exp.Anonymous):
         if not node.find_ancestor(exp.Hint):
             yield node

@@ -1,7 +1,7 @@
-"""Find what is certainly wrong with a SQL text before Spark sees it.
+"""Find certain errors in a SQL text before Spark sees it.
 
-sqlglot parses most of Spark's SQL, not all of it: what it cannot parse is left to Spark, which
-has its own message. Only what Spark would certainly refuse is refused here.
+sqlglot can parse most of Spark's SQL, but not all of it: what it cannot parse is left to Spark,
+which has its own error message. Only what Spark would certainly reject is rejected here.
 """
 
 import re
@@ -15,17 +15,17 @@ from queries.domain.definitions.spec import SqlQuery
 from queries.domain.errors import Problem
 
 _MODE_FIELD = "sink.output_mode"
-#: Spark's substitution of variables: these two prefixes read the JVM's (`ConfigReader`).
+#: Spark's variable substitution: these two prefixes read the JVM's variables (`ConfigReader`).
 _OF_THE_PROCESS = re.compile(r"\$\{(?:env|system):[^}]*\}?")
 _WINDOW = re.compile(r"\bwindow\s*\(", re.IGNORECASE)
 
 
 def sql_problems(spec: SqlQuery) -> list[Problem]:
-    """Return what is certainly wrong with a query's text and its sink's output mode."""
+    """Return the certain errors in a query's text and its sink's output mode."""
     if not spec.sql.strip():
         return [Problem("sql", "", "is empty.", "Write a SELECT over the sources.")]
     if found := _OF_THE_PROCESS.search(spec.sql):
-        message = "reads what the driver's process has, not what its sources have."
+        message = "reads from the driver process, not from the query's sources."
         return [Problem("sql", found[0], message, "Write the value itself.")]
     statements = _statements(spec.sql)
     if statements is None:
@@ -33,7 +33,7 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
     if len(statements) > 1:
         return [Problem("sql", spec.sql[:200], "contains several statements.", "Write one SELECT.")]
     if not statements or isinstance(statements[0], exp.Command):
-        return []  # sqlglot takes what it cannot parse for a command: Spark decides
+        return []  # sqlglot parses anything unknown as a command: leave it to Spark
     statement = statements[0]
     if not isinstance(statement, exp.Query):
         message = f"is a {statement.key.upper()}, not a query."
@@ -44,7 +44,7 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
 
 
 def read(spec: SqlQuery) -> "Text | None":
-    """Return a query's text as it can be read; None where only Spark can judge it."""
+    """Return a query's parsed text; None if only Spark can check it."""
     statements = _statements(spec.sql) or []
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         return None
@@ -54,7 +54,7 @@ def read(spec: SqlQuery) -> "Text | None":
 def paths_in(spec: SqlQuery) -> list[str]:
     """Return the paths that a query's text reads directly, as in json.`/data/flights`.
 
-    What sqlglot cannot parse is not found here; the driver looks at Spark's own plan.
+    Paths in texts that sqlglot cannot parse are not found here; the driver checks Spark's own plan.
     """
     return sorted(
         {
@@ -67,10 +67,10 @@ def paths_in(spec: SqlQuery) -> list[str]:
 
 
 def _statements(text: str) -> list[exp.Expression] | None:
-    """Return a text's statements; None where they cannot be read.
+    """Return a text's statements; None if they cannot be parsed.
 
-    After GROUP BY sqlglot takes Spark's `window(…)` for the beginning of a WINDOW clause, so a
-    text that it cannot read is read once more with the function under another name.
+    After GROUP BY, sqlglot interprets Spark's `window(…)` as the beginning of a WINDOW clause, so a
+    text that fails to parse is parsed again with the function renamed.
     """
     for tried in (text, _WINDOW.sub("window_of(", text)):
         try:
@@ -92,7 +92,7 @@ class Text:
         self.opaque = statement.find(exp.Anonymous) is not None  # may be an aggregate, or not
 
     def unknown_names(self) -> list[Problem]:
-        """Return the tables that no source, table or WITH gives."""
+        """Return a problem for each table that no source, table or WITH defines."""
         if any("catalog" in key or "hive" in key for key in self.spec.conf):
             return []
         known = self.streams | self.statics | set(self.ctes)
@@ -128,16 +128,16 @@ class Text:
         )
         if mode == "append" and aggregates and not watermarked:
             message = (
-                "cannot be used for an aggregation without a watermark: "
-                "no group would ever be final."
+                "cannot be used for an aggregation without a watermark because no group would "
+                "ever be final."
             )
-            way_out = "Give a source a watermark and group by it, or use update or complete."
+            way_out = "Add a watermark to a source and group by it, or use update or complete."
             return [Problem(_MODE_FIELD, mode, message, way_out)]
         if mode == "complete" and not self._any_aggregate() and not self.opaque:
-            message = "needs an aggregation, but the text has none."
+            message = "needs an aggregation, but the SQL has none."
             return [Problem(_MODE_FIELD, mode, message, "Use append.")]
         if isinstance(self.statement, exp.Select) and self._sorts() and mode != "complete":
-            message = f"a stream in {mode} mode cannot be sorted."
+            message = f"cannot be used: a stream in {mode} mode cannot be sorted."
             way_out = "Remove ORDER BY, or aggregate and use output mode complete."
             return [Problem("sql", "ORDER BY", message, way_out)]
         return []
@@ -152,13 +152,13 @@ class Text:
         )
 
     def streaming_aggregates(self) -> Iterator[exp.Select]:
-        """Yield the SELECTs that aggregate over rows of a stream."""
+        """Yield the SELECTs that aggregate over streaming rows."""
         for select in self.statement.find_all(exp.Select):
             if _aggregates(select) and self.streams_reach(select):
                 yield select
 
     def streams_reach(self, query: exp.Expression, seen: frozenset[str] = frozenset()) -> bool:
-        """Return whether rows of a stream reach `query` through its FROM and JOINs."""
+        """Return whether streaming rows reach `query` through its FROM and JOIN clauses."""
         if isinstance(query, exp.SetOperation):
             return self.streams_reach(query.left, seen) or self.streams_reach(query.right, seen)
         if isinstance(query, exp.Subquery):
@@ -175,7 +175,7 @@ class Text:
 
 
 def _aggregates(select: exp.Select) -> bool:
-    """Return whether this SELECT itself, not one inside it, groups or aggregates."""
+    """Return whether this SELECT itself, not a nested one, groups or aggregates."""
     if select.args.get("group") is not None:
         return True
     return any(

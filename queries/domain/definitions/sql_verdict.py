@@ -1,43 +1,166 @@
-"""What Spark's own parser says of a SQL text, and the problem that a refusal is."""
+"""The verdict of Spark's own parser and analyzer on a SQL text, and how a rejection is reported."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from headgate_ground.masking import is_reference
+from queries.domain.definitions.spec import Source, SqlQuery, Table
 from queries.domain.errors import Problem
 
 #: "[PARSE_SYNTAX_ERROR] Syntax error at or near 'b': extra input 'b'. SQLSTATE: 42601 (line 1, …"
 _SAID = re.compile(r"\[[A-Z_.0-9]{1,100}\]\s?([^\n]{1,400}?)(?:\s?SQLSTATE|\n|$)")
-#: Configuration that gives Spark another grammar than the parser alone has.
+#: Configuration that gives Spark a different grammar from the bare parser's.
 _OWN_GRAMMAR = re.compile(
     r"spark\.sql\.(extensions|parser\..*|ansi\.(enforceReservedKeywords|doubleQuotedIdentifiers))"
 )
 
 
+_TRUE = "true"
+#: Spark 4.3: `KafkaRecordToRowConverter`, `RateStreamProvider`, `TextSocketReader`, `TextOptions`.
+_KAFKA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "timestampType INT"
+)
+_HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_FIXED = {
+    "rate": "timestamp TIMESTAMP, value BIGINT",
+    "rate-micro-batch": "timestamp TIMESTAMP, value BIGINT",
+    "socket": "value STRING",
+    "text": "value STRING",
+    "kafka": _KAFKA,
+}
+_FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
+#: The hidden column of file sources; it is added as a column if a text mentions it.
+FILE_METADATA = (
+    "_metadata STRUCT<file_path: STRING, file_name: STRING, file_size: BIGINT, "
+    "file_block_start: BIGINT, file_block_length: BIGINT, file_modification_time: TIMESTAMP, "
+    "row_index: BIGINT>"
+)
+#: Analyzer conditions that no function, catalog or setting of a driver can fix: names and numbers
+#: within the text. Any other condition is left to the first start.
+_CERTAIN = re.compile(
+    r"\[(UNRESOLVED_COLUMN|AMBIGUOUS_REFERENCE|AMBIGUOUS_COLUMN_OR_FIELD|FIELD_NOT_FOUND|"
+    r"MISSING_AGGREGATION|MISSING_GROUP_BY|GROUP_BY_[A-Z_]+|NUM_COLUMNS_MISMATCH|"
+    r"EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE|UNRESOLVED_USING_COLUMN_FOR_JOIN)\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A source or a table as the analyzer sees it: its name, columns and watermark."""
+
+    name: str
+    columns: str  # as a DDL schema
+    streaming: bool
+    watermark: tuple[str, str] | None = None  # column and delay
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A text, what it may read, and the settings that Spark would use to read it."""
+
+    text: str
+    views: tuple[View, ...] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    output_mode: str = "append"
+    unknown: str = ""  # why column names cannot be checked, "" if they can
+
+
 @dataclass(frozen=True, slots=True)
 class SqlVerdict:
-    """What the parser says; `line` and `column` count from 1, None where it names no place."""
+    """Spark's verdict; `line` and `column` count from 1, None if it gives no position."""
 
     ok: bool
-    message: str = ""  # Spark's, whole
+    message: str = ""  # Spark's full message
     line: int | None = None
     column: int | None = None
+    unjudged: str = ""  # why column names were not checked; "" if they were
+    state: dict[str, Any] | None = None  # `plan_shapes.Shapes` as JSON; None: unknown
+
+
+def question_about(
+    spec: SqlQuery, *, conf: Mapping[str, str], partitioned: Mapping[str, str]
+) -> Question:
+    """Return what to ask Spark about a definition.
+
+    `conf` is the application's; `partitioned` maps folders whose partitions may add columns to a
+    source or table to the reason.
+    """
+    views, unknown = [], ""
+    parts: list[Source | Table] = [*spec.sources, *spec.tables]
+    for part in parts:
+        columns = columns_of(part)
+        watermark = part.watermark if isinstance(part, Source) else None
+        folder = folder_of(part)
+        if columns is None:
+            unknown = unknown or f"only Spark can determine the columns of {part.name}"
+            continue
+        if folder and folder in partitioned:
+            unknown = unknown or f"{part.name} has partition folders: {partitioned[folder]}"
+        if folder is not None and "_metadata" in spec.sql:
+            columns = f"{columns}, {FILE_METADATA}"
+        given = (watermark.column, watermark.delay) if watermark else None
+        views.append(View(part.name, columns, isinstance(part, Source), given))
+    held = {**conf, **spec.conf}
+    plain = {key: value for key, value in held.items() if key.startswith("spark.sql.")}
+    if any(key.startswith("spark.sql.catalog") for key in plain):
+        unknown = unknown or "catalogs are configured"
+    return Question(
+        text=spec.sql,
+        views=() if unknown else tuple(views),
+        conf={key: value for key, value in plain.items() if not is_reference(value)},
+        output_mode=spec.sink.output_mode if spec.sink else "append",
+        unknown=unknown,
+    )
+
+
+def is_certain(message: str) -> bool:
+    """Return whether the analyzer's error would occur in every driver."""
+    return _CERTAIN.match(message.strip()) is not None
 
 
 def has_own_grammar(conf: Mapping[str, object]) -> bool:
-    """Tell whether Spark would read a text by other rules than its parser has by default."""
+    """Return whether Spark would parse a text with rules other than its parser's defaults."""
     return any(_OWN_GRAMMAR.fullmatch(key) for key in conf)
 
 
 def refused(text: str, verdict: SqlVerdict) -> Problem:
-    """Return a refusal as a problem that shows the line, with a caret under the place."""
+    """Return a rejection as a problem that shows the line, with a caret below the position."""
     found = _SAID.search(verdict.message)
     said = found[1].strip() if found else " ".join(verdict.message.split())[:400]
     if verdict.line is None or verdict.column is None:
-        return Problem("sql", text[:200], f"is no Spark SQL: {said}", "Correct the text.")
+        return Problem("sql", text[:200], f"is not valid Spark SQL: {said}", "Correct the SQL.")
     lines = text.splitlines() or [""]
     line = lines[min(verdict.line, len(lines)) - 1].replace("\t", " ")
     place = f"line {verdict.line}, column {verdict.column}"
-    begin = max(0, verdict.column - 80)  # of a very long line, what stands before the place
+    begin = max(0, verdict.column - 80)  # skip the beginning of a very long line
     shown, caret = line[begin : begin + 120], " " * (verdict.column - 1 - begin) + "^"
-    return Problem("sql", text[:200], f"is no Spark SQL: {said} ({place})", f"\n{shown}\n{caret}")
+    return Problem(
+        "sql", text[:200], f"is not valid Spark SQL: {said} ({place})", f"\n{shown}\n{caret}"
+    )
+
+
+def columns_of(part: Source | Table) -> str | None:
+    """Return the columns as a DDL schema; None if only Spark can determine them."""
+    options = {name.lower(): value.lower() for name, value in part.options.items()}
+    name = part.format.lower()
+    if name == "kafka":
+        return _KAFKA + (_HEADERS if options.get("includeheaders") == _TRUE else "")
+    if name == "socket" and options.get("includetimestamp") == _TRUE:
+        return "value STRING, timestamp TIMESTAMP"
+    if name in _FIXED:
+        return _FIXED[name]
+    return part.ddl_schema or None if name in _FILES else None
+
+
+def folder_of(part: Source | Table) -> str | None:
+    """Return the folder whose partitions add columns; None if it is not a file format."""
+    if part.format.lower() not in _FILES:
+        return None
+    return _path(part.options)
+
+
+def _path(options: Mapping[str, str]) -> str:
+    return next((value for name, value in options.items() if name.lower() == "path"), "")

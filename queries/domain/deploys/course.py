@@ -1,9 +1,9 @@
-"""Decide what a deploy does next, from what is known of each change in its stage.
+"""Decide what a deploy does next, from the result of each change in its stage.
 
-Forward: preflights (where they are asked for), then each wave: snapshots, definitions, restarts,
-judgement; at last the rest of the set. The first bad result ends the way forward. The way back
-tries each former definition on the state that is there, writes those that can go on from it,
-restarts, and waits until they run.
+Forward: preflights (if requested), then for each wave: snapshots, definitions, restarts, judgement;
+finally the rest of the set. The first bad result starts the rollback. The rollback tries each
+former definition on the current state, writes those that can continue from that state, restarts,
+and waits until they run.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from queries.domain.reasons import NOTHING, Because
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a deploy is to go."""
+    """The options of a deploy."""
 
     waves: int
     preflight: bool
@@ -25,7 +25,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a deploy is."""
+    """How far a deploy has progressed."""
 
     stage: Stage
     wave: int = 0  # from 1; 0 outside of a wave
@@ -33,18 +33,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where a deploy goes: another place, or its end; neither where it stays."""
+    """The next place of a deploy, or how it ends; neither if it stays where it is."""
 
     place: Place | None = None
     state: DeployState | None = None
-    reason: Because = NOTHING  # why it goes back, or ended so
+    reason: Because = NOTHING  # why it rolls back, or ended this way
 
 
 STAY = Move()
 
 
 def first_place(course: Course) -> Place:
-    """Return where a deploy begins."""
+    """Return the first place of a deploy."""
     if course.preflight and course.waves:
         return Place(Stage.PREFLIGHT)
     return _wave(course, 1)
@@ -58,10 +58,10 @@ def move(
     is_written: bool,
     cancelled: Because = NOTHING,
 ) -> Move:
-    """Return where a deploy goes from a place; `is_written` says whether any definition is.
+    """Return a deploy's next place; `is_written` says whether any definition has been written.
 
-    `cancelled` says who cancelled it. A result that is bad on the way back ends in FAILED, after
-    the others have gone back.
+    `cancelled` says who cancelled it. A bad result during the rollback ends the deploy in FAILED,
+    after the other changes have been rolled back.
     """
     if place.stage in BACK:
         return _back(place, results, cancelled)
@@ -85,7 +85,7 @@ def _wave(course: Course, number: int) -> Place:
 
 
 def _turn(course: Course, reason: Because, *, is_written: bool, cancelled: Because) -> Move:
-    """Return where a deploy goes that does not go on."""
+    """Return the next place of a deploy that cannot continue forward."""
     if is_written and course.rolls_back:
         return Move(Place(BACK[0]), reason=reason)
     return Move(state=DeployState.CANCELLED if cancelled else DeployState.FAILED, reason=reason)

@@ -1,4 +1,4 @@
-"""What is asked of a deploy: its set of changes, its waves, and what counts as good."""
+"""The request for a deploy: its set of changes, its waves, and what counts as good."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,30 +10,30 @@ from queries.domain.definitions.spec import StrictForm
 from queries.domain.deploys.states import OnFailure
 from queries.domain.errors import Invalid, Problem
 
-#: Minutes: no deploy waits longer for one wave.
+#: The longest time that a deploy waits for one wave, in minutes.
 LONGEST = 1440
 
 
 class Waves(StrictForm):
-    """In which order a deploy restarts: those named first, then so many at a time."""
+    """The order of restarts: the canary first, then this many at a time."""
 
     canary: tuple[str, ...] = Field(default=(), max_length=100)  # queries or applications
     size: int = Field(default=5, ge=1, le=1000)
 
 
 class Good(StrictForm):
-    """What must hold of each query before the next wave begins."""
+    """Conditions that each query must meet before the next wave begins."""
 
     first_commit: bool = True  # an idle trigger satisfies it too
     batches: int = Field(default=0, ge=0, le=1000)  # committed since the restart
-    minutes: int = Field(default=0, ge=0, le=LONGEST)  # of running without a restart
+    minutes: int = Field(default=0, ge=0, le=LONGEST)  # running without a restart
     lag_not_worse: bool = False  # than before the deploy
     no_new_failures: bool = True
-    deadline_minutes: int = Field(default=10, ge=1, le=LONGEST)  # of a wave, from its restart
+    deadline_minutes: int = Field(default=10, ge=1, le=LONGEST)  # per wave, from its restart
 
 
 class DeployForm(StrictForm):
-    """What is asked of a deploy; `apply` is the body of an apply."""
+    """The request for a deploy; `apply` is the same body as for an apply."""
 
     apply: dict[str, Any]
     waves: Waves = Field(default_factory=Waves)
@@ -43,7 +43,7 @@ class DeployForm(StrictForm):
 
 
 def parse_deploy(raw: Mapping[str, Any]) -> DeployForm:
-    """Return what is asked; raise `Invalid` with each fault by its field."""
+    """Return the request; raise `Invalid` with every error by field."""
     try:
         form = DeployForm.model_validate(raw)
     except ValidationError as error:
@@ -57,13 +57,13 @@ def parse_deploy(raw: Mapping[str, Any]) -> DeployForm:
 def _problems(form: DeployForm) -> list[Problem]:
     good, found = form.good, []
     if good.minutes >= good.deadline_minutes:
-        message = f"are not over at the deadline of {good.deadline_minutes} min."
-        way_out = "Set good.deadline_minutes to more."
+        message = f"would not be over by the deadline of {good.deadline_minutes} min."
+        way_out = "Increase good.deadline_minutes."
         found.append(Problem("good.minutes", str(good.minutes), message, way_out))
     if not (good.first_commit or good.batches or good.minutes):
-        way_out = "Ask for first_commit, batches or minutes."
-        found.append(Problem("good", "", "asks for nothing that could be waited for.", way_out))
+        way_out = "Set first_commit, batches or minutes."
+        found.append(Problem("good", "", "contains no condition to wait for.", way_out))
     if form.apply.get("dry_run"):
         way_out = "Send it to /api/v1/apply/ instead."
-        found.append(Problem("apply.dry_run", "true", "means nothing to a deploy.", way_out))
+        found.append(Problem("apply.dry_run", "true", "has no effect on a deploy.", way_out))
     return found

@@ -1,8 +1,9 @@
 """Judge a query, a script or an application's driver after its restart: good, not yet, or bad.
 
-All are judged by one rule; `Basis` says what of `Good` is asked of each. An outcome that is known
-is told at once: a failure that is new, what is held, what somebody stopped or started on another
-revision. What only time can tell is told at the deadline, with what is waited for.
+The same rules apply to all; `Basis` says which conditions of `Good` apply to each. Definite
+outcomes are reported immediately: a new failure, a held query, a query that was stopped or started
+on another revision. Conditions that may still resolve are reported only at the deadline, with what
+the deploy was waiting for.
 """
 
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from queries.domain.deploys.forms import Good
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import HELD_PHASES, Phase
 
-#: Seconds between two looks at the brokers: what arrives in between says nothing about a query.
+#: Seconds between two checks of the brokers: records that arrive in between prove nothing about a
+#: query.
 LOOK_S = 30
-#: What counts as good on the way back: that the former definition runs.
+#: What counts as good during a rollback: the former definition runs.
 FORMER = Good(no_new_failures=False)
-#: For how long after its latest start a script is waited for to start what it ran before.
+#: How soon after its latest start a script must start the queries that it ran before.
 STARTS_WITHIN = timedelta(seconds=60)
 
 
@@ -25,16 +27,16 @@ class Basis(StrEnum):
     """What a change is judged by."""
 
     RUNS = "RUNS"  # a query: its own runs
-    FOUND = "FOUND"  # a query that its script starts: its own runs, once there are any
-    FAILURES = "FAILURES"  # a query that did not run before, and does not change
-    SCRIPT = "SCRIPT"  # an application: its script, and each query that this starts
-    DRIVER = "DRIVER"  # an application: its driver, and the first of its queries
+    FOUND = "FOUND"  # a query started by its script: its own runs, once there are any
+    FAILURES = "FAILURES"  # an unchanged query that did not run before
+    SCRIPT = "SCRIPT"  # an application: its script, and each query that the script starts
+    DRIVER = "DRIVER"  # an application: its driver, and its first query
 
 
 class Outcome(StrEnum):
-    """What is known of one change in a stage."""
+    """The outcome of one change in a stage."""
 
-    TODO = "TODO"  # nothing was asked for yet
+    TODO = "TODO"  # nothing has been requested yet
     WAITS = "WAITS"
     OK = "OK"
     BAD = "BAD"
@@ -42,7 +44,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What is known of one change in a stage, and why."""
+    """The outcome of one change in a stage, and the reason."""
 
     outcome: Outcome
     reason: Because = NOTHING
@@ -53,7 +55,7 @@ OK = Result(Outcome.OK)
 
 
 def waits(reason: Because = NOTHING) -> Result:
-    """Return that a change is not done yet, and what it waits for."""
+    """Return that a change is not finished, and what it is waiting for."""
     return Result(Outcome.WAITS, reason)
 
 
@@ -67,41 +69,42 @@ class SeenFailure:
     """A failure since the restart."""
 
     about: Because
-    is_new: bool  # its group was first seen since, or was resolved before
+    is_new: bool  # its group was first seen since then, or had been resolved
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What stored events and rows say of a query, a script or a driver since its restart."""
+    """What stored events and rows report of a query, script or driver since its restart."""
 
     name: str
     restarted_at: datetime
-    is_wanted: bool  # it is to run
-    on_revision: bool  # what is to run is the revision that is judged
+    is_wanted: bool  # it should be running
+    on_revision: bool  # the desired revision is the one being judged
     phase: Phase
-    waits_for: Because  # what its phase waits for
-    is_looked_at: bool = True  # its phase is of after the restart: supervision has seen that
+    waits_for: Because  # what its phase is waiting for
+    is_looked_at: bool = True  # its phase is newer than the restart: supervision has seen it
     proven_at: datetime | None = None  # its open run's first commit, or first idle trigger
-    batches: int = 0  # committed on the revision since
+    batches: int = 0  # committed on this revision since
     failures: tuple[SeenFailure, ...] = ()  # oldest first
     lag_before: int | None = None  # records; None: not measured
-    lag: int | None = None  # measured since it was proven
-    arrival_rate: float = 0.0  # records a second
+    lag: int | None = None  # measured after it was proven
+    arrival_rate: float = 0.0  # records per second
     basis: Basis = Basis.RUNS
-    #: Of FOUND: since when its script has started nothing more, and not this; None: it has
+    #: For FOUND: the time since which its script has started no other queries and not this one;
+    #: None: it has.
     unstarted_since: datetime | None = None
 
 
 def judge(good: Good, seen: Seen, *, now: datetime) -> Result:
-    """Return whether what changed is good, and what it waits for or why it is bad."""
+    """Return whether a change is good, what it waits for, or why it is bad."""
     if reason := _known_bad(good, seen):
         return bad(reason)
     if seen.basis is Basis.FAILURES:
         return OK
     if seen.phase is Phase.COMPLETED and not seen.is_wanted:
-        return OK  # it has read all there was
+        return OK  # it has read everything available
     if seen.unstarted_since is not None and now >= seen.unstarted_since + STARTS_WITHIN:
-        return OK  # new code does without it
+        return OK  # the new code no longer starts it
     missing = _missing(_asked(good, seen.basis), seen, now)
     if not missing:
         return OK
@@ -112,7 +115,7 @@ def judge(good: Good, seen: Seen, *, now: datetime) -> Result:
 
 
 def _asked(good: Good, basis: Basis) -> Good:
-    """Return what of it is asked: an application runs once something in it does."""
+    """Return the conditions that apply: an application runs once something in it is running."""
     if basis is Basis.SCRIPT:
         return good.model_copy(update={"first_commit": True, "lag_not_worse": False})
     if basis is Basis.DRIVER:
@@ -151,7 +154,7 @@ def _missing(good: Good, seen: Seen, now: datetime) -> Because:
 
 
 def _lag(seen: Seen) -> Because:
-    """Return what is wrong with the lag; nothing where it was never measured."""
+    """Return what is wrong with the lag; nothing if it was never measured."""
     if seen.lag_before is None:
         return NOTHING
     if seen.lag is None:

@@ -1,4 +1,4 @@
-"""Where a deploy is: its state for people and CI, and the stage that its next step belongs to."""
+"""The state of a deploy for users and CI, and the stage of its next step."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from queries.domain.states import Described
 
 
 class DeployState(StrEnum):
-    """How a deploy stands."""
+    """The state of a deploy."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -16,7 +16,7 @@ class DeployState(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-#: States of a deploy that has ended; its receipt changes no more.
+#: States of a finished deploy, whose receipt no longer changes.
 ENDED = frozenset(
     {
         DeployState.SUCCEEDED,
@@ -26,63 +26,65 @@ ENDED = frozenset(
     }
 )
 
-#: Ends after which nobody needs a deploy's snapshots: pruning takes them like any others.
+#: Final states after which a deploy's snapshots are no longer needed and are pruned like any
+#: others.
 FREEING = frozenset({DeployState.SUCCEEDED, DeployState.ROLLED_BACK})
 
 
 class Stage(Described):
-    """What a deploy is doing; the value is part of the names of its fail-points."""
+    """What a deploy is doing; the values are part of the names of its fail-points."""
 
     PREFLIGHT = "preflight", "Preflight of the new definitions"
     SNAPSHOT = "snapshot", "Snapshots"
     WRITE = "write", "Write the definitions"
     RESTART = "restart", "Restart"
-    JUDGE = "judge", "Wait until it is good"
+    JUDGE = "judge", "Wait until it succeeds"
     SETTLE = "settle", "Write the rest of the set"
-    TRY_BACK = "try-back", "Preflight of the former definitions"
-    WRITE_BACK = "write-back", "Write the former definitions"
-    RESTART_BACK = "restart-back", "Restart on the former definitions"
-    JUDGE_BACK = "judge-back", "Wait until the former definitions run"
+    TRY_BACK = "try-back", "Preflight of the previous definitions"
+    WRITE_BACK = "write-back", "Write the previous definitions"
+    RESTART_BACK = "restart-back", "Restart on the previous definitions"
+    JUDGE_BACK = "judge-back", "Wait until the previous definitions run"
     OVER = "over", "Ended"
 
 
 #: Stages of one wave, in order.
 OF_A_WAVE = (Stage.SNAPSHOT, Stage.WRITE, Stage.RESTART, Stage.JUDGE)
-#: Stages of the way back, in order.
+#: Stages of the rollback, in order.
 BACK = (Stage.TRY_BACK, Stage.WRITE_BACK, Stage.RESTART_BACK, Stage.JUDGE_BACK)
 
 
 class ChangeState(StrEnum):
-    """How one query or application of a deploy stands."""
+    """The state of one query or application in a deploy."""
 
     PENDING = "PENDING"  # its wave has not begun
-    TRIED = "TRIED"  # its preflight is under way, or has passed
-    SAVED = "SAVED"  # a snapshot is being taken, or is there
-    WRITTEN = "WRITTEN"  # its definition is the newest; nothing runs on it yet
-    RESTARTED = "RESTARTED"  # it was asked to run on it, and is being judged
+    TRIED = "TRIED"  # its preflight is running, or has passed
+    SAVED = "SAVED"  # a snapshot is being taken, or exists
+    WRITTEN = "WRITTEN"  # its definition is saved as the newest; nothing runs on it yet
+    RESTARTED = "RESTARTED"  # its restart has been requested, and it is being judged
     GOOD = "GOOD"
     BAD = "BAD"
-    KEPT = "KEPT"  # the former definition cannot go on from its state
+    KEPT = "KEPT"  # the former definition cannot continue from its state
     GOING_BACK = "GOING_BACK"
     ROLLED_BACK = "ROLLED_BACK"
-    LEFT = "LEFT"  # nothing was done to it
+    LEFT = "LEFT"  # nothing was changed
 
 
-#: States of what is done with, as far as the way forward goes.
+#: States of changes that need nothing more on the way forward.
 SETTLED = frozenset({ChangeState.GOOD, ChangeState.ROLLED_BACK, ChangeState.LEFT})
-#: States of what is out of its deploy; of several in a wave the first here is shown.
+#: States of changes that dropped out of their deploy; if a wave has several, the first here is
+#: shown.
 OUT = (ChangeState.KEPT, ChangeState.BAD)
 
 
 class ChangeKind(StrEnum):
-    """What a change is of."""
+    """The kind of object that changes."""
 
     QUERY = "Query"
     APPLICATION = "Application"
 
 
 class OnFailure(StrEnum):
-    """What a deploy does when something is not good."""
+    """What a deploy does after a bad result."""
 
     ROLLBACK = "rollback"
     STOP = "stop"

@@ -1,7 +1,7 @@
-"""Which queries a deploy tries before its first wave, besides those whose definitions change.
+"""Select the unchanged queries that a deploy tries before its first wave.
 
-A change of an application's code or packages reaches every query of its driver, whatever its own
-definition says.
+A change to an application's code or packages affects every query of its driver, regardless of the
+query's own definition.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,7 +13,7 @@ from queries.domain.definitions.code import IMPORTED
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A query that does not change, and restarts with its application's driver."""
+    """An unchanged query that restarts with its application's driver."""
 
     name: str
     application: str
@@ -28,11 +28,11 @@ def imports_differ(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 def tried_beside(
     beside: Iterable[Beside], *, new_imports: Collection[str], tried: Collection[str]
 ) -> frozenset[str]:
-    """Return the queries that are tried with new code and packages although they do not change.
+    """Return the unchanged queries that are tried with new code and packages.
 
-    new_imports: applications whose code or packages change; tried: those of which a changed query
-    is tried already. Queries in Python are, all of them; SQL imports nothing, so one query is
-    enough to show that the packages can be installed, where no other does.
+    new_imports: applications whose code or packages change. tried: applications that have a changed
+    query that is already being tried. All Python queries are tried. SQL queries import nothing, so
+    if there are only SQL queries, one is enough to show that the packages can be installed.
     """
     ordered = sorted(
         (one for one in beside if one.application in new_imports), key=lambda one: one.name

@@ -1,8 +1,8 @@
-"""Divide what changes into waves: what restarts together, and in which order.
+"""Divide changes into waves: what restarts together, and in which order.
 
-A change of an application's code, packages, configuration or pools restarts its driver, and with
-it all of its queries: they are one unit, in waves of applications. Other queries restart one by
-one. A wave holds units of one kind, except for the canary's.
+A change to an application's code, packages, configuration or pools restarts its driver with all of
+its queries: they are one unit, in waves of applications. Other queries restart individually. A wave
+contains units of one kind, except for the canary wave.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,22 +15,22 @@ from queries.domain.errors import Invalid, Problem
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What can only restart together."""
+    """A group that can only restart together."""
 
     kind: ChangeKind
     name: str
-    queries: tuple[str, ...] = ()  # of an application: those that restart with it
+    queries: tuple[str, ...] = ()  # for an application: the queries that restart with it
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names that a canary may call it by."""
+        """Return the names by which a canary may refer to it."""
         return frozenset({self.name, *self.queries})
 
 
 def divide(units: Iterable[Unit], waves: Waves) -> list[tuple[Unit, ...]]:
     """Return the waves in order: the canary, applications by name, queries by name.
 
-    Raises `Invalid` where a canary names nothing that changes.
+    Raises `Invalid` if a canary names nothing that changes.
     """
     left = sorted(units, key=lambda unit: (unit.kind != ChangeKind.APPLICATION, unit.name))
     canary = [unit for unit in left if unit.names & set(waves.canary)]
@@ -48,7 +48,7 @@ def _insist_known(names: Iterable[str], units: Sequence[Unit]) -> None:
         Problem(
             "waves.canary",
             name[:200],
-            "is nothing that this deploy restarts.",
+            "is not restarted by this deploy.",
             f"It restarts {', '.join(sorted(known)[:20]) or 'nothing'}.",
         )
         for name in names

@@ -1,4 +1,4 @@
-"""The categories of failures: the restart policy of each, and its general advice."""
+"""Failure categories, with the restart policy and general advice of each."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,12 +8,12 @@ from queries.domain.states import Policy
 
 
 class Category(StrEnum):
-    """What kind of failure it is; each has one restart policy."""
+    """The kind of a failure; each has one restart policy."""
 
     policy: Policy
 
     def __new__(cls, words: str, policy: Policy = Policy.RETRY) -> Self:
-        """Return a member whose value is its words alone."""
+        """Return a member whose value is only its words."""
         category = str.__new__(cls, words)
         category._value_, category.policy = words, policy
         return category
@@ -27,6 +27,8 @@ class Category(StrEnum):
     EARLIER_RUN = "earlier run"
     FENCED = "fenced"
     ENDED = "ended unasked"
+    SPARK_FAULT = "fault in Spark"
+    EVOLVED = "source schema changed"
     UNKNOWN = "unknown"
     DATA = "data", Policy.POISON
     USER_CODE = "user code", Policy.POISON
@@ -41,38 +43,34 @@ class Category(StrEnum):
 
 
 class Remedy(StrEnum):
-    """A way out that Headgate itself offers, where the rule knows which one it is."""
+    """A fix that Headgate itself offers, if the rule knows which one applies."""
 
     NONE = "none"
-    TO_EARLIEST = "to earliest"  # reset the query: there is nothing to skip
-    ASYNC_OFF = "async off"  # switch async progress tracking off the safe way
+    TO_EARLIEST = "to earliest"  # reset the query: no records need to be skipped
+    ASYNC_OFF = "async off"  # turn async progress tracking off safely
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a failure means and what to do about it."""
+    """What a failure means and what to do about it; `way_out` has placeholders from `subjects`."""
 
     category: Category
     meaning: str
     way_out: str
     remedy: Remedy = Remedy.NONE
+    any_batch: bool = False  # all batches fail so, and commit: the poison limit counts them all
 
 
-#: Said of a failure within a batch only: before any batch there is none to be read again.
+#: Added only to failures within a batch: before any batch there is nothing to read again.
 AGAIN = ": the same batch is read again"
-#: The way out where what is left at the source is not what the checkpoint's offsets are about.
-TO_EARLIEST = (
-    "Reset the query to earliest: it reads all that is there now, with a new checkpoint and "
-    "without its state. To skip part of it, reset to offsets instead."
-)
 
-#: The advice of each category where no rule is more specific.
+#: The advice for each category when no rule is more specific. Actions are placeholders: `subjects`.
 GENERAL: dict[Category, Advice] = {
     category: Advice(category, meaning, way_out)
     for category, (meaning, way_out) in {
         Category.CONNECTION: (
             "A service that the query uses did not respond, or refused the connection.",
-            "Nothing, if the service comes back: the query keeps retrying. Otherwise check the "
+            "Nothing if the service recovers: the query keeps retrying. Otherwise check the "
             "address, credentials and network of that service.",
         ),
         Category.STORAGE: (
@@ -82,8 +80,8 @@ GENERAL: dict[Category, Advice] = {
         ),
         Category.CAPACITY: (
             "There were not enough cores or memory at that moment.",
-            "The query retries. Give the application more cores or memory, or move queries "
-            "out of it.",
+            "The query retries. Give the application more cores or memory, or move some of "
+            "its queries to another one.",
         ),
         Category.MEMORY: (
             "The driver ran out of memory.",
@@ -97,21 +95,33 @@ GENERAL: dict[Category, Advice] = {
         ),
         Category.LOCK: (
             "Another process on this host holds the checkpoint.",
-            "The query waits and tries again. End the process that holds it if it should not run.",
+            "The query waits and retries. End the process that holds the checkpoint if it "
+            "should not be running.",
         ),
         Category.EARLIER_RUN: (
             "An earlier run in the same driver has not ended and may still write to the "
             "checkpoint.",
-            "The query waits and tries again. If that run does not end, restart the application: "
-            "a fresh driver is the way out, and its other queries restart too.",
+            "The query waits and retries. If that run does not end, restart the application "
+            "to get a new driver; its other queries restart too.",
         ),
         Category.FENCED: (
-            "A later start of this query has taken over the checkpoint.",
-            "Nothing: the later one continues.",
+            "A later start of this query has taken over its checkpoint.",
+            "Nothing: the later run continues.",
         ),
         Category.ENDED: (
-            "The query ended cleanly, although nobody stopped it.",
-            "It is restarted. Check that the query's code does not call stop().",
+            "The query ended cleanly although nobody stopped it.",
+            "It is restarted. Check that {code} does not call stop().",
+        ),
+        Category.SPARK_FAULT: (
+            "A check inside Spark failed. This is a bug in Spark, not in the query.",
+            "It is retried. If it happens again on the same batch, restart the application. "
+            "If that does not help, report the stack trace to the Spark developers.",
+        ),
+        Category.EVOLVED: (
+            "The schema of the source table has changed. The source has recorded the new "
+            "schema and needs a restart to use it.",
+            "Nothing: it is restarted immediately, up to three times, as Delta requires. If "
+            "it keeps failing, whatever the root cause names does not match the new schema.",
         ),
         Category.UNKNOWN: (
             "Headgate does not recognize this failure.",
@@ -119,50 +129,67 @@ GENERAL: dict[Category, Advice] = {
         ),
         Category.DATA: (
             "The query cannot process a row in the batch.",
-            "Change the query to handle such rows (try_divide, try_cast, nullif, a "
-            f"filter), then restart it{AGAIN}.",
+            "{edit} to handle such rows (try_divide, try_cast, nullif, a filter), then "
+            f"{{restart}}{AGAIN}.",
         ),
         Category.USER_CODE: (
             "The query's own code raised an error.",
-            f"Read the traceback, fix the function, then restart the query{AGAIN}.",
+            f"Read the traceback, correct {{code}}, then {{restart}}{AGAIN}.",
         ),
         Category.CORRUPTION: (
-            "A file of the checkpoint does not contain what was written.",
-            "If it happens again on the same batch, check the disk, and start from a backup of "
-            "the checkpoint or from a new one.",
+            "A checkpoint file does not contain what was written to it.",
+            "If it happens again on the same batch, check the disk; then rewind to an earlier "
+            "batch, restore the checkpoint from a backup, or {renew}.",
         ),
         Category.CONFIGURATION: (
             "Spark refuses this combination of source, sink, trigger and options.",
-            "Change the definition, then start the query.",
+            "{edit}, then {start}.",
         ),
         Category.PLAN: (
             "Spark cannot plan this query: a name, a type or an operation is wrong.",
-            "Change the query's text or code, then start it.",
+            "Change {code}, then {start}.",
         ),
         Category.SOURCE_LOST: (
-            "Rows that the checkpoint has not read yet are gone from the source.",
-            "They cannot be recovered from the source. Continue without the lost data, which "
-            "keeps the state and records the loss, or reset the query to another position in its "
-            "source.",
+            "Rows that the query has not read yet are no longer in the source.",
+            "They cannot be recovered from the source. {go_on}",
         ),
         Category.INCOMPATIBLE: (
-            "The query has changed in a way that its checkpoint does not allow.",
-            "Restore the earlier revision, or start the new one on a new checkpoint.",
+            "The query was changed in a way that its checkpoint does not allow.",
+            "Go back to the previous definition, then {start}; or {renew}.",
         ),
         Category.DAMAGED: (
             "Files that the checkpoint needs are missing or cannot be read.",
-            "Restore them from a backup, or start the query on a new checkpoint.",
+            "Rewind to an earlier batch, restore the files from a backup, or {renew}.",
         ),
         Category.OWNERSHIP: (
-            "Something else is writing to this checkpoint.",
-            "Find the other process (a notebook, another installation) and end it, then start "
-            "the query. Both may have executed the same batch.",
+            "Another process is writing to this checkpoint.",
+            "Find the other process (a notebook, another installation) and end it, then {start}. "
+            "Both may have executed the same batch.",
         ),
         Category.CULPRIT: (
-            "This query ends the process of its driver, and with it every other query there: a "
-            "call of os._exit, a crash in native code, or more memory than the driver has.",
-            "The end of the driver's log may name the place. Fix it, or move the query to an "
-            "application of its own; then start it. Until then the other queries run without it.",
+            "This query kills its driver process, and with it all other queries there: by "
+            "calling os._exit, by a crash in native code, or by using more memory than the "
+            "driver has.",
+            "The end of the driver's log may show where. Fix it, or move the query to a "
+            "separate application; then {start}. Until then, the other queries run without it.",
         ),
     }.items()
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Advice for failures that match `pattern` (a regular expression)."""
+
+    pattern: str
+    advice: Advice
+    text: str = ""  # pattern searched for anywhere in the failure's text; "": any text
+
+
+def rule(
+    pattern: str, category: Category, meaning: str = "", way_out: str = "", *, text: str = ""
+) -> Rule:
+    """Return a rule that uses its category's general advice where it has no text of its own."""
+    general = GENERAL[category]
+    advice = Advice(category, meaning or general.meaning, way_out or general.way_out)
+    return Rule(pattern, advice, text)

@@ -1,21 +1,21 @@
-"""A crash loop: so many failures in so short a time that they are one incident.
+"""Crash loops: enough failures in a short time to be one incident.
 
-It does not change supervision: restarts continue with backoff. It shows an operator one incident
-instead of many failures.
+Supervision is not affected: restarts continue with backoff. Operators see one incident instead of
+many failures.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-#: So many failures within `WINDOW` open an incident; see decisions/0005.
+#: This many failures within `WINDOW` open an incident; see decisions/0005.
 FAILURES = 5
 WINDOW = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
 class CrashLoop:
-    """One incident: its first and last failure, and how many there were in all."""
+    """One incident: its first and last failure, and the total number of failures."""
 
     first_at: datetime
     last_at: datetime
@@ -25,10 +25,10 @@ class CrashLoop:
 def crash_loop(failures: Iterable[datetime], *, now: datetime) -> CrashLoop | None:
     """Return the incident that is open now, from the times of one query's failures.
 
-    It is opened by `FAILURES` within `WINDOW`. It begins with the first failure that
-    came after no other within `WINDOW`, and stays one incident while each next failure comes
-    within `WINDOW` of the one before, however far backoff spreads them. It ends `WINDOW`
-    after the last.
+    `FAILURES` failures within `WINDOW` open it. It begins with the first failure that had no other
+    failure within the `WINDOW` before it, and remains one incident as long as each failure comes
+    within `WINDOW` of the previous one, however far apart backoff spreads them. It ends `WINDOW`
+    after the last failure.
     """
     times = sorted((at for at in failures if at <= now), reverse=True)
     chain: list[datetime] = []

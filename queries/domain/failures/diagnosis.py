@@ -1,40 +1,45 @@
 """Classify a failure: its category, what it means and what to do.
 
-Restarts depend on this: RETRY continues for ever, POISON stops at the policy's limit, FATAL waits
-for an operator. What is not known is retried, because a wrong RETRY costs time and a wrong FATAL
+Restarts depend on this: RETRY continues forever, POISON stops at the policy's limit, FATAL waits
+for an operator. Unknown failures are retried, because a wrong RETRY costs minutes and a wrong FATAL
 costs a night.
 """
 
 import re
 from dataclasses import dataclass, replace
 
-from queries.domain.failures import error_text
+from queries.domain.failures import driver_exits, error_text
 from queries.domain.failures.categories import AGAIN, GENERAL, Advice, Category, Remedy
-from queries.domain.failures.rules import (
-    CONDITION_RULES,
-    MESSAGE_RULES,
+from queries.domain.failures.code_rules import (
+    CONNECT,
+    CONNECT_CONDITIONS,
+    CONNECT_MODULES,
     PACKAGE_CONDITIONS,
-    RECREATED,
     SPARK_PACKAGES,
     TYPE_RULES,
+    module_missing,
     package_missing,
 )
+from queries.domain.failures.kafka_rules import detailed
+from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
+from queries.domain.failures.subjects import Subject, fitted
 from queries.domain.states import Policy
 
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """What a failure is."""
+    """The classification of a failure."""
 
     category: Category
     policy: Policy
     title: str  # one line for a list: "DIVIDE_BY_ZERO: Division by zero."
-    meaning: str  # one or two sentences: why Spark says so
+    meaning: str  # one or two sentences: why Spark reports this
     way_out: str  # what an operator can do, and what happens otherwise
     remedy: Remedy = Remedy.NONE
+    any_batch: bool = False  # `Advice.any_batch`
 
 
-#: Conditions that the user's own code raises.
+#: Conditions raised by the user's own code.
 _USER_CODE = re.compile(
     r"FOREACH_(BATCH_)?USER_FUNCTION_ERROR|PYTHON_(STREAMING_)?DATA_SOURCE\w*ERROR"
     r"|PYTHON_EXCEPTION|\w+_USER_FUNCTION_ERROR|FAILED_EXECUTE_UDF|HEADGATE_USER_CODE"
@@ -57,20 +62,23 @@ _CONNECTION_TEXT = re.compile(
     r"|deadlock detected|errno (32|104|110|111|113)\b",
     re.IGNORECASE,
 )
-#: Of Spark's analysis. Java and the stores have a NoSuch…Exception of their own for files, keys,
-#: elements and methods, which say nothing about a plan.
+#: Exception types from Spark's analysis. Java and the stores have their own NoSuch…Exceptions for
+#: files, keys, elements and methods, which say nothing about a plan.
 _PLAN_TYPE = re.compile(
     r"(Extended)?AnalysisException|ParseException|NoSuch(Catalog|Column|Database|Function|Index"
     r"|Namespace|Partition|Partitions|PermanentFunction|PermanentTable|Procedure|Struct|Table"
     r"|TempFunction|Temporary\w+|View)Exception"
 )
-#: Of files: `java.nio.file.FileSystemException`, what is derived from it, and Hadoop's.
+#: File errors: `java.nio.file.FileSystemException`, its subclasses, and Hadoop's.
 _STORAGE_TYPE = re.compile(
     r"FileSystem(Exception|LoopException)|AtomicMoveNotSupportedException"
     r"|DirectoryNotEmptyException|FileAlreadyExistsException|NotLinkException|EOFException"
     r"|PathIOException|ParentNotDirectoryException|ClosedChannelException"
 )
-#: The class of a SQLSTATE (its first two characters) -> category.
+#: Names of what PySpark's Spark Connect client requires, and of the places where it reports that
+#: something is missing.
+_CONNECT_TEXT = re.compile(r"grpcio|googleapis|zstandard|pyspark/sql/connect/")
+#: SQLSTATE class (its first two characters) -> category.
 _SQLSTATES = {
     "08": Category.CONNECTION,
     "0A": Category.CONFIGURATION,
@@ -103,20 +111,22 @@ def classify(
     message: str,
     refused: str = "",
     in_batch: bool = True,
+    subject: Subject = Subject.SQL,
 ) -> Classified:
-    """Return what a run's failure is.
+    """Return how a run's failure is classified, with a remedy that the API accepts for the subject.
 
-    The arguments are `RunError`'s: Spark's condition ("" or STREAM_FAILED where it is not
-    known; it is then looked for in the texts), the innermost type and message, the whole
-    text, and why a start was refused ("held", "own", "fenced", "foreign"). `in_batch` is False
-    where it failed before any batch.
+    The arguments are `RunError`'s: Spark's condition ("" or STREAM_FAILED if it is not known; the
+    texts are then searched for it), the innermost type and message, the full text, and why a start
+    was refused ("held", "own", "fenced", "foreign"). `in_batch` is False if it failed before any
+    batch.
     """
     root_cause = error_text.bounded(root_cause)
     message = error_text.without_plan(error_text.bounded(message))
     name = error_text.condition(error_class, root_cause, message)
     title = _title(name, type_name, root_cause or message)
     if refused:
-        return _classified(_refusal(refused), title=error_text.first_sentence(root_cause) or title)
+        title = error_text.first_sentence(root_cause) or title
+        return _classified(_refusal(refused), title=title, subject=subject)
     text = f"{root_cause}\n{message}"
     advice = (
         _of_our_own(type_name)
@@ -124,30 +134,32 @@ def classify(
         or _of_user_code(name, error_class, type_name, text)
         or _of_condition(name, type_name, text)
         or _of_message(text, type_name)
-        or _of_wrapper(name)
+        or _of_wrapper(name, text)
         or _of_sqlstate(text)
         or _of_type(type_name, text)
         or GENERAL[Category.UNKNOWN]
     )
-    found = _classified(_with_offsets(advice, text), title=title)
+    found = _classified(detailed(advice, text), title=title, subject=subject)
     return found if in_batch else replace(found, way_out=found.way_out.replace(AGAIN, ""))
 
 
-def classify_exit(*, python: str, jvm: str, oom: bool, log_tail: str = "") -> Classified:
-    """Return what the death of a driver is, from the shim's exit report.
+def classify_exit(
+    *, python: str, jvm: str, oom: bool, killed: str = "", log_tail: str = ""
+) -> Classified:
+    """Return what a driver's death means, from the shim's exit report.
 
-    `python` and `jvm` are "0", "1"…, "SIGKILL"… or "UNKNOWN". A driver's death is always
-    RETRY: the application's ladder counts it.
+    `python` and `jvm` are "0", "1"…, "SIGKILL"… or "UNKNOWN"; `killed` is a `Killer`, or "". A
+    driver's death is always RETRY: the application's backoff counts it.
     """
     log_tail = error_text.bounded(log_tail)
-    ended = f"Python {_ending(python)}, JVM {_ending(jvm)}"
+    ended = f"Python {driver_exits.words(python)}, JVM {driver_exits.words(jvm)}"
     if oom or "OutOfMemoryError" in log_tail:
         advice = GENERAL[Category.MEMORY]
-        return _classified(advice, title=f"The driver ran out of memory: {ended}")
+        return _of_driver(advice, f"The driver ran out of memory: {ended}")
     if "No space left on device" in log_tail:
-        return _classified(_of_message(log_tail, "") or GENERAL[Category.STORAGE], title=ended)
-    meaning, way_out = _exit_advice(python, jvm)
-    return _classified(Advice(Category.PROCESS, meaning, way_out), title=f"Driver died: {ended}")
+        return _of_driver(_of_message(log_tail, "") or GENERAL[Category.STORAGE], ended)
+    title = driver_exits.NOT_STARTED.get(killed, f"Driver died: {ended}")
+    return _of_driver(driver_exits.advice(python, jvm, killed), title)
 
 
 def _title(name: str, type_name: str, text: str) -> str:
@@ -163,14 +175,19 @@ def _title(name: str, type_name: str, text: str) -> str:
     return " ".join(part for part in (title, error_text.suggestion(text)) if part)
 
 
-def _classified(advice: Advice, *, title: str) -> Classified:
+def _of_driver(advice: Advice, title: str) -> Classified:
+    return _classified(advice, title=title, subject=Subject.APPLICATION)
+
+
+def _classified(advice: Advice, *, title: str, subject: Subject) -> Classified:
     return Classified(
         category=advice.category,
         policy=advice.category.policy,
         title=" ".join(title.split())[:300] or "Unknown failure",
         meaning=advice.meaning,
-        way_out=advice.way_out,
+        way_out=fitted(advice.way_out, subject),
         remedy=advice.remedy,
+        any_batch=advice.any_batch,
     )
 
 
@@ -180,8 +197,7 @@ def _refusal(refused: str) -> Advice:
         return Advice(
             category,
             "The checkpoint's owner file names another Headgate installation.",
-            "Make sure that the other installation no longer runs this query; then an author "
-            "can confirm the takeover.",
+            "{takeover}",
         )
     return GENERAL[category]
 
@@ -192,25 +208,31 @@ def _of_our_own(type_name: str) -> Advice | None:
 
 
 def _of_package(name: str, error_class: str, type_name: str, text: str) -> Advice | None:
-    """Judge a package that Spark itself needs and that is not there."""
-    if PACKAGE_CONDITIONS & {name, error_class, *error_text.conditions(text)}:
+    """Return advice if a package that Spark needs, or that users' code imports, is missing."""
+    names = {name, error_class, *error_text.conditions(text)}
+    if names & CONNECT_CONDITIONS or (names & PACKAGE_CONDITIONS and _CONNECT_TEXT.search(text)):
+        return CONNECT
+    if names & PACKAGE_CONDITIONS:
         return package_missing("")
     module = error_text.missing_module(type_name, text)
-    # `google` is shared by many packages: only its own part is protobuf's.
-    depth = 2 if module.startswith("google.") else 1
-    package = SPARK_PACKAGES.get(".".join(module.split(".")[:depth]))
-    return package_missing(package) if package else None
+    if not module:
+        return None
+    # Many packages share `google`: only this part of it belongs to protobuf.
+    top = ".".join(module.split(".")[: 2 if module.startswith("google.") else 1])
+    if top in CONNECT_MODULES:
+        return CONNECT
+    return package_missing(SPARK_PACKAGES[top]) if top in SPARK_PACKAGES else module_missing(module)
 
 
 def _of_user_code(name: str, error_class: str, type_name: str, text: str) -> Advice | None:
-    """Judge user code by its error: an unreachable service is retried, a bug is not."""
+    """Classify user code by its error: an unreachable service is retried, a bug is not."""
     names = (name, error_class, *error_text.conditions(text))
     if not any(_USER_CODE.fullmatch(each) for each in names):
         return None
     if _is_connection(type_name, text):
         return GENERAL[Category.CONNECTION]
     inner = [each for each in names if each not in error_text.WRAPPERS]
-    found = next((advice for each in inner if (advice := _advice_for(each))), None)
+    found = next((advice for each in inner if (advice := _advice_for(each, text))), None)
     if found and (found.category.policy is Policy.RETRY or not _USER_CODE.fullmatch(name)):
         return found
     return GENERAL[Category.USER_CODE]
@@ -224,8 +246,11 @@ def _is_connection(type_name: str, text: str) -> bool:
     )
 
 
-def _advice_for(name: str) -> Advice | None:
-    return next((rule.advice for rule in CONDITION_RULES if re.match(rule.pattern, name)), None)
+def _advice_for(name: str, text: str) -> Advice | None:
+    for rule in CONDITION_RULES:
+        if re.match(rule.pattern, name) and re.search(rule.text, text):
+            return rule.advice
+    return None
 
 
 def _of_condition(name: str, type_name: str, text: str) -> Advice | None:
@@ -233,7 +258,7 @@ def _of_condition(name: str, type_name: str, text: str) -> Advice | None:
         return None
     if name.startswith("FAILED_READ_FILE") and _is_connection(type_name, text):
         return GENERAL[Category.CONNECTION]  # a store that does not respond is not a bad file
-    return _advice_for(name)
+    return _advice_for(name, text)
 
 
 def _of_message(text: str, type_name: str) -> Advice | None:
@@ -242,8 +267,8 @@ def _of_message(text: str, type_name: str) -> Advice | None:
     return next(found, None)
 
 
-def _of_wrapper(name: str) -> Advice | None:
-    return _advice_for(name) if name in error_text.WRAPPERS else None
+def _of_wrapper(name: str, text: str) -> Advice | None:
+    return _advice_for(name, text) if name in error_text.WRAPPERS else None
 
 
 def _of_sqlstate(text: str) -> Advice | None:
@@ -264,43 +289,3 @@ def _of_type(type_name: str, text: str) -> Advice | None:
     if "." not in type_name and short.endswith(("Error", "Exception")):
         return GENERAL[Category.USER_CODE]  # Python's own types have no dot, Java's always do
     return None
-
-
-def _with_offsets(advice: Advice, text: str) -> Advice:
-    """Add the partitions and offsets that were lost, if Spark names them."""
-    if advice.category is not Category.SOURCE_LOST:
-        return advice
-    moved = re.findall(r"offset was changed from (\d{1,19}) to (\d{1,19})", text)
-    if any(int(after) < int(before) for before, after in moved):
-        return RECREATED  # there is no gap before what is left, so nothing to go over
-    gone = re.search(r"offset \[(\d+), (\d+)\) for topic partition (\S+?-\d+)", text)
-    if not gone:
-        return advice
-    first, last, partition = gone.groups()
-    detail = f" Partition {partition}: from offset {first} up to {last}."
-    return replace(advice, meaning=advice.meaning + detail)
-
-
-def _ending(code: str) -> str:
-    if code == "UNKNOWN":
-        return "ended, unknown how"
-    return f"killed by {code}" if code.startswith("SIG") else f"left with {code or 'no code'}"
-
-
-def _exit_advice(python: str, jvm: str) -> tuple[str, str]:
-    general = GENERAL[Category.PROCESS]
-    if "SIGKILL" in (python, jvm):
-        return (
-            "The driver was killed with kill -9, or by the kernel because it ran out of memory.",
-            "It is restarted from the checkpoint. If this happens again, look for the OOM killer "
-            "in the kernel's log.",
-        )
-    if "UNKNOWN" in (python, jvm):
-        return (
-            "The driver is gone, and how it ended is unknown: its shim died too, or the host was "
-            "restarted.",
-            general.way_out,
-        )
-    if jvm in ("SIGSEGV", "SIGBUS", "SIGABRT", "134"):
-        return ("The JVM crashed.", f"{general.way_out} Look for an hs_err file in its folder.")
-    return general.meaning, general.way_out

@@ -1,15 +1,15 @@
-"""Parse what Spark and Python print when something fails: classes, causes, frames of user code.
+"""Parse Spark's and Python's error output: classes, causes, frames of user code.
 
-A failed query leaves one long text: Spark's condition in brackets, the tasks' stack, sometimes
-a Python traceback inside a Java one. All parsing of such texts is here, so that classification
-and fingerprint agree about what they contain.
+A failed query leaves one long text: Spark's condition in brackets, the tasks' stack, sometimes a
+Python traceback inside a Java one. All parsing of such texts is done here, so that classification
+and fingerprint agree about their contents.
 """
 
 import re
 
-TEXT_LIMIT = 64 * 1024  # characters of a text that are read: its head and its tail
+TEXT_LIMIT = 64 * 1024  # characters of a text that are parsed: its head and its tail
 LINE_LIMIT = 4_000  # of one line, from its beginning
-#: Names that Spark suggests in place of an unknown one: so many are shown.
+#: How many of Spark's suggestions for an unknown name are shown.
 SUGGESTIONS = 3
 NAME_LIMIT = 200  # of a type
 
@@ -29,12 +29,19 @@ _EXCEPTION_LINE = re.compile(
 _PYTHON_FRAME = re.compile(r'^[ \t]*File "([^"\n]+)", line \d+, in (\S+)', re.MULTILINE)
 _JAVA_FRAME = re.compile(r"^[ \t]*at ((?:[\w$]+\.)+[\w$<>]+)\(", re.MULTILINE)
 _SQL_CONTEXT = re.compile(r"^== SQL.*==[ \t]*\n(.*)\n([ \t]*)(\^+)", re.MULTILINE)
+#: The position of an error in a query's text, 1-based; a parse error has "pos", which is 0-based
+#: (Spark's `SQLQueryContext.summary`, `ParseException`). "== SQL of VIEW" refers to another text.
+_SQL_PLACE = re.compile(
+    r"^(?!== SQL of ).*?\(line (\d{1,6}), (pos|position) (\d{1,6})\)", re.MULTILINE
+)
 _MISSING_MODULE = re.compile(r"No module named '([\w.]{1,200})'")
-#: The plan and offsets that Spark prints into the message: the query's text, not the error's.
+#: The plan and offsets that Spark prints into the message: they contain the query's text, not the
+#: error's.
 _QUERY_SECTION = re.compile(
     r"=== Streaming Query ===.*?(?=^[ \t]+at |^Caused by: |\Z)", re.DOTALL | re.MULTILINE
 )
-#: How py4j reports that a Python callback raised: all that remains where the condition is lost.
+#: py4j's report that a Python callback raised an exception: all that remains if the condition is
+#: lost.
 _PROXY = "raised by the Python Proxy"
 _PYTHON_NOT_OWN = re.compile(
     r"(site-packages|dist-packages|/python\d?\.\d+/|/lib/python|/pyspark/|pyspark\.zip|/py4j|py4j-|^<"
@@ -43,7 +50,7 @@ _PYTHON_NOT_OWN = re.compile(
 _JAVA_NOT_OWN = re.compile(
     r"^(org\.apache\.|java\.|javax\.|jdk\.|sun\.|com\.sun\.|scala\.|py4j\.|org\.rocksdb\.|io\.netty\.|org\.slf4j\.)"
 )
-#: Conditions that only wrap another one: what is inside says more.
+#: Conditions that only wrap another one, which is more specific.
 WRAPPERS = frozenset(
     {
         "STREAM_FAILED",
@@ -57,7 +64,7 @@ WRAPPERS = frozenset(
 
 
 def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Return the text, of a longer one three quarters from its head and the rest from its tail."""
+    """Return the text, cut in the middle: three quarters from its head, the rest from its tail."""
     if len(text) <= limit:
         return text
     head = limit * 3 // 4
@@ -65,12 +72,12 @@ def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
 
 
 def without_plan(text: str) -> str:
-    """Return the text without the plan and offsets that Spark puts into it."""
+    """Return the text without the plan and offsets that Spark adds to it."""
     return _QUERY_SECTION.sub("", text)
 
 
 def conditions(*texts: str) -> list[str]:
-    """Return Spark's conditions in the order they are met, each once, wrappers last."""
+    """Return Spark's conditions in order of appearance, without repeats, wrappers last."""
     found: list[str] = []
     for text in texts:
         found += _CONDITION.findall(text)
@@ -78,9 +85,10 @@ def conditions(*texts: str) -> list[str]:
 
 
 def condition(error_class: str, root_cause: str, message: str) -> str:
-    """Return the most specific condition, "" where there is none.
+    """Return the most specific condition, "" if there is none.
 
-    That is the given one, unless it only wraps another: then the first one in the texts.
+    This is the one passed in, unless it only wraps another; in that case it is the first one in the
+    texts.
     """
     if error_class and error_class not in WRAPPERS:
         return error_class
@@ -89,20 +97,29 @@ def condition(error_class: str, root_cause: str, message: str) -> str:
     return telling([*conditions(root_cause, message), error_class])
 
 
+def sql_place(*texts: str) -> tuple[int, int] | None:
+    """Return the 1-based line and column of a SQL error in the texts; None if there is none."""
+    for text in texts:
+        if found := _SQL_PLACE.search(without_plan(text)):
+            line, word, column = found.groups()
+            return int(line), int(column) + (word == "pos")
+    return None
+
+
 def telling(names: list[str]) -> str:
-    """Return the first condition that is not a wrapper, else the first but STREAM_FAILED."""
+    """Return the first condition that is not a wrapper, else the first other than STREAM_FAILED."""
     said = sorted(names, key=lambda name: name in WRAPPERS)
-    return next((name for name in said if name != "STREAM_FAILED"), "")
+    return next((name for name in said if name not in ("", "STREAM_FAILED")), "")
 
 
 def sqlstate(*texts: str) -> str:
-    """Return the innermost SQLSTATE printed in the texts, "" where there is none but XXKST."""
+    """Return the innermost SQLSTATE printed in the texts, ignoring XXKST; "" if there is none."""
     states = [state for text in texts for state in _SQLSTATE.findall(text)]
     return next((state for state in states if not state.startswith("XX")), "")
 
 
 def exceptions(text: str) -> list[tuple[str, str]]:
-    """Return every (type, text) that a stack or traceback names, in the order printed."""
+    """Return every (type, text) in a stack or traceback, in the order printed."""
     return [
         (name or below, (detail or below_detail).strip())
         for name, detail, below, below_detail in _EXCEPTION_LINE.findall(text)
@@ -115,7 +132,7 @@ def short_type(name: str) -> str:
 
 
 def first_sentence(text: str, *, limit: int = 160) -> str:
-    """Return the first sentence of a message without Spark's class and state, cut at `limit`."""
+    """Return a message's first sentence without Spark's class and state, cut at `limit`."""
     text = _CONDITION.sub("", text.strip()[:LINE_LIMIT], count=1)
     text = re.sub(r"\s{0,20}SQLSTATE:? ?[0-9A-Z]{5}\s{0,20}", " ", text).strip()
     lines = text.splitlines()
@@ -124,7 +141,7 @@ def first_sentence(text: str, *, limit: int = 160) -> str:
 
 
 def suggestion(text: str) -> str:
-    """Return what Spark suggests in place of a name, "" where it suggests nothing.
+    """Return Spark's suggestion for an unknown name, "" if there is none.
 
     "Did you mean one of the following? [`dep_delay`, `delay`]." -> "Did you mean `dep_delay`, …?"
     """
@@ -136,7 +153,7 @@ def suggestion(text: str) -> str:
 
 
 def innermost_line(text: str) -> str:
-    """Return the line that names the innermost error: a traceback's last one, else the first."""
+    """Return the line that names the innermost error: a traceback's last, else the first."""
     raised = exceptions(text) if "Traceback" in text else []
     if raised:
         kind, detail = raised[-1]
@@ -145,10 +162,10 @@ def innermost_line(text: str) -> str:
 
 
 def top_frame(message: str) -> str:
-    """Return the innermost frame of the user's own code or SQL, or "" where none is shown.
+    """Return the innermost frame of the user's own code or SQL, "" if none is shown.
 
-    A Python frame is "file.py in function", a Java one "package.Class.method", and a SQL
-    fragment "sql: arr_delay / dep_delay". Line numbers are left out: they move with each edit.
+    A Python frame is "file.py in function", a Java one "package.Class.method", and a SQL fragment
+    "sql: arr_delay / dep_delay". Line numbers are left out because they move with each edit.
     """
     python = [
         (path, function)
@@ -169,7 +186,7 @@ def top_frame(message: str) -> str:
 
 
 def _module_path(path: str) -> str:
-    """Return the file and the package it is in; a content-addressed folder is no package."""
+    """Return the file with its package; a content-addressed folder is not a package."""
     *folders, name = path.split("/")
     parent = folders[-1] if folders else ""
     keep = re.fullmatch(r"(?![0-9a-f]{16,}$)[a-z_]+", parent) and parent != "code"
@@ -177,7 +194,7 @@ def _module_path(path: str) -> str:
 
 
 def missing_module(type_name: str, text: str) -> str:
-    """Return the module that an import did not find ("prices.rules"), "" for other errors."""
+    """Return the module that an import could not find ("prices.rules"), "" for other errors."""
     if short_type(type_name) != "ModuleNotFoundError":
         return ""
     found = _MISSING_MODULE.search(text)

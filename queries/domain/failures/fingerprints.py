@@ -1,4 +1,4 @@
-"""Name failures by what does not change from one occurrence to the next."""
+"""Fingerprint failures by what does not change between occurrences."""
 
 import hashlib
 import re
@@ -7,10 +7,10 @@ from queries.domain.failures import error_text
 
 
 def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: str) -> str:
-    """Return a 32-digit name that failures with the same cause share.
+    """Return a 32-digit fingerprint shared by failures with the same cause.
 
-    It is made of the condition, the type and the top frame of user code; where no such frame
-    is shown, of the root cause without ids, paths, times, hexadecimal and other numbers.
+    It is computed from the condition, the type and the top frame of user code; if there is no such
+    frame, from the root cause without IDs, paths, times, hexadecimal and other numbers.
     """
     root_cause = error_text.bounded(root_cause)
     message = error_text.without_plan(error_text.bounded(message))
@@ -38,7 +38,7 @@ _VARYING = (
 
 
 def normalised(text: str) -> str:
-    """Return the text without what differs between occurrences, at most 300 characters."""
+    """Return the text without the parts that differ between occurrences, at most 300 characters."""
     text = text[: error_text.LINE_LIMIT]
     for pattern, name in _VARYING:
         text = pattern.sub(name, text)

@@ -1,7 +1,7 @@
-"""Lines of a driver's log: where each begins in the file, and how grave its entry is.
+"""Lines of a driver's log: where each begins in the file, and how severe its entry is.
 
-Spark, Python and users' code write into one file. Entries of the first two begin with a time and a
-level; what follows without one (a stack trace, what was printed) belongs to the entry before it.
+Spark, Python and users' code write to one file. Entries from the first two begin with a time and a
+level; lines without these (a stack trace, printed output) belong to the preceding entry.
 """
 
 import re
@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class Level(IntEnum):
-    """How grave an entry is."""
+    """How severe an entry is."""
 
     DEBUG = 10
     INFO = 20
@@ -35,25 +35,25 @@ _LEVELS = {
     b"FATAL": Level.ERROR,
     b"CRITICAL": Level.ERROR,
 }
-#: Of a longer line so many characters are shown; nobody reads the rest of a plan on one line.
+#: Maximum characters shown of one line; nobody reads the rest of a plan on one line.
 LINE_LIMIT = 8_000
-#: So many bytes of it are read: it is masked whole before it is cut, or half a secret would show.
+#: Maximum characters read of one line: it is masked before it is cut, or half a secret would show.
 _READ = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line."""
+    """One line of a log."""
 
-    at: int  # where it begins in the file, in bytes: it stays the same while the file grows
-    level: Level | None  # of its entry; None: not known
+    at: int  # byte offset at which it begins; it stays the same while the file grows
+    level: Level | None  # of its entry; None: unknown
     text: str
 
 
 def lines_of(data: bytes, start: int, *, whole: bool = False) -> Iterator[LogLine]:
-    """Yield the lines of a part of a file that begins at `start`.
+    """Yield the lines of the part of a file that begins at `start`.
 
-    The first is left out unless `whole` says that it begins there: it is the end of a line.
+    The first is left out unless `whole` is true, because it may be the end of an earlier line.
     """
     at, level = start, None
     for number, raw in enumerate(data.split(b"\n")):
@@ -73,9 +73,10 @@ def select(
     most: int,
     mask: Callable[[str], str],
 ) -> tuple[list[LogLine], bool]:
-    """Return the newest lines with the words, of entries that grave, masked; and whether all.
+    """Return the newest masked lines that match, and whether these are all of them.
 
-    A line must hold the words once it is masked, too: a search never tells what a secret is.
+    They contain the words and belong to entries of at least this level. A line must also contain
+    the words after masking, so that a search never reveals a secret.
     """
     wanted = words.casefold()
     kept: deque[LogLine] = deque(maxlen=most)

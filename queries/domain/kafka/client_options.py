@@ -1,8 +1,8 @@
-"""The options that Kafka's own clients know, without the prefix `kafka.` that Spark requires.
+"""The options of Kafka's own clients, without the prefix `kafka.` that Spark requires.
 
-Kafka only logs a name that it does not know, so a typing error would stay unnoticed for
-months. Plug-ins have names of their own, so an unknown one is reported only where it is close
-to one of these. Source: the consumer's and the producer's configuration of Kafka 3.9.
+Kafka only logs a name that it does not know, so a typo could go unnoticed for months. Plug-ins have
+their own option names, so an unknown name is reported only if it resembles one of these. Source:
+the consumer and producer configuration of Kafka 3.9.
 """
 
 _SHARED = """

@@ -1,8 +1,8 @@
-"""Calculate how far a source is behind, from two looks at its partitions.
+"""Calculate how far behind a source is, from two looks at its partitions.
 
-A look has offsets and one time: that of the record to be read next. Everything else is
-calculated here: records and seconds behind, arrival and processing rates, how long it takes
-to catch up, and which partition is further behind than the others.
+A look contains offsets and one time: that of the next record to read. Everything else is calculated
+here: records and seconds behind, arrival and processing rates, how long it takes to catch up, and
+which partition is further behind than the others.
 """
 
 import math
@@ -12,13 +12,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-#: Rates are smoothed with this half-life: a trigger of some seconds works in bursts.
+#: Half-life of the smoothed rates, in seconds: triggers several seconds apart work in bursts.
 HALF_LIFE_S = 30.0
-#: A partition is skewed if it is behind by this many offsets at least …
+#: A partition is skewed if it is behind by at least this many offsets …
 SKEW_FLOOR = 1_000
 #: … and by this many times the mean of the source's other partitions.
 SKEW_TIMES = 3.0
-#: The same in words.
+#: The rule in words.
 SKEW_RULE = (
     f"at least {SKEW_FLOOR:,} offsets behind, and at least {SKEW_TIMES:g} times the mean of the "
     "others"
@@ -26,45 +26,45 @@ SKEW_RULE = (
 
 
 class Unit(StrEnum):
-    """What a count of offsets may be called."""
+    """What the offsets that are counted may be called."""
 
-    RECORDS = "records"  # each offset is a record, as far as is known
-    OFFSETS = "offsets"  # some may be none: compaction, marks of transactions; or nobody knows
+    RECORDS = "records"  # each offset is a record, as far as known
+    OFFSETS = "offsets"  # some may not be records (compaction, transaction markers), or unknown
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLook:
-    """What is known of one partition at one moment."""
+    """What is known about one partition at one moment."""
 
     topic: str
     partition: int
     at: datetime
-    committed: int | None = None  # next offset to read; None: nothing is committed yet
-    earliest: int | None = None  # first offset that is still there
-    latest: int | None = None  # next offset that will be written
-    record_at: datetime | None = None  # time of the first record that is still to be read
-    arrival_rate: float | None = None  # records a second, smoothed
+    committed: int | None = None  # next offset to read; None: nothing committed yet
+    earliest: int | None = None  # first offset that still exists
+    latest: int | None = None  # next offset to be written
+    record_at: datetime | None = None  # time of the first unread record
+    arrival_rate: float | None = None  # records per second, smoothed
     processing_rate: float | None = None
-    #: Where the first open transaction begins, else `latest`; None: uncommitted records are read.
+    #: Start of the first open transaction, else `latest`; None: uncommitted records are read too.
     stable: int | None = None
     plain: bool = False  # its offsets are known to be records
-    #: The first look at which what is to be read next was there; None: nothing is to be read.
+    #: The first look at which the next record to read existed; None: there is nothing to read.
     unread_since: datetime | None = None
-    replaced: bool = False  # `committed` belongs to a topic that is gone; this is another
+    replaced: bool = False  # `committed` belongs to a deleted topic that this one has replaced
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """How far something is behind: a partition, a topic or a whole query."""
+    """How far a partition, a topic or a whole query is behind."""
 
-    records: int | None  # offsets to read that are still there, in `unit`; None: not known
-    gone: int  # offsets to read that are not there any more
-    seconds: float | None  # age of the first record to read; 0.0 where there is none
+    records: int | None  # unread offsets that still exist, in `unit`; None: unknown
+    gone: int  # unread offsets that no longer exist
+    seconds: float | None  # age of the first unread record; 0.0 if there is none
     arrival_rate: float | None
     processing_rate: float | None
-    catch_up_s: float | None  # None: never at these rates, or not known
+    catch_up_s: float | None  # None: never at these rates, or unknown
     unit: Unit = Unit.OFFSETS
-    waiting: int = 0  # of `records`: those that wait for an open transaction
+    waiting: int = 0  # how many of `records` are waiting for an open transaction
 
 
 def behind(look: PartitionLook, *, now: datetime) -> Behind:
@@ -88,9 +88,9 @@ def behind(look: PartitionLook, *, now: datetime) -> Behind:
 
 
 def unread(look: PartitionLook) -> int | None:
-    """Return how many offsets are to be read that are still there; None where not known.
+    """Return how many unread offsets still exist; None if unknown.
 
-    Of a topic that has replaced the one that was read, that is all there are.
+    If another topic has replaced the one that was read, all of the new topic's offsets are unread.
     """
     if look.committed is None or look.latest is None:
         return None
@@ -100,7 +100,7 @@ def unread(look: PartitionLook) -> int | None:
 
 
 def waiting(look: PartitionLook) -> int:
-    """Return how many unread offsets wait for an open transaction; 0 where that is not known."""
+    """Return how many unread offsets are waiting for an open transaction; 0 if unknown."""
     if look.stable is None or look.latest is None or look.committed is None:
         return 0
     read = 0 if is_new(look) else look.committed
@@ -108,10 +108,11 @@ def waiting(look: PartitionLook) -> int:
 
 
 def is_new(look: PartitionLook) -> bool:
-    """Tell whether the committed offset belongs to another topic than the one that is there.
+    """Return whether the committed offset belongs to a topic that has since been replaced.
 
-    By its topic's id, or because the partition ends before it, as the broker told: `earliest`
-    is known only then. What a query's own progress calls the latest may be older than its end.
+    This is known from the topic's ID, or from the broker reporting that the partition ends before
+    the offset: `earliest` is known only in that case. The latest offset in a query's own progress
+    may be older than the partition's end.
     """
     if look.replaced:
         return True
@@ -120,16 +121,16 @@ def is_new(look: PartitionLook) -> bool:
 
 
 def gone(committed: int | None, earliest: int | None) -> int:
-    """Return how many offsets were deleted before they were read; 0 where that is not known."""
+    """Return how many offsets were deleted before they were read; 0 if unknown."""
     if committed is None or earliest is None:
         return 0
     return max(0, earliest - committed)
 
 
 def total(parts: Sequence[Behind]) -> Behind:
-    """Return how far the whole is behind: records and rates summed, the oldest record's age.
+    """Return how far the whole is behind: total records and rates, and the oldest record's age.
 
-    What is not known of a part is left out; None where it is known of none.
+    Unknown values of a part are left out; the result is None if the value is unknown for all parts.
     """
     records = [part.records for part in parts if part.records is not None]
     seconds = [part.seconds for part in parts if part.seconds is not None]
@@ -153,7 +154,7 @@ def total(parts: Sequence[Behind]) -> Behind:
 def catch_up_s(
     records: int | None, arrival: float | None, processing: float | None
 ) -> float | None:
-    """Return the seconds until nothing is left at these rates; None for never or not known."""
+    """Return the seconds until nothing is unread at these rates; None for never or unknown."""
     if records == 0:
         return 0.0
     if records is None or arrival is None or processing is None or processing <= arrival:
@@ -162,7 +163,7 @@ def catch_up_s(
 
 
 def smoothed(before: float | None, moved: int, seconds: float) -> float | None:
-    """Return a rate after `moved` offsets in `seconds` more; the old one where no time passed."""
+    """Return a rate after `moved` more offsets in `seconds`; the old rate if no time has passed."""
     if seconds <= 0:
         return before
     now = max(0, moved) / seconds
@@ -173,10 +174,10 @@ def smoothed(before: float | None, moved: int, seconds: float) -> float | None:
 
 
 def after(look: PartitionLook, before: PartitionLook | None, *, running: bool) -> PartitionLook:
-    """Return the look with its rates and how long it is unread, from the previous one.
+    """Return the look with its rates and how long it has been unread, based on the previous one.
 
-    A query that does not run has a processing rate of 0; offsets that went back (a rewind, a
-    recreated topic) give no rate, and the next look starts again.
+    A query that is not running has a processing rate of 0. If offsets went back (a rewind, a
+    recreated topic), there is no rate; the next look starts again.
     """
     arrival = processing = None
     if before is not None:
@@ -199,7 +200,7 @@ def _unread_since(look: PartitionLook, before: PartitionLook | None) -> datetime
 
 
 def skewed(parts: Mapping[int, Behind]) -> int | None:
-    """Return the partition of a topic that is skewed by `SKEW_RULE`, or None."""
+    """Return the partition of a topic that is skewed according to `SKEW_RULE`, or None."""
     known = {number: part.records for number, part in parts.items() if part.records is not None}
     if len(known) < 2:
         return None
@@ -212,9 +213,9 @@ def skewed(parts: Mapping[int, Behind]) -> int | None:
 
 
 def kafka_offsets(value: Any) -> dict[str, dict[int, int]]:
-    """Return {topic: {partition: offset}} of an offset as Spark writes it for Kafka.
+    """Return {topic: {partition: offset}} from an offset as Spark writes it for Kafka.
 
-    An empty mapping for the offset of any other source.
+    The mapping is empty for the offset of any other source.
     """
     if not isinstance(value, dict) or not value:
         return {}
@@ -230,7 +231,7 @@ def kafka_offsets(value: Any) -> dict[str, dict[int, int]]:
 
 
 def merged(offsets: Iterable[Mapping[str, Mapping[int, int]]]) -> dict[str, dict[int, int]]:
-    """Return one mapping for several sources; where two read a partition, the one behind."""
+    """Return one mapping for several sources; if two read the same partition, the lower offset."""
     return _by_partition(min, offsets)
 
 

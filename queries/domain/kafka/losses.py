@@ -1,9 +1,9 @@
-"""Find records that a query never read: from Spark's messages, offsets and counts of rows.
+"""Find records that a query never read, from Spark's messages, offsets and row counts.
 
-There are three signs of a loss. Spark's own failure names partitions and offsets. A committed
-offset below the broker's earliest is a gap. And with `failOnDataLoss=false`, where Spark reports
-nothing, a batch has skipped a gap if it read fewer rows than its offsets span and began below
-the broker's earliest offset.
+There are three signs of loss. Spark's own failure reports partitions and offsets. A committed
+offset below the broker's earliest is a gap. With `failOnDataLoss=false`, where Spark reports
+nothing, a batch has skipped a gap if it read fewer rows than its offsets span and began below the
+broker's earliest offset.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headgate_ground.tolerant.values import count
 from queries.domain.failures.error_text import bounded
 from queries.domain.kafka.lag import PartitionLook, gone, is_new, kafka_offsets
 
@@ -19,7 +20,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Gap:
-    """Offsets [first, until) of one partition that can never be read any more."""
+    """Offsets [first, until) of one partition that can no longer be read."""
 
     topic: str
     partition: int
@@ -28,23 +29,23 @@ class Gap:
 
     @property
     def offsets(self) -> int:
-        """Return how many offsets that is."""
+        """Return the number of offsets in the gap."""
         return self.until - self.first
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What one batch of a source skipped silently."""
+    """What one batch skipped silently in a source."""
 
     topic: str
-    gaps: tuple[Gap, ...]  # empty where it is not known which offsets
-    records: int  # that were not read
+    gaps: tuple[Gap, ...]  # empty if the offsets are unknown
+    records: int  # number of records not read
 
 
 def gaps_of(looks: Iterable[PartitionLook]) -> list[Gap]:
-    """Return what was deleted before it was read, by topic and partition.
+    """Return the offsets that were deleted before they were read, by topic and partition.
 
-    Not of a topic that has replaced the one that was read: their offsets do not compare.
+    Topics that were replaced are left out, because their offsets cannot be compared.
     """
     return sorted(
         Gap(look.topic, look.partition, look.committed, look.earliest)
@@ -56,22 +57,22 @@ def gaps_of(looks: Iterable[PartitionLook]) -> list[Gap]:
     )
 
 
-# --- what Spark says --------------------------------------------------------------------
+# --- what Spark reports ----------------------------------------------------------------
 
 #: "Could not read records in offset [93635, 104204) for topic partition in-0".
 _RANGE = re.compile(r"offset \[(\d+), (\d+)\) for topic partition (\S+)-(\d+)")
-#: "Partition flights-0 offset was changed from 500 to 1200", as a batch is planned.
+#: "Partition flights-0 offset was changed from 500 to 1200", when a batch is planned.
 _CHANGED = re.compile(r"Partition (\S+)-(\d+)(?:'s)? offset was changed from (\d+) to (\d+)")
-#: "Cannot fetch offset 500 (GroupId: …, TopicPartition: flights-0)", as a task reads.
+#: "Cannot fetch offset 500 (GroupId: …, TopicPartition: flights-0)", when a task reads.
 _FETCH = re.compile(
     r"Cannot fetch offset (\d+) \(GroupId: .{0,400}?, TopicPartition: (\S+)-(\d+)\)"
 )
 
 
 def named_in(text: str) -> list[Gap]:
-    """Return the offsets that Spark's words call lost, by topic and partition.
+    """Return the offsets that Spark's message reports as lost, by topic and partition.
 
-    An offset that could not be fetched, without an end, is a gap of that one offset.
+    An offset that could not be fetched and has no end is a gap of one offset.
     """
     found: dict[tuple[str, int], Gap] = {}
 
@@ -92,14 +93,15 @@ def named_in(text: str) -> list[Gap]:
     return sorted(found.values())
 
 
-# --- what Spark does not say ------------------------------------------------------------
+# --- what Spark does not report ---------------------------------------------------------
 
 
 def shortfall(source: Mapping[str, Any]) -> tuple[Offsets, Offsets, int] | None:
-    """Return (start, end, missing) of one source's progress that read fewer rows than offsets.
+    """Return (start, end, missing) from one source's progress that read fewer rows than offsets.
 
-    `source` is an entry of Spark's progress; None for other sources, a first batch, and one
-    that read a row for every offset. A source that the plan reads twice counts its rows twice.
+    `source` is an entry of Spark's progress. None for other sources, for a first batch, and for a
+    source that read a row for every offset. A source that the plan reads twice counts its rows
+    twice.
     """
     start, end = kafka_offsets(source.get("startOffset")), kafka_offsets(source.get("endOffset"))
     rows = source.get("numInputRows")
@@ -109,8 +111,19 @@ def shortfall(source: Mapping[str, Any]) -> tuple[Offsets, Offsets, int] | None:
     return (start, end, missing) if missing > 0 else None
 
 
+def read_whole(source: Mapping[str, Any]) -> tuple[Offsets, Offsets] | None:
+    """Return (start, end) from one source's progress that read exactly one row per offset.
+
+    None for all others: a source that the plan reads twice counts its rows twice, which proves
+    nothing.
+    """
+    start, end = kafka_offsets(source.get("startOffset")), kafka_offsets(source.get("endOffset"))
+    rows = source.get("numInputRows")
+    return (start, end) if start and end and rows and rows == span_of(start, end) else None
+
+
 def span_of(start: Offsets, end: Offsets) -> int:
-    """Return how many offsets lie between two states; a partition that is new begins at 0."""
+    """Return how many offsets lie between two states; a new partition begins at 0."""
     return sum(
         max(0, until - start.get(topic, {}).get(partition, 0))
         for topic, partitions in end.items()
@@ -126,11 +139,11 @@ def skipped(
     earliest: Offsets,
     known: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
 ) -> list[Skipped]:
-    """Return what a batch that is short of `missing` rows went over because it was deleted.
+    """Return what a batch that is `missing` rows short skipped because it had been deleted.
 
-    For topics whose offsets are records. `earliest` are the broker's first offsets after the
-    batch, `known` the ranges [first, until) that the ledger holds already. No more
-    records than are missing count as lost: those deleted after they were read are not.
+    Only for topics whose offsets are records. `earliest` are the broker's first offsets after the
+    batch; `known` are the ranges [first, until) already in the ledger. At most `missing` records
+    count as lost: records deleted after they were read do not.
     """
     rest = missing - _covered(start, end, known)
     left = [
@@ -145,7 +158,7 @@ def skipped(
         return _exact(left)
     if len({(piece.topic, piece.partition) for piece in left}) == 1:
         return _exact(_first(left, rest))
-    # Records were deleted while it read: their number is certain, their offsets are not.
+    # Records were deleted while it was reading: their number is certain, their offsets are not.
     topics = ", ".join(dict.fromkeys(piece.topic for piece in left))
     return [Skipped(topics, (), rest)]
 
@@ -164,20 +177,22 @@ def without(gap: Gap, known: Iterable[tuple[int, int]]) -> list[Gap]:
 
 
 def late_rows(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return {operator: rows dropped behind the watermark} of one batch; operators with none out.
+    """Return {operator: late rows dropped} for one batch, without operators that dropped none.
 
-    Spark numbers operators from 0, which distinguishes two of the same name in a plan.
+    Spark numbers operators from 0, which distinguishes two operators with the same name in a plan.
     """
     found = {}
     for place, operator in enumerate(progress.get("stateOperators") or ()):
-        rows = operator.get("numRowsDroppedByWatermark")
-        if isinstance(rows, int) and rows > 0:
+        if not isinstance(operator, Mapping):
+            continue
+        rows = count(operator.get("numRowsDroppedByWatermark"))
+        if rows:
             found[f"{operator.get('operatorName') or 'operator'} {place}"] = rows
     return found
 
 
 def _below(start: Offsets, end: Offsets, earliest: Offsets) -> list[Gap]:
-    """Return the offsets of a batch below the broker's first ones."""
+    """Return the offsets of a batch that are below the broker's first ones."""
     found = []
     for topic, partitions in end.items():
         for partition, until in partitions.items():
@@ -191,7 +206,7 @@ def _below(start: Offsets, end: Offsets, earliest: Offsets) -> list[Gap]:
 def _covered(
     start: Offsets, end: Offsets, known: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 ) -> int:
-    """Return how many offsets of a batch the ledger holds already."""
+    """Return how many offsets of a batch are already in the ledger."""
     count = 0
     for (topic, partition), ranges in known.items():
         first = start.get(topic, {}).get(partition, 0)
@@ -202,7 +217,7 @@ def _covered(
 
 
 def _first(pieces: Sequence[Gap], count: int) -> list[Gap]:
-    """Return the first `count` offsets of these: a log is deleted from its beginning."""
+    """Return the first `count` of these offsets: a log is deleted from its beginning."""
     found = []
     for piece in pieces:
         taken = min(count, piece.offsets)

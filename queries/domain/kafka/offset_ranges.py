@@ -1,19 +1,21 @@
 """Compare the offsets of two batches: what was read between them, by partition.
 
-Spark writes a Kafka source's offset as {topic: {partition: next offset}}, a file source's as
-{"logOffset": entry}; any other source has its own form, which can only be compared for equality.
+Spark writes a Kafka source's offset as {topic: {partition: next offset}} and a file source's as
+{"logOffset": entry}. Any other source has its own form, which can only be compared for equality.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headgate_ground.tolerant.values import count, whole
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What was read of one partition: offsets from `start` up to `end`, which is not in it."""
+    """What was read from one partition: offsets from `start` up to, but not including, `end`."""
 
-    source: str  # its place in the log, "0", "1"…, or its name
+    source: str  # its place in the log ("0", "1"…), or its name
     topic: str
     partition: int
     start: int | None  # None: the partition was not known before
@@ -21,30 +23,34 @@ class Range:
 
     @property
     def records(self) -> int | None:
-        """Offsets in it; None where its start is not known."""
-        return None if self.start is None else self.end - self.start
+        """Number of offsets; None if its start is unknown or after its end.
+
+        A topic that was deleted and recreated begins at 0 again.
+        """
+        return None if self.start is None or self.end < self.start else self.end - self.start
 
 
 def is_kafka(offset: Any) -> bool:
-    """Tell whether an offset has the form {topic: {partition: offset}}."""
+    """Return whether an offset has the form {topic: {partition: offset}}."""
     return (
         isinstance(offset, Mapping)
         and bool(offset)
         and all(
             isinstance(partitions, Mapping)
-            and all(str(p).isdecimal() and isinstance(at, int) for p, at in partitions.items())
+            and all(whole(str(number)) is not None for number in partitions)
+            and all(count(at) is not None for at in partitions.values())
             for partitions in offset.values()
         )
     )
 
 
 def is_file(offset: Any) -> bool:
-    """Tell whether an offset is a file source's."""
+    """Return whether an offset is a file source's."""
     return isinstance(offset, Mapping) and set(offset) == {"logOffset"}
 
 
 def ranges(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Range]:
-    """Return what Kafka sources read between two batches' offsets, partitions in order."""
+    """Return what Kafka sources read between two batches' offsets, in partition order."""
     found = []
     for source, end in after.items():
         if not is_kafka(end):
@@ -61,7 +67,7 @@ def ranges(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Range]:
 
 
 def records(found: Iterable[Range]) -> int | None:
-    """Return the offsets in all ranges together; None where there are none, or one is unknown."""
+    """Return the total offsets in all ranges; None if there are none, or one is unknown."""
     counts = [each.records for each in found]
     if not counts or None in counts:
         return None

@@ -8,6 +8,7 @@ startingOffsetsByTimestamp  {"flights": {"0": 1735689600000, "1": 1735689600000}
 import json
 from typing import Any
 
+from headgate_ground.tolerant.values import whole
 from queries.domain.errors import Problem
 
 EARLIEST = -2
@@ -23,11 +24,11 @@ _TIMES = (
 
 #: topic -> partition -> offset, or milliseconds since 1970
 Places = dict[str, dict[int, int]]
-Partition = tuple[str, int | None]  # None: the topic as a whole
+Partition = tuple[str, int | None]  # None: the whole topic
 
 
 class NotPlaces(ValueError):
-    """The text is not the JSON that was expected; the message says what it is instead."""
+    """The text is not the expected JSON; the message says what it is instead."""
 
 
 def offsets_problem(field: str, value: str) -> Problem | None:
@@ -52,10 +53,10 @@ def assign_problem(field: str, value: str) -> Problem | None:
 
 
 def coverage_problem(field: str, value: str, *, topics: set[str], assign: str) -> Problem | None:
-    """Return where offsets and what is read differ: Spark needs exactly the partitions read.
+    """Return how offsets and the partitions read differ: Spark requires them to be the same.
 
-    `topics` are those subscribed to, whose partitions are not known here. None where either
-    side cannot be read: that is reported elsewhere.
+    `topics` are the subscribed topics, whose partitions are not known here. None if either side
+    cannot be parsed, which is reported elsewhere.
     """
     try:
         named: set[Partition] = {
@@ -65,13 +66,31 @@ def coverage_problem(field: str, value: str, *, topics: set[str], assign: str) -
     except NotPlaces:
         return None
     if not wanted:
-        if not topics:  # a pattern: what it means is not known here
+        if not topics:  # a pattern: its topics are unknown here
             return None
         wanted = {(topic, None) for topic in topics}
         named = {(topic, None) for topic, _ in named}
+    return _difference(field, value, named, wanted)
+
+
+def partitions_problem(field: str, value: str, *, read: set[tuple[str, int]]) -> Problem | None:
+    """Return how offsets and the partitions of the topics on the broker differ.
+
+    None if the text lists no partitions, or is rejected elsewhere.
+    """
+    try:
+        named = {(topic, number) for topic, one in places(value).items() for number in one}
+    except NotPlaces:
+        return None
+    return _difference(field, value, set(named), set(read))
+
+
+def _difference(
+    field: str, value: str, named: set[Partition], wanted: set[Partition]
+) -> Problem | None:
     missing, strange = wanted - named, named - wanted
     if missing:
-        message = f"does not list {_words(missing)}; Spark needs each partition that is read."
+        message = f"does not list {_words(missing)}; Spark needs every partition that is read."
         return Problem(field, value[:200], message, "Add it: -2 is the earliest, -1 the latest.")
     if strange:
         message = f"lists {_words(strange)}, which is not read."
@@ -80,23 +99,23 @@ def coverage_problem(field: str, value: str, *, topics: set[str], assign: str) -
 
 
 def places(text: str) -> Places:
-    """Return topic → partition → number; raise `NotPlaces` where it is something else."""
+    """Return topic → partition → number; raise `NotPlaces` for anything else."""
     found: Places = {}
     for topic, partitions in _object(text).items():
         if not isinstance(partitions, dict) or not partitions:
             raise NotPlaces(f"has no partitions for {topic[:100]}.")
         found[topic] = {}
         for partition, number in partitions.items():
-            if not partition.isdecimal():
+            if (place := whole(partition)) is None:
                 raise NotPlaces(f'names the partition "{partition[:40]}", which is not a number.')
             if isinstance(number, bool) or not isinstance(number, int):
                 raise NotPlaces(f"has no whole number for {topic[:100]} {partition}.")
-            found[topic][int(partition)] = number
+            found[topic][place] = number
     return found
 
 
 def assigned(text: str) -> set[Partition]:
-    """Return the (topic, partition) of `assign`; raise `NotPlaces` where it is something else."""
+    """Return the (topic, partition) pairs of `assign`; raise `NotPlaces` if it is not valid."""
     found: set[Partition] = set()
     for topic, partitions in _object(text).items():
         if not isinstance(partitions, list) or not partitions:

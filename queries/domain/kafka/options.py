@@ -1,13 +1,15 @@
-"""Options of Kafka sources and sinks, by name and value, as Spark 4.3 takes them.
+"""Check the options of Kafka sources and sinks, by name and value, as Spark 4.3 accepts them.
 
-Spark reports most mistakes only when the stream starts, and some never: it ignores an unknown
-option silently. Names are compared case-insensitively, as in Spark.
+Spark reports most mistakes only when the stream starts, and some never: it silently ignores unknown
+options. Names are compared case-insensitively, as in Spark.
 """
 
 import difflib
 import re
 from collections.abc import Mapping
 
+from headgate_ground.masking import MASK, is_secret_name
+from headgate_ground.tolerant.values import whole
 from queries.domain.errors import Problem
 from queries.domain.kafka import value_types
 from queries.domain.kafka.client_options import CONSUMER, PRODUCER
@@ -16,31 +18,37 @@ from queries.domain.kafka.offsets import (
     by_timestamp_problem,
     coverage_problem,
     offsets_problem,
+    partitions_problem,
 )
 from queries.domain.kafka.value_types import Check
-from queries.domain.masking import MASK, is_secret_name
 
 SERVERS = "kafka.bootstrap.servers"
 PROTOCOL = "kafka.security.protocol"
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
 #: Where a stream begins; Spark uses the first of these that is set.
 STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+#: Options that list partitions: Spark requires every partition that is read.
+BY_PARTITION = ("startingOffsets", "startingOffsetsByTimestamp")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVER = re.compile(r"(?:\w+://)?\[?[0-9A-Za-z\-%._:]+\]?:\d{1,5}")
-#: How much a name must resemble a known one to be taken for a misspelling of it.
+#: How similar a name must be to a known one to be reported as a typo.
 CLOSE = 0.8
 
-#: Options that Spark refuses because it sets them itself, with the reason.
+#: Options that Spark rejects because it sets them itself, with the reason.
 _REFUSED_BY_SOURCES = {
-    "kafka.auto.offset.reset": "Set startingOffsets: Spark keeps the offsets, not Kafka.",
+    "kafka.auto.offset.reset": (
+        "Set startingOffsets: the offsets are stored by Spark, not by Kafka."
+    ),
     "kafka.key.deserializer": "Keys are bytes: use CAST(key AS STRING) in the query.",
     "kafka.value.deserializer": "Values are bytes: use CAST(value AS STRING) in the query.",
-    "kafka.enable.auto.commit": "Spark keeps the offsets in the checkpoint, and commits none.",
-    "kafka.interceptor.classes": "Spark reads whole records, and an interceptor may break them.",
+    "kafka.enable.auto.commit": (
+        "Spark stores the offsets in the checkpoint and commits none to Kafka."
+    ),
+    "kafka.interceptor.classes": "Spark reads complete records, which an interceptor may break.",
 }
 _REFUSED_BY_SINKS = {
-    "kafka.key.serializer": "Keys are written as bytes or text, as in the column key.",
-    "kafka.value.serializer": "Values are written as bytes or text, as in the column value.",
+    "kafka.key.serializer": "Keys are written as bytes or text, depending on the key column.",
+    "kafka.value.serializer": "Values are written as bytes or text, depending on the value column.",
 }
 
 
@@ -65,9 +73,10 @@ def sink_option_problems(field: str, options: Mapping[str, str]) -> list[Problem
 
 
 def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
-    """Return a problem where two sources, by path of their options, name one consumer group.
+    """Return a problem for each source that uses the consumer group of an earlier one.
 
-    Kafka would split the partitions between them, and each would read only some.
+    `sources` maps the path of a source's options to the options. Kafka would split the partitions
+    between the two sources, and each would read only some.
     """
     seen: dict[str, str] = {}
     problems = []
@@ -83,8 +92,17 @@ def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
     return problems
 
 
+def uncovered(field: str, options: Mapping[str, str], read: set[tuple[str, int]]) -> list[Problem]:
+    """Return where a new query's starting partitions differ from those that it would read."""
+    given = _Given(field, options)
+    found = (
+        partitions_problem(f"{field}.{name}", given.value(name), read=read) for name in BY_PARTITION
+    )
+    return [problem for problem in found if problem is not None]
+
+
 class _Given:
-    """Options by name in lower case, with the names as they were written."""
+    """Options by lower-case name, with the names as written."""
 
     def __init__(self, field: str, options: Mapping[str, str]) -> None:
         self.field = field
@@ -97,19 +115,19 @@ class _Given:
                 self.twice.append(self.problem(written, value, message, "Keep one of them."))
 
     def all(self) -> list[tuple[str, str, str]]:
-        """Return (name in lower case, name as written, value)."""
+        """Return (lower-case name, name as written, value)."""
         return [(name, written, value) for name, (written, value) in self._found.items()]
 
     def value(self, name: str) -> str:
-        """Return an option's value, "" where it is not given."""
+        """Return an option's value, "" if it is not set."""
         return self._found.get(name.lower(), ("", ""))[1]
 
     def has(self, name: str) -> bool:
-        """Tell whether an option is given."""
+        """Return whether an option is set."""
         return name.lower() in self._found
 
     def problem(self, name: str, value: str, message: str, way_out: str) -> Problem:
-        """Return a problem of an option; a secret's value is masked."""
+        """Return a problem with an option; a secret's value is masked."""
         shown = MASK if is_secret_name(name) else value[:200]
         return Problem(f"{self.field}.{name}", shown, message, way_out)
 
@@ -123,9 +141,9 @@ def _named(
     client: frozenset[str],
     refused: Mapping[str, str],
 ) -> list[Problem]:
-    """Return what is wrong with one option by its name, or with its value."""
+    """Return what is wrong with one option's name or value."""
     if name in refused:
-        return [given.problem(written, value, "is refused by Spark.", refused[name])]
+        return [given.problem(written, value, "is rejected by Spark.", refused[name])]
     if name in checks:
         check = checks[name]
         found = check(f"{given.field}.{written}", value) if check else None
@@ -136,13 +154,13 @@ def _named(
         way_out = f"Spark passes on only what begins with kafka.: write kafka.{name}."
         return [given.problem(written, value, "is ignored by Spark.", way_out)]
     if name in _SOURCE_CHECKS:
-        way_out = "It belongs to a source. Remove it."
+        way_out = "It is a source option. Remove it."
         return [given.problem(written, value, "is not an option of a Kafka sink.", way_out)]
     if name in ("checkpointlocation", "queryname", *_ELSEWHERE):
-        return []  # said by the options' general rules, or by the trigger's
+        return []  # reported by the general rules for options, or by the trigger's
     near = difflib.get_close_matches(name, sorted(checks), n=1, cutoff=CLOSE - 0.2)
     way_out = f"Did you mean {_SPELLED[near[0]]}?" if near else "Remove it."
-    message = "is not a Kafka option that Spark knows, and would be ignored."
+    message = "is not a Kafka option known to Spark, which would ignore it."
     return [given.problem(written, value, message, way_out)]
 
 
@@ -152,20 +170,20 @@ def _unknown_to_kafka(
     known = name.removeprefix("kafka.")
     near = difflib.get_close_matches(known, sorted(client), n=1, cutoff=CLOSE)
     if known in client or not near:
-        return []  # a plug-in may have names of its own
-    message = "is not known to Kafka's client, which would ignore it."
+        return []  # a plug-in may have its own option names
+    message = "is not known to the Kafka client, which would ignore it."
     return [given.problem(written, value, message, f"Did you mean kafka.{near[0]}?")]
 
 
 def _servers(given: _Given) -> list[Problem]:
     value = given.value(SERVERS)
-    way_out = 'Set it to "host:9092", several with commas.'
+    way_out = 'Set it to "host:9092"; separate several with commas.'
     if not value:
         return [given.problem(SERVERS, "", "is missing.", way_out)]
     wrong = [one for one in value.split(",") if not _SERVER.fullmatch(one.strip())]
     if not wrong:
         return []
-    return [given.problem(SERVERS, wrong[0], "is not the address of a broker.", way_out)]
+    return [given.problem(SERVERS, wrong[0], "is not a valid broker address.", way_out)]
 
 
 def _strategy(given: _Given) -> list[Problem]:
@@ -178,7 +196,7 @@ def _strategy(given: _Given) -> list[Problem]:
 
 
 def _starts(given: _Given) -> list[Problem]:
-    """Report what a stronger option overrides, and offsets of topics that are not read."""
+    """Report options that a stronger option overrides, and offsets for topics that are not read."""
     ways = [name for name in STARTS if given.has(name)]
     problems = [
         given.problem(
@@ -187,7 +205,7 @@ def _starts(given: _Given) -> list[Problem]:
         for name in ways[1:]
     ]
     topics = {one.strip() for one in given.value("subscribe").split(",") if one.strip()}
-    for name in ("startingOffsets", "startingOffsetsByTimestamp"):
+    for name in BY_PARTITION:
         found = coverage_problem(
             f"{given.field}.{name}",
             given.value(name),
@@ -204,8 +222,9 @@ def _starts(given: _Given) -> list[Problem]:
 
 def _limits(given: _Given) -> list[Problem]:
     least, most = given.value("minOffsetsPerTrigger"), given.value("maxOffsetsPerTrigger")
+    low, high = whole(least), whole(most)
     problems = []
-    if least.isdecimal() and most.isdecimal() and int(least) > int(most):
+    if low is not None and high is not None and low > high:
         message = f"is more than maxOffsetsPerTrigger ({most})."
         way_out = "Set it to that value or less."
         problems.append(given.problem("minOffsetsPerTrigger", least, message, way_out))
@@ -226,14 +245,14 @@ def _protocol(given: _Given) -> list[Problem]:
     for prefix, way_out in (("sasl", "SASL_SSL (or SASL_PLAINTEXT)"), ("ssl", "SSL or SASL_SSL")):
         said = [written for name, written, _ in given.all() if name.startswith(f"kafka.{prefix}.")]
         if said and prefix.upper() not in protocol.split("_"):
-            message = f"is {protocol}, with which {said[0]} has no effect."
+            message = f"is {protocol}, so {said[0]} has no effect."
             return [given.problem(PROTOCOL, given.value(PROTOCOL), message, f"Use {way_out}.")]
     return []
 
 
 _SPELLED_CHECKS: dict[str, Check | None] = {
-    SERVERS: None,  # said by `_servers`
-    PROTOCOL: None,  # said by `_protocol`
+    SERVERS: None,  # reported by `_servers`
+    PROTOCOL: None,  # reported by `_protocol`
     "subscribe": value_types.topics,
     "subscribePattern": value_types.pattern,
     "assign": assign_problem,
@@ -261,10 +280,10 @@ _SPELLED_SINK_CHECKS: dict[str, Check | None] = {
     PROTOCOL: None,
     "topic": value_types.topic,
     "includeHeaders": value_types.flag,
-    "asyncProgressTrackingEnabled": None,  # said by the trigger's rules
+    "asyncProgressTrackingEnabled": None,  # reported by the trigger's rules
     "asyncProgressTrackingCheckpointIntervalMs": None,
 }
-#: For testing Spark itself; the trigger's rules check it.
+#: An option for testing Spark itself; the trigger's rules check it.
 _ELSEWHERE = ("_asyncprogresstrackingoverridesinksupportcheck",)
 _SOURCE_CHECKS = {name.lower(): check for name, check in _SPELLED_CHECKS.items()}
 _SINK_CHECKS = {name.lower(): check for name, check in _SPELLED_SINK_CHECKS.items()}

@@ -1,8 +1,8 @@
-"""Calculate when a topic deletes the first record that a query still has to read.
+"""Calculate when a topic deletes a query's first unread record.
 
 A broker deletes whole segments, by the age of their newest record (`retention.ms`) and by the
 partition's size (`retention.bytes`). The time returned here is the earliest at which that may
-happen; a segment with younger records keeps its old ones longer.
+happen; a segment with newer records keeps its old ones longer.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,15 +13,15 @@ from enum import StrEnum
 from queries.domain.kafka.lag import PartitionLook, gone, is_new, unread
 from queries.domain.kafka.topic_ids import names
 
-#: What a record takes in a log in addition to key and value, at most: a batch of its own (61 bytes
-#: of head) and its own fields. Source: Kafka's record batch format, version 2.
+#: The most bytes that a record takes in a log in addition to key and value: a batch of its own (61
+#: bytes of header) and its own fields. Source: Kafka's record batch format, version 2.
 RECORD_OVERHEAD_BYTES = 70
-#: A running query is at risk only once its oldest record has used up this share of its time.
+#: A running query is at risk only once its oldest record has used up this share of its retention.
 RUNNING_SHARE = 0.5
 
 
 class Cause(StrEnum):
-    """Which of a topic's limits deletes a record."""
+    """The topic limit that deletes a record."""
 
     AGE = "age"  # retention.ms
     SIZE = "size"  # retention.bytes
@@ -32,9 +32,9 @@ class Retention:
     """How long a topic keeps its records."""
 
     ms: int | None = None  # None: no limit
-    bytes: int | None = None  # of a partition; None: no limit
-    deletes: bool = True  # cleanup.policy has "delete"
-    #: cleanup.policy has "compact": offsets are not records then; None: nobody may ask for it.
+    bytes: int | None = None  # per partition; None: no limit
+    deletes: bool = True  # cleanup.policy contains "delete"
+    #: cleanup.policy contains "compact", so offsets are not records; None: no right to read it.
     compacts: bool | None = False
 
 
@@ -44,19 +44,19 @@ class Clock:
 
     at: datetime
     cause: Cause
-    used: float  # share of its time, or of the partition's size, that is used up: 0.0 to 1.0
+    used: float  # used share of its time, or of the partition's size: 0.0 to 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """What a query will lose and when, in a sentence; `at` in the past: it is lost already."""
+    """What a query will lose and when, as a sentence; `at` in the past: already deleted."""
 
     at: datetime
     sentence: str
 
 
 def read_retention(config: dict[str, str]) -> Retention:
-    """Return what a topic's configuration says; -1 and what cannot be read mean no limit."""
+    """Parse a topic's configuration; -1 and unreadable values mean no limit."""
     policy = {word.strip() for word in config.get("cleanup.policy", "delete").split(",")}
     return Retention(
         ms=_limit(config.get("retention.ms")),
@@ -69,7 +69,7 @@ def read_retention(config: dict[str, str]) -> Retention:
 def clock(
     look: PartitionLook, retention: Retention, *, record_bytes: float | None, now: datetime
 ) -> Clock | None:
-    """Return when the first unread record may go; None where nothing is unread or nothing goes."""
+    """Return when the first unread record may be deleted; None if nothing is unread or deleted."""
     if not retention.deletes or not unread(look):
         return None
     clocks = [_by_age(look, retention, now), _by_size(look, retention, record_bytes, now)]
@@ -80,26 +80,28 @@ def risk(
     parts: Sequence[tuple[PartitionLook, Clock | None]],
     *,
     running: bool,
+    may_have_read: bool,
     within: timedelta,
     now: datetime,
     replaced: Collection[str] = (),
 ) -> Risk | None:
-    """Return what will be lost; None where nothing will within the given time.
+    """Return what will be lost; None if nothing will be lost within the given time.
 
-    What is lost already comes first. A query that runs is not at risk for being a few
-    seconds behind: its oldest record must have used up half of its time. `replaced` are topics
-    that were deleted and created again, as their ids tell.
+    What has already been lost comes first. A running query is not at risk just because it is a few
+    seconds behind: its oldest record must have used up half of its time. `may_have_read`: a run is
+    open, so deleted records count as lost only once a batch has committed past them. `replaced` are
+    topics that were deleted and recreated, according to their IDs.
     """
     new = {look.topic for look, _ in parts if is_new(look)} | set(replaced)
     if new:
         return Risk(
             now,
-            f"{names(new)} deleted and created again: the offsets in the checkpoint "
-            "are the old one's. Reset the query to earliest to read all of the new one.",
+            f"{names(new)} deleted and recreated: the offsets in the checkpoint belong to the "
+            "old topic. Reset the query to earliest to read the new topic from its beginning.",
         )
     lost = [look for look, _ in parts if gone(look.committed, look.earliest)]
     if lost:
-        return _lost(lost, now)
+        return _lost(lost, now, certain=not may_have_read)
     due = [
         (look, one)
         for look, one in parts
@@ -122,7 +124,7 @@ def risk(
 
 
 def span(length: timedelta) -> str:
-    """Return a time left in at most two units: "45 min", "3 h 10 min", "2 d 4 h"."""
+    """Return a remaining time in at most two units: "45 min", "3 h 10 min", "2 d 4 h"."""
     minutes = max(0, int(length.total_seconds() // 60))
     hours, minutes = divmod(minutes, 60)
     if not hours:
@@ -133,13 +135,16 @@ def span(length: timedelta) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
-def _lost(lost: Sequence[PartitionLook], now: datetime) -> Risk:
+def _lost(lost: Sequence[PartitionLook], now: datetime, *, certain: bool) -> Risk:
     count = sum(gone(look.committed, look.earliest) for look in lost)
     where = ", ".join(f"{look.topic}-{look.partition}" for look in lost[:3])
     more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    if certain:
+        words = f"Has lost data: {count:,} offsets of {where}{more} were deleted before they were"
+        return Risk(now, f"{words} read.")
+    words = f"May lose data: {count:,} offsets of {where}{more} were deleted before a batch"
     return Risk(
-        now,
-        f"Has lost data: {count:,} offsets of {where}{more} were deleted before they were read.",
+        now, f"{words} committed them. They are lost unless the run has already fetched them."
     )
 
 
@@ -157,7 +162,7 @@ def _by_age(look: PartitionLook, retention: Retention, now: datetime) -> Clock |
 def _by_size(
     look: PartitionLook, retention: Retention, record_bytes: float | None, now: datetime
 ) -> Clock | None:
-    """Return when the records after the first unread one fill the partition's limit."""
+    """Return when the records after the first unread one will fill the partition's limit."""
     waiting = unread(look)
     if retention.bytes is None or not record_bytes or waiting is None:
         return None
@@ -172,7 +177,7 @@ def _by_size(
 
 
 def _later(moment: datetime, ms: float) -> datetime | None:
-    """Return the time `ms` later; None where it is beyond the range of datetime."""
+    """Return the time `ms` later; None if it is beyond the range of datetime."""
     try:
         return moment + timedelta(milliseconds=ms)
     except OverflowError:

@@ -1,11 +1,11 @@
-"""Tell whether a topic is still the one whose offsets a checkpoint holds, by Kafka's topic id.
+"""Detect by Kafka's topic ID whether a topic is still the one that a checkpoint has read.
 
-A topic that is deleted and created again has the name and offsets of the old one, and another id.
-Spark compares offsets only: where the new topic is at least as long as the old one was, it reads on
-from the old offset and never reads what is before it, with `failOnDataLoss=true` too.
+A topic that is deleted and recreated has the same name and offsets, but a different ID. Spark
+compares offsets only: if the new topic is at least as long as the old one was, Spark continues from
+the old offset and never reads the records before it, even with `failOnDataLoss=true`.
 
-An id that is not known (no answer, no right to ask, a broker without ids) proves nothing: what was
-remembered stays, and nothing is called the same.
+An unknown ID (no answer, no permission, a broker without IDs) proves nothing: what was remembered
+stays, and the topic is not assumed to be the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,48 +17,48 @@ from queries.domain.kafka.losses import Gap
 
 Offsets = Mapping[str, Mapping[int, int]]
 
-#: Stands for the id of a topic that is gone and whose id was never known; no topic has it.
+#: Used instead of the ID of a deleted topic whose ID was never known; no topic has this ID.
 GONE = "gone"
-#: Kafka's "no id", as its clients print it: sixteen bytes of zero in base64.
+#: Kafka's "no ID" as its clients print it: sixteen zero bytes in base64.
 NO_ID = "A" * 22
 _FOR_URLS = str.maketrans("+/", "-_")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a query was in one partition of a topic when it was last seen there."""
+    """A query's last known position in one partition of a topic."""
 
-    committed: int | None  # next offset to read; None: not known
-    latest: int | None  # next offset that would have been written; None: not known
+    committed: int | None  # next offset to read; None: unknown
+    latest: int | None  # next offset to be written at that time; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Which topic a checkpoint's offsets of one name belong to, and what has replaced it."""
+    """The topic that a checkpoint's offsets belong to, and the topic that replaced it."""
 
-    id: str  # `GONE` where only that it is gone is known
-    since: int = 0  # the first batch that read this topic
-    now: str = ""  # id of the topic that has its name now; "": the same, as far as is known
+    id: str  # `GONE` if all that is known is that it was deleted
+    since: int = 0  # first batch that read this topic
+    now: str = ""  # ID of the topic that now has its name; "": the same ID, as far as known
     was: dict[int, Place] = field(default_factory=dict)  # by partition, before it was replaced
-    passed: int | None = None  # first batch that read the new topic; None: none has
+    passed: int | None = None  # first batch that read the new topic; None: no batch did
 
     @property
     def is_replaced(self) -> bool:
-        """Tell whether another topic has taken its name."""
+        """Return whether another topic has taken its name."""
         return bool(self.now)
 
     @property
     def is_unread(self) -> bool:
-        """Tell whether another topic has taken its name, and no batch has read that one."""
+        """Return whether another topic has taken its name and no batch has read that topic."""
         return self.is_replaced and self.passed is None
 
 
-#: By source (its name in the definition, "" for those that only its code knows) and topic.
+#: By source (its name in the definition, "" for sources that only code knows) and topic.
 Ids = dict[str, dict[str, Remembered]]
 
 
 def ids_of(raw: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ids:
-    """Return what `as_json` wrote."""
+    """Return the IDs from the form written by `as_json`."""
     return {
         source: {topic: _remembered(held) for topic, held in topics.items()}
         for source, topics in raw.items()
@@ -66,7 +66,7 @@ def ids_of(raw: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ids:
 
 
 def as_json(ids: Ids) -> dict[str, Any]:
-    """Return the form that rows store, equal to what they return for it; empty sources are out."""
+    """Return the form stored in rows, without empty sources; rows return it unchanged."""
     return {
         source: {topic: _stored(held) for topic, held in topics.items()}
         for source, topics in ids.items()
@@ -75,7 +75,7 @@ def as_json(ids: Ids) -> dict[str, Any]:
 
 
 def by_topic(ids: Ids) -> dict[str, list[str]]:
-    """Return the ids that a topic of each name may have; two sources may read two brokers."""
+    """Return the possible IDs of each topic name; two sources may read from two brokers."""
     found: dict[str, list[str]] = {}
     for topics in ids.values():
         for topic, held in topics.items():
@@ -84,20 +84,20 @@ def by_topic(ids: Ids) -> dict[str, list[str]]:
 
 
 def replaced_in(ids: Ids) -> set[str]:
-    """Return the topics whose name another topic has taken."""
+    """Return the topics whose name has been taken by another topic."""
     return {topic for topics in ids.values() for topic, held in topics.items() if held.is_replaced}
 
 
 def known_id(text: str | None) -> str | None:
-    """Return an id as Java's client prints it; None where it is Kafka's "no id".
+    """Return an ID as the Java client prints it; None for Kafka's "no ID".
 
-    Both clients print base64: Java's the form for URLs, librdkafka the other one.
+    Both clients print base64: Java's is URL-safe, librdkafka's is standard.
     """
     return None if not text or text == NO_ID else text.translate(_FOR_URLS)
 
 
 def changed(remembered: Mapping[str, Sequence[str]], seen: Mapping[str, str]) -> list[str]:
-    """Return the topics whose id is known and none of those that are remembered."""
+    """Return the topics whose ID is known and is not one of those remembered."""
     return sorted(
         topic
         for topic, one in seen.items()
@@ -113,11 +113,11 @@ def after_look(
     was: Mapping[int, Place],
     ends: Mapping[int, int],
 ) -> Remembered | None:
-    """Return what is remembered after a look at a topic; None: nothing is known.
+    """Return what to remember after a look at a topic; None: nothing is known.
 
-    `seen` is the id that the broker tells now, None where it tells none. `begun` tells whether the
-    checkpoint has any offset of the topic; until then whichever topic is there is the right one.
-    `was` is where the query was at the look before, `ends` the next offsets of the topic now.
+    `seen` is the ID that the broker reports now, None if it reports none. `begun` says whether the
+    checkpoint has any offset of the topic; until then, any topic with this name is the right one.
+    `was` is the query's position at the previous look, `ends` the topic's next offsets now.
     """
     if seen is None:
         return held
@@ -133,32 +133,46 @@ def after_look(
         return Remembered(held.id, held.since)
     if held.now == seen:
         return held
-    # Missing for a while, or replaced twice before anything was read: the first place counts.
+    # Missing for a while, or replaced twice before anything was read: the first position counts.
     keep = bool(held.was) and held.passed is None
     return replace(held, now=seen, was=held.was if keep else dict(was), passed=None)
 
 
 def while_missing(held: Remembered, was: Mapping[int, Place]) -> Remembered:
-    """Return what is remembered while no topic has its name: the place in the last one."""
+    """Return what to remember while no topic has its name: the position in the last one."""
     return held if held.now or held.was else replace(held, was=dict(was))
+
+
+def ended_at(held: Remembered, committed: Mapping[int, int]) -> Remembered:
+    """Return what to remember once no run can continue reading the replaced topic.
+
+    `committed` are the offsets of its newest commit. Whichever is later counts, that commit or the
+    last look before the replacement: with async progress tracking, commits lag behind reading.
+    """
+    was = {
+        number: replace(place, committed=max(place.committed or 0, committed[number]))
+        for number, place in held.was.items()
+        if number in committed
+    }
+    return replace(held, was={**held.was, **was})
 
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """From which offsets a query has read the topic that replaced another."""
+    """The offsets from which a query has read the topic that replaced another."""
 
-    batch: int  # the first that read it
-    at: dict[int, int]  # partition -> offset; of the partitions that both topics have
+    batch: int  # the first batch that read it
+    at: dict[int, int]  # partition -> offset, for the partitions that both topics have
 
 
 def entered(
     held: Remembered, topic: str, history: Sequence[tuple[int, Offsets]], ends: Mapping[int, int]
 ) -> Entered | None:
-    """Return where a query has entered the new topic; None where it has not, or not surely.
+    """Return where a query entered the new topic; None if it did not, or if that is uncertain.
 
-    `history` are the offsets that its batches have read up to, oldest first, as its log holds
-    them; `ends` the new topic's next offsets. Spark goes on from the old offset where the new topic
-    reaches it, and from the new end (back, that is) where it does not.
+    `history` contains the offsets up to which its batches have read, oldest first, from its log;
+    `ends` contains the new topic's next offsets. Spark continues from the old offset if the new
+    topic reaches it, and from the new end (that is, backwards) if it does not.
     """
     found = {
         number: _entered_partition(number, place.committed, topic, history, ends.get(number))
@@ -173,7 +187,7 @@ def entered(
     for number, one in found.items():
         committed = held.was[number].committed or 0
         if one is None and ends[number] < committed:
-            return None  # Spark would have gone back here too: what moved was still the old topic
+            return None  # Spark would have gone back here too: the old topic was still moving
         at[number] = committed if one is None else one[1]
     return Entered(min(batches), at)
 
@@ -181,26 +195,31 @@ def entered(
 def lost_by(
     held: Remembered, topic: str, entered_at: Mapping[int, int], earliest: Mapping[int, int]
 ) -> tuple[list[Gap], list[Gap]]:
-    """Return what was never read: of the topic that is gone, and of the one that replaced it."""
-    old = [
+    """Return what was never read of the deleted topic, and of the topic that replaced it."""
+    new = [
+        Gap(topic, number, earliest[number], at)
+        for number, at in sorted(entered_at.items())
+        if number in earliest and at > earliest[number]
+    ]
+    return rest_of(held, topic), new
+
+
+def rest_of(held: Remembered, topic: str) -> list[Gap]:
+    """Return what was never read of a deleted topic."""
+    return [
         Gap(topic, number, place.committed, place.latest)
         for number, place in sorted(held.was.items())
         if place.committed is not None
         and place.latest is not None
         and place.latest > place.committed
     ]
-    new = [
-        Gap(topic, number, earliest[number], at)
-        for number, at in sorted(entered_at.items())
-        if number in earliest and at > earliest[number]
-    ]
-    return old, new
 
 
 def as_of(ids: Ids, batch: int) -> Ids:
     """Return what a copy of the checkpoint as of a batch remembers.
 
-    Where that batch read an earlier topic than the one remembered, only that it is gone is known.
+    If that batch read an earlier topic than the remembered one, all that is known is that the topic
+    is gone.
     """
     return {
         source: {topic: _as_of(held, batch) for topic, held in topics.items()}
@@ -209,7 +228,7 @@ def as_of(ids: Ids, batch: int) -> Ids:
 
 
 def names(topics: Iterable[str]) -> str:
-    """Return topics as a sentence begins with them: "Topic flights was", "Topics a, b were"."""
+    """Return topics as the beginning of a sentence: "Topic flights was", "Topics a, b were"."""
     found = sorted(topics)
     listed = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
     return f"Topic {listed} was" if len(found) == 1 else f"Topics {listed} were"
@@ -235,9 +254,10 @@ def _as_of(held: Remembered, batch: int) -> Remembered:
 def _other_partitions(
     held: Remembered, topic: str, history: Sequence[tuple[int, Offsets]]
 ) -> list[int]:
-    """Return the first batch that read other partitions than there were, in a list; [] for none.
+    """Return the first batch that read other partitions than before, in a list; [] for none.
 
-    Only another topic has fewer, and partitions that a topic gains are in the look before.
+    Only a different topic has fewer partitions, and partitions added to a topic appear in the
+    previous look.
     """
     read = [(batch, one[topic].keys()) for batch, one in history if topic in one]
     same = [place for place, (_, numbers) in enumerate(read) if numbers == held.was.keys()]
@@ -251,7 +271,7 @@ def _entered_partition(
     history: Sequence[tuple[int, Offsets]],
     end: int | None,
 ) -> tuple[int, int] | None:
-    """Return the first batch that read a partition of the new topic, and from which offset."""
+    """Return the first batch that read a partition of the new topic, and the offset it began at."""
     read = [
         (batch, at) for batch, one in history if (at := one.get(topic, {}).get(number)) is not None
     ]

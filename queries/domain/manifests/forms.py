@@ -1,8 +1,8 @@
-"""A manifest: an application with its pools, a query or an alert rule, as a file says it.
+"""A manifest: an application with its pools, a query or an alert rule, as written in a file.
 
-The fields are those of the definitions' own models, and so are their limits: a field that a
-definition gets is a field of its manifest too. A manifest is whole: what it leaves out has its
-default, except for the checkpoint, the desired state and the team, which then stay as they are.
+The fields and their limits come from the definitions' own models, so a field added to a definition
+is also added to its manifest. A manifest is complete: what it leaves out has its default, except
+for the checkpoint, the desired state and the team, which remain unchanged.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ API_VERSION: str = get_args(ApiVersion)[0]
 
 
 class Kind(StrEnum):
-    """What a manifest is of."""
+    """The kind of object in a manifest."""
 
     APPLICATION = "Application"
     QUERY = "Query"
@@ -39,20 +39,20 @@ class Kind(StrEnum):
 
 
 class Named(StrictForm):
-    """What names an alert rule."""
+    """The name of an alert rule."""
 
     name: str = Field(max_length=80)
 
 
 class Labelled(Named):
-    """What names an application; `team` is whose a new one is."""
+    """The name and labels of an application; if it is new, `team` becomes its owner."""
 
     labels: dict[str, str] = Field(default_factory=dict)
     team: str = Field(default="", max_length=63)
 
 
 class Placed(Labelled):
-    """What names a query; without `application` it runs in one of its own."""
+    """The name and labels of a query; without `application` it runs in its own application."""
 
     application: str = Field(default="", max_length=80)
 
@@ -64,13 +64,13 @@ class ApplicationManifestSpec(ApplicationSpec):
 
 
 class SqlQueryManifestSpec(SqlQuery):
-    """A query's definition in SQL, with its checkpoint's location; "" for the usual place."""
+    """A SQL query's definition, with its checkpoint location; "" for the default location."""
 
     checkpoint: str = Field(default="", max_length=1024)
 
 
 class PythonQueryManifestSpec(PythonQuery):
-    """A query's definition in Python, with its checkpoint's location; "" for the usual place."""
+    """A Python query's definition, with its checkpoint location; "" for the default location."""
 
     checkpoint: str = Field(default="", max_length=1024)
 
@@ -86,7 +86,7 @@ class _Manifest(StrictForm):
 
 
 class ApplicationManifest(_Manifest):
-    """An application; `desired` is of one that runs a script, as it is of a query."""
+    """An application; `desired` applies only if it runs a script, and works as for a query."""
 
     kind: Literal["Application"]
     metadata: Labelled
@@ -95,7 +95,7 @@ class ApplicationManifest(_Manifest):
 
 
 class QueryManifest(_Manifest):
-    """A streaming query; without `desired` it stays as it is, and a new one is stopped."""
+    """A streaming query; without `desired` it keeps its state, and a new query is stopped."""
 
     kind: Literal["Query"]
     metadata: Placed
@@ -104,7 +104,7 @@ class QueryManifest(_Manifest):
 
 
 class AlertRuleManifest(_Manifest):
-    """A rule that says who is told of which incidents."""
+    """An alert rule, which defines who is notified of which incidents."""
 
     kind: Literal["AlertRule"]
     metadata: Named
@@ -118,32 +118,32 @@ MANIFEST: TypeAdapter[ApplicationManifest | QueryManifest | AlertRuleManifest] =
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One manifest that is well formed; whether it can work is validation's to say."""
+    """One well-formed manifest; validation decides whether it can work."""
 
     kind: Kind
     name: str
-    spec: dict[str, Any]  # the definition's one JSON form, without what is listed below
+    spec: dict[str, Any]  # the definition's JSON form, without the fields below
     labels: dict[str, str]
     team: str = ""
-    application: str = ""  # of a query; "": one of its own, or the one that it is in
-    checkpoint: str = ""  # of a query; "": where it is, or the usual place
-    pools: tuple[PoolSpec, ...] = ()  # of an application, by name
-    desired: Desired | None = None  # of a query or a script; None: as it is
+    application: str = ""  # of a query; "": its own, or its current one
+    checkpoint: str = ""  # of a query; "": the current or the default location
+    pools: tuple[PoolSpec, ...] = ()  # of an application, sorted by name
+    desired: Desired | None = None  # of a query or a script; None: unchanged
 
     @property
     def key(self) -> tuple[Kind, str]:
-        """Return what no two manifests of a set may share."""
+        """Return the key that must be unique within a set."""
         return self.kind, self.name
 
 
 def parse_manifest(raw: Any) -> Manifest:
-    """Return a manifest; raise `Invalid` with each fault by its field."""
+    """Return a manifest; raise `Invalid` with every error by field."""
     if not isinstance(raw, Mapping):
         way_out = "Write apiVersion, kind, metadata and spec."
         raise Invalid([Problem("manifest", str(raw)[:200], "is not an object.", way_out)])
     if raw.get("kind") not in set(Kind):
         way_out = f"Write one of {', '.join(Kind)}."
-        message = "is not a kind of manifest."
+        message = "is not a manifest kind."
         raise Invalid([Problem("kind", str(raw.get("kind", ""))[:200], message, way_out)])
     try:
         found = MANIFEST.validate_python(raw)
@@ -176,8 +176,8 @@ def parse_manifest(raw: Any) -> Manifest:
             desired=found.desired,
         )
     if found.desired is not None and found.spec.kind != "script":
-        way_out = "Leave it out; each query has a desired state of its own."
-        message = "is of an application that runs a script, and this one runs queries."
+        way_out = "Remove it; each query has its own desired state."
+        message = "applies only to applications that run a script; this one runs queries."
         problems.append(Problem("desired", str(found.desired), message, way_out))
     pools: dict[str, PoolSpec] = {}
     for index, pool in enumerate(spec.pop("pools")):
@@ -203,7 +203,7 @@ def parse_manifest(raw: Any) -> Manifest:
 
 
 class _collecting:
-    """Put the problems of what is checked inside among the others, below a field."""
+    """Collect the problems from the checks inside, with their fields placed below another field."""
 
     def __init__(self, problems: list[Problem], field: str, **moved: str) -> None:
         self._problems, self._field, self._moved = problems, field, moved
@@ -224,7 +224,7 @@ class _collecting:
 
 
 def below(field: str, problem: Problem) -> Problem:
-    """Return a problem of a part as one of the whole."""
+    """Return a part's problem as a problem of the whole."""
     return Problem(f"{field}.{problem.field}", problem.value, problem.message, problem.way_out)
 
 
@@ -235,3 +235,12 @@ def _at(field: str, problems: list[Problem]) -> list[Problem]:
 def _refuse(problems: list[Problem]) -> None:
     if problems:
         raise Invalid(problems)
+
+
+def manifest_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of one manifest."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Headgate manifest",
+        **MANIFEST.json_schema(by_alias=True),
+    }

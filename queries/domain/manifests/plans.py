@@ -1,17 +1,17 @@
-"""What an apply would do, or has done: object by object, field by field."""
+"""What an apply would do, or has done, for each object and field."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from headgate_ground.masking import mask
 from queries.domain.errors import Problem
 from queries.domain.manifests.forms import Kind
-from queries.domain.masking import mask
 
 
 class Outcome(StrEnum):
-    """What becomes of one object."""
+    """What happens to one object."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -23,7 +23,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field that differs, as JSON; None where it is not there. Secrets are masked."""
+    """One changed field, as JSON; None if it is missing. Secrets are masked."""
 
     field: str  # dotted path in the manifest: "spec.trigger.interval"
     before: Any
@@ -32,9 +32,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What was edited on a page, or over REST, since a file was applied."""
+    """Changes made on a page or through REST since a file was applied."""
 
-    changes: tuple[Change, ...]  # from what was applied to what is there
+    changes: tuple[Change, ...]  # from the applied to the current state
     way_out: str
 
 
@@ -42,20 +42,23 @@ class Drift:
 class ObjectPlan:
     """What an apply does to one object, and why."""
 
-    kind: str  # Kind, or what stands there instead
+    kind: str  # the `Kind`, or the text found in its place
     name: str
-    path: str  # of its file; "" for one that no file has any more
+    path: str  # path of its file; "" if no file contains it any more
     outcome: Outcome
     changes: tuple[Change, ...] = ()
     problems: tuple[Problem, ...] = ()
     drift: Drift | None = None
-    revision: int | None = None  # of its definition: the newest; None where it has none
+    revision: int | None = None  # newest revision of its definition; None if it has none
+    skipped: tuple[dict[str, Any], ...] = ()  # skipped checks, as JSON
+    state_change: tuple[str, ...] = ()  # effects on the state in the checkpoint
+    effect: str | None = None  # of its changes (`Effect.words`); None if there are none
 
 
 def differences(before: Any, after: Any) -> tuple[Change, ...]:
     """Return the fields that differ between two states in JSON, by field.
 
-    Lists are compared by position, texts whole.
+    Lists are compared by position, strings as a whole.
     """
     return tuple(
         Change(field, _shown(field, old), _shown(field, new))
@@ -84,10 +87,10 @@ def _shown(field: str, value: Any) -> Any:
 
 
 def settle(kind: Kind, name: str, source: str) -> str:
-    """Return how to bring a file and the edited object together again."""
+    """Return how to reconcile a file with an object that was edited."""
     what = {Kind.APPLICATION: "application", Kind.QUERY: "query"}.get(kind, "rule")
     where = f" ({source})" if source else ""
     return (
-        f"Apply writes the file{where} over it. To keep what was edited, export {what} {name} "
-        "into the file, and apply that; or release it from its owner."
+        f"The next apply will overwrite it with the file{where}. To keep the edits, export "
+        f"{what} {name} into the file and apply that, or release it from its owner."
     )

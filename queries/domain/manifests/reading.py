@@ -1,8 +1,8 @@
-"""Read manifests from YAML, and put the values of an environment into them.
+"""Read manifests from YAML, and insert an environment's values.
 
-YAML is read as its version 1.2 has it: `on`, `12:30` and `2026-01-05` are texts, and only `true`
-and `false` are flags. Aliases are refused, since a few lines of them stand for billions of nodes,
-and so is a key that appears twice, of which one would silently be lost.
+YAML is parsed as version 1.2: `on`, `12:30` and `2026-01-05` are strings, and only `true` and
+`false` are booleans. Aliases are rejected, because a few lines of them can expand to billions of
+nodes. Repeated keys are rejected too, because one of them would be silently lost.
 """
 
 import json
@@ -13,11 +13,11 @@ from typing import Any
 
 import yaml
 
+from headgate_ground.masking import MASK, mask, mask_text, secrets_in
 from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
-from queries.domain.masking import MASK, mask, mask_text, secrets_in
 
-#: Nesting of a manifest at most, as of a body of the API. A definition has about six levels.
+#: Maximum nesting of a manifest, as for an API request body. A definition has about six levels.
 DEEPEST = 50
 
 _VALUE = re.compile(r"\$\{values\.([^}]{0,100})\}")
@@ -25,7 +25,7 @@ _VALUE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Plain values of YAML 1.2's core schema, without aliases and keys that stand twice."""
+    """Load scalars by YAML 1.2's core schema; reject aliases and repeated keys."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 
@@ -35,7 +35,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             name = self.construct_object(key, deep=True)
             if not isinstance(name, str):
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {str(name)[:40]!r} is not a text", key.start_mark
+                    None, None, f"the key {str(name)[:40]!r} is not text", key.start_mark
                 )
             if name in seen:
                 raise yaml.constructor.ConstructorError(
@@ -46,10 +46,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return found
 
     def flatten_mapping(self, node: Any) -> None:
-        """Take “<<” as a key like any other: merging needs aliases."""
+        """Treat “<<” like any other key: merging needs aliases."""
 
 
-#: Tag, what a plain text of it looks like, and the characters that it begins with.
+#: Tag, pattern of its plain scalars, and their possible first characters.
 _CORE = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
@@ -83,9 +83,9 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def read_text(text: str) -> list[Any]:
-    """Return the documents of a YAML (or JSON) text, empty ones left out.
+    """Return the non-empty documents in a YAML (or JSON) text.
 
-    Raises `Invalid` naming the line for a text that is none.
+    Raises `Invalid` with the line if the text cannot be parsed.
     """
     try:
         _look_through(text)
@@ -95,13 +95,13 @@ def read_text(text: str) -> list[Any]:
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         said = " ".join(filter(None, (error.context, error.problem)))
         raise _no_yaml(f"{said}{place}", _line(text, mark.line if mark else 0)) from None
-    except (yaml.YAMLError, ValueError) as error:  # a character or a number that it cannot hold
+    except (yaml.YAMLError, ValueError) as error:  # a character or number out of range
         line = text.count("\n", 0, getattr(error, "position", 0))
         raise _no_yaml(" ".join(str(error).split())[:300], _line(text, line)) from None
 
 
 def _look_through(text: str) -> None:
-    """Refuse aliases and deep nesting before anything is built from the text."""
+    """Reject aliases and deep nesting before building anything from the text."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -112,7 +112,7 @@ def _look_through(text: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.AliasEvent):
-            raise _faulty("aliases (*name) are not read", event)
+            raise _faulty("aliases (*name) are not supported", event)
 
 
 def _faulty(message: str, event: Any) -> yaml.MarkedYAMLError:
@@ -120,7 +120,7 @@ def _faulty(message: str, event: Any) -> yaml.MarkedYAMLError:
 
 
 def _line(text: str, number: int) -> str:
-    """Return the last line up to this number (from 0) that says anything, as it may be shown."""
+    """Return the last non-empty line up to this number (from 0), safe to show."""
     said = [one.strip() for one in text.split("\n")[: number + 1] if one.strip()]
     shown = (
         "".join(one if one.isprintable() else "�" for one in mask_text(said[-1])) if said else ""
@@ -129,12 +129,12 @@ def _line(text: str, number: int) -> str:
 
 
 def _no_yaml(said: str, line: str) -> Invalid:
-    way_out = "Correct the file at this place."
-    return Invalid([Problem("text", line, f"is not YAML that can be read: {said}.", way_out)])
+    way_out = "Correct the file there."
+    return Invalid([Problem("text", line, f"is not readable YAML: {said}.", way_out)])
 
 
 def value_problems(values: Mapping[str, Any]) -> list[Problem]:
-    """Return what is wrong with the values of an environment: names, types, secrets."""
+    """Return what is wrong with an environment's values: names, types, secrets."""
     problems = []
     for name, value in values.items():
         field = f"values.{str(name)[:100]}"
@@ -142,7 +142,7 @@ def value_problems(values: Mapping[str, Any]) -> list[Problem]:
             way_out = "Use letters, digits and . _ -, starting with a letter or _."
             problems.append(Problem(field, str(name)[:200], "is not a valid name.", way_out))
         elif not isinstance(value, str | int | float):
-            way_out = "Write a text, a number, true or false."
+            way_out = "Write text, a number, true or false."
             shown = json.dumps(mask(value, name=str(name)), default=str)[:200]
             problems.append(Problem(field, shown, "is not a plain value.", way_out))
         elif secrets_in(value, name=str(name)):
@@ -152,7 +152,7 @@ def value_problems(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def with_values(manifest: Any, values: Mapping[str, Any]) -> Any:
-    """Return a manifest with `${values.NAME}` replaced in its texts, keys excepted.
+    """Return a manifest with `${values.NAME}` replaced in its strings, but not in keys.
 
     Raises `Invalid` for each name that has no value, and for characters that cannot be stored.
     """
@@ -180,9 +180,9 @@ def _filled(part: Any, values: Mapping[str, str], field: str, problems: list[Pro
     def value(found: re.Match[str]) -> str:
         if found[1] in values:
             return values[found[1]]
-        known = f"Known: {', '.join(sorted(values))}." if values else "There are none."
+        known = f"Known: {', '.join(sorted(values))}." if values else "No values were sent."
         way_out = f"Send it with the set's values. {known}"[:400]
-        problems.append(Problem(field or "manifest", found[0], "names no value.", way_out))
+        problems.append(Problem(field or "manifest", found[0], "is not a known value.", way_out))
         return ""
 
     return _VALUE.sub(value, part)

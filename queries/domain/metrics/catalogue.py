@@ -1,6 +1,6 @@
-"""Every metric that Headgate exposes, by Prometheus' rules of naming; the one list of them.
+"""Every metric that Headgate exposes, named according to Prometheus' rules.
 
-`docs/metrics.md` is compared with it by a test.
+A test compares `docs/metrics.md` with it.
 """
 
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from typing import Final
 
 
 class MetricKind(StrEnum):
-    """What a value may do between two scrapes."""
+    """How a value can change between two scrapes."""
 
     GAUGE = "gauge"
-    COUNTER = "counter"  # only rises, or starts again from 0
+    COUNTER = "counter"  # only increases, or restarts from 0
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its HELP says the unit, and when it has no series."""
+    """One metric: its HELP text gives the unit and says when it has no series."""
 
     name: str
     help: str
@@ -33,17 +33,17 @@ def _system(name: str, text: str, *labels: str) -> Metric:
     return Metric(f"headgate_{name}", text, labels)
 
 
-#: A scrape must stay small however many queries there are: series of one query at most.
-MOST_SERIES: Final = 30
+#: Maximum series per query: a scrape must stay small however many queries there are.
+MOST_SERIES: Final = 31
 
-# --- of a query that runs, or should ------------------------------------------------------
+# --- queries that run, or should run ------------------------------------------------------
 INFO = _query(
     "info",
-    "1, with the query's application and its labels as label_NAME, its own before those of the"
-    " application.",
+    "1, with the query's application and its labels as label_NAME; the query's own labels override"
+    " those of the application.",
     "application",
 )
-DESIRED_RUNNING = _query("desired_running", "1 where the query should run, 0 where it should not.")
+DESIRED_RUNNING = _query("desired_running", "1 if the query should run, else 0.")
 PHASE = _query(
     "phase", "1 for the phase that the query is in; other phases have no series.", "phase"
 )
@@ -52,14 +52,14 @@ PHASE_SINCE = _query(
 )
 VERDICT = _query(
     "verdict",
-    "1 for the verdict on the query's health; none while it is not judged.",
+    "1 for the verdict on the query's health; no series without a verdict.",
     "verdict",
 )
 VERDICT_SINCE = _query(
-    "verdict_start_timestamp_seconds", "Since when the verdict is what it is, Unix time in seconds."
+    "verdict_start_timestamp_seconds", "When the query got its verdict, Unix time in seconds."
 )
 STARTS = _query(
-    "starts_total", "Runs of the query, the first start included.", kind=MetricKind.COUNTER
+    "starts_total", "Runs of the query, including the first start.", kind=MetricKind.COUNTER
 )
 FAILURES = _query("failures_total", "Failures of the query.", kind=MetricKind.COUNTER)
 FAILURES_IN_A_ROW = _query(
@@ -72,16 +72,16 @@ EVENT_AT = _query(
 BATCH_AT = _query(
     "last_batch_timestamp_seconds", "When the newest batch was triggered, Unix time in seconds."
 )
-BATCH = _query("last_batch_id", "Id of the newest batch.")
+BATCH = _query("last_batch_id", "ID of the newest batch.")
 BATCH_DURATION = _query("last_batch_duration_seconds", "Duration of the newest batch in seconds.")
 BATCH_ROWS = _query("last_batch_input_rows", "Rows that the newest batch read.")
 BATCH_LATE_ROWS = _query(
     "last_batch_late_rows",
     "Rows that stateful operators dropped behind the watermark in the newest batch.",
 )
-INPUT_RATE = _query("input_rows_per_second", "Rows that arrived a second, of the newest batch.")
+INPUT_RATE = _query("input_rows_per_second", "Rows that arrived per second, in the newest batch.")
 PROCESSED_RATE = _query(
-    "processed_rows_per_second", "Rows that were processed a second, of the newest batch."
+    "processed_rows_per_second", "Rows that were processed per second, in the newest batch."
 )
 WATERMARK = _query(
     "watermark_timestamp_seconds", "The watermark in event time, Unix time in seconds."
@@ -90,33 +90,35 @@ STATE_ROWS = _query("state_rows", "Rows in the state stores of all stateful oper
 STATE_BYTES = _query("state_memory_bytes", "Memory of all state stores in bytes.")
 LAG_SECONDS = _query(
     "lag_seconds",
-    "Age of the oldest unread record of its Kafka topics in seconds; none where it is not known.",
+    "Age of the oldest unread record of its Kafka topics in seconds; no series if it is unknown,"
+    " was measured more than 30 s ago, or before the query's last run ended.",
 )
 LAG_OFFSETS = _query(
     "lag_offsets",
-    "Unread offsets of its Kafka topics; of topics that are neither compacted nor transactional"
-    " each holds a record.",
+    "Unread offsets of its Kafka topics; no series if lag_seconds has none. Unless a topic is"
+    " compacted or transactional, each offset holds a record.",
 )
 RISK_SECONDS = _query(
     "risk_seconds",
-    "Seconds until the first unread record may be deleted at its source, 0 once it is due; none"
-    " without such a risk.",
+    "Seconds until the first unread record may be deleted at its source, 0 once it is due; no"
+    " series without such a risk.",
 )
 SOURCE_REACHABLE = _query(
-    "source_reachable", "1 where its Kafka brokers answer, 0 where they do not; none where unknown."
+    "source_reachable", "1 if its Kafka brokers answer, 0 if they do not; no series if unknown."
 )
 DROPPED = _query(
     "dropped_events_total",
-    "Events that the queues of its present driver dropped; starts again from 0 with each driver.",
+    "Events that the queues of its current driver dropped; starts from 0 with each driver.",
     kind=MetricKind.COUNTER,
 )
 MISSING = _query(
-    "missing_batches", "Batches of its present driver whose events are missing and not repaired."
+    "missing_batches", "Batches of its current driver whose events are missing and not repaired."
 )
 LOST = _query(
     "lost_records_total",
-    "Records that the query's loss ledger holds by the way they were lost; offsets where it is not"
-    " known how many of them held a record.",
+    "Records in the query's loss ledger, by the way they were lost; offsets if it is unknown how"
+    " many of them held a record. Subtract the kind `corrected`, records that turned out not to be"
+    " lost (a counter never falls).",
     "kind",
     kind=MetricKind.COUNTER,
 )
@@ -130,49 +132,49 @@ QUERY_METRICS: Final = (
     *(DROPPED, MISSING, LOST),
 )
 
-# --- of Headgate itself -------------------------------------------------------------------
+# --- Headgate itself ----------------------------------------------------------------------
 BUILD = _system("build_info", "1, with Headgate's version.", "version")
 PART_UP = _system(
     "part_up",
-    "1 where a part of Headgate works, 0 where it has a problem; none where that is not known.",
+    "1 if a part of Headgate works, 0 if it has a problem; no series if unknown.",
     "part",
 )
 QUERIES = _system(
-    "queries", "Defined queries by phase, those without series of their own too.", "phase"
+    "queries", "Defined queries by phase, including those without series of their own.", "phase"
 )
 DRIVERS = _system("drivers", "Open driver processes by state.", "state")
 HOST_SEEN = _system(
     "host_seen_timestamp_seconds",
-    "When the worker of a host last gave a sign of life, Unix time in seconds.",
+    "When the worker of a host last sent a heartbeat, Unix time in seconds.",
     "host",
 )
 LAST_SWEEP = _system(
     "last_sweep_timestamp_seconds", "When a worker last finished a sweep, Unix time in seconds."
 )
-QUEUE_TASKS = _system("queue_tasks", "Tasks that wait in a Celery queue.", "queue")
-STREAM_EVENTS = _system("event_stream_entries", "Entries in the streams of drivers' events.")
+QUEUE_TASKS = _system("queue_tasks", "Tasks waiting in a Celery queue.", "queue")
+STREAM_EVENTS = _system("event_stream_entries", "Entries in the event streams of drivers.")
 INGEST_LAG = _system(
     "ingest_lag_seconds",
-    "Seconds between the newest event in a stream and the newest that the ingester has taken of "
-    "it, of the stream that waits longest.",
+    "Seconds between the newest event in a stream and the newest one that the ingester has read "
+    "from it, for the stream that has waited longest.",
 )
 DEAD_LETTERS = _system("dead_letters", "Events that could not be read and were set aside.")
 WORK_LEFT = _system(
     "bulk_work_left_rows",
-    "Rows that bulk work (ledger, roll-ups, gaps, retention) has left.",
+    "Rows still to be processed by bulk work (ledger, roll-ups, gaps, retention).",
     "work",
 )
 WORK_AGE = _system(
-    "bulk_work_oldest_seconds", "Age of the oldest row that bulk work has left, in seconds.", "work"
+    "bulk_work_oldest_seconds", "Age of the oldest row still to be processed, in seconds.", "work"
 )
 INCIDENTS = _system("incidents_open", "Open incidents.", "kind", "severity")
-DELIVERIES = _system("deliveries", "Messages about incidents by what became of them.", "state")
+DELIVERIES = _system("deliveries", "Messages about incidents by delivery state.", "state")
 DELIVERY_AGE = _system(
     "delivery_oldest_waiting_seconds",
-    "Age of the oldest message that has not been delivered yet, in seconds; 0 without one.",
+    "Age of the oldest undelivered message in seconds; 0 if there is none.",
 )
-CHANNELS_FAILING = _system("channels_failing", "Channels that deliver nothing at present.")
-DISK_FREE = _system("disk_free_bytes", "Free bytes where Headgate's data are stored.")
+CHANNELS_FAILING = _system("channels_failing", "Channels that currently deliver nothing.")
+DISK_FREE = _system("disk_free_bytes", "Free bytes on the disk with Headgate's data.")
 
 SYSTEM_METRICS: Final = (
     *(BUILD, PART_UP, QUERIES, DRIVERS, HOST_SEEN, LAST_SWEEP, QUEUE_TASKS),

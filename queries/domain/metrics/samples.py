@@ -1,12 +1,13 @@
-"""The samples of one query: which of the catalogue's metrics it has, and their values."""
+"""A query's samples: which metrics in the catalogue it has, and their values."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from math import isfinite
 from typing import Any
 
+from headgate_ground.tolerant.progress import total
+from headgate_ground.tolerant.values import count, rate, time_of
 from queries.domain.kafka.losses import late_rows
 from queries.domain.metrics import catalogue
 from queries.domain.metrics.catalogue import Metric
@@ -14,7 +15,7 @@ from queries.domain.metrics.catalogue import Metric
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One series' value; labels in the order of the metric's, `extra` after them."""
+    """One series' value; labels are in the metric's order, followed by `extra`."""
 
     metric: Metric
     value: float
@@ -24,7 +25,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class QueryFigures:
-    """What is known of a query; None or "" where something is not known, or does not apply."""
+    """What is known about a query; None or "" if unknown or not applicable."""
 
     name: str
     application: str
@@ -32,14 +33,14 @@ class QueryFigures:
     wanted: bool
     phase: str
     phase_since: datetime | None
-    verdict: str  # "": not judged
+    verdict: str  # "": not determined
     verdict_since: datetime | None
     starts: int
     failures: int
     failures_in_a_row: int
     event_at: datetime | None = None
     batch_at: datetime | None = None
-    progress: Mapping[str, Any] = field(default_factory=dict)  # Spark's JSON of the newest batch
+    progress: Mapping[str, Any] = field(default_factory=dict)  # Spark's JSON for the newest batch
     lag_seconds: float | None = None
     lag_offsets: int | None = None
     risk_at: datetime | None = None
@@ -50,7 +51,7 @@ class QueryFigures:
 
 
 def samples_of(figures: QueryFigures, *, now: datetime) -> Iterator[Sample]:
-    """Yield a query's samples, `MOST_SERIES` at most; none for what is not known."""
+    """Yield a query's samples, at most `MOST_SERIES`; unknown values yield none."""
     query = (figures.name,)
     yield Sample(
         catalogue.INFO, 1, (*query, figures.application), extra=label_names(figures.labels)
@@ -66,7 +67,7 @@ def samples_of(figures: QueryFigures, *, now: datetime) -> Iterator[Sample]:
 
 
 def label_names(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels under names that Prometheus takes: "app.kubernetes.io" has none of its own."""
+    """Return labels with valid Prometheus names, which "app.kubernetes.io" is not."""
     return {f"label_{re.sub('[^a-zA-Z0-9_]', '_', name)}": labels[name] for name in sorted(labels)}
 
 
@@ -91,18 +92,18 @@ def _of_the_row(figures: QueryFigures, now: datetime) -> tuple[tuple[Metric, flo
 
 
 def _of_the_batch(progress: Mapping[str, Any]) -> tuple[tuple[Metric, float | None], ...]:
-    duration = _number(progress.get("batchDuration"))
-    operators = progress.get("stateOperators") or ()
+    duration = count(progress.get("batchDuration"))
+    operators = progress.get("stateOperators")
     return (
-        (catalogue.BATCH, _number(progress.get("batchId"))),
+        (catalogue.BATCH, count(progress.get("batchId"))),
         (catalogue.BATCH_DURATION, None if duration is None else duration / 1000),
-        (catalogue.BATCH_ROWS, _number(progress.get("numInputRows"))),
-        (catalogue.INPUT_RATE, _number(progress.get("inputRowsPerSecond"))),
-        (catalogue.PROCESSED_RATE, _number(progress.get("processedRowsPerSecond"))),
+        (catalogue.BATCH_ROWS, count(progress.get("numInputRows"))),
+        (catalogue.INPUT_RATE, rate(progress.get("inputRowsPerSecond"))),
+        (catalogue.PROCESSED_RATE, rate(progress.get("processedRowsPerSecond"))),
         (catalogue.WATERMARK, _watermark(progress.get("eventTime"))),
         (catalogue.BATCH_LATE_ROWS, sum(late_rows(progress).values()) if operators else None),
-        (catalogue.STATE_ROWS, _sum(operators, "numRowsTotal")),
-        (catalogue.STATE_BYTES, _sum(operators, "memoryUsedBytes")),
+        (catalogue.STATE_ROWS, total(operators, "numRowsTotal")),
+        (catalogue.STATE_BYTES, total(operators, "memoryUsedBytes")),
     )
 
 
@@ -110,21 +111,7 @@ def _unix(at: datetime | None) -> float | None:
     return at.timestamp() if at else None
 
 
-def _number(value: Any) -> float | None:
-    """Return a finite number; Spark writes others as text, or leaves them out."""
-    return value if isinstance(value, int | float) and isfinite(value) else None
-
-
-def _sum(operators: Any, name: str) -> float | None:
-    found = [_number(one.get(name)) for one in operators]
-    return sum(one for one in found if one is not None) if found else None
-
-
 def _watermark(event_time: Any) -> float | None:
-    """Return the watermark; Spark says 1970 until there is one."""
-    text = (event_time or {}).get("watermark")
-    try:
-        at = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
+    """Return the watermark; Spark reports 1970 until there is one."""
+    at = time_of(event_time.get("watermark")) if isinstance(event_time, Mapping) else None
     return at.timestamp() if at and at.timestamp() > 0 else None

@@ -1,8 +1,8 @@
-"""What changed between two forms of a query that Spark will not object to.
+"""Changes to a query that Spark accepts but that alter the meaning of its state.
 
-Spark compares the types of state, not its meaning: a sum that became a maximum, a window twice
-as long, or another key of the same type continues from the old state without an error, and the
-results are wrong until the last old group is gone.
+Spark compares the types of state, not its meaning. If a sum became a maximum, a window twice as
+long, or the key another one of the same type, the query continues from the old state without an
+error, and the results are wrong until the last old group is gone.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ SILENT = "Spark will not object, but the existing state was computed by the old 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that state depends on, before and now."""
+    """One property that state depends on, before and now."""
 
     what: str  # "grouping key"
-    old: str  # "" where there was none
-    new: str  # "" where it is gone
+    old: str  # "" if there was none
+    new: str  # "" if it is gone
 
     def sentence(self) -> str:
         """Return the difference as one line of text."""
@@ -33,7 +33,7 @@ class Difference:
 def compare(old: Shapes, new: Shapes) -> tuple[Difference, ...]:
     """Return how two forms of a query differ in what their state depends on.
 
-    A query without state on either side differs in nothing that a checkpoint holds.
+    If either form has no state, there are no differences that affect a checkpoint.
     """
     if not old.operators and not new.operators:
         return ()
@@ -52,9 +52,9 @@ def compare(old: Shapes, new: Shapes) -> tuple[Difference, ...]:
 def in_words(
     by_spark: tuple[Difference, ...], by_text: tuple[Difference, ...]
 ) -> tuple[Difference, ...]:
-    """Return what Spark's plans differ in, in the author's wording where it says the same.
+    """Return the differences between Spark's plans, in the author's wording where that is possible.
 
-    Where both found as many differences of one kind, they are the same ones.
+    If both comparisons found equally many differences of one kind, they are the same differences.
     """
 
     def of(found: tuple[Difference, ...], what: str) -> list[Difference]:
@@ -68,9 +68,10 @@ def in_words(
 
 
 def pinned(wanted: Mapping[str, str], held: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Return the configuration that a checkpoint pins to another value than the definition's.
+    """Return configuration that a checkpoint pins to a value other than the definition's.
 
-    `held` is the newest offset log's; Spark takes it and says so in a line of its log only.
+    `held` comes from the newest offset log; Spark uses these values and mentions that only in its
+    log.
     """
     return tuple(
         Difference(key, held[key], value)
@@ -92,7 +93,7 @@ def _operator(old: Shape, new: Shape) -> list[Difference]:
 
 
 def _by_place(what: str, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
-    """Compare what Spark knows by its place: state has no names for it."""
+    """Compare what Spark identifies by position, because state has no names for it."""
     if len(old) == len(new):
         return [Difference(what, a, b) for a, b in zip(old, new, strict=True) if a != b]
     return _as_sets(what, old, new)

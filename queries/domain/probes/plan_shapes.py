@@ -1,8 +1,8 @@
 """What a query's state depends on, read from Spark's analyzed plan: one shape per operator.
 
-Spark numbers columns differently in every analysis. Here each expression is written in terms of
-the source's columns, so that two plans of the same meaning give the same shapes, and another key
-under the same alias does not.
+Spark numbers columns differently in every analysis. Here each expression is written in terms of the
+source's columns, so two plans with the same meaning have the same shapes, and a different key under
+the same alias has a different shape.
 """
 
 import re
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: "name#12", "name#12L", "name#12-T600000ms": how Spark writes a column.
+#: "name#12", "name#12L", "name#12-T600000ms": how Spark prints a column.
 _ID = re.compile(r"#(\d+)L?(?:-T\d+ms)?")
 _NAMED = re.compile(r"(?s)(.+)#(\d+)L?(?:-T\d+ms)?")
 _TIME = r"Timestamp(?:NTZ)?Type"
-#: How Spark's columns of windows begin, and what stands in them behind that, in this order.
+#: Prefixes of Spark's window columns, and what follows them, in this order.
 _WINDOW = (
     "named_struct(start, knownnullable(precisetimestampconversion(((precisetimestampconversion("
 )
@@ -31,7 +31,7 @@ _UNITS = (
     (1_000, "millisecond"),
     (1, "microsecond"),
 )
-_LIMIT = 4_000  # characters of an expression; one that is longer is not opened further
+_LIMIT = 4_000  # characters in an expression; longer ones are not expanded further
 
 #: Nodes that keep state over a stream, in words.
 _STATEFUL = {
@@ -60,14 +60,14 @@ class Shape:
     aggregates: tuple[str, ...] = ()
     windows: tuple[str, ...] = ()
     watermarks: tuple[str, ...] = ()
-    filters: tuple[str, ...] = ()  # of the rows that reach it, in any order
+    filters: tuple[str, ...] = ()  # filters on the rows that reach it, in any order
     joins: tuple[str, ...] = ()
-    other: tuple[str, ...] = ()  # what else the rows pass on their way, in order
+    other: tuple[str, ...] = ()  # other steps that the rows go through, in order
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """A query's stateful operators, the outermost first, and its output mode."""
+    """A query's stateful operators, outermost first, and its output mode."""
 
     operators: tuple[Shape, ...] = ()
     output_mode: str = ""
@@ -81,7 +81,7 @@ def of_plan(nodes: Mapping[str, Any], output_mode: str) -> Shapes:
 
 
 def human(microseconds: int) -> str:
-    """Return a length of time in the largest unit that it is a whole number of."""
+    """Return a duration in the largest unit that divides it evenly."""
     size, unit = next((s, u) for s, u in _UNITS if microseconds % s == 0)
     count = microseconds // size
     return f"{count} {unit}{'' if count == 1 else 's'}"
@@ -136,7 +136,7 @@ def _shape(node: Mapping[str, Any], names: "_Names") -> Shape:
 def _others(
     node: Mapping[str, Any], below: list[Mapping[str, Any]], names: "_Names"
 ) -> Iterator[str]:
-    """Yield what else the rows pass that has no field of its own in `Shape`."""
+    """Yield the other steps that rows go through, those without their own field in `Shape`."""
     if "text" in node and node["op"] not in ("Distinct",):
         yield names.plain(node["text"])
     if node["op"] == "Distinct":
@@ -167,7 +167,7 @@ def _is_window(key: str) -> bool:
 
 @dataclass(slots=True)
 class _Names:
-    """What each numbered column of a plan is made of."""
+    """What each numbered column of a plan is derived from."""
 
     made_of: dict[str, tuple[str, str]] = field(default_factory=dict)  # id -> (name, expression)
     _plain: dict[str, str] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class _Names:
         for found in _ID.finditer(text):
             before = text[end : found.start()]
             name, expression = self.made_of.get(found[1], ("", ""))
-            # Deeper than any plan has layers, or too long to read: leave the name.
+            # Nested more deeply than any plan, or too long to read: keep the name.
             if name and before.endswith(name) and depth < 40 and len(text) < _LIMIT:
                 pieces += [before[: -len(name)], self._opened(found[1], expression, depth)]
             else:
@@ -211,7 +211,7 @@ class _Names:
             self.made_of[found[2]] = (found[1], expression)
 
     def _expanded(self, column: str, values: list[str]) -> None:
-        """A column of Expand: the same in every row, or one of several windows."""
+        """Register a column of Expand: the same in every row, or one of several windows."""
         if len(set(values)) == 1:
             self._define(column, values[0])
         elif values:
@@ -224,15 +224,15 @@ class _Names:
 
 
 def _compact(text: str) -> str:
-    """Write Spark's arithmetic for a window as the window it came from."""
+    """Rewrite Spark's window arithmetic as the window that it came from."""
     return text if len(text) > _LIMIT else _window(text) or _session_window(text) or text
 
 
 def _window(text: str) -> str:
-    """Return the window that an expression is, "" for another one.
+    """Return the window that an expression represents, "" if it is not a window.
 
-    Here as below each part is searched for from the end of the one before: one pattern for all of
-    it would try every place for each of them.
+    As below, each part is searched for from the end of the previous one: a single pattern would try
+    every position for each part.
     """
     if len(text) > _LIMIT or not text.startswith(_WINDOW):
         return ""
@@ -249,7 +249,7 @@ def _window(text: str) -> str:
 
 
 def _session_window(text: str) -> str:
-    """Return the session window that an expression is, "" for another one."""
+    """Return the session window that an expression represents, "" if it is not one."""
     if not text.startswith(_SESSION):
         return ""
     ends = _COLUMN_ENDS.search(text, len(_SESSION) + 1)
@@ -273,7 +273,7 @@ def _left(text: str) -> str:
 
 
 def _is_wrapped(text: str) -> bool:
-    """Tell whether the first parenthesis closes at the very end."""
+    """Return whether the first parenthesis closes at the very end."""
     if not (text.startswith("(") and text.endswith(")")):
         return False
     depth = 0
@@ -285,7 +285,7 @@ def _is_wrapped(text: str) -> bool:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Split outside of parentheses."""
+    """Split at separators outside parentheses."""
     parts, depth, begin = [], 0, 0
     for place, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")

@@ -1,7 +1,7 @@
-"""What a query's state depends on, read from its SQL text, in the words of its author.
+"""What a query's state depends on, read from its SQL text, in its author's words.
 
-It gives a difference between analyzed plans (`plan_shapes`) the author's own wording, and it
-replaces the old plan where that is not available any more: its source may be gone.
+It expresses a difference between analyzed plans (`plan_shapes`) in the author's own wording, and it
+replaces the old plan if that is no longer available, for example because its source is gone.
 """
 
 from sqlglot import exp
@@ -12,7 +12,7 @@ from queries.domain.probes.plan_shapes import Shape, Shapes
 
 
 def of_text(spec: SqlQuery) -> Shapes | None:
-    """Return the shapes of a text; None where it cannot be read without Spark."""
+    """Return a text's shapes; None if it cannot be parsed without Spark."""
     text = read(spec)
     if text is None:
         return None
@@ -51,7 +51,7 @@ def _grouped(select: exp.Select) -> list[exp.Expression]:
 
 
 def _key(select: exp.Select, key: exp.Expression) -> exp.Expression:
-    """Return what a grouping key stands for: a place in the list, an alias, or itself."""
+    """Return what a grouping key refers to: a position in the list, an alias, or itself."""
     if isinstance(key, exp.Literal) and key.is_int and int(key.this) <= len(select.expressions):
         return _unaliased(select.expressions[int(key.this) - 1])
     if isinstance(key, exp.Column) and not key.table:

@@ -1,7 +1,7 @@
-"""What a preflight's findings mean: passed, silently different, or failed, and what to do.
+"""The outcome of a preflight: passed, silently different, or failed, and what to do.
 
-The outcome also lists what was not tried. The rows went nowhere and the copy is not the original,
-so a pass is a statement about state, source and plan, not about everything.
+The outcome also lists what was not tried. No rows reached the real sink and the copy is not the
+original, so a pass only covers state, source and plan, not everything.
 """
 
 import hashlib
@@ -13,8 +13,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from queries.domain.definitions.effects import Effect, declared
 from queries.domain.definitions.spec import UNKEPT_SINKS, PythonQuery, QuerySpec, SqlQuery
 from queries.domain.failures.diagnosis import classify
+from queries.domain.failures.subjects import subject_of
 from queries.domain.probes.plan_comparison import Difference, compare, in_words
 from queries.domain.probes.plan_shapes import of_plan
 from queries.domain.probes.plan_texts import of_text
@@ -28,21 +30,21 @@ class Verdict(StrEnum):
     """The outcome of a preflight."""
 
     PASSED = "passed"
-    DIFFERS = "differs"  # Spark accepts it, but the old state means something else
+    DIFFERS = "differs"  # Spark accepts it, but the old state has a different meaning
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was tried, against what."""
+    """What was tried, and against what."""
 
     spec: dict[str, Any]
-    old_spec: dict[str, Any] | None = None  # what ran last on the checkpoint
-    old_missing: str = ""  # why the two cannot be compared, where it is known beforehand
+    old_spec: dict[str, Any] | None = None  # the last definition that ran on the checkpoint
+    old_missing: str = ""  # why the two definitions cannot be compared, if known in advance
     copy_missing: str = ""  # why the checkpoint was not tried
     pinned: tuple[Difference, ...] = ()
     attempt_limit_s: float = 0
-    cores: int | None = None  # of the application; None: its master does not say
+    cores: int | None = None  # of the application; None: its master does not specify them
 
 
 _LABELS = {
@@ -51,28 +53,35 @@ _LABELS = {
     Attempt.SINK: "The same batch, written to a temporary folder",
     Attempt.TRIGGER: "Its own trigger",
 }
-#: What was seen to fail without a start of the definition.
+#: The result of something that fails without starting the definition.
 _UNTRIED = {"end": AttemptEnd.FAILED, "batch": None, "rows": None, "ms": 0}
 _BAD = (AttemptEnd.FAILED, AttemptEnd.LATE)
 _QUIET_SINKS = UNKEPT_SINKS | {""}
+#: Fields that Spark does not see.
+_UNSEEN = {
+    name
+    for model in (SqlQuery, PythonQuery)
+    for name, effect in declared(model).items()
+    if effect is Effect.NONE
+}
 _KAFKA_TYPES = frozenset({"string", "binary"})
 
 
 def digest(spec: Mapping[str, Any]) -> str:
-    """Return a name for what a definition says; its description says nothing to Spark."""
+    """Return a digest of a definition, over the fields that affect Spark and require a restart."""
     try:
         said = _SPEC.validate_python(spec).model_dump(mode="json", by_alias=True)
-    except ValidationError:  # a form of an earlier release, taken as it is
+    except ValidationError:  # written by another release, used as it is
         said = dict(spec)
-    said.pop("description", None)
+    said = {name: held for name, held in said.items() if name not in _UNSEEN}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def judge(asked: Asked, result: ProbeResult) -> dict[str, Any]:
-    """Return the outcome in JSON form for users and CI; `verdict` sums it up."""
+    """Return the outcome in JSON form for users and CI; `verdict` summarises it."""
     tries = [_told(each, asked) for each in result.tried]
     if result.error is not None:
-        tries.append(_failure("build", _build_label(result), result.error))
+        tries.append(_failure("build", _build_label(result), result.error, asked))
     tries += filter(None, (_kafka_problem(asked, result), _cores_problem(asked, result)))
     failed = any(each["end"] in _BAD for each in tries)
     differences, missing = _differences(asked, result)
@@ -89,18 +98,18 @@ def judge(asked: Asked, result: ProbeResult) -> dict[str, Any]:
 
 
 def sentence(judged: Mapping[str, Any]) -> str:
-    """Return the first thing that failed as a line of text, "" where nothing did."""
+    """Return the first failure as one line of text, "" if nothing failed."""
     first = next((each for each in judged["tries"] if each["end"] in _BAD), None)
     return f"{first['label']}: {first['title']}" if first else ""
 
 
-# --- the tries ------------------------------------------------------------------------
+# --- attempts -------------------------------------------------------------------------
 
 
 def _told(tried: Tried, asked: Asked) -> dict[str, Any]:
     label = _LABELS[tried.attempt]
     if tried.end is AttemptEnd.FAILED:
-        told = _failure(tried.attempt, label, tried.error or {})
+        told = _failure(tried.attempt, label, tried.error or {}, asked)
     else:
         told = {"attempt": tried.attempt, "label": label, "end": tried.end}
     if tried.end is AttemptEnd.LATE:
@@ -113,10 +122,12 @@ def _told(tried: Tried, asked: Asked) -> dict[str, Any]:
     return {**told, "batch": tried.batch, "rows": tried.rows, "ms": tried.ms}
 
 
-def _failure(attempt: str, label: str, error: Mapping[str, Any]) -> dict[str, Any]:
+def _failure(attempt: str, label: str, error: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
     fields = ("error_class", "type_name", "root_cause", "message")
     texts = {name: str(error.get(name, "")) for name in fields}
-    found = classify(**texts, in_batch=False)  # a trial run: nothing is read again
+    subject = subject_of(str(asked.spec.get("kind", "")), discovered=False)
+    # a trial run: nothing is read again
+    found = classify(**texts, in_batch=False, subject=subject)
     return {
         "attempt": attempt,
         "label": label,
@@ -135,7 +146,7 @@ def _build_label(result: ProbeResult) -> str:
 
 
 def _kafka_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
-    """Return what Spark's Kafka sink would refuse of the columns; no row was sent to it."""
+    """Return what Spark's Kafka sink would reject in the columns; no rows were sent to it."""
     if result.sink != "kafka" or result.plan is None or result.plan.nodes is None:
         return None
     columns = dict(result.plan.columns)
@@ -153,14 +164,14 @@ def _kafka_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
     return _UNTRIED | {
         "attempt": "columns",
         "label": "The columns for Kafka",
-        "title": f"The Kafka sink would refuse the rows: {said}.",
-        "meaning": "It takes a column value, and key where there is one, as string or binary.",
+        "title": f"The Kafka sink would reject the rows: {said}.",
+        "meaning": "It needs a column value, and optionally key, as string or binary.",
         "way_out": "Write to_json(struct(*)) AS value, or cast the column.",
     }
 
 
 def _cores_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
-    """Return what Spark would not report: too few cores for the partitions that were read."""
+    """Return a problem that Spark does not report: too few cores for the partitions read."""
     kind = (asked.spec.get("trigger") or {}).get("kind", "")
     said = outgrown(kind=kind, cores=asked.cores, partitions=result.partitions)
     if not said:
@@ -169,17 +180,17 @@ def _cores_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
         "attempt": "cores",
         "label": "The cores for its trigger",
         "title": said,
-        "meaning": "Such a query holds its cores permanently, and Spark starts it even without "
-        "them.",
+        "meaning": "Such a query occupies its cores permanently, and Spark starts it even if there "
+        "are too few.",
         "way_out": "Give the application more cores, or use a processing-time trigger.",
     }
 
 
-# --- the plans ------------------------------------------------------------------------
+# --- plans ----------------------------------------------------------------------------
 
 
 def _differences(asked: Asked, result: ProbeResult) -> tuple[tuple[Difference, ...], str]:
-    """Return what differs, and why the comparison is missing or incomplete ("" if not)."""
+    """Return what differs, and why the comparison is missing or incomplete ("" if it is not)."""
     if asked.old_spec is None or result.plan is None:
         return (), asked.old_missing
     by_text = _by_text(asked)
@@ -187,7 +198,7 @@ def _differences(asked: Asked, result: ProbeResult) -> tuple[tuple[Difference, .
     if old.nodes is None or result.plan.nodes is None:
         if by_text is not None:
             return by_text, ""
-        return (), f"what ran before: {old.missing}"
+        return (), f"the previous definition: {old.missing}"
     by_spark = compare(
         of_plan(old.nodes, old.output_mode),
         of_plan(result.plan.nodes, result.plan.output_mode),
@@ -196,7 +207,7 @@ def _differences(asked: Asked, result: ProbeResult) -> tuple[tuple[Difference, .
 
 
 def _by_text(asked: Asked) -> tuple[Difference, ...] | None:
-    """Compare the texts, where both are SQL that can be read."""
+    """Compare the texts, if both are SQL texts that can be parsed."""
     old, new = (_SPEC.validate_python(spec) for spec in (asked.old_spec, asked.spec))
     if not isinstance(old, SqlQuery) or not isinstance(new, SqlQuery):
         return None
@@ -214,7 +225,7 @@ def _not_tried(asked: Asked, result: ProbeResult, missing: str) -> list[str]:
     if missing:
         found.append(f"the comparison with {missing}")
     if ends.get(Attempt.FRESH) is AttemptEnd.NOTHING:
-        found.append("new rows: the source had none during the preflight")
+        found.append("new data: the source had none during the preflight")
     if result.sink == "foreachBatch":
         found.append("the code of foreachBatch: no batch was passed to it")
     elif result.sink == "foreach":
@@ -228,7 +239,7 @@ def _not_tried(asked: Asked, result: ProbeResult, missing: str) -> list[str]:
         found.append(f"running as {kind}: the rows were read in micro-batches, on few cores")
     if isinstance(spec, PythonQuery):
         found.append(
-            "what Python functions compute: a change inside them changes the results, but shows "
-            "neither in the plan nor in the types of the state"
+            "what Python functions compute: changes inside them affect the results, but are "
+            "not visible in the plan or in the types of the state"
         )
     return found

@@ -1,7 +1,7 @@
-"""Which secrets an admin has bound to an application or a channel, and to which hosts they may go.
+"""The secrets that an admin has bound to an application or channel, and their allowed hosts.
 
-A secret that is not bound is refused: when a definition is saved, when its query starts, and when
-Headgate itself would send it.
+An unbound secret is rejected when a definition is saved, when its query starts, and when Headgate
+itself would send it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,14 +11,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from headgate_ground.masking import is_reference
 from queries.domain.definitions.parsing import shape_problems
 from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
-from queries.domain.masking import is_reference
 from queries.domain.secrets.hosts import ANYWHERE, allows, is_pattern
 from queries.domain.secrets.uses import Use
 
-#: Of one application or channel: a secret -> the patterns of the hosts that it may go to.
+#: For one application or channel: secret -> patterns for the hosts it may be sent to.
 Bound = Mapping[str, tuple[str, ...]]
 
 PAGE = "Settings → Secrets"
@@ -26,7 +26,7 @@ _MOST_HOSTS = 100
 
 
 class HolderKind(StrEnum):
-    """Who a secret is bound to."""
+    """What a secret is bound to."""
 
     APPLICATION = "application"
     CHANNEL = "channel"
@@ -34,7 +34,7 @@ class HolderKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """An application or a channel, by name: it may be bound before it is made."""
+    """An application or a channel, by name: a secret may be bound to it before it exists."""
 
     kind: HolderKind
     name: str
@@ -54,16 +54,16 @@ def channel(name: str) -> Holder:
 
 
 class BindingForm(StrictForm):
-    """What an admin writes to bind a secret."""
+    """The form in which an admin binds a secret."""
 
     secret: Annotated[str, Field(max_length=200)]  # env:NAME or file:NAME
     holder_kind: HolderKind = HolderKind.APPLICATION
     holder: Annotated[str, Field(max_length=80)]  # its name
-    hosts: list[str]  # patterns; "*" is anywhere
+    hosts: list[str]  # patterns; "*" means anywhere
 
 
 def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
-    """Return a binding, its hosts in small letters; raise `Invalid` with each fault by field."""
+    """Return a binding with lower-case hosts; raise `Invalid` with every error by field."""
     try:
         form = BindingForm.model_validate(raw)
     except ValidationError as error:
@@ -72,14 +72,14 @@ def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
     problems = []
     if not is_reference(form.secret):
         way_out = "Write env:NAME or file:NAME; the value itself is never stored."
-        problems.append(Problem("secret", "", "is not a reference to a secret.", way_out))
+        problems.append(Problem("secret", "", "is not a valid secret reference.", way_out))
     if not form.holder:
-        problems.append(Problem("holder", "", "is missing.", "Name who may use it."))
+        problems.append(Problem("holder", "", "is missing.", "Enter who can use it."))
     if not 0 < len(hosts) <= _MOST_HOSTS:
-        way_out = "Write host:port, host or *.domain, one a line; * is anywhere."
-        problems.append(Problem("hosts", "", "says nowhere the secret may go.", way_out))
+        way_out = "Write host:port, host or *.domain, one per line; * means any host."
+        problems.append(Problem("hosts", "", "lists no hosts for the secret.", way_out))
     problems += [
-        Problem("hosts", one[:200], "is not a host.", "Write host:port, host, *.domain or *.")
+        Problem("hosts", one[:200], "is not a valid host.", "Write host:port, host, *.domain or *.")
         for one in hosts
         if not is_pattern(one)
     ]
@@ -89,7 +89,7 @@ def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
 
 
 def unbound(uses: Iterable[Use], bound: Bound, holder: Holder) -> list[Problem]:
-    """Return a problem for each use of a secret that is not bound, or not for where it goes."""
+    """Return a problem for each use of a secret that is not bound, or not for its destination."""
     return [found for use in uses if (found := _problem(use, bound, holder))]
 
 
@@ -108,5 +108,5 @@ def _problem(use: Use, bound: Bound, holder: Holder) -> Problem | None:
 
 
 def _where(places: Iterable[str]) -> str:
-    told = ["any place (*)" if one == ANYWHERE else one for one in places]
+    told = ["any host (*)" if one == ANYWHERE else one for one in places]
     return f" for {', '.join(told)}" if told else ""

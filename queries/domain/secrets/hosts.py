@@ -1,39 +1,39 @@
-"""Hosts that a secret goes to, and the patterns by which an admin allows them.
+"""Hosts that a secret is sent to, and the patterns by which an admin allows them.
 
-A pattern is one of these, in any case of letters:
+A pattern is one of these (case-insensitive):
 
 ==================  ==================================================================
 host                that host, any port
-host:port           that port of it
-*.example.org       every host below the domain, at any depth; the domain itself is not
-*.example.org:port  that port of them
-*                   anywhere, places included that nobody can tell beforehand
+host:port           that port on it
+*.example.org       every host below the domain, at any depth, but not the domain itself
+*.example.org:port  that port on them
+*                   anywhere, including places that cannot be known beforehand
 ==================  ==================================================================
 
-A name is compared as it is written: no name is looked up, and an address matches only itself.
+Names are compared as written: none is looked up, and an IP address matches only itself.
 """
 
 import re
 
-#: Where a secret goes that code, Spark or a service takes to wherever it likes.
+#: A destination that cannot be known: code, Spark or a service may send the secret anywhere.
 ANYWHERE = "*"
 
 _NAME = r"[0-9a-z_](?:[0-9a-z._\-]*[0-9a-z_])?"
 _IP6 = r"\[[0-9a-f:.]+\]"
 _PLACE = re.compile(rf"(?P<host>{_NAME}|{_IP6})(?::(?P<port>[0-9]{{1,5}}))?")
 _PATTERN = re.compile(rf"\*|(?:(?:\*\.)?{_NAME}|{_IP6})(?::[0-9]{{1,5}})?")
-#: "SASL_SSL://host:9092", as Kafka's bootstrap.servers may be written.
+#: "SASL_SSL://host:9092", a valid entry of Kafka's bootstrap.servers.
 _SERVER = re.compile(r"(?:\w+://)?(?P<place>.+:[0-9]{1,5})")
 _URL = re.compile(r"https?://(?P<place>[^/?#]+)(?:[/?#].*)?", re.IGNORECASE)
 
 
 def is_pattern(text: str) -> bool:
-    """Return whether a text is a pattern of hosts; it is written in small letters."""
+    """Return whether a text is a host pattern; patterns are in lower case."""
     return _PATTERN.fullmatch(text) is not None
 
 
 def allows(pattern: str, place: str) -> bool:
-    """Return whether a pattern holds a place: "host", "host:port", or `ANYWHERE`."""
+    """Return whether a pattern matches a place: "host", "host:port", or `ANYWHERE`."""
     if pattern == ANYWHERE:
         return True
     found = _PLACE.fullmatch(place.lower())
@@ -47,12 +47,12 @@ def allows(pattern: str, place: str) -> bool:
 
 
 def servers(text: str) -> tuple[str, ...]:
-    """Return the places of a bootstrap.servers; `ANYWHERE` for each that cannot be read."""
+    """Return the places in bootstrap.servers; `ANYWHERE` for each that cannot be parsed."""
     return tuple(_server(one.strip()) for one in text.split(",") if one.strip()) or (ANYWHERE,)
 
 
 def of_url(text: str) -> str:
-    """Return the place that an http address leads to; `ANYWHERE` where it cannot be read."""
+    """Return the place in an http URL; `ANYWHERE` if it cannot be parsed."""
     found = _URL.fullmatch(text.strip())
     return _place(found["place"]) if found else ANYWHERE
 
@@ -63,7 +63,7 @@ def _server(text: str) -> str:
 
 
 def _place(text: str) -> str:
-    """Return a place in small letters; what clients might read in several ways is anywhere."""
+    """Return a place in lower case; anything that clients might parse differently is `ANYWHERE`."""
     return text.lower() if _PLACE.fullmatch(text.lower()) else ANYWHERE
 
 

@@ -1,11 +1,11 @@
-"""Which secrets a definition names, and where their values go from there."""
+"""The secrets that a definition uses, and where their values are sent."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headgate_ground.masking import is_reference
 from queries.domain.kafka.options import SERVERS
-from queries.domain.masking import is_reference
 from queries.domain.secrets.hosts import ANYWHERE, of_url, servers
 
 _PARTS = ("sources", "tables")
@@ -13,18 +13,18 @@ _PARTS = ("sources", "tables")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One place of a definition that names a secret."""
+    """One place in a definition that uses a secret."""
 
     secret: str  # "env:NAME" | "file:NAME"
     field: str  # dotted path in the JSON form
-    places: tuple[str, ...]  # "host:port" each; `ANYWHERE` where nobody can tell; (): told later
+    places: tuple[str, ...]  # "host:port" each; `ANYWHERE` if it cannot be known; (): known later
 
 
 def uses_in(spec: Mapping[str, Any]) -> list[Use]:
-    """Return the uses of secrets in a definition of a query or an application, as JSON.
+    """Return the uses of secrets in a query's or application's definition, as JSON.
 
-    Kafka's options take a secret to the brokers that they name. From configuration, environment,
-    parameters and options of other formats, Spark and users' code take it anywhere.
+    Kafka's options send a secret to the brokers that they specify. From configuration, environment,
+    parameters and options of other formats, Spark and users' code may send it anywhere.
     """
     return list(_query_parts(spec)) + [
         use
@@ -35,7 +35,7 @@ def uses_in(spec: Mapping[str, Any]) -> list[Use]:
 
 
 def uses_of_brokers(options: Mapping[str, str]) -> list[Use]:
-    """Return the uses in the options of a broker set, as Spark's Kafka source takes them."""
+    """Return the uses in a broker set's options, which are those of Spark's Kafka source."""
     return list(_within(options, "options", _places(options)))
 
 
@@ -58,7 +58,7 @@ def _part(part: Any, field: str) -> Iterator[Use]:
 
 
 def _places(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return where Kafka's client connects to: its brokers, and who gives it tokens."""
+    """Return where Kafka's client connects to: its brokers, and its token endpoint."""
     found: list[str] = []
     for name, value in options.items():
         if name.lower() == SERVERS:

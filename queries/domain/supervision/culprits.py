@@ -1,29 +1,30 @@
-"""Find the query of a shared driver that ends its process, and let its neighbours go on.
+"""Find the query of a shared driver that kills the process, and let its neighbours continue.
 
-`os._exit`, a crash of the JVM or a full memory take every query of the driver along, and no
-error names the one that did it. So after some deaths in a row the next driver starts its queries
-one after the other. The query at whose start or first batch the driver dies, while nothing else
-was under way in it, is held. Where others were under way, it only goes first in the next driver,
-alone: nobody is held because of a neighbour's late death.
+`os._exit`, a JVM crash or exhausted memory takes down every query of the driver, and no error says
+which query caused it. So after several deaths in a row the next driver starts its queries one after
+the other. If the driver dies during a query's start or first batch, while nothing else was under
+way, that query is held. If others were under way, the query only goes first in the next driver,
+alone: no query is held because of a neighbour's late death.
 """
 
 from datetime import timedelta
 
+from queries.domain.failures.subjects import Subject
 from queries.domain.protocol import JVM_DIED, SPARK_STOPPED, ExitReport, RunError
 from queries.domain.reasons import Because, Detail
-from queries.domain.states import Candidacy, Desired, Hold, RunOutcome
+from queries.domain.states import Candidacy, Desired, Hold, Reason, RunOutcome
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.outcomes import fault_of
 
-#: Deaths of drivers in a row (`Application.failures`) after which the culprit is looked for.
+#: Driver deaths in a row (`Application.failures`) after which the search for the culprit begins.
 DEATHS = 3
-#: The type of the error that a held culprit's failure has.
+#: The error type of a held culprit's failure.
 KILLS_DRIVER = "KillsDriver"
-#: How long a query has for its first commit or idle event before the next one is started: a
-#: source that does not respond must not hold up its neighbours.
+#: How long a query has until its first commit or idle event before the next query is started: a
+#: source that does not respond must not hold up the others.
 TURN = timedelta(seconds=60)
-#: Exits that somebody outside can cause as well (`kill`, the kernel, a reboot): one of them
-#: proves nothing against the query that happened to be starting.
+#: Exits that something outside can also cause (`kill`, the kernel, a reboot): one of them proves
+#: nothing against the query that happened to be starting.
 _OUTSIDE = frozenset({"0", "SIGKILL", "SIGTERM", "143", str(SPARK_STOPPED), "UNKNOWN"})
 
 _ORDER = (Candidacy.STARTING, Candidacy.BATCH, Candidacy.UNKNOWN, Candidacy.NONE)
@@ -35,7 +36,7 @@ def one_by_one(draft: Draft) -> bool:
 
 
 def on_turn(draft: Draft) -> QueryDraft | None:
-    """Return the query whose start is being waited for; None where the next may start."""
+    """Return the query that is being waited for; None if the next one may start."""
     for work in draft.queries:
         run = work.run
         if run is not None and run.proven_at is None and draft.now - run.created_at < TURN:
@@ -44,19 +45,18 @@ def on_turn(draft: Draft) -> QueryDraft | None:
 
 
 def next_on_turn(draft: Draft) -> QueryDraft | None:
-    """Return the due query to start now: those first that looked guilty at the last death.
+    """Return the due query to start now: first those that looked guilty at the last death.
 
-    None while the driver's session is not up, while another query has its turn, and where none
-    is due.
+    None while the driver's session is not up, while another query has its turn, and if none is due.
     """
     if not draft.driver_ready or on_turn(draft) is not None:
         return None
-    due = [work for work in draft.queries if draft.due(work) and not work.hangs]
+    due = [work for work in draft.queries if draft.subject.is_due(draft, work) and not work.hangs]
     return min(due, key=_rank, default=None)
 
 
 def convict(draft: Draft) -> None:
-    """Hold the query whose start has ended the driver, where that is proven."""
+    """Hold the query whose start killed the driver, if that is proven."""
     candidates = [work for work in draft.queries if work.ended and work.ended.candidacy]
     if not draft.one_by_one or draft.fault is None or len(candidates) != 1:
         return
@@ -67,21 +67,21 @@ def convict(draft: Draft) -> None:
     if not starting or work.ended.outcome is not RunOutcome.DRIVER_ENDED:
         return
     if work.seen.desired is not Desired.RUNNING:
-        return  # it was to stop: it starts no more, and nothing has to be held
+        return  # it was being stopped and will not start again, so there is nothing to hold
     if work.seen.suspicion.lone + 1 < _deaths_needed(draft.exit):
         return
     exit_ = draft.fault.classified.title
     evidence = Because(Detail.KILLS_DRIVER, {"deaths": draft.failures, "exit": exit_})
     error = RunError("", KILLS_DRIVER, evidence.text, evidence.text)
-    work.ended = work.ended.with_fault(fault_of(error))
+    work.ended = work.ended.with_fault(fault_of(error, subject=Subject.SQL))
     work.failures += 1
     work.hold, work.next_attempt_at = Hold.BROKEN, None
-    work.detail, work.culprit = evidence, True
-    draft.next_attempt_at = None  # what ended the driver is out of it: the others go on at once
+    work.detail, work.held = evidence, Reason.KILLS_DRIVER
+    draft.next_attempt_at = None  # the cause of death is gone: the others restart immediately
 
 
 def _deaths_needed(report: ExitReport) -> int:
-    """Return how often a driver must have died in a start, alone, before the query is held."""
+    """Return how often a driver must have died during a lone start before the query is held."""
     code = report.jvm if report.python == str(JVM_DIED) else report.python
     return 2 if code in _OUTSIDE and not report.oom else 1
 

@@ -1,14 +1,13 @@
-"""decide(observation, now): the whole of supervision as one pure function.
+"""decide(observation, now): all of supervision as one pure function.
 
-It is a pipeline over one draft: settle what has ended, decide what the driver and the runs
-should do now, name the phases, and say when to look again. Nothing here acts;
-`services/supervision/reconcile.py` carries the decision out. The invariants in
-`docs/architecture.md` are its properties.
+It is a pipeline over one draft: settle what has ended, decide what the driver and the runs should
+do now, determine the phases, and choose when to look again. Nothing here has side effects;
+`services/supervision/reconcile.py` executes the decision. The invariants in `docs/architecture.md`
+are properties of this function.
 """
 
 from datetime import datetime, timedelta
 
-from queries.domain.protocol import Want
 from queries.domain.reasons import NOTHING
 from queries.domain.states import (
     Desired,
@@ -16,7 +15,7 @@ from queries.domain.states import (
     Hold,
     Reason,
 )
-from queries.domain.supervision import script
+from queries.domain.supervision import defined, script
 from queries.domain.supervision.decision import (
     Decision,
     DriverAction,
@@ -26,22 +25,22 @@ from queries.domain.supervision.decision import (
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.ended import settle_ends
 from queries.domain.supervision.observation import Observation
-from queries.domain.supervision.phases import name_phase, reached
+from queries.domain.supervision.phases import reached
 from queries.domain.supervision.wanted import decide_wants
 
 #: How soon to look again while something is under way; nudges make it sooner.
 WATCHFUL = timedelta(seconds=1)
-#: How soon to look again while everything runs, in case nudges are lost.
+#: How soon to look again while everything is running, in case nudges are lost.
 CALM = timedelta(seconds=5)
 
 
 def decide(obs: Observation, now: datetime) -> Decision:
-    """Return what to do about the application that `obs` shows.
+    """Return what to do about the application described by `obs`.
 
-    1. Clear the counters of queries whose generation is new.
+    1. Clear the counters of queries that have a new generation.
     2. Settle what has ended: the driver, runs, old failures.
-    3. Say what is wanted of the driver and of each run from now on.
-    4. Name the phases and the generations reached; say when to look again.
+    3. Decide what the driver and each run should do from now on.
+    4. Determine the phases and the generations reached; choose when to look again.
     """
     draft = _begin(obs, now)
     settle_ends(draft)
@@ -52,6 +51,7 @@ def decide(obs: Observation, now: datetime) -> Decision:
 def _begin(obs: Observation, now: datetime) -> Draft:
     draft = Draft(
         obs,
+        defined if obs.script is None else script,
         now,
         [],
         obs.failures,
@@ -81,7 +81,7 @@ def _begin(obs: Observation, now: datetime) -> Draft:
 def _conclude(draft: Draft) -> Decision:
     queries = tuple(_query_decision(draft, work) for work in draft.queries)
     ended = draft.exit is not None or any(work.ended for work in draft.queries)
-    if ended:  # what follows is decided at once, or by the sweep if this worker dies first
+    if ended:  # the rest is decided immediately, or by the sweep if this worker dies first
         draft.wakes.append(draft.now)
     for work in draft.queries:
         if work.run is None and work.open_run is None and work.next_attempt_at is not None:
@@ -91,17 +91,26 @@ def _conclude(draft: Draft) -> Decision:
     if draft.waits is not Reason.NONE:
         draft.wakes.append(draft.now + WATCHFUL)
     if draft.lost and draft.obs.driver is None:
-        if any(draft.due(work) for work in draft.queries):
+        if any(draft.subject.is_due(draft, work) for work in draft.queries):
             draft.wakes.append(draft.now + CALM)
     elif draft.driver_open:
         acts = draft.action is not DriverAction.NOTHING
         live = draft.state is DriverState.LIVE and not acts
-        queue = any(draft.due(work) and work.open_run is None for work in draft.queries)
-        calm = live and not queue and all(_calm(work) for work in draft.queries)
+        queue = any(
+            draft.subject.is_due(draft, work) and work.open_run is None for work in draft.queries
+        )
+        calm = live and not queue and all(work.is_calm for work in draft.queries)
         draft.wakes.append(draft.now + (CALM if calm else WATCHFUL))
-    settled = draft.obs.generation if _application_reached(draft) else draft.obs.reached_generation
+    settled = draft.obs.generation if draft.subject.reached(draft) else draft.obs.reached_generation
     return Decision(
-        driver=DriverDecision(draft.action, draft.state, draft.end_wanted, draft.exit, draft.fault),
+        driver=DriverDecision(
+            draft.action,
+            draft.state,
+            draft.end_wanted,
+            draft.exit,
+            draft.fault,
+            draft.gone or draft.end_wanted,
+        ),
         queries=queries,
         failures=draft.failures,
         next_attempt_at=draft.next_attempt_at,
@@ -109,30 +118,14 @@ def _conclude(draft: Draft) -> Decision:
         hold_reason=draft.hold_reason,
         seen_generation=draft.obs.generation,
         reached_generation=settled,
-        script=script.decision(draft),
+        script=draft.subject.decision(draft),
         wake_at=max(draft.now, min(draft.wakes)) if draft.wakes else None,
         again=ended,
     )
 
 
-def _calm(work: QueryDraft) -> bool:
-    proven = work.run is not None and work.run.proven_at is not None and work.want is Want.RUN
-    return proven or (work.run is None and work.open_run is None and work.ended is None)
-
-
-def _application_reached(draft: Draft) -> bool:
-    if draft.obs.script is not None:
-        return script.reached(draft)
-    driver = draft.obs.driver
-    if driver is not None and draft.exit is None and driver.generation < draft.obs.generation:
-        return False
-    wanted = [w for w in draft.queries if w.seen.desired is Desired.RUNNING and w.hold is Hold.NONE]
-    return all(work.run is not None and _calm(work) for work in wanted)
-
-
 def _query_decision(draft: Draft, work: QueryDraft) -> QueryDecision:
-    name = name_phase if draft.obs.script is None else script.name_query
-    phase, reason, detail = name(draft, work)
+    phase, reason, detail = draft.subject.name_query(draft, work)
     seen = work.seen
     done = reached(draft, work, phase)
     return QueryDecision(

@@ -1,4 +1,4 @@
-"""What `decide` returns: data that `services` carry out, nothing that acts."""
+"""What `decide` returns: data that `services` execute, without side effects."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -12,20 +12,20 @@ from queries.domain.states import Candidacy, DriverState, Hold, Phase, Reason, R
 
 
 class DriverAction(StrEnum):
-    """What is to be done to the application's driver process."""
+    """What to do with the application's driver process."""
 
     NOTHING = "NOTHING"
-    PREPARE = "PREPARE"  # put its code and packages into place; a launch follows
-    LAUNCH = "LAUNCH"  # a new row, then the launcher
-    SPAWN = "SPAWN"  # the row is there, its process is not: complete the launch
-    SEAL = "SEAL"  # nobody has started its process: see that nobody ever will
+    PREPARE = "PREPARE"  # install its code and packages; a launch follows
+    LAUNCH = "LAUNCH"  # create a row, then call the launcher
+    SPAWN = "SPAWN"  # the row exists, but its process does not: complete the launch
+    SEAL = "SEAL"  # nobody has started its process: make sure that nobody ever does
     TERMINATE = "TERMINATE"
     KILL = "KILL"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failure to be recorded, classified."""
+    """A classified failure to record."""
 
     classified: Classified
     fingerprint: str
@@ -52,22 +52,22 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True)
 class QueryDecision:
-    """The state of a query now, and what happens to its run."""
+    """A query's state now, and what happens to its run."""
 
     query: int
     phase: Phase
     reason: Reason
-    detail: Because  # what is going on, in addition to the reason
+    detail: Because  # the current situation, in addition to the reason
     failures: int
     next_attempt_at: datetime | None
     hold: Hold
     seen_generation: int
     reached_generation: int
     ended: RunEnd | None = None
-    completed: bool = False  # desired := STOPPED, unless the generation has moved on
-    open_run: Reason | None = None  # why a run is to be opened, None where none is
+    completed: bool = False  # desired := STOPPED, unless the generation has changed
+    open_run: Reason | None = None  # why to open a run; None: do not open one
     want: Want = Want.RUN  # of the run that stays open
-    deadline: datetime | None = None  # after which a DRAIN becomes a STOP
+    deadline: datetime | None = None  # when a DRAIN becomes a STOP
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,9 @@ class DriverDecision:
     action: DriverAction = DriverAction.NOTHING
     state: DriverState | None = None  # None: there is no row to change
     end_wanted: Reason = Reason.NONE
-    exit: ExitReport | None = None  # it has ended, so
-    fault: Fault | None = None  # None: the end was wanted
+    exit: ExitReport | None = None  # it has ended, in this way
+    fault: Fault | None = None  # None: the end was requested
+    reason: Reason = Reason.NONE  # the reason for its state
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,12 @@ class ScriptDecision:
     phase: Phase
     reason: Reason
     detail: Because
-    completed: bool = False  # desired := STOPPED, unless the generation has moved on
+    completed: bool = False  # desired := STOPPED, unless the generation has changed
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The complete next step of one application."""
+    """The complete next step for one application."""
 
     driver: DriverDecision
     queries: tuple[QueryDecision, ...]
@@ -103,6 +104,6 @@ class Decision:
     hold_reason: Because
     seen_generation: int
     reached_generation: int
-    wake_at: datetime | None  # look again then at the latest; None: only a nudge matters
+    wake_at: datetime | None  # latest time to look again; None: only after a nudge
     script: ScriptDecision | None  # None: the application has none
-    again: bool  # something ended: decide once more at once
+    again: bool  # something ended: decide again immediately

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 from queries.domain.protocol import ExitReport, Hangs, Want
 from queries.domain.reasons import Because
-from queries.domain.states import Desired, DriverState, Hold, Reason
-from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
+from queries.domain.states import DriverState, Hold, Phase, Reason
+from queries.domain.supervision.decision import DriverAction, Fault, RunEnd, ScriptDecision
 from queries.domain.supervision.observation import Observation, QuerySeen, RunSeen
 
 
@@ -27,8 +28,60 @@ class QueryDraft:
     want: Want = Want.RUN
     deadline: datetime | None = None
     hangs: Hangs = Hangs.NOTHING
-    stalled: bool = False
-    culprit: bool = False  # its start has ended the driver
+    ending: Reason = Reason.NONE  # why its open run should end; NONE: it continues
+    held: Reason = Reason.NONE  # why its end holds the query; NONE: it does not, or did before
+
+    @property
+    def is_calm(self) -> bool:
+        """Return whether it is running and has proven so, or has nothing under way."""
+        proven = self.run is not None and self.run.proven_at is not None and self.want is Want.RUN
+        return proven or (self.run is None and self.open_run is None and self.ended is None)
+
+
+class Subject(Protocol):
+    """What an application runs: defined queries (`defined.py`), or a script (`script.py`).
+
+    It is chosen once, at the beginning of a decision; everything else is the same for both.
+    """
+
+    def one_by_one(self, draft: "Draft") -> bool:
+        """Return whether queries start one after the other."""
+
+    def convict(self, draft: "Draft") -> None:
+        """Hold the query that killed the driver, if that is proven."""
+
+    def driver_failed(self, draft: "Draft", fault: Fault) -> None:
+        """Schedule the next attempt after a counted driver failure, or hold the query or script."""
+
+    def stopped_by_itself(self) -> bool:
+        """Return whether a query that ended without a request was stopped rather than failed."""
+
+    def run_ended(self, draft: "Draft", work: QueryDraft, ended: RunEnd) -> None:
+        """Settle the end of a query's run."""
+
+    def is_due(self, draft: "Draft", work: QueryDraft) -> bool:
+        """Return whether a query should have a run now and has none."""
+
+    def needs_driver(self, draft: "Draft") -> bool:
+        """Return whether something should have a driver now."""
+
+    def end_reason(self, draft: "Draft", generation: int) -> Reason:
+        """Return why the open driver, launched for a generation, must end; NONE: it continues."""
+
+    def open_runs(self, draft: "Draft") -> None:
+        """Open a run for each query that is due and has a driver to run it."""
+
+    def stalled(self, draft: "Draft", work: QueryDraft) -> bool:
+        """Return whether a query is being restarted because it has stalled."""
+
+    def reached(self, draft: "Draft") -> bool:
+        """Return whether the application has reached its newest generation."""
+
+    def name_query(self, draft: "Draft", work: QueryDraft) -> tuple[Phase, Reason, Because]:
+        """Return a query's phase, its reason and what is going on."""
+
+    def decision(self, draft: "Draft") -> ScriptDecision | None:
+        """Return the script's state now; None if there is no script."""
 
 
 @dataclass(slots=True)
@@ -36,6 +89,7 @@ class Draft:
     """The draft of one application."""
 
     obs: Observation
+    subject: Subject
     now: datetime
     queries: list[QueryDraft]
     failures: int
@@ -47,35 +101,32 @@ class Draft:
     end_wanted: Reason = Reason.NONE
     exit: ExitReport | None = None
     fault: Fault | None = None
+    gone: Reason = Reason.NONE  # how the driver ended; NONE: it is still open
+    held: Reason = Reason.NONE  # why its end holds the script; NONE: it does not, or did before
     lost: bool = False
     waits: Reason = Reason.NONE
     one_by_one: bool = False  # queries start one after the other (`culprits.py`)
-    completed: bool = False  # its script has done its work
-    turn: str = ""  # the query that is starting meanwhile
+    completed: bool = False  # its script has finished
+    turn: str = ""  # the query that is starting now
     wakes: list[datetime] = field(default_factory=list)
 
     @property
     def driver_open(self) -> bool:
-        """Whether a driver is there, or about to be."""
+        """Return whether a driver is open or about to be."""
         if self.action is DriverAction.LAUNCH:
             return True
         return self.obs.driver is not None and self.exit is None
 
     @property
+    def replaced_by(self) -> Reason:
+        """Return why a driver is replaced: an operator's restart, or supervision's choice."""
+        driver = self.obs.driver
+        asked = driver is not None and self.obs.generation > driver.generation
+        return Reason.ASKED_RESTART if asked else Reason.REPLACED
+
+    @property
     def driver_ready(self) -> bool:
-        """Whether the driver's Spark session is up."""
+        """Return whether the driver's Spark session is up."""
         driver = self.obs.driver
         status = driver.sighting.status if driver else None
         return self.exit is None and status is not None and status.ready
-
-    def due(self, work: QueryDraft) -> bool:
-        """Return whether the query should have a run now and has none."""
-        if self.obs.script is not None:  # the script starts its queries
-            return False
-        if work.seen.desired is not Desired.RUNNING or work.run is not None or work.completed:
-            return False
-        if self.obs.paused or self.hold is Hold.FAILED or work.hold is Hold.FAILED:
-            return False
-        if work.hold is Hold.BROKEN and work.next_attempt_at is None:
-            return False
-        return work.next_attempt_at is None or work.next_attempt_at <= self.now

@@ -1,12 +1,19 @@
-"""The executors of a cluster driver: how many there are, and which were lost recently."""
+"""A cluster driver's executors: how many there are, and which were lost recently."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-#: A query's page mentions a loss for this long.
+from queries.domain.protocol import ExecutorsWanted
+
+#: How long a driver may lack an active executor before it counts as having none: executors normally
+#: arrive within seconds.
+NONE_FOR = timedelta(seconds=15)
+#: How long a query's page mentions a lost executor.
 RECENT = timedelta(minutes=10)
+
+Workers = tuple[tuple[int, int], ...]  # (cores, MB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +35,85 @@ class Executors:
 
     active: tuple[Executor, ...] = ()
     lost: tuple[Executor, ...] = ()  # newest first
-    news: str = ""  # what was lost in the last minutes, and whether it was replaced
+    news: str = ""  # losses in the last minutes, and whether they were replaced
 
     @property
     def cores(self) -> int:
-        """How many tasks can run at once."""
+        """Return how many tasks can run at once."""
         return sum(one.cores for one in self.active)
 
 
 def executors(told: Iterable[Mapping[str, Any]], *, now: datetime) -> Executors:
-    """Return the executors of a driver's row; `told` is its JSON form."""
+    """Return the executors from a driver's row; `told` is their JSON form."""
     seen = [_executor(one) for one in told]
     active = tuple(one for one in seen if one.active)
     lost = tuple(one for one in seen if not one.active)
     recent = [one for one in lost if one.removed_at and now - one.removed_at <= RECENT]
     return Executors(active, lost, _news(recent, active))
+
+
+def none_given(wanted: ExecutorsWanted) -> str:
+    """Return what a driver requested, what the cluster has, and what would fit."""
+    since = datetime.fromisoformat(wanted.since)
+    more = f" with {wanted.overhead_mb} MB of overhead" if wanted.overhead_mb else ""
+    size = f"{wanted.memory_mb} MB{more} and {_cores(wanted.cores)}"
+    asked = (
+        f"YARN has not started its application master since {since:%H:%M:%S} UTC, so there is "
+        f"no Spark session. It requests {size}."
+        if wanted.application_master
+        else f"No executor has been active since {since:%H:%M:%S} UTC, so no tasks run. It "
+        f"requests executors of {size}."
+    )
+    if wanted.workers is None:
+        return f"{asked} The cluster manager does not report its resources; check its own page."
+    if not wanted.workers:
+        return f"{asked} The cluster has no worker: start one."
+    count = f"{len(wanted.workers)} workers, the largest" if wanted.workers[1:] else "1 worker,"
+    has = f"{asked} The cluster has {count} with {_largest(wanted.workers)}."
+    if not _fits(wanted, wanted.workers):
+        return f"{has} {_smaller(wanted, wanted.workers)}, or add a larger worker; {_AGAIN}"
+    if wanted.free is None or _fits(wanted, wanted.free):
+        return (
+            f"{has} That would fit, but other applications hold it, or a worker is still starting."
+        )
+    rest = "applications hold the rest, this one's own master among them"
+    rest = "other applications hold the rest" if wanted.application_master else rest
+    left = f"{has} At most {_largest(wanted.free)} are free on one worker; {rest}."
+    if max(memory for _, memory in wanted.free) <= wanted.overhead_mb:
+        return f"{left} End one of them, lower spark.yarn.am.memory, or add a worker."
+    return f"{left} {_smaller(wanted, wanted.free)}, end another one, or add a worker; {_AGAIN}"
+
+
+_AGAIN = "then restart the application."
+
+
+def _fits(wanted: ExecutorsWanted, workers: Workers) -> bool:
+    memory = wanted.memory_mb + wanted.overhead_mb
+    return any(one[0] >= wanted.cores and one[1] >= memory for one in workers)
+
+
+def _largest(workers: Workers) -> str:
+    cores, memory = max(workers, key=lambda one: (one[1], one[0]))
+    return f"{memory} MB and {_cores(cores)}"
+
+
+def _smaller(wanted: ExecutorsWanted, workers: Workers) -> str:
+    """Return the settings for which the largest of these workers would be sufficient."""
+    cores, memory = max(workers, key=lambda one: (one[1], one[0]))
+    of = "yarn.am" if wanted.application_master else "executor"
+    return (
+        f"Set spark.{of}.memory to {max(1, memory - wanted.overhead_mb)}m at most and "
+        f"spark.{of}.cores to {max(1, cores)} at most"
+    )
+
+
+def _cores(number: int) -> str:
+    return f"{number} core" if number == 1 else f"{number} cores"
+
+
+def idle_since(wanted: Mapping[str, Any] | None) -> datetime | None:
+    """Return how long a driver requesting executors has had none; `wanted` is from its row."""
+    return datetime.fromisoformat(wanted["since"]) if wanted else None
 
 
 def _news(lost: list[Executor], active: tuple[Executor, ...]) -> str:

@@ -1,7 +1,8 @@
-"""What of a query does not end in its driver although it should, and who must make room for it.
+"""Parts of a query that do not end in its driver although they should, and what must make room.
 
-What hangs keeps its checkpoint locked (`queries.domain.run_end`): the query neither counts as
-stopped nor starts again in that driver. It ends by itself, or with the driver's process.
+A hanging part keeps its checkpoint locked (`queries.domain.run_end`): the query does not count as
+stopped, and does not start again in that driver. The part ends by itself, or with the driver's
+process.
 """
 
 from datetime import datetime, timedelta
@@ -13,9 +14,9 @@ from queries.domain.supervision.draft import Draft, QueryDraft
 
 
 def note_hanging(draft: Draft) -> None:
-    """Note what hangs, and end the driver where nothing else runs in it.
+    """Note what hangs, and end the driver if nothing else is running in it.
 
-    Where something does, the driver goes on: an operator decides whether the others restart too.
+    If something else is, the driver continues: an operator decides whether the others restart too.
     """
     if draft.obs.driver is None or draft.exit is not None or draft.lost:
         return
@@ -27,13 +28,13 @@ def note_hanging(draft: Draft) -> None:
 
 
 def nothing_else_runs(draft: Draft) -> bool:
-    """Return whether what is left in the driver will not end by itself."""
+    """Return whether everything left in the driver will not end by itself."""
     open_runs = [work for work in draft.queries if work.run is not None]
     return bool(open_runs) and all(work.hangs for work in open_runs)
 
 
 def stop_deadline(draft: Draft, work: QueryDraft) -> datetime:
-    """Return when the batch in flight of a run that is to end has had its time."""
+    """Return the deadline for the batch in flight of a run that should end."""
     run, seen = work.run, work.seen
     assert run is not None
     asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
@@ -43,7 +44,7 @@ def stop_deadline(draft: Draft, work: QueryDraft) -> datetime:
 
 
 def about(draft: Draft, work: QueryDraft) -> Because:
-    """Return what hangs, and who is affected by what ends it."""
+    """Return what hangs, and which queries would be affected by ending it."""
     if draft.end_wanted:
         return Because(Detail.HANG_ENDING)
     others = [each.seen.name for each in draft.queries if each is not work and each.run is not None]
@@ -53,7 +54,7 @@ def about(draft: Draft, work: QueryDraft) -> Because:
 
 
 def _is_late(draft: Draft, work: QueryDraft) -> bool:
-    """Whether a stop takes too long, though its driver does not say that it hangs."""
+    """Return whether a stop takes too long although its driver does not report that it hangs."""
     if work.run is None or work.run.stop_asked_at is None:
         return False
     leave = timedelta(seconds=draft.obs.limits.leave_s)

@@ -1,14 +1,14 @@
-"""Hosts: when one counts as silent, who may act for an application, who may act for a host."""
+"""Hosts: when one counts as silent, and which worker may manage an application or a host."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-SIGN_EVERY_S = 2.0  # a worker's sign of life for its host
-#: A host without a sign of life for longer is silent: seven may be late or lost. The same holds
-#: for the heartbeats of processes and drivers, which come as often.
+SIGN_EVERY_S = 2.0  # seconds between a worker's heartbeats for its host
+#: A host without a heartbeat for longer than this is silent, so up to seven heartbeats may be late
+#: or lost. The same limit applies to processes and drivers, whose heartbeats are as frequent.
 SILENT_AFTER = timedelta(seconds=15)
-#: A sign that comes later than this after the one before begins a new steady stretch.
+#: A heartbeat that comes later than this after the previous one begins a new steady period.
 LATE_AFTER = timedelta(seconds=6)
 
 
@@ -16,16 +16,16 @@ class Responsibility(StrEnum):
     """What a worker may do about an application."""
 
     OURS = "OURS"  # everything: it is placed on this host, or on none yet
-    THEIRS = "THEIRS"  # nothing: the worker of its own host does it
-    SILENT = "SILENT"  # say that its host is silent: nothing else is known of it
+    THEIRS = "THEIRS"  # nothing: the worker on its own host does it
+    SILENT = "SILENT"  # report that its host is silent: nothing else is known
 
 
 def responsibility(placed_on: str, here: str, *, silent: bool, movable: bool) -> Responsibility:
-    """Return what the worker of host `here` may do about an application.
+    """Return what the worker on host `here` may do about an application.
 
-    `placed_on` is the application's host, "" for none; `silent`: that one is another host and
-    known to give no sign of life. `movable`: no driver of it is open and no checkpoint is a local
-    file, so that another host may start it without taking anything over.
+    `placed_on` is the application's host, "" for none; `silent` means that it is another host
+    without a recent heartbeat. `movable`: none of its drivers is open and no checkpoint is a local
+    file, so another host can start it without taking anything over.
     """
     if placed_on in ("", here):
         return Responsibility.OURS
@@ -36,37 +36,37 @@ def responsibility(placed_on: str, here: str, *, silent: bool, movable: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker's process, as told from every other one."""
+    """A worker process, distinguished from every other one."""
 
-    claim: str  # drawn at random by the process
+    claim: str  # chosen at random by the process
     boot_id: str
-    pid_space: str  # a pid means one process only within its pid namespace
+    pid_space: str  # a PID identifies a process only within its PID namespace
     pid: int
     start_time: int  # clock ticks since boot
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSeen:
-    """The claim on a host's name as a worker finds it."""
+    """The claim on a host's name, as found by a worker."""
 
-    claim: str  # "": nobody's
-    seen_at: datetime | None  # its newest sign of life, by the database's clock
+    claim: str  # "": unclaimed
+    seen_at: datetime | None  # its newest heartbeat, by the database's clock
     now: datetime  # by the same clock
-    dead: bool  # its process could be looked at from here, and is gone
+    dead: bool  # its process is visible from here, and is gone
 
 
 class ClaimVerdict(StrEnum):
     """What a worker does about the claim on its host's name."""
 
     TAKE = "TAKE"
-    WATCH = "WATCH"  # its holder may have died: look again
-    LEAVE = "LEAVE"  # its holder lives
+    WATCH = "WATCH"  # its holder may have died: check again
+    LEAVE = "LEAVE"  # its holder is alive
 
 
 def judge_claim(first: ClaimSeen, seen: ClaimSeen) -> ClaimVerdict:
-    """Return what to do about a claim; `first` is what the worker found when it began to look.
+    """Return what to do about a claim; `first` is what the worker found at its first check.
 
-    A claim that is renewed while one looks on has a living holder.
+    A claim that has been renewed between checks has a live holder.
     """
     if not seen.claim or seen.dead or seen.seen_at is None:
         return ClaimVerdict.TAKE

@@ -1,7 +1,7 @@
 """A frozen snapshot of everything known about one application: the only input of `decide`.
 
-Observers fill it (`selectors/supervision/observation.py` from the rows, the launcher from
-processes and files) and never act.
+Observers fill it (`selectors/supervision/observation.py` from rows, the launcher from processes and
+files) and never change anything.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from queries.domain.failures.subjects import Subject
 from queries.domain.protocol import LEAVE_S, ExitReport, Hangs, RunStatus, Status
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.restart import RestartPolicy
@@ -16,58 +17,61 @@ from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, 
 
 
 class Liveness(StrEnum):
-    """What can be proven of a driver now; "unknown" is not "dead" (invariant I3)."""
+    """What can currently be proven about a driver; "unknown" is not "dead" (invariant I3)."""
 
-    ABSENT = "ABSENT"  # no shim ever took it
-    SPAWNING = "SPAWNING"  # a shim holds the lock, no identity written yet
+    ABSENT = "ABSENT"  # no shim ever claimed it
+    SPAWNING = "SPAWNING"  # a shim holds the lock, but has not written the identity yet
     ALIVE = "ALIVE"
-    EXITED = "EXITED"  # exit.json is there
-    ORPHANED = "ORPHANED"  # its Python is gone, its JVM lives or holds a checkpoint's lock
+    EXITED = "EXITED"  # exit.json exists
+    ORPHANED = "ORPHANED"  # its Python is gone, but its JVM is alive or holds a checkpoint's lock
     GONE = "GONE"  # no shim, no process, no lock, no exit.json: exit UNKNOWN
-    ELSEWHERE = "ELSEWHERE"  # belongs to another host, which is silent: nobody can see it
+    ELSEWHERE = "ELSEWHERE"  # on another host, which is silent: its state cannot be seen
 
 
-#: Of a driver that has, or may yet get, a process.
+#: A driver that has, or may yet get, a process.
 LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
-#: Of a driver that ran and whose processes are gone.
+#: A driver that ran and whose processes are gone.
 PASSED = frozenset({Liveness.EXITED, Liveness.GONE})
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """All that can be seen of a driver from its host, read in a few milliseconds."""
+    """Everything that its host can see of a driver, read within a few milliseconds."""
 
     liveness: Liveness
-    #: Identity of its processes, by column of the driver's row: stored and shown, never judged.
+    #: Identity of its processes, by column of the driver's row: stored and shown, never used in
+    #: decisions.
     process: Mapping[str, str | int] = field(default_factory=dict)
     status: Status | None = None
     exit: ExitReport | None = None
     assignment_generation: int = 0  # of its latest assignment
-    without_files: bool = False  # it lives, and its files are gone: it hears signals only
+    without_files: bool = False  # it is alive but its files are gone: it receives only signals
 
 
 @dataclass(frozen=True, slots=True)
 class RunSeen:
-    """An open run: its row, and what its driver says of it."""
+    """An open run: its row, and its driver's report."""
 
     id: int
     driver: int
-    generation: int  # the query's, when the run was made
+    generation: int  # of the query, when the run was created
     created_at: datetime
     ends_by_itself: bool  # its trigger is once or availableNow
     proven_at: datetime | None = None
     committed: bool = False
     stop_asked_at: datetime | None = None
     status: RunStatus | None = None  # None: its driver does not know it yet
-    trigger: str = ""  # its kind
-    #: Of a run whose driver has ended: the batch that its checkpoint shows begun and not committed.
+    trigger: str = ""  # kind of its trigger
+    subject: Subject = Subject.SQL  # what kind of subject a failure would concern
+    #: For a run whose driver has ended: the batch in its checkpoint that was begun but not
+    #: committed.
     in_flight: int | None = None
-    in_flight_known: bool = True  # False: its checkpoint cannot tell
+    in_flight_known: bool = True  # False: its checkpoint does not show it
 
     @property
     def candidacy(self) -> Candidacy:
         """Return what it was doing when its driver died."""
-        if self.status is None:  # the driver had not begun with it
+        if self.status is None:  # the driver had not started on it
             return Candidacy.NONE
         if self.proven_at is None:
             return Candidacy.STARTING
@@ -78,11 +82,11 @@ class RunSeen:
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What a query's runs did when their drivers died, since its counters were cleared."""
+    """What a query's runs were doing when their drivers died, since its counters were cleared."""
 
     last: Candidacy = Candidacy.NONE  # of its newest run
-    run: int = 0  # that run
-    lone: int = 0  # its newest runs in a row that were starting, and nothing else, at a death
+    run: int = 0  # its newest run
+    lone: int = 0  # how many of its newest runs in a row were starting alone when the driver died
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +108,12 @@ class QuerySeen:
     next_attempt_at: datetime | None = None
     hold: Hold = Hold.NONE
     run: RunSeen | None = None
-    hangs: Hangs = Hangs.NOTHING  # of its open run, or of one that has ended, in the open driver
-    source_unreachable_since: datetime | None = None  # None: reachable, or not known
-    stalled: bool = False  # its health is STALLED (looked at only where the policy acts on it)
-    #: (fingerprint, batch) of the newest failures since the counters were cleared, newest first
+    hangs: Hangs = Hangs.NOTHING  # of its open run, or of an ended run, in the open driver
+    source_unreachable_since: datetime | None = None  # None: reachable, or unknown
+    stalled: bool = False  # its health is STALLED (checked only if the policy depends on it)
+    #: (fingerprint, batch) of the newest failures since the counters were cleared, newest first.
     recent_failures: tuple[tuple[str, int | None], ...] = ()
-    suspicion: Suspicion = Suspicion()  # looked at only after some deaths of drivers in a row
+    suspicion: Suspicion = Suspicion()  # determined only after several driver deaths in a row
     gone: bool = False  # its script no longer starts it
 
 
@@ -120,7 +124,7 @@ class DriverSeen:
     id: int
     epoch: int
     state: DriverState
-    generation: int  # the application's, when the driver was made
+    generation: int  # of the application, when the driver was created
     created_at: datetime
     sighting: Sighting
     end_wanted: Reason = Reason.NONE
@@ -129,9 +133,9 @@ class DriverSeen:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The capacity of the host for one more driver."""
+    """The host's capacity for one more driver."""
 
-    starting: int  # drivers STARTING on the host
+    starting: int  # drivers in STARTING on the host
     limit: int
     memory_used_mb: int
     memory_budget_mb: int
@@ -139,7 +143,7 @@ class Slots:
 
     @property
     def free(self) -> Reason:
-        """Return NONE where a driver may start, else what it waits for."""
+        """Return NONE if a driver may start, otherwise what it is waiting for."""
         if self.starting >= self.limit:
             return Reason.WAITS_SLOT
         # A driver larger than the whole budget starts alone rather than never.
@@ -151,28 +155,28 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The deadlines that settings give."""
+    """Deadlines from the settings."""
 
     start_s: float  # from spawn to Started
-    stop_s: float  # a graceful stop becomes immediate
-    leave_s: float = LEAVE_S  # beyond that, the driver is terminated; once more, and it is killed
+    stop_s: float  # until a graceful stop becomes an immediate one
+    leave_s: float = LEAVE_S  # until the driver is terminated; it is killed after as long again
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptSeen:
-    """The script of an application: what is wanted of it, and what it was."""
+    """An application's script: its desired state and its history."""
 
     desired: Desired
     phase: Phase
     reason: Reason
     detail: Because = NOTHING
-    #: (fingerprint, batch) of its newest failures since the counters were cleared, newest first
+    #: (fingerprint, batch) of its newest failures since the counters were cleared, newest first.
     recent_failures: tuple[tuple[str, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything observed of one application."""
+    """Everything observed about one application."""
 
     application: int
     name: str
@@ -189,7 +193,7 @@ class Observation:
     next_attempt_at: datetime | None = None
     hold: Hold = Hold.NONE
     hold_reason: Because = NOTHING
-    code_ready: bool = True  # nothing is to be fetched or installed before a driver may start
+    code_ready: bool = True  # nothing needs to be fetched or installed before a driver may start
     paused: bool = False  # its host is being stopped: drivers end, desired states remain
     script: ScriptSeen | None = None  # None: its queries are defined, and have desired states
-    silent_host: str = ""  # the host that it is placed on, where that one is silent
+    silent_host: str = ""  # the host that it is placed on, if that host is silent

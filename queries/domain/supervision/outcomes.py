@@ -1,21 +1,23 @@
-"""What the end of a run or a driver means: stopped, completed or failed, and tried again when."""
+"""What the end of a run or driver means: stopped, completed or failed, and when it is retried."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from queries.domain import restart
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
 from queries.domain.failures.fingerprints import fingerprint
-from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Want
+from queries.domain.failures.subjects import Subject
+from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, ScriptState, Want
 from queries.domain.reasons import Because, Detail
 from queries.domain.restart import RestartPolicy
-from queries.domain.states import Hold, Policy, Reason, RunOutcome
+from queries.domain.states import Desired, Hold, Phase, Policy, Reason, RunOutcome
 from queries.domain.supervision.decision import Fault, RunEnd
 from queries.domain.supervision.observation import DriverSeen, QuerySeen, RunSeen
 
-#: Ends of a driver that were requested and are no failures.
+#: Driver ends that were requested and are not failures.
 ASKED_ENDS = frozenset(
     {
         Reason.NOT_WANTED,
@@ -24,6 +26,8 @@ ASKED_ENDS = frozenset(
         Reason.FAILURE_SCOPE,
         Reason.FENCED,
         Reason.HANGS,
+        Reason.STALLED,
+        Reason.HOST_GONE,
     }
 )
 
@@ -34,13 +38,13 @@ UNASKED = Classified(
     category=Category.UNKNOWN,
     policy=Policy.RETRY,
     title="Ended unexpectedly",
-    meaning="Spark ended the query cleanly although its trigger does not end by itself.",
-    way_out="Check the application's code for a call of stop(). The query is restarted.",
+    meaning="Spark ended the query cleanly although its trigger does not end on its own.",
+    way_out="Check the application's code for calls to stop(). The query is restarted.",
 )
 
 
 def exit_of(driver: DriverSeen, *, at: str) -> ExitReport:
-    """Return the driver's exit report, or UNKNOWN where its shim left none (invariant I3)."""
+    """Return the driver's exit report, or UNKNOWN if its shim left none (invariant I3)."""
     report = driver.sighting.exit
     if report is not None:
         return report
@@ -48,24 +52,46 @@ def exit_of(driver: DriverSeen, *, at: str) -> ExitReport:
 
 
 def driver_fault(driver: DriverSeen, report: ExitReport) -> Fault | None:
-    """Return why the driver's end is a failure, or None where its end was wanted."""
+    """Return why the driver's end is a failure; None if it was requested."""
     if driver.end_wanted in ASKED_ENDS:
         return None
     status = driver.sighting.status
     error = status.error if status else None
     if error is not None:
         script = status.script if status else None
-        return fault_of(error, batch=script.failed_batch if script else None)
+        batch = script.failed_batch if script else None
+        return fault_of(error, subject=Subject.APPLICATION, batch=batch)
     if driver.end_wanted is Reason.START_TIMED_OUT:
         text = "The driver's Spark session was not up in time."
-        return fault_of(
-            RunError(error_class="", type_name="StartTimedOut", root_cause=text, message=text)
-        )
-    classified = classify_exit(python=report.python, jvm=report.jvm, oom=report.oom)
+        return _late(text, Subject.APPLICATION)
+    classified = classify_exit(
+        python=report.python, jvm=report.jvm, oom=report.oom, killed=report.killed
+    )
     print_ = fingerprint(
         error_class="", type_name="driver-exit", root_cause=classified.title, message=""
     )
     return Fault(classified=classified, fingerprint=print_, error=None)
+
+
+def why_gone(driver: DriverSeen, report: ExitReport, fault: Fault | None) -> Reason:
+    """Return how a driver ended, as far as its exit and its own report show."""
+    if report.python == FENCED:
+        return Reason.FENCED
+    status = driver.sighting.status
+    said = status.script if status else None
+    if fault is None:
+        completed = said is not None and said.state is ScriptState.COMPLETED
+        return Reason.SCRIPT_ENDED if completed else driver.end_wanted
+    if fault.error is None:
+        return Reason.DRIVER_DIED
+    if status is None or status.error is None:
+        return Reason.START_TIMED_OUT
+    return Reason.SESSION_FAILED if said is None else Reason.SCRIPT_FAILED
+
+
+def _late(text: str, subject: Subject) -> Fault:
+    error = RunError("", "StartTimedOut", root_cause=text, message=text)
+    return fault_of(error, subject=subject)
 
 
 def run_end(
@@ -74,21 +100,27 @@ def run_end(
     *,
     driver_ended: bool,
     driver_asked: bool,
-    by_script: bool = False,
+    by_itself: bool = False,
 ) -> RunEnd | None:
-    """Return how the run ended, or None while it is open; a script may stop its queries itself."""
+    """Return how the run ended; None while it is open. A script may stop its queries itself."""
     status = run.status
     state = status.state if status else RunState.ABSENT
+    # Nobody requested its end: it was abandoned because its start took too long.
+    late = query.phase is Phase.STOPPING and query.phase_reason is Reason.START_TIMED_OUT
+    late = late and query.desired is Desired.RUNNING and query.generation == run.generation
     if state is RunState.FAILED and status is not None and not _died_with_jvm(status, driver_ended):
-        return RunEnd(run.id, RunOutcome.FAILED, _run_fault(status))
+        return RunEnd(run.id, RunOutcome.FAILED, _run_fault(status, run.subject))
     if state is RunState.REFUSED and status is not None:
-        return RunEnd(run.id, RunOutcome.REFUSED, _run_fault(status))
+        return RunEnd(run.id, RunOutcome.REFUSED, _run_fault(status, run.subject))
     if state is RunState.ENDED and status is not None:
         if status.asked_for is not Want.RUN:
+            if late:
+                fault = _late("Spark had not started the query in time.", run.subject)
+                return RunEnd(run.id, RunOutcome.FAILED, fault)
             return RunEnd(run.id, RunOutcome.STOPPED)
         if run.ends_by_itself:
             return RunEnd(run.id, RunOutcome.COMPLETED)
-        if by_script:
+        if by_itself:
             return RunEnd(run.id, RunOutcome.STOPPED)
         print_ = fingerprint(
             error_class="", type_name="unasked", root_cause=UNASKED.title, message=""
@@ -97,7 +129,7 @@ def run_end(
         return RunEnd(run.id, RunOutcome.FAILED, fault)
     if driver_ended:
         replaced = query.generation > run.generation
-        stopped = driver_asked or replaced or run.stop_asked_at is not None
+        stopped = driver_asked or replaced or (run.stop_asked_at is not None and not late)
         outcome = RunOutcome.STOPPED if stopped else RunOutcome.DRIVER_ENDED
         if driver_asked:
             return RunEnd(run.id, outcome)
@@ -106,18 +138,19 @@ def run_end(
 
 
 def _died_with_jvm(status: RunStatus, driver_ended: bool) -> bool:
-    # A JVM that is killed shows in its Python as a broken py4j connection of every query:
-    # that is the driver's death, not the queries' failure.
+    # When a JVM is killed, every query in its Python process sees a broken py4j connection: that is
+    # the driver's death, not a failure of the queries.
     error = status.error
     return driver_ended and error is not None and error.type_name.startswith("py4j.")
 
 
-def _run_fault(status: RunStatus) -> Fault:
+def _run_fault(status: RunStatus, subject: Subject) -> Fault:
     error = status.error or RunError(
-        error_class="", type_name="", root_cause="The driver gave no reason.", message=""
+        error_class="", type_name="", root_cause="The driver reported no reason.", message=""
     )
     return fault_of(
         error,
+        subject=subject,
         batch=status.failed_batch,
         offsets=status.failed_offsets,
         last_progress=status.last_progress,
@@ -127,25 +160,29 @@ def _run_fault(status: RunStatus) -> Fault:
 def fault_of(
     error: RunError,
     *,
+    subject: Subject,
     batch: int | None = None,
     offsets: dict[str, object] | None = None,
     last_progress: dict[str, object] | None = None,
 ) -> Fault:
-    """Return the failure that an error is, classified."""
+    """Return an error as a classified failure."""
     fields = ("error_class", "type_name", "root_cause", "message")
     texts = {name: str(getattr(error, name)) for name in fields}
-    classified = classify(**texts, refused=error.refused, in_batch=batch is not None)
+    classified = classify(
+        **texts, refused=error.refused, in_batch=batch is not None, subject=subject
+    )
     print_ = fingerprint(**texts)
     return Fault(classified, print_, error, batch, dict(offsets or {}), last_progress)
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """Where a failure leaves a query or a script on the ladder of restarts."""
+    """What follows a failure of a query or a script: its next attempt, or a hold."""
 
     hold: Hold
-    next_attempt_at: datetime | None  # None: at once, or by an operator's act alone
+    next_attempt_at: datetime | None  # None: immediately, or only by an operator's action
     detail: Because
+    held: Reason = Reason.NONE  # the reason for BROKEN
 
 
 def climb(
@@ -158,10 +195,10 @@ def climb(
     key: str,
     now: datetime,
 ) -> Rung:
-    """Return what follows a failure: held, tried rarely, or tried again after its delay.
+    """Return what follows a failure: a hold, rare attempts, or a retry after its delay.
 
-    `failures` counts it, `recent` are (fingerprint, batch) of those before it, newest first, `hold`
-    is what held before it, and `key` spreads the delays of many.
+    `failures` includes this one, `recent` are the (fingerprint, batch) of earlier ones, newest
+    first, `hold` is the previous hold, and `key` spreads out the delays of many.
     """
     classified = fault.classified
     said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
@@ -169,13 +206,25 @@ def climb(
     if classified.policy is Policy.FATAL:
         return Rung(Hold.FAILED, None, detail)
     poison = classified.policy is Policy.POISON
+    before, batch = recent[: failures - 1], fault.batch
+    if classified.any_batch:
+        before, batch = [(print_, 0) for print_, _ in before], 0
     poisoned = poison and restart.poisoned(
-        policy, fingerprint=fault.fingerprint, batch=fault.batch, recent=recent[: failures - 1]
+        policy, fingerprint=fault.fingerprint, batch=batch, recent=before
     )
     if poisoned:
-        at = {"batch": fault.batch, "limit": policy.poison_limit}
-        detail = Because(Detail.POISONED, said | at)
+        why = Detail.POISONS_EACH if classified.any_batch else Detail.POISONED
+        detail = Because(why, said | {"batch": fault.batch, "limit": policy.poison_limit})
     if poisoned or (poison and hold is Hold.BROKEN):
-        return Rung(Hold.BROKEN, now + timedelta(seconds=policy.probe_every_s), detail)
+        held = Reason.FAILED_POISON if poisoned else Reason.PROBE_FAILED
+        return Rung(Hold.BROKEN, now + timedelta(seconds=policy.probe_every_s), detail, held)
     wait = restart.delay(policy, failures, key=key)
+    if classified.category is Category.EVOLVED and _again(fault, recent) < restart.AT_ONCE:
+        wait = timedelta(0)
     return Rung(Hold.NONE, now + wait if wait else None, detail)
+
+
+def _again(fault: Fault, recent: Sequence[tuple[str, int | None]]) -> int:
+    """Return how often the same failure occurred immediately before this one."""
+    before = takewhile(lambda earlier: earlier[0] == fault.fingerprint, recent)
+    return sum(1 for _ in before)

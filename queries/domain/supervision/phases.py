@@ -1,22 +1,38 @@
-"""Name the phase of a query, with its reason and detail."""
+"""Determine the phase of a query, with its reason and detail."""
 
 from datetime import UTC, datetime, timedelta
 
 from queries.domain.definitions.spec import HOLDING_TRIGGERS
-from queries.domain.protocol import Want
 from queries.domain.reasons import NOTHING, Because, Detail
-from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, Reason
+from queries.domain.states import DRIVER_FAILURES, STOPPED_PHASES, Desired, Hold, Phase, Reason
 from queries.domain.supervision.draft import Draft, QueryDraft
+from queries.domain.supervision.executors import none_given
 from queries.domain.supervision.hanging import about
 
-#: A continuous or real-time query without a result for this long may lack cores.
+#: A continuous or real-time query without a result for this long may be short of cores.
 PROOF_OF_CORES = timedelta(seconds=30)
+
+#: Reason for which a query is waiting -> cause of the run that follows.
+LEADS_TO = {
+    Reason.ASKED_STOP: Reason.ASKED_START,  # started while it was stopping
+    Reason.ASKED_START: Reason.ASKED_START,
+    Reason.ASKED_RESTART: Reason.ASKED_RESTART,
+    Reason.STALLED: Reason.STALLED,
+    Reason.FAILURE_SCOPE: Reason.FAILURE_SCOPE,
+    Reason.REPLACED: Reason.REPLACED,
+    Reason.HANGS: Reason.HANGS,
+    Reason.FENCED: Reason.FENCED,
+    Reason.SHUTDOWN: Reason.RESUMED,
+    Reason.DRIVER_DIED: Reason.DRIVER_DIED,
+    Reason.START_TIMED_OUT: Reason.RETRY_DUE,
+    Reason.SESSION_FAILED: Reason.RETRY_DUE,
+}
 
 Named = tuple[Phase, Reason, Because]
 
 
 def name_phase(draft: Draft, work: QueryDraft) -> Named:
-    """Return the phase, its reason and what is going on."""
+    """Return the phase, its reason and the current situation."""
     if work.run is not None:
         return with_run(draft, work)
     if work.open_run is not None:
@@ -42,28 +58,59 @@ def with_run(draft: Draft, work: QueryDraft) -> Named:
         return Phase.LOST, Reason.HOST_SILENT, silent(draft, Detail.LOST_ON)
     if work.hangs:
         return Phase.STOPPING, Reason.STUCK, about(draft, work)
-    if work.want is not Want.RUN:
-        if work.stalled:
-            return Phase.STOPPING, Reason.STALLED, Because(Detail.NO_PROGRESS)
-        if work.seen.desired is Desired.STOPPED:
-            return Phase.STOPPING, Reason.ASKED_STOP, Because(Detail.BATCH_ENDING)
-        return Phase.STOPPING, Reason.ASKED_RESTART, Because(Detail.STARTS_AFTER)
+    if work.ending:
+        return _stopping(draft, work)
     if run.proven_at is not None:
         reason = Reason.COMMITTED if run.committed else Reason.IDLE
         return Phase.RUNNING, reason, NOTHING
     if not draft.driver_ready:
-        return Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.SESSION_STARTING)
+        return Phase.STARTING, Reason.WAITS_DRIVER, starting_session(draft)
     unheard = work.seen.source_unreachable_since
     if unheard is not None:
         since = Because(Detail.SOURCE_SILENT, {"since": f"{unheard:%H:%M:%S}"})
         return Phase.STARTING, Reason.WAITS_SOURCE, since
     if run.status is None or run.status.started_at is None:
         return Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.QUERY_BUILDING)
+    given = _given(draft)
+    if given is not None:
+        return Phase.STARTING, Reason.WAITS_EXECUTOR, given
     return Phase.STARTING, Reason.WAITS_COMMIT, _unproven(draft, run.trigger, run.status.started_at)
 
 
+def starting_session(draft: Draft) -> Because:
+    """Return what a driver is waiting for while its Spark session is not up."""
+    return _given(draft) or Because(Detail.SESSION_STARTING)
+
+
+def _given(draft: Draft) -> Because | None:
+    """Return what the cluster does not provide to the driver; None if nothing is missing."""
+    status = draft.obs.driver.sighting.status if draft.obs.driver else None
+    if status is None or status.wanted is None:
+        return None
+    return Because(Detail.NO_EXECUTOR, {"about": none_given(status.wanted)})
+
+
+def _stopping(draft: Draft, work: QueryDraft) -> Named:
+    """Return why an open run is ending, and what follows."""
+    late = {"seconds": f"{draft.obs.limits.start_s:g}"}
+    detail = Because(Detail.STARTS_AFTER)
+    match work.ending:
+        case Reason.NOT_WANTED:  # the script that started it should not run
+            return Phase.STOPPING, Reason.ASKED_STOP, Because(Detail.BATCH_ENDING)
+        case Reason.ASKED_STOP:
+            detail = Because(Detail.BATCH_ENDING)
+        case Reason.STALLED:
+            detail = Because(Detail.NO_PROGRESS)
+        case Reason.SHUTDOWN:
+            detail = Because(Detail.WITH_INSTALLATION)
+        case Reason.START_TIMED_OUT:
+            ready = draft.driver_ready
+            detail = Because(Detail.START_LATE if ready else Detail.DRIVER_LATE, late)
+    return Phase.STOPPING, work.ending, detail
+
+
 def _unproven(draft: Draft, trigger: str, started_at: str) -> Because:
-    """Return what a started query waits for; Spark does not report missing cores."""
+    """Return what a started query is waiting for; Spark does not report missing cores."""
     started = datetime.fromisoformat(started_at)
     if trigger in HOLDING_TRIGGERS and draft.now - started >= PROOF_OF_CORES:
         what = "continuous epoch" if trigger == "continuous" else "batch"
@@ -87,9 +134,7 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
     if work.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, work.detail
     if work.hold is Hold.BROKEN:
-        known = work.ended is None and work.seen.phase_reason is Reason.KILLS_DRIVER
-        kills = work.culprit or known
-        return Phase.BROKEN, Reason.KILLS_DRIVER if kills else Reason.FAILED_POISON, work.detail
+        return Phase.BROKEN, held(work.held, work.seen.phase, work.seen.phase_reason), work.detail
     if draft.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
     if draft.lost:
@@ -99,18 +144,37 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
     if work.hangs:
         return Phase.PENDING, Reason.WAITS_THREAD, about(draft, work)
     if work.next_attempt_at is not None and work.next_attempt_at > draft.now:
-        held = work.refused or (work.ended is None and work.seen.phase_reason is Reason.WAITS_LOCK)
-        return Phase.BACKOFF, Reason.WAITS_LOCK if held else Reason.FAILED_RETRY, work.detail
+        locked = work.refused or (
+            work.ended is None and work.seen.phase_reason is Reason.WAITS_LOCK
+        )
+        return Phase.BACKOFF, Reason.WAITS_LOCK if locked else Reason.FAILED_RETRY, work.detail
     if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
-        return Phase.BACKOFF, Reason.DRIVER_DIED, draft.hold_reason
+        return Phase.BACKOFF, driver_failure(draft), draft.hold_reason
     if draft.waits is not Reason.NONE:
         return Phase.PENDING, draft.waits, taken(draft)
     if draft.one_by_one and draft.driver_open:
         return Phase.PENDING, Reason.WAITS_TURN, _turn(draft)
     # The reason for waiting becomes the cause of its next run.
-    asked = work.seen.phase_reason is Reason.ASKED_RESTART
-    reason = Reason.ASKED_RESTART if asked else Reason.WAITS_DRIVER
-    return Phase.PENDING, reason, Because(Detail.DRIVER_LEAVING)
+    reason = work.seen.phase_reason
+    if draft.exit is not None and (draft.fault is not None or reason not in LEADS_TO):
+        reason = draft.replaced_by if draft.gone is Reason.REPLACED else draft.gone
+    elif reason not in LEADS_TO:
+        reason = Reason.WAITS_DRIVER
+    detail = Because(Detail.DRIVER_LEAVING) if draft.driver_open else draft.hold_reason
+    return Phase.PENDING, reason, detail
+
+
+def held(by: Reason, phase: Phase, before: Reason) -> Reason:
+    """Return why something is BROKEN: because of what just ended, or as before."""
+    return by or (before if phase is Phase.BROKEN else Reason.FAILED_POISON)
+
+
+def driver_failure(draft: Draft) -> Reason:
+    """Return how the driver that is waiting for its next attempt failed."""
+    if draft.gone:
+        return draft.gone
+    known = [seen.phase_reason for seen in draft.obs.queries if seen.phase is Phase.BACKOFF]
+    return next((one for one in known if one in DRIVER_FAILURES), Reason.DRIVER_DIED)
 
 
 def _turn(draft: Draft) -> Because:
@@ -120,12 +184,12 @@ def _turn(draft: Draft) -> Because:
 
 
 def silent(draft: Draft, detail: Detail) -> Because:
-    """Return that its host is silent, as `detail` says it."""
+    """Return that its host is silent, in the words of `detail`."""
     return Because(detail, {"host": draft.obs.silent_host})
 
 
 def taken(draft: Draft) -> Because:
-    """Return what of the host other drivers have taken."""
+    """Return how much of the host other drivers use."""
     slots = draft.obs.slots
     if draft.waits is Reason.WAITS_CODE:
         return Because(Detail.CODE_COMING)

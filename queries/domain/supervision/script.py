@@ -1,8 +1,8 @@
-"""An application that runs a user's script: what is wanted of it, and what its ends mean.
+"""An application that runs a user's script: its desired state, and what its ends mean.
 
-The script decides which queries there are and when they start; supervision decides whether the
-script runs. So the application has the desired state and the ladder, and its queries have none:
-each of them shows what the script, or the end of its driver, has made of it.
+The script decides which queries exist and when they start; supervision decides whether the script
+runs. So the application has the desired state and the backoff, and its queries have neither: each
+shows what the script, or the end of its driver, did to it.
 """
 
 from queries.domain.protocol import ScriptReport, ScriptState
@@ -18,11 +18,19 @@ from queries.domain.states import (
 from queries.domain.supervision import outcomes
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd, ScriptDecision
 from queries.domain.supervision.draft import Draft, QueryDraft
-from queries.domain.supervision.phases import Named, silent, taken, with_run
+from queries.domain.supervision.phases import (
+    Named,
+    driver_failure,
+    held,
+    silent,
+    starting_session,
+    taken,
+    with_run,
+)
 
-#: What a driver says of a script that has ended by itself while the driver is still there.
+#: Driver reports about a script that has ended by itself while the driver still exists.
 _OVER = frozenset({ScriptState.FAILED, ScriptState.STOPPING})
-#: From each phase of a script, those that supervision may make of it.
+#: The phases to which supervision may move a script from each phase.
 _NEXT = {
     Phase.STOPPED: "PENDING STARTING FAILED",
     Phase.COMPLETED: "PENDING STARTING STOPPED FAILED",
@@ -35,13 +43,13 @@ _NEXT = {
     Phase.FAILED: "STARTING PENDING STOPPED",
     Phase.LOST: "STARTING RUNNING STOPPING STOPPED COMPLETED PENDING BACKOFF BROKEN FAILED",
 }
-#: (from, to) of every change of a script's phase; compared with `docs/scripts.md` by a test.
+#: (from, to) of every phase change of a script; a test compares it with `docs/scripts.md`.
 TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
     (before, Phase(after)) for before, names in _NEXT.items() for after in names.split()
 )
 
 
-# --- what has ended -------------------------------------------------------------------
+# --- ends ------------------------------------------------------------------------------
 
 
 def has_completed(draft: Draft) -> bool:
@@ -50,8 +58,8 @@ def has_completed(draft: Draft) -> bool:
     return said is not None and said.state is ScriptState.COMPLETED
 
 
-def climb(draft: Draft, fault: Fault) -> None:
-    """Schedule the next attempt after a failure that has been counted, or hold the script."""
+def driver_failed(draft: Draft, fault: Fault) -> None:
+    """Schedule the next attempt after a counted failure, or hold the script."""
     seen = draft.obs.script
     assert seen is not None
     rung = outcomes.climb(
@@ -63,15 +71,12 @@ def climb(draft: Draft, fault: Fault) -> None:
         key=f"application:{draft.obs.application}",
         now=draft.now,
     )
-    draft.hold, draft.next_attempt_at, draft.hold_reason = (
-        rung.hold,
-        rung.next_attempt_at,
-        rung.detail,
-    )
+    draft.hold, draft.next_attempt_at = rung.hold, rung.next_attempt_at
+    draft.hold_reason, draft.held = rung.detail, rung.held
 
 
-def settle(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:
-    """Note the end of a query's run; what follows is the script's to say, or its driver's end."""
+def run_ended(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:
+    """Note the end of a query's run; the script, or its driver's end, decides what follows."""
     work.ended, work.run = ended, None
     work.detail = NOTHING
     if ended.fault is not None:
@@ -79,26 +84,56 @@ def settle(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:
         work.detail = Because(Detail.SCRIPT_MAY_RETRY, {"title": title})
 
 
-# --- what is wanted -------------------------------------------------------------------
+def one_by_one(draft: Draft) -> bool:
+    """Return False: the script starts its queries."""
+    return False
 
 
-def due(draft: Draft) -> bool:
-    """Return whether there is a script that should have a driver now."""
+def convict(draft: Draft) -> None:
+    """Do nothing: the script itself is retried, or held."""
+
+
+def stopped_by_itself() -> bool:
+    """Return True: a script can stop its queries itself."""
+    return True
+
+
+# --- desired state ---------------------------------------------------------------------
+
+
+def is_due(draft: Draft, work: QueryDraft) -> bool:
+    """Return False: the script starts its queries."""
+    return False
+
+
+def needs_driver(draft: Draft) -> bool:
+    """Return whether the script should have a driver now."""
     if not _wanted(draft) or draft.obs.paused or draft.hold is Hold.FAILED:
         return False
     return draft.next_attempt_at is None or draft.next_attempt_at <= draft.now
 
 
 def end_reason(draft: Draft, generation: int) -> Reason:
-    """Return why the open driver, launched for a generation, is to end; NONE: it goes on."""
+    """Return why the open driver, launched for a generation, should end; NONE: it continues."""
     if not _wanted(draft):
         return Reason.NOT_WANTED
+    if draft.obs.generation > generation:
+        return Reason.REPLACED
     stalled = draft.obs.policy.restart_on_stall and any(w.seen.stalled for w in draft.queries)
-    return Reason.REPLACED if draft.obs.generation > generation or stalled else Reason.NONE
+    return Reason.STALLED if stalled else Reason.NONE
+
+
+def open_runs(draft: Draft) -> None:
+    """Do nothing: the script starts its queries."""
+
+
+def stalled(draft: Draft, work: QueryDraft) -> bool:
+    """Return False: a stalled query ends the driver, and the script starts again."""
+    return False
 
 
 def reached(draft: Draft) -> bool:
-    """Return whether the newest generation is reached: the script runs, or has ended as asked."""
+    """Return whether the newest generation is reached: the script runs, or ended as requested."""
     phase, driver = _phase(draft)[0], draft.obs.driver
     if not _wanted(draft):
         return phase in STOPPED_PHASES
@@ -111,13 +146,11 @@ def _wanted(draft: Draft) -> bool:
     return seen is not None and seen.desired is Desired.RUNNING and not draft.completed
 
 
-# --- what it is called ----------------------------------------------------------------
+# --- phases -----------------------------------------------------------------------------
 
 
-def decision(draft: Draft) -> ScriptDecision | None:
-    """Return the script's state now, None where the application has none."""
-    if draft.obs.script is None:
-        return None
+def decision(draft: Draft) -> ScriptDecision:
+    """Return the script's state now."""
     return ScriptDecision(*_phase(draft), completed=draft.completed)
 
 
@@ -127,7 +160,7 @@ def _phase(draft: Draft) -> Named:
     if draft.driver_open:
         return _with_driver(draft)
     if draft.completed:
-        return Phase.COMPLETED, Reason.COMPLETED, Because(Detail.SCRIPT_DONE)
+        return Phase.COMPLETED, Reason.SCRIPT_ENDED, Because(Detail.SCRIPT_DONE)
     if seen.desired is Desired.STOPPED:
         fresh = draft.obs.generation > draft.obs.seen_generation
         if seen.phase in STOPPED_PHASES and not fresh:
@@ -135,10 +168,10 @@ def _phase(draft: Draft) -> Named:
         return Phase.STOPPED, Reason.STOPPED, NOTHING
     if draft.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
+    if draft.hold is Hold.BROKEN:
+        return Phase.BROKEN, held(draft.held, seen.phase, seen.reason), draft.hold_reason
     if draft.lost or draft.obs.paused or draft.waits is not Reason.NONE:
         return _waiting(draft)
-    if draft.hold is Hold.BROKEN:
-        return Phase.BROKEN, Reason.FAILED_POISON, draft.hold_reason
     if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
         return Phase.BACKOFF, Reason.FAILED_RETRY, draft.hold_reason
     return _waiting(draft)
@@ -150,13 +183,22 @@ def _with_driver(draft: Draft) -> Named:
     if draft.end_wanted in {Reason.NOT_WANTED, Reason.SHUTDOWN}:
         why = Reason.SHUTDOWN if draft.end_wanted is Reason.SHUTDOWN else Reason.ASKED_STOP
         return Phase.STOPPING, why, Because(Detail.SCRIPT_ENDING)
+    if draft.end_wanted is Reason.START_TIMED_OUT:
+        late = {"seconds": f"{draft.obs.limits.start_s:g}"}
+        return Phase.STOPPING, draft.end_wanted, Because(Detail.DRIVER_LATE, late)
     if draft.end_wanted:
-        return Phase.STOPPING, Reason.ASKED_RESTART, Because(Detail.SCRIPT_RESTARTS)
+        asked = draft.end_wanted is Reason.REPLACED
+        why = Reason.ASKED_RESTART if asked else draft.end_wanted
+        return Phase.STOPPING, why, Because(Detail.SCRIPT_RESTARTS)
     if not draft.driver_ready:
-        return Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.SESSION_STARTING)
+        return Phase.STARTING, Reason.WAITS_DRIVER, starting_session(draft)
     said = _report(draft)
+    if said is not None and said.question is not None:
+        return Phase.STOPPING, Reason.SCRIPT_ASKS, Because(Detail.SCRIPT_ASKS)
     if said is not None and said.state in _OVER:
-        return Phase.STOPPING, Reason.NONE, Because(Detail.SCRIPT_OVER)
+        failed = said.state is ScriptState.FAILED
+        why = Reason.SCRIPT_FAILED if failed else Reason.SCRIPT_ENDED
+        return Phase.STOPPING, why, Because(Detail.DRIVER_ENDING)
     returned = said is not None and said.state is ScriptState.RETURNED
     detail = Detail.SCRIPT_RETURNED if returned else Detail.SCRIPT_RUNS
     return Phase.RUNNING, Reason.NONE, Because(detail)
@@ -169,11 +211,12 @@ def _waiting(draft: Draft) -> Named:
         return Phase.PENDING, Reason.SHUTDOWN, Because(Detail.WITH_INSTALLATION)
     if draft.waits is not Reason.NONE:
         return Phase.PENDING, draft.waits, taken(draft)
-    return Phase.PENDING, Reason.WAITS_DRIVER, Because(Detail.DRIVER_LEAVING)
+    reason = draft.gone if draft.exit is not None else Reason.WAITS_DRIVER
+    return Phase.PENDING, reason, draft.hold_reason
 
 
 def name_query(draft: Draft, work: QueryDraft) -> Named:
-    """Return the phase of a query that the script has started at some time."""
+    """Return the phase of a query that the script has ever started."""
     script, seen = draft.obs.script, work.seen
     assert script is not None
     if work.run is not None:
@@ -188,14 +231,14 @@ def name_query(draft: Draft, work: QueryDraft) -> Named:
         if seen.phase is Phase.BACKOFF:
             return seen.phase, seen.phase_reason, seen.phase_detail
     elif draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
-        return Phase.BACKOFF, Reason.DRIVER_DIED, draft.hold_reason
+        return Phase.BACKOFF, driver_failure(draft), draft.hold_reason
     if draft.driver_open:
         return Phase.PENDING, Reason.WAITS_DRIVER, Because(Detail.SCRIPT_STARTS)
     return _waiting(draft)
 
 
 def _at_rest(draft: Draft, work: QueryDraft) -> Named | None:
-    """Return the phase of a query that is not to run: the script ended it, or is itself to end."""
+    """Return the phase of a query that should not run: the script ended it, or must itself end."""
     ended, seen = work.ended, work.seen
     if seen.gone:
         return Phase.STOPPED, Reason.SCRIPT_DROPPED, NOTHING

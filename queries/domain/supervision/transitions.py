@@ -1,7 +1,7 @@
-"""The operator's verbs as pure changes, and every change of phase there can be.
+"""The operator's verbs as pure changes, and every possible phase change.
 
-`TRANSITIONS` is compared with the state diagram in `docs/architecture.md` and with what
-`decide` does, both by tests.
+Tests compare `TRANSITIONS` with the state diagram in `docs/architecture.md` and with what `decide`
+does.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from queries.domain.errors import NotAllowed
 from queries.domain.states import FAILED_PHASES, STOPPED_PHASES, Desired, Phase, StopMode, Verb
 
-#: From each phase, those that supervision may make of it.
+#: The phases to which supervision may move a query from each phase.
 _NEXT = {
     Phase.STOPPED: "PENDING STARTING FAILED",
     Phase.COMPLETED: "PENDING STARTING STOPPED",
@@ -22,7 +22,7 @@ _NEXT = {
     Phase.FAILED: "PENDING STARTING BACKOFF STOPPED STOPPING",
     Phase.LOST: "STARTING RUNNING STOPPING STOPPED PENDING BACKOFF BROKEN COMPLETED FAILED",
 }
-#: (from, to) of every change of phase that supervision makes.
+#: (from, to) of every phase change that supervision makes.
 TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
     (before, Phase(after)) for before, names in _NEXT.items() for after in names.split()
 )
@@ -30,7 +30,7 @@ TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an operator's verb depends on."""
+    """What the effect of an operator's verb depends on."""
 
     name: str
     desired: Desired
@@ -39,20 +39,21 @@ class Asked:
     archived: bool
     has_run: bool
     open_restart: bool  # a restart was requested and is not finished
+    away: str = ""  # the host of its open run, if that host does not respond
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How a verb changes the desired state; the generation rises by one with it."""
+    """How a verb changes the desired state; each change increases the generation by one."""
 
     verb: Verb
     desired: Desired
     stop_mode: StopMode
-    pin: bool  # take the newest revision
+    pin: bool  # use the newest revision
 
 
 def start(asked: Asked) -> Change | None:
-    """Return the change that a start makes, or None where it is satisfied or under way."""
+    """Return the change for a start; None if the query is already running or starting."""
     _alive(asked)
     if asked.desired is Desired.RUNNING and asked.phase not in FAILED_PHASES:
         return None
@@ -60,7 +61,7 @@ def start(asked: Asked) -> Change | None:
 
 
 def again(asked: Asked) -> Change | None:
-    """Return the change that tries a failed query again as it is; None where nothing holds it."""
+    """Return the change that retries a failed query unchanged; None if it is not held."""
     _alive(asked)
     if asked.desired is not Desired.RUNNING or asked.phase not in FAILED_PHASES:
         return None
@@ -68,9 +69,9 @@ def again(asked: Asked) -> Change | None:
 
 
 def stop(asked: Asked, mode: StopMode) -> Change | None:
-    """Return the change that a stop makes, or None where it is satisfied or under way.
+    """Return the change for a stop; None if the query has already stopped or is stopping.
 
-    A stop at once overtakes a graceful one; a graceful one does not slow an immediate one.
+    An immediate stop overtakes a graceful one; a graceful stop does not slow down an immediate one.
     """
     _alive(asked)
     if asked.desired is Desired.STOPPED:
@@ -82,7 +83,7 @@ def stop(asked: Asked, mode: StopMode) -> Change | None:
 
 
 def restart(asked: Asked) -> Change | None:
-    """Return the change that a restart makes, or None where one is under way."""
+    """Return the change for a restart; None if one is under way."""
     _alive(asked)
     if asked.open_restart and asked.desired is Desired.RUNNING and asked.phase not in FAILED_PHASES:
         return None
@@ -93,6 +94,11 @@ def archive(asked: Asked) -> None:
     """Raise `NotAllowed` unless the query may be deleted now."""
     _alive(asked)
     stopping = asked.has_run or asked.phase is Phase.STOPPING
+    if stopping and asked.away:
+        raise NotAllowed(
+            f"{asked.name} may still run on host {asked.away}, which does not respond.",
+            way_out="Stop it, then wait for that host or declare it gone; then delete the query.",
+        )
     if asked.desired is not Desired.STOPPED or stopping:
         raise NotAllowed(
             f"{asked.name} is {asked.phase.label.lower()} and can be deleted only when stopped.",

@@ -3,8 +3,13 @@
 from datetime import timedelta
 
 from queries.domain.protocol import RunState, Want
-from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
-from queries.domain.supervision import culprits, script
+from queries.domain.states import (
+    Desired,
+    DriverState,
+    Phase,
+    Reason,
+    StopMode,
+)
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.hanging import note_hanging, nothing_else_runs, stop_deadline
@@ -14,15 +19,16 @@ from queries.domain.supervision.observation import RunSeen
 def decide_wants(draft: Draft) -> None:
     """Decide what the driver and each run should do now.
 
-    1. Decide whether a driver is needed; launch one if it is missing, end one in which only what
-       hangs is left.
+    1. Decide whether a driver is needed; launch one if it is missing, end one that only contains
+       hanging parts.
     2. Open a run for each query that is due.
-    3. Decide for each open run whether it continues, ends after its batch, or ends at once.
-    4. Terminate, then kill a driver that takes too long to end; seal one that never began.
+    3. Decide for each open run whether it continues, ends after its batch, or ends immediately.
+    4. Terminate, then kill, a driver that takes too long to end; seal one that never began.
     """
     _want_driver(draft)
     note_hanging(draft)
-    _open_runs(draft)
+    if _can_open(draft):
+        draft.subject.open_runs(draft)
     _want_runs(draft)
     _end_slow_driver(draft)
 
@@ -33,9 +39,9 @@ def _want_driver(draft: Draft) -> None:
     if draft.lost:
         return
     if driver is not None and draft.exit is None:
-        draft.end_wanted = draft.end_wanted or _end_reason(draft, driver.generation)
+        draft.end_wanted = draft.end_wanted or _why_end(draft, driver.generation)
         return
-    due = any(draft.due(work) for work in draft.queries) or script.due(draft)
+    due = draft.subject.needs_driver(draft)
     if draft.exit is not None or not due:
         return
     if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
@@ -49,91 +55,61 @@ def _want_driver(draft: Draft) -> None:
         draft.next_attempt_at = None
 
 
-def _end_reason(draft: Draft, generation: int) -> Reason:
-    if draft.obs.paused:
-        return Reason.SHUTDOWN
-    if draft.obs.script is not None:
-        return script.end_reason(draft, generation)
-    if draft.obs.generation > generation:
-        return Reason.REPLACED
-    if not any(_needs_driver(draft, work) for work in draft.queries):
-        return Reason.NOT_WANTED
-    return Reason.NONE
+def _why_end(draft: Draft, generation: int) -> Reason:
+    """Return why the open driver, launched for a generation, must end; NONE: it continues."""
+    return Reason.SHUTDOWN if draft.obs.paused else draft.subject.end_reason(draft, generation)
 
 
-def _needs_driver(draft: Draft, work: QueryDraft) -> bool:
-    """Return whether this query needs the open driver: it runs, is due, or soon will be."""
-    if work.seen.desired is not Desired.RUNNING or work.completed:
-        return False
-    waits_soon = work.hold is Hold.NONE and draft.hold is not Hold.FAILED
-    return work.run is not None or draft.due(work) or waits_soon
-
-
-def _open_runs(draft: Draft) -> None:
-    """Open a run for each query that is due and has a driver to take it.
-
-    After some deaths of drivers in a row, for one at a time.
-    """
+def _can_open(draft: Draft) -> bool:
+    """Return whether there is a driver that accepts runs."""
     if draft.exit is not None or draft.lost or draft.end_wanted or not draft.driver_open:
-        return
-    if draft.action in {DriverAction.KILL, DriverAction.SEAL}:
-        return
-    if draft.obs.script is not None:
-        return
-    draft.one_by_one = culprits.one_by_one(draft)
-    if not draft.one_by_one:
-        for work in draft.queries:
-            if draft.due(work) and not work.hangs:
-                work.open_run = _cause(work)
-        return
-    first = culprits.next_on_turn(draft)
-    if first is not None:
-        first.open_run = _cause(first)
-    starting = first or culprits.on_turn(draft)
-    draft.turn = starting.seen.name if starting else ""
-
-
-def _cause(work: QueryDraft) -> Reason:
-    """Return why a run is opened, from what the query was doing until now."""
-    seen = work.seen
-    if work.hold is Hold.BROKEN:
-        return Reason.PROBE
-    if seen.phase is Phase.STOPPING:
-        stalled = seen.phase_reason is Reason.STALLED
-        return Reason.STALLED if stalled else Reason.ASKED_RESTART
-    if seen.phase_reason is Reason.ASKED_RESTART:
-        return Reason.ASKED_RESTART
-    if work.failures:
-        return Reason.RETRY_DUE
-    if seen.reached_generation < seen.generation:
-        return Reason.ASKED_START
-    if seen.phase_reason is Reason.SHUTDOWN:
-        return Reason.RESUMED
-    return Reason.DRIVER_DIED
+        return False
+    return draft.action not in {DriverAction.KILL, DriverAction.SEAL}
 
 
 def _want_runs(draft: Draft) -> None:
-    """Decide for each open run whether it continues, ends after its batch, or ends at once."""
+    """Decide for each open run whether it continues, ends after its batch, or ends immediately."""
     for work in draft.queries:
         run, seen = work.run, work.seen
         if run is None:
             continue
-        asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
-        hung = _hung_in_start(draft, run)
-        ending = seen.phase is Phase.STOPPING and seen.phase_reason is Reason.STALLED
-        fresh = draft.obs.policy.restart_on_stall and seen.stalled
-        work.stalled = (fresh or ending) and not asked and draft.obs.script is None
-        told = run.stop_asked_at is not None  # no driver takes a stop back
-        if not (asked or draft.end_wanted or hung or work.stalled or told):
+        work.ending = _why_ending(draft, work, run)
+        if not work.ending:
             continue
+        asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
         at_once = (
-            hung
-            or work.stalled
+            _hung_in_start(draft, run)
+            or work.ending is Reason.STALLED
             or not (asked or draft.end_wanted)  # the cause is gone, the stop is not
             or (seen.desired is Desired.STOPPED and seen.stop_mode is StopMode.NOW)
         )
         work.deadline = stop_deadline(draft, work)
         work.want = Want.STOP if at_once or work.deadline <= draft.now else Want.DRAIN
+
+
+def _why_ending(draft: Draft, work: QueryDraft, run: RunSeen) -> Reason:
+    """Return why an open run should end, an operator's request first; NONE: it continues.
+
+    A driver never reverses a stop, so a stop that has begun keeps its reason.
+    """
+    seen = work.seen
+    before = seen.phase_reason if seen.phase is Phase.STOPPING else Reason.NONE
+    if seen.desired is Desired.STOPPED:
+        return Reason.ASKED_STOP
+    if run.generation < seen.generation:
+        started = before in {Reason.ASKED_STOP, Reason.ASKED_START}
+        return Reason.ASKED_START if started else Reason.ASKED_RESTART
+    if draft.end_wanted is Reason.REPLACED:
+        return draft.replaced_by
+    if draft.end_wanted:
+        return draft.end_wanted
+    if _hung_in_start(draft, run):
+        return Reason.START_TIMED_OUT
+    if draft.subject.stalled(draft, work) or before is Reason.STALLED:
+        return Reason.STALLED
+    if run.stop_asked_at is None:
+        return Reason.NONE
+    return before or Reason.OTHER
 
 
 def _hung_in_start(draft: Draft, run: RunSeen) -> bool:
@@ -146,7 +122,7 @@ def _hung_in_start(draft: Draft, run: RunSeen) -> bool:
 
 
 def _end_slow_driver(draft: Draft) -> None:
-    """Terminate, then kill a driver that takes too long to end; seal one that never began."""
+    """Terminate, then kill, a driver that takes too long to end; seal one that never began."""
     driver = draft.obs.driver
     if driver is None or draft.exit is not None or draft.lost or not draft.end_wanted:
         return
@@ -155,7 +131,8 @@ def _end_slow_driver(draft: Draft) -> None:
         draft.action = DriverAction.SEAL
         return
     since = driver.end_wanted_at or draft.now
-    # A stop may have hung for long before the driver is to end: that counts from now on.
+    # A stop may have hung for a long time before the driver's end was requested: time counts from
+    # that request.
     last = max([since, *(w.deadline for w in draft.queries if w.run and w.deadline)])
     leave = timedelta(seconds=draft.obs.limits.leave_s)
     if draft.action is DriverAction.KILL or draft.now > last + 2 * leave:

@@ -1,7 +1,7 @@
-"""Advice on a query's trigger from its own batches: what another would cost and gain.
+"""Advice on a query's trigger from its own batches: what another trigger would cost and gain.
 
-`interval_model` says how latency and throughput follow from the cost of a batch. Nothing is
-changed by advice, and what it suggests is never what would be refused when saved.
+`interval_model` describes how latency and throughput follow from the cost of a batch. Advice
+changes nothing, and never suggests what would be rejected when saved.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ from queries.domain.triggers.interval_model import (
 from queries.domain.triggers.kinds import interval_ms
 from queries.domain.triggers.limits import Limit, doubts, limits, refusals, with_async_progress
 
-#: Intervals that may be suggested, in ms: round ones.
+#: Round intervals that may be suggested, in ms.
 ROUND_MS = (
     *(100, 200, 500),
     *(1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
     *(60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000),
 )
-#: A suggested interval keeps the driver busy for half of it at most, at the worst line of the
-#: band: rows may come twice as fast before batches take longer than it.
+#: A suggested interval keeps the driver busy for at most this share of it, by the band's worst
+#: line: twice as many rows may arrive before batches take longer than the interval.
 BUSY_AT_MOST = 0.5
-#: Checkpointing must be this much of a trigger before async progress is worth its price.
+#: Share of a trigger that checkpointing must take before async progress tracking is worth its cost.
 TAX_WORTH = 0.1
 
 
@@ -46,19 +46,19 @@ class BatchSeen:
     rows: int
     trigger_ms: float  # triggerExecution
     logs_ms: float  # walCommit + commitOffsets: the checkpoint's part
-    first: bool = False  # of its run: it plans and compiles, so it is not measured
+    first: bool = False  # first of its run: it plans and compiles, so it is not measured
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """One thing that would change it, with what it brings and costs."""
+    """One change to the trigger, with its benefit and cost."""
 
     key: str  # "interval", "async_progress", "real_time"
     title: str
     brings: str
     costs: str
-    spec: dict[str, Any]  # the whole definition in its JSON form, the change made
-    doubts: tuple[str, ...] = ()  # what only a preflight can tell
+    spec: dict[str, Any]  # the complete changed definition in its JSON form
+    doubts: tuple[str, ...] = ()  # what only a preflight can answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +66,20 @@ class Advice:
     """Everything known about a query's trigger."""
 
     limits: tuple[Limit, ...]
-    batches: int  # that were looked at
+    batches: int  # number of batches examined
     untold: str = ""  # why the cost cannot be calculated from the batches
     cost: Cost | None = None
-    rate: float | None = None  # rows a second that it has read
-    tax: float | None = None  # share of checkpointing in its triggers
+    rate: float | None = None  # rows read per second
+    tax: float | None = None  # share of its triggers spent on checkpointing
     logs_ms: float | None = None  # the same per batch, on average
-    now: Expected | None = None  # at its interval
+    now: Expected | None = None  # expected at its own interval
     curve: tuple[Expected, ...] = ()  # by interval, ascending
-    overload: str = ""  # said where no interval keeps up
+    overload: str = ""  # shown if no interval keeps up
     suggestions: tuple[Suggestion, ...] = ()
 
 
 def advise(spec: SqlQuery | PythonQuery, ground: Ground, batches: Sequence[BatchSeen]) -> Advice:
-    """Return the advice for a query from its executed batches, oldest first, of one revision."""
+    """Return advice for a query from its executed batches (oldest first) of one revision."""
     told = tuple(limits(spec, ground))
     if not isinstance(spec.trigger, ProcessingTime):
         return Advice(told, len(batches), untold=_NOT_MEASURED[spec.trigger.kind])
@@ -109,19 +109,18 @@ def advise(spec: SqlQuery | PythonQuery, ground: Ground, batches: Sequence[Batch
 
 
 _NOT_MEASURED = {
-    "once": "A query that ends by itself has no interval to choose.",
-    "available_now": "A query that ends by itself has no interval to choose.",
-    "continuous": "Continuous processing has no batches, and its epochs do not show what they "
-    "cost.",
-    "real_time": "A real-time batch has a fixed length, which says nothing about its cost.",
+    "once": "A query that ends on its own has no interval to choose.",
+    "available_now": "A query that ends on its own has no interval to choose.",
+    "continuous": "Continuous processing has no batches, and its epochs do not report their cost.",
+    "real_time": "A real-time batch has a fixed length that does not depend on its cost.",
 }
 _NO_RATE = "The batches are too close together to measure the input rate."
 
 
 def rate_of(batches: Sequence[BatchSeen]) -> float | None:
-    """Return the rows a second that the newest run has read; None where it is unknown.
+    """Return the rows per second that the newest run has read; None if unknown.
 
-    The rows of each batch arrived before it began, so those of the first are left out.
+    The rows of each batch arrived before it began, so the first batch's rows are left out.
     """
     firsts = [place for place, batch in enumerate(batches) if batch.first]
     run = batches[firsts[-1] :] if firsts else batches
@@ -180,12 +179,12 @@ def _refused(one: Suggestion, ground: Ground, known: set[tuple[str, str]]) -> bo
 def _interval(
     spec: SqlQuery | PythonQuery, cost: Cost, rate: float, now: Expected
 ) -> Suggestion | None:
-    """Suggest the shortest round interval that leaves room, where it is another and better."""
+    """Suggest the shortest round interval that leaves room, if it is different and better."""
     fit = next((each for each in ROUND_MS if _worst_busy(cost, rate, each) <= BUSY_AT_MOST), None)
     if fit is None or fit == now.interval_ms or now.latency_ms is None or now.busy is None:
         return None
     then = expected(cost, rate, fit)
-    # Batches that fill half of the interval at worst keep up by every line of the band.
+    # Batches that fill at most half of the interval keep up by every line of the band.
     assert then.latency_ms is not None
     assert then.busy is not None
     assert then.high_ms is not None
@@ -193,7 +192,7 @@ def _interval(
     if shorter and (now.low_ms is None or then.high_ms >= now.low_ms):
         return None  # within the error band: no certain gain
     if not shorter and now.busy <= BUSY_AT_MOST:
-        return None  # it has room already
+        return None  # there is enough room already
     text = interval_text(fit)
     change = {"trigger": ProcessingTime(interval=text)}
     latency = f"from {words(now.latency_ms)} to {words(then.latency_ms)}"
@@ -227,10 +226,10 @@ def _async_progress(
     return Suggestion(
         "async_progress",
         "Async progress tracking",
-        f"Batches no longer wait for the checkpoint's logs: {words(logs_ms)} less each, "
-        f"{tax:.0%} of their time{less}.",
-        "At least once: a crash replays up to a second of batches as one. It must be turned off "
-        "the safe way.",
+        f"Batches no longer wait for the checkpoint's logs: each takes {words(logs_ms)} less, "
+        f"{tax:.0%} of its time{less}.",
+        "At least once: a crash replays up to one second of batches as one batch. It must be "
+        "switched off the safe way.",
         as_json(with_async_progress(spec)),
         (unsure,) if isinstance(spec, PythonQuery) else (),
     )
@@ -243,8 +242,8 @@ def _real_time(spec: SqlQuery | PythonQuery, ground: Ground, now: Expected) -> S
     return Suggestion(
         "real_time",
         "Real time",
-        f"Rows are processed while a batch runs: milliseconds instead of {words(now.latency_ms)}. "
-        "Its batches do not show how many milliseconds.",
+        "Rows are processed while a batch runs: milliseconds instead of "
+        f"{words(now.latency_ms)}. The exact latency cannot be derived from its batches.",
         "One core per source partition, held permanently, and the records of a batch replayed "
         "after a restart. Batches of 5 seconds, update mode, and no source limits.",
         as_json(changed),
@@ -253,10 +252,10 @@ def _real_time(spec: SqlQuery | PythonQuery, ground: Ground, now: Expected) -> S
 
 
 def real_time_of(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery | None:
-    """Return a definition changed to real-time mode; None where only its author can do that.
+    """Return a definition changed to real-time mode; None if only its author can change it.
 
-    One that keeps state needs a new checkpoint for it, and may mean something else in update
-    mode; for one with async progress tracking, that must be turned off the safe way first.
+    A stateful definition needs a new checkpoint for real-time mode, and may change its meaning in
+    update mode; async progress tracking must first be turned off safely.
     """
     if isinstance(spec, PythonQuery) or spec.sink is None or spec.sink.output_mode == "complete":
         return None
@@ -278,4 +277,4 @@ def _hourly(one: Expected) -> str:
 
 
 def _band(one: Expected) -> str:
-    return f"{words(one.low_ms or 0)} to {words(one.high_ms or 0)} by its error band"
+    return f"{words(one.low_ms or 0)} to {words(one.high_ms or 0)} within the error band"

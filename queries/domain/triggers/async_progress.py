@@ -1,18 +1,21 @@
 """Async progress tracking: what a definition sets, and when it may be used.
 
-With it on, Spark writes the offsets of batches in a separate thread, at most once per checkpoint
-interval. Triggers get shorter, the offset log gets gaps, and a start resumes from the last
-offsets that were written, running all later batches again as one. With it off, Spark needs the
-offsets of the batch before the newest, and fails without them.
-Source: Spark 4.3's AsyncProgressTrackingMicroBatchExecution, and runs of it.
+If it is on, Spark writes the offsets of batches in a separate thread, at most once per checkpoint
+interval. Triggers get shorter, the offset log gets gaps, and a start resumes from the last offsets
+written, rerunning all later batches as one. If it is off, Spark needs the offsets of the batch
+before the newest, and fails without them.
+
+Source: Spark 4.3's AsyncProgressTrackingMicroBatchExecution, verified by running it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
 from sqlglot import exp
 
+from headgate_ground.tolerant.values import whole
 from queries.domain.checkpoints.logged_offsets import records_between
 from queries.domain.definitions.spec import (
     UNLISTED_SINKS,
@@ -29,42 +32,77 @@ from queries.domain.errors import Problem
 
 ENABLED = "asyncProgressTrackingEnabled"
 INTERVAL = "asyncProgressTrackingCheckpointIntervalMs"
-#: How often offsets are written by default; in real-time mode it is 0.
+#: How often offsets are written by default; in real-time mode the default is 0.
 DEFAULT_INTERVAL_MS = 1000
-#: Java's longest: Spark reads the interval as a Long.
+#: Java's Long.MAX_VALUE: Spark reads the interval as a Long.
 _LONGEST_MS = 2**63 - 1
-EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+#: Rejected together with async progress tracking: its commits have no room for each sink's
+#: metadata. Source: Spark 4.3's StreamingQueryManager, verified by running it; source evolution is
+#: not rejected.
+EVOLUTION = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
+#: Whether async progress tracking is on by default for a stateless query in real-time mode. Source:
+#: Spark 4.3's SQLConf (true) and StreamingQueryManager.
+REAL_TIME_DEFAULT = "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled"
 
 _FIELD = f"sink.options.{ENABLED}"
 
 
-# --- what a definition sets ---------------------------------------------------------------
+# --- settings of a definition ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """Async progress tracking as a definition asks for it."""
+    """Async progress tracking as set in a definition."""
 
-    interval_ms: int  # offsets are written at most this often; 0: those of every batch
+    interval_ms: int  # offsets are written at most this often; 0: after every batch
+    by_default: bool = False  # on because it is Spark's default for real-time mode without state
 
 
-def tracking(spec: Mapping[str, Any]) -> Tracking | None:
-    """Return what a definition's JSON form asks for; None where it is off."""
+def tracking(
+    spec: Mapping[str, Any], application_conf: Mapping[str, str] | None = None
+) -> Tracking | None:
+    """Return the async progress tracking in a definition's JSON form; None if it is off.
+
+    Real-time mode has it on by default, except for stateful queries. Whether a function builds a
+    stateful query is not known here, so it counts as stateless.
+    """
     options = _options(spec)
-    if options.get(ENABLED.lower(), "").lower() != "true":
-        return None
     real_time = (spec.get("trigger") or {}).get("kind") == "real_time"
+    stated = options.get(ENABLED.lower())
+    if stated is None:
+        on = real_time and _on_by_default(spec, application_conf or {})
+        return Tracking(0, by_default=True) if on else None
+    if stated.lower() != "true":
+        return None
     text = options.get(INTERVAL.lower(), "0" if real_time else str(DEFAULT_INTERVAL_MS))
-    return Tracking(int(text) if text.isdecimal() else DEFAULT_INTERVAL_MS)
+    interval = whole(text)
+    return Tracking(DEFAULT_INTERVAL_MS if interval is None else interval)
+
+
+def _on_by_default(spec: Mapping[str, Any], application_conf: Mapping[str, str]) -> bool:
+    conf = {**application_conf, **(spec.get("conf") or {})}
+    if str(conf.get(REAL_TIME_DEFAULT, "true")).lower() != "true":
+        return False
+    if spec.get("kind") != "sql":
+        return True
+    try:
+        return not stateful_because(SqlQuery.model_validate(spec))
+    except ValidationError:  # a stored form that can no longer be parsed must not break a page
+        return True
 
 
 def switched(spec: Mapping[str, Any], interval_ms: int | None) -> dict[str, Any]:
-    """Return a definition's JSON form with it on at this interval, or off (None)."""
+    """Return a definition's JSON form with tracking on at this interval, or off (None).
+
+    In real-time mode it is turned off explicitly, because without the option it would be on.
+    """
     sink = dict(spec.get("sink") or {})
     ours = {ENABLED.lower(), INTERVAL.lower()}
     options = {k: v for k, v in (sink.get("options") or {}).items() if k.lower() not in ours}
     if interval_ms is not None:
         options |= {ENABLED: "true", INTERVAL: str(interval_ms)}
+    elif (spec.get("trigger") or {}).get("kind") == "real_time":
+        options |= {ENABLED: "false"}
     return {**spec, "sink": {**sink, "options": options}}
 
 
@@ -74,12 +112,12 @@ def switched(spec: Mapping[str, Any], interval_ms: int | None) -> dict[str, Any]
 def rows_in_flight(
     begin: Sequence[Any], end: Sequence[Any] | None, recent: Sequence[int], *, exact: bool
 ) -> int | None:
-    """Return how many rows the batch in flight may have written; None where nobody can know.
+    """Return how many rows the batch in flight may have written; None if unknown.
 
-    `begin` is where it began (the end of the batch before it, by source), `end` where it ended if
-    `exact`, else what it can have read at most, or None. Where its own end is not logged it counts
-    as the largest of the `recent` batches: a kill brings back all that it had written, and no
-    event tells of a batch before its end.
+    `begin` is where it began (the end of the previous batch, by source). `end` is where it ended if
+    `exact`, otherwise the most that it can have read, or None. If its end is not logged, its size
+    counts as that of the largest of the `recent` batches: a kill repeats everything that it wrote,
+    and no event reports a batch before its end.
     """
     between = [records_between(*pair) for pair in zip(begin, end or (), strict=False)]
     counted = [count for count in between if count is not None]
@@ -97,11 +135,11 @@ def _options(spec: Mapping[str, Any]) -> dict[str, str]:
     return {key.lower(): str(value) for key, value in (sink.get("options") or {}).items()}
 
 
-# --- allowed or refused -------------------------------------------------------------------
+# --- allowed or rejected ------------------------------------------------------------------
 
 
 def async_problems(spec: SqlQuery | PythonQuery) -> list[Problem]:
-    """Return why Spark would refuse, or silently ignore, async progress tracking here."""
+    """Return why Spark would reject, or silently ignore, async progress tracking here."""
     if spec.sink is None:
         return []
     options = {key.lower(): value for key, value in spec.sink.options.items()}
@@ -124,7 +162,8 @@ def _values(options: Mapping[str, str]) -> list[Problem]:
         way_out = 'Write "true" or "false".'
         problems.append(Problem(_FIELD, enabled[:200], "is neither true nor false.", way_out))
     every = options.get(INTERVAL.lower(), "0")
-    if not (every.isascii() and every.isdecimal()) or int(every) > _LONGEST_MS:
+    interval = whole(every)
+    if interval is None or interval > _LONGEST_MS:
         message = "is not a number of milliseconds."
         way_out = (
             f'Write a whole number: "{DEFAULT_INTERVAL_MS}", or "0" to keep the offsets of '
@@ -138,8 +177,8 @@ def _sink(name: str) -> list[Problem]:
     if name in UNLISTED_SINKS:
         return []
     message = (
-        f"is not supported with a {name} sink: rows of a replayed batch could not be told "
-        "from new ones."
+        f"is not supported with a {name} sink: rows of a replayed batch could not be "
+        "distinguished from new ones."
     )
     return [_refused(message, f"Remove it, or write to {either(UNLISTED_SINKS)}.")]
 
@@ -182,22 +221,28 @@ def _state(spec: SqlQuery | PythonQuery) -> list[Problem]:
 def evolution_problems(
     spec: SqlQuery | PythonQuery, application_conf: Mapping[str, str]
 ) -> list[Problem]:
-    """Return why it does not go with source evolution, which the application may turn on too."""
+    """Return the conflict with sink evolution, which the application may turn on too."""
     conf = {**application_conf, **spec.conf}
-    if conf.get(EVOLUTION, "false").lower() != "true" or not has_async_progress(spec):
+    if conf.get(EVOLUTION, "false").lower() != "true":
         return []
-    way_out = "Remove one of the two."
-    return [_refused(f"is not supported with source evolution ({EVOLUTION}).", way_out)]
+    message = f"is not supported with sink evolution ({EVOLUTION})."
+    if has_async_progress(spec):
+        return [_refused(message, "Remove one of the two.")]
+    if tracking(spec.model_dump(), application_conf) is None:
+        return []
+    message = f"is on by default in real-time mode without state, and {message}"
+    way_out = f'Set {ENABLED} to "false", or remove sink evolution.'
+    return [Problem(_FIELD, "", message, way_out)]
 
 
 def has_async_progress(spec: SqlQuery | PythonQuery) -> bool:
-    """Return whether a definition turns async progress tracking on."""
+    """Return whether a definition's options turn async progress tracking on."""
     options = spec.sink.options if spec.sink else {}
     return any(k.lower() == ENABLED.lower() and v.lower() == "true" for k, v in options.items())
 
 
 def stateful_because(spec: SqlQuery) -> str:
-    """Return why a text is stateful for certain ("aggregates"); "" where it may not be."""
+    """Return why a text is certainly stateful ("aggregates"); "" if it may not be."""
     text = read(spec)
     if text is None:
         return ""
@@ -241,6 +286,6 @@ def _refused(message: str, way_out: str) -> Problem:
 
 
 def either(names: frozenset[str]) -> str:
-    """Return names as a choice: "a", "a or b", "a, b or c"."""
+    """Return names as alternatives: "a", "a or b", "a, b or c"."""
     *others, last = sorted(names)
     return f"{', '.join(others)} or {last}" if others else last

@@ -1,12 +1,12 @@
 """What a batch of one query costs: a fixed part, and a part for each row it reads.
 
-A line through (rows, milliseconds) of its recent batches, by the median of all pairwise
-slopes, so that a batch slowed by a garbage collection or a full disk does not bend it.
+The cost is a line through (rows, milliseconds) of its recent batches, using the median of all
+pairwise slopes, so that a batch slowed by a garbage collection or a full disk does not bend it.
 
-Sources: H. Theil, "A rank-invariant method of linear and polynomial regression analysis"
-(1950), for the line; P. K. Sen, "Estimates of the regression coefficient based on Kendall's
-tau" (1968), for the limits of its slope; the limits of a median are those of the sign test
-(order statistics of the binomial distribution). None of them assumes a distribution.
+Sources: H. Theil, "A rank-invariant method of linear and polynomial regression analysis" (1950),
+for the line; P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau" (1968),
+for the limits of its slope; the limits of a median are those of the sign test (order statistics of
+the binomial distribution). None of them assumes a distribution.
 """
 
 from collections import Counter
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from math import ceil, floor, sqrt
 from statistics import median
 
-#: Fewer batches than this say nothing: the sign test's limits would be the extremes.
+#: With fewer batches than this, the sign test's limits would be the extremes.
 FEWEST = 12
 #: More batches than this add little and cost quadratically.
 MOST = 200
-#: The batches' sizes must differ by this factor (9th to 1st tenth), or fixed cost and cost per
-#: row cannot be distinguished.
+#: The factor by which the batches' sizes must differ (9th decile to 1st decile); otherwise fixed
+#: cost and cost per row cannot be distinguished.
 SPREAD = 1.5
-#: Of the normal distribution, for limits that hold in 95 of 100 cases.
+#: Quantile of the normal distribution, for limits that hold in 95 of 100 cases.
 Z95 = 1.96
 
 
@@ -36,13 +36,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One way to read the samples: `fixed_ms + per_row_ms × rows`."""
+    """One line through the samples: `fixed_ms + per_row_ms × rows`."""
 
     fixed_ms: float
     per_row_ms: float
 
     def at(self, rows: float) -> float:
-        """Return the milliseconds of a batch of so many rows."""
+        """Return the milliseconds of a batch with this many rows."""
         return self.fixed_ms + self.per_row_ms * rows
 
 
@@ -52,44 +52,44 @@ class Cost:
 
     line: Line  # the estimate
     edges: tuple[Line, ...]  # the lines that bound it, in 95 of 100 cases
-    batches: int  # samples it was read from
-    least_rows: int  # of these samples
+    batches: int  # number of samples
+    least_rows: int  # smallest batch among them
     most_rows: int
-    scatter_ms: float  # median distance of a batch from the line
+    scatter_ms: float  # median distance between a batch and the line
 
     def band(self, rows: float) -> tuple[float, float]:
-        """Return the milliseconds between which a typical batch of so many rows lies."""
+        """Return the range in milliseconds for a typical batch with this many rows."""
         found = [line.at(rows) for line in (self.line, *self.edges)]
         return min(found), max(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Untold:
-    """Why the cost cannot be calculated from the batches, in a sentence."""
+    """Why the cost cannot be calculated from the batches, as a sentence."""
 
     reason: str
     batches: int
 
 
 def cost_of(samples: Sequence[Sample]) -> Cost | Untold:
-    """Return what a batch costs, read from executed batches (the newest last).
+    """Return what a batch costs, from executed batches (newest last).
 
-    Batches without rows are left out: they may skip the sink. Of more than `MOST` the newest
-    count. Costs below zero, which noise can suggest, are taken for zero.
+    Batches without rows are left out because they may skip the sink. Only the newest `MOST` are
+    used. Costs below zero, which noise can suggest, are treated as zero.
     """
     told = [sample for sample in samples if sample.rows > 0][-MOST:]
     if len(told) < FEWEST:
         return Untold(
-            f"{len(told)} batches with rows are known; {FEWEST} or more are needed.",
+            f"{len(told)} batches with rows are known; at least {FEWEST} are needed.",
             len(told),
         )
     rows = sorted(sample.rows for sample in told)
     small, large = rows[len(rows) // 10], rows[-1 - len(rows) // 10]
     if large < SPREAD * small:
         return Untold(
-            f"Its batches are too similar: nearly all read between {small} and {large} rows, so "
-            "the fixed cost cannot be told from the cost of the rows. Sizes must differ by a "
-            f"factor of {SPREAD}.",
+            f"Its batches are too similar: nearly all read between {small} and {large} rows, "
+            "so the fixed cost cannot be separated from the cost per row. Sizes must differ "
+            f"by a factor of {SPREAD}.",
             len(told),
         )
     low, slope, high = _slopes(told)
@@ -104,7 +104,7 @@ def cost_of(samples: Sequence[Sample]) -> Cost | Untold:
 
 
 def _slopes(samples: Sequence[Sample]) -> tuple[float, float, float]:
-    """Return the lower limit, the median and the upper limit of the cost of a row."""
+    """Return the lower limit, the median and the upper limit of the cost per row."""
     slopes = sorted(
         (other.ms - one.ms) / (other.rows - one.rows)
         for place, one in enumerate(samples)

@@ -1,8 +1,8 @@
 """Continuous epochs in the form of Spark's progress.
 
-Spark reports no progress of a continuous query; its checkpoint has the end offsets of each
-continuous epoch and the time of its commit. From these the figures are calculated that other
-triggers report, marked as derived, so that lists, charts and lag treat them alike.
+Spark reports no progress for a continuous query, but its checkpoint contains each continuous
+epoch's end offsets and commit time. The figures that other triggers report are calculated from
+these and marked as derived, so that lists, charts and lag treat them alike.
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ class Epoch:
     """One committed continuous epoch."""
 
     number: int
-    began: datetime  # when the one before had committed, or when the run began
+    began: datetime  # when the previous one was committed, or when the run began
     committed: datetime
-    start: Mapping[str, Any] = field(default_factory=dict)  # by source; empty: not known
+    start: Mapping[str, Any] = field(default_factory=dict)  # by source; empty: unknown
     end: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The query that the epochs are of, as Spark names it."""
+    """The query that the epochs belong to, as Spark identifies it."""
 
     query_id: str
     run_id: str
@@ -37,10 +37,10 @@ class Named:
 
 
 def progress_of(epoch: Epoch, of: Named) -> dict[str, Any]:
-    """Return Spark's progress JSON of a continuous epoch.
+    """Return a continuous epoch as Spark's progress JSON.
 
-    Rows are differences of offsets; one whose start is not known (the first of a new
-    checkpoint) has none, and no rates.
+    Rows are differences between offsets; an epoch with an unknown start (the first of a new
+    checkpoint) has no rows and no rates.
     """
     duration_ms = max(0, round((epoch.committed - epoch.began).total_seconds() * 1000))
     sources = [
@@ -64,11 +64,11 @@ def progress_of(epoch: Epoch, of: Named) -> dict[str, Any]:
 
 
 def rows_between(start: Any, end: Any) -> int | None:
-    """Return how many rows lie between two offsets of a source; None where that is unknown.
+    """Return how many rows lie between two offsets of a source; None if unknown.
 
     Known forms: Kafka's {topic: {partition: next offset}}, and the rate source's {partition:
-    {"value": …}}, whose values rise by the number of partitions. A partition that is new was
-    read from its beginning, which is 0 for one that was just added.
+    {"value": …}}, whose values increase by the number of partitions. A new partition was read from
+    its beginning, which is 0 if it has just been added.
     """
     if not isinstance(start, dict) or not isinstance(end, dict) or not start:
         return None

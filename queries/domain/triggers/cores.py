@@ -1,9 +1,9 @@
-"""Cores: continuous and real-time queries hold one per source partition for as long as they run.
+"""Cores: continuous and real-time queries hold one per source partition while they run.
 
-Spark does not count them when it starts such a query. With too few, a continuous one commits no
-continuous epoch and raises no error; a real-time one reads the remaining partitions only when a
-batch of the others has ended, without a warning, or fails if it keeps state. So they are counted
-here, as far as they are known.
+Spark does not check them when it starts such a query. With too few cores, a continuous query
+commits no continuous epochs and raises no error. A real-time query reads the remaining partitions
+only after a batch of the others has ended, without a warning, or fails if it keeps state. So cores
+are counted here, as far as they are known.
 """
 
 import json
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate_ground.tolerant.values import whole
 from queries.domain.definitions.spec import (
     HOLDING_TRIGGERS,
     ApplicationSpec,
@@ -22,16 +23,16 @@ from queries.domain.definitions.spec import (
 from queries.domain.definitions.sql_operators import KEEPS_STATE, Operator, operators
 from queries.domain.errors import Problem
 
-#: What needs a shuffle: in real time its tasks run together with those of the sources
-#: (Spark: CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT where they cannot).
+#: Operators that need a shuffle: in real-time mode its tasks run together with those of the sources
+#: (Spark: CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT if they cannot).
 SHUFFLING = KEEPS_STATE | {Operator.SHUFFLE}
-#: Spark's own number, where neither query nor application sets one.
+#: Spark's default, if neither the query nor the application sets it.
 SHUFFLE_PARTITIONS = 200
 _SHUFFLE_KEY = "spark.sql.shuffle.partitions"
 
 _WITHOUT = {
     "continuous": "Spark would start it and do nothing, without a warning.",
-    "real_time": "the rest would wait for whole batches, without a warning from Spark.",
+    "real_time": "the other partitions would wait for entire batches, without a Spark warning.",
 }
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 
@@ -40,11 +41,11 @@ _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 class Ground:
     """The conditions under which a trigger runs: cores and partitions."""
 
-    cores: int | None = None  # of the application; None: its master does not say
+    cores: int | None = None  # of the application; None: its master does not specify them
     master: str = ""
-    #: Partitions of each source by its name, if they were looked up.
+    #: Partitions of each source by name, if they were looked up.
     partitions: Mapping[str, int] = field(default_factory=dict)
-    #: Cores that other queries of the application hold permanently, by their names.
+    #: Cores held permanently by other queries of the application, by name.
     beside: Mapping[str, int] = field(default_factory=dict)
     shuffle_partitions: int = SHUFFLE_PARTITIONS
 
@@ -57,45 +58,46 @@ def ground_of(
     partitions: Mapping[str, int],
     beside: Mapping[str, int],
 ) -> Ground:
-    """Return the conditions of a query's trigger in an application; see `Ground`."""
-    told = spec.conf.get(_SHUFFLE_KEY) or application.conf.get(_SHUFFLE_KEY, "")
+    """Return the conditions for a query's trigger in an application; see `Ground`."""
+    told = whole(spec.conf.get(_SHUFFLE_KEY) or application.conf.get(_SHUFFLE_KEY, ""))
     return Ground(
         cores=cores_of(application, host_cores=host_cores),
         master=application.master,
         partitions=partitions,
         beside=beside,
-        shuffle_partitions=int(told) if told.isdigit() else SHUFFLE_PARTITIONS,
+        shuffle_partitions=SHUFFLE_PARTITIONS if told is None else told,
     )
 
 
 def cores_of(application: ApplicationSpec, *, host_cores: int | None) -> int | None:
-    """Return how many tasks an application can run at once; None where that is not known."""
+    """Return how many tasks an application can run at once; None if unknown."""
     found = _LOCAL.fullmatch(application.master)
     if found is None:
         told = application.conf.get("spark.cores.max", "")
-        return int(told) if told.isdigit() else None
+        return whole(told)
     if found[1] == "*":
         return host_cores
     return int(found[1] or 1)
 
 
 def partitions_of(source: Source, looked_up: Mapping[str, int]) -> int | None:
-    """Return how many partitions a source has: as its options say, else as was looked up."""
+    """Return how many partitions a source has, from its options or else from the lookup."""
     options = {key.lower(): value for key, value in source.options.items()}
-    if source.format == "rate" and options.get("numpartitions", "").isdigit():
-        return int(options["numpartitions"])
+    rate = whole(options.get("numpartitions", "")) if source.format == "rate" else None
+    if rate is not None:
+        return rate
     if source.format == "kafka" and options.get("assign"):
         return _assigned(options["assign"])
     return looked_up.get(source.name)
 
 
 def held(spec: SqlQuery | PythonQuery, ground: Ground) -> int:
-    """Return how many cores a query holds permanently, as far as that is known; 0 for none."""
+    """Return how many cores a query holds permanently, as far as known; 0 for none."""
     return sum(count or 0 for _, count in _sources(spec, ground)) + _shuffle(spec, ground)
 
 
 def core_problems(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
-    """Return a problem where a query certainly gets fewer cores than it needs."""
+    """Return a problem if a query certainly gets fewer cores than it needs."""
     need, beside = held(spec, ground), sum(ground.beside.values())
     if not need or ground.cores is None or need + beside <= ground.cores:
         return []
@@ -104,8 +106,9 @@ def core_problems(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]
         Problem(
             "trigger.kind",
             spec.trigger.kind,
-            f"needs a core per source partition for as long as it runs: {_counted(spec, ground)}. "
-            f"The application has {_cores(ground.cores)}{_where(ground)}"
+            "needs one core per source partition for as long as it runs: "
+            f"{_counted(spec, ground)}. The application has "
+            f"{_cores(ground.cores)}{_where(ground)}"
             f"{', of which ' + ' and '.join(others) if others else ''}; "
             f"{_WITHOUT[spec.trigger.kind]}",
             f"Give the application local[{need + beside}] or more, or use a processing-time "
@@ -115,28 +118,31 @@ def core_problems(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]
 
 
 def core_doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
-    """Return what is unknown about the cores of a query, in sentences."""
+    """Return what is unknown about a query's cores, as sentences."""
     if spec.trigger.kind not in HOLDING_TRIGGERS:
         return []
-    rule = "It needs a core per source partition for as long as it runs"
+    rule = "It needs one core per source partition for as long as it runs"
     if isinstance(spec, PythonQuery):
-        return [f"{rule}; how many partitions its function reads is not known here."]
+        return [f"{rule}; the number of partitions that its function reads is unknown."]
     unknown = [name for name, count in _sources(spec, ground) if count is None]
     doubts = []
     if unknown:
         has = f"; the application has {_cores(ground.cores)}" if ground.cores else ""
-        doubts.append(f"{rule}; the partitions of {', '.join(unknown)} are not known{has}.")
+        doubts.append(f"{rule}; the partitions of {', '.join(unknown)} are unknown{has}.")
     elif ground.cores is None:
-        doubts.append(f"{rule}: {held(spec, ground)}. How many the cluster gives is not known.")
+        doubts.append(
+            f"{rule}: {held(spec, ground)}. The number of cores that the cluster provides is "
+            "unknown."
+        )
     return doubts
 
 
 def outgrown(
     *, kind: str, cores: int | None, partitions: Mapping[str, int], beside: int = 0
 ) -> str:
-    """Return the sentence for a query whose sources have outgrown its cores, "" while not.
+    """Return the sentence for a query whose sources have outgrown its cores, "" if they have not.
 
-    `partitions` maps what is read (a topic) to how many partitions it has now.
+    `partitions` maps each topic that is read to its current number of partitions.
     """
     need = sum(partitions.values())
     if kind not in HOLDING_TRIGGERS or cores is None or need + beside <= cores:
@@ -144,9 +150,9 @@ def outgrown(
     counted = " and ".join(f"{name} has {count}" for name, count in sorted(partitions.items()))
     more = f", other queries of the application hold {beside}" if beside else ""
     return (
-        f"It needs a core per source partition: {counted}{more}, and the application has "
-        f"{_cores(cores)}. The remaining partitions are not read, without a warning from Spark. "
-        f"Give the application local[{need + beside}] or more, and restart it."
+        f"It needs one core per source partition: {counted}{more}; the application has "
+        f"{_cores(cores)}. The remaining partitions are not read, without a warning from "
+        f"Spark. Give the application local[{need + beside}] or more, and restart it."
     )
 
 
@@ -171,7 +177,7 @@ def _counted(spec: SqlQuery | PythonQuery, ground: Ground) -> str:
 
 
 def _assigned(text: str) -> int | None:
-    """Return how many partitions `{"topic": [0, 1]}` names; None where it is no such JSON."""
+    """Return how many partitions `{"topic": [0, 1]}` lists; None if it is not such JSON."""
     try:
         found: Any = json.loads(text)
     except ValueError:

@@ -1,10 +1,10 @@
-"""Expected latency and throughput of an interval, from the cost of a batch.
+"""Expected latency and throughput at an interval, from the cost of a batch.
 
 The model is simple, and the page shows it. A batch of n rows costs `fixed + per row × n`
-(`batch_cost`). At interval T and r rows a second a batch comes every P = T, or, where it takes
-longer than T, as soon as the one before ends: P = fixed / (1 - per row × r). It reads n = r × P.
-A row waits P / 2 on average until the next batch begins, and then for that batch: expected
-latency = P / 2 + cost(n). Up to (T - fixed) / per row rows fit an interval: that is its greatest
+(`batch_cost`). At interval T and r rows per second, a batch starts every P = T, or, if it takes
+longer than T, as soon as the previous one ends: P = fixed / (1 - per row × r). It reads n = r × P.
+On average, a row waits P / 2 until the next batch begins, and then for that batch: expected latency
+= P / 2 + cost(n). Up to (T - fixed) / per row rows fit into an interval: that is its maximum
 throughput.
 """
 
@@ -17,24 +17,24 @@ _CURVE_FROM_MS, _CURVE_TO_MS, _CURVE_POINTS = 50.0, 60_000.0, 48
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the model says of one interval."""
+    """The model's prediction for one interval."""
 
     interval_ms: float
     period_ms: float | None  # between batches; None: rows pile up, whatever the period
     latency_ms: float | None  # average, from a row's arrival to the end of its batch
-    low_ms: float | None  # the same at the edges of the band; None: without limit
+    low_ms: float | None  # the same at the edges of the band; None: unlimited
     high_ms: float | None
-    busy: float | None  # share of the time in batches, by the estimate
-    throughput: float | None  # rows a second that fit the interval; None: not bounded here
+    busy: float | None  # share of time spent in batches, by the estimate
+    throughput: float | None  # rows per second that fit into the interval; None: not bounded here
 
 
 def expected(cost: Cost, rate: float, interval: float) -> Expected:
-    """Return what the model says of an interval (ms) at a rate (rows a second)."""
+    """Return the prediction for an interval (ms) at a rate (rows per second)."""
     period, latency = _latency(cost.line, rate, interval)
     around = [_latency(line, rate, interval)[1] for line in (cost.line, *cost.edges)]
     known = [each for each in around if each is not None]
     busy = None
-    if period is not None:  # 0: batches without a cost follow each other without an end
+    if period is not None:  # 0: cost-free batches follow each other endlessly
         busy = cost.line.at(rate * period / 1000) / period if period else 1.0
     return Expected(
         interval_ms=interval,
@@ -48,7 +48,7 @@ def expected(cost: Cost, rate: float, interval: float) -> Expected:
 
 
 def intervals(interval: float) -> list[float]:
-    """Return the intervals (ms) that the curve is drawn at, the query's own among them."""
+    """Return the intervals (ms) at which the curve is drawn, including the query's own."""
     last = max(_CURVE_TO_MS, 4 * interval)
     step = (last / _CURVE_FROM_MS) ** (1 / (_CURVE_POINTS - 1))
     found = {round(_CURVE_FROM_MS * step**place, 3) for place in range(_CURVE_POINTS)}
@@ -56,7 +56,7 @@ def intervals(interval: float) -> list[float]:
 
 
 def words(milliseconds: float) -> str:
-    """Return a length of time with its unit, for users."""
+    """Return a duration with its unit, for users."""
     if milliseconds < 1:
         return f"{milliseconds:.2g} ms"
     if milliseconds < 1000:
@@ -66,7 +66,7 @@ def words(milliseconds: float) -> str:
 
 
 def interval_text(milliseconds: int) -> str:
-    """Return an interval as Spark reads it."""
+    """Return an interval in Spark's format."""
     for size, unit in ((60_000, "minute"), (1000, "second"), (1, "millisecond")):
         count, rest = divmod(milliseconds, size)
         if count and not rest:
@@ -75,8 +75,8 @@ def interval_text(milliseconds: int) -> str:
 
 
 def _latency(line: Line, rate: float, interval: float) -> tuple[float | None, float | None]:
-    """Return (period, expected latency) in ms; None twice where rows pile up."""
-    load = line.per_row_ms * rate / 1000  # of the time, for the rows alone
+    """Return (period, expected latency) in ms; both None if rows pile up."""
+    load = line.per_row_ms * rate / 1000  # share of the time used for the rows alone
     if load >= 1:
         return None, None
     period = max(interval, line.fixed_ms / (1 - load))

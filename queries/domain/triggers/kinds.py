@@ -1,7 +1,7 @@
-"""Triggers: how long an interval is, and which trigger goes with which source and sink.
+"""Triggers: how long an interval is, and which triggers work with which source and sink.
 
-The limits are Spark 4.3's, checked when a definition is saved, because Spark itself reports
-most of them only after a driver has been started for the query.
+The limits are Spark 4.3's. They are checked when a definition is saved, because Spark itself
+reports most violations only after a driver has been started for the query.
 """
 
 import re
@@ -25,8 +25,8 @@ _SHORTEST_MS = {"processing_time": 0, "continuous": 1, "real_time": REAL_TIME_MI
 CONTINUOUS_SOURCES = frozenset({"kafka", "rate"})
 REAL_TIME_SOURCES = frozenset({"kafka"})
 REAL_TIME_SINKS = UNLISTED_SINKS - {"noop"}
-#: What real-time mode does not support, tried with Spark 4.3 on a broker: its allowlist has no
-#: operator for it. Continuous processing has none for any of `Operator`.
+#: Operators that real-time mode does not support, verified with Spark 4.3 on a broker: its
+#: allowlist does not contain them. Continuous processing supports no member of `Operator`.
 REAL_TIME_REFUSES = frozenset(
     {Operator.STREAM_JOIN, Operator.LIMIT, Operator.SORT, Operator.WINDOW, Operator.SAMPLE}
 )
@@ -47,8 +47,8 @@ _INTERVAL = re.compile(rf"\s*(?:interval\s+)?(?:{_PART.pattern}\s*)+", re.IGNORE
 def interval_ms(text: str) -> int | None:
     """Return a Spark interval ("10 seconds", "1 minute 30 seconds") in ms, or None.
 
-    As Spark does, it refuses months and years, which have no fixed length, fractions of
-    anything but seconds, and negative lengths.
+    Like Spark, it rejects months and years, which have no fixed length, fractions of any unit
+    except seconds, and negative lengths.
     """
     if not _INTERVAL.fullmatch(text):
         return None
@@ -56,7 +56,7 @@ def interval_ms(text: str) -> int | None:
     for number, unit in _PART.findall(re.sub(r"(?i)^\s*interval\s", "", text)):
         name = unit.lower().removesuffix("s")
         if name not in _UNITS_MS or ("." in number and name != "second"):
-            return None  # Spark allows a fraction of seconds only
+            return None  # Spark allows fractions of seconds only
         total += float(number) * _UNITS_MS[name]
     return int(total) if total >= 0 else None
 
@@ -66,17 +66,17 @@ def interval_problem(field: str, text: str, *, at_least_ms: int = 0) -> Problem 
     length = interval_ms(text)
     if length is None:
         way_out = 'Write a number and a unit: "10 seconds".'
-        return Problem(field, text, "is not an interval.", way_out)
+        return Problem(field, text, "is not a valid interval.", way_out)
     if length < at_least_ms:
         least = f"{at_least_ms / 1000:g} seconds" if at_least_ms >= 1000 else f"{at_least_ms} ms"
-        return Problem(field, text, f"is shorter than {least}.", f"Give {least} or more.")
+        return Problem(field, text, f"is shorter than {least}.", f"Use {least} or more.")
     return None
 
 
 def trigger_problems(spec: SqlQuery | PythonQuery, ground: Ground | None = None) -> list[Problem]:
-    """Return what is wrong with a query's trigger and what does not go with it.
+    """Return what is wrong with a query's trigger, including its conflicts.
 
-    `ground` is where it runs; None where nothing is known of that.
+    `ground` describes where it runs; None if nothing is known about that.
     """
     trigger = spec.trigger
     problems: list[Problem] = []

@@ -1,7 +1,7 @@
 """Whether each of the seven kinds of triggers suits a query: yes, no, or after a preflight.
 
-The rules that refuse a definition when it is saved are applied to every trigger in turn, so that
-a user knows the limits before choosing. What only Spark's plan shows is known after a preflight.
+The rules that reject a definition when it is saved are applied to every trigger in turn, so that
+users know the limits before they choose. What only Spark's plan shows is known after a preflight.
 """
 
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ from queries.domain.triggers.cores import Ground, core_doubts
 ASYNC_PROGRESS = "async_progress"
 
 
-class Standing(StrEnum):
-    """Whether a trigger suits a query, as far as is known without Spark."""
+class Suitability(StrEnum):
+    """Whether a trigger suits a query, as far as known without Spark."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
@@ -46,10 +46,10 @@ class Limit:
 
     key: str  # a trigger's kind, "as_fast_as_possible" or "async_progress"
     name: str
-    costs: str  # what choosing it means, in a sentence
-    standing: Standing
-    reasons: tuple[str, ...]  # why it is refused, or what a preflight has to show
-    chosen: bool  # the definition has it
+    costs: str  # what choosing it means, as a sentence
+    standing: Suitability
+    reasons: tuple[str, ...]  # why it is rejected, or what a preflight must show
+    chosen: bool  # the definition uses it
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,14 @@ _WAYS = (
     _Way(
         "processing_time",
         "Processing time",
-        "A batch every interval. A row waits half an interval on average, and then for the batch.",
+        "One batch per interval. A row waits half an interval on average, and then for the batch.",
         ProcessingTime(interval="1 second"),
     ),
     _Way(
         "as_fast_as_possible",
         "As fast as possible",
-        "The next batch starts when one ends: the shortest wait, but the driver is never idle.",
+        "Each batch starts when the previous one ends: the shortest wait, but the driver is "
+        "never idle.",
         ProcessingTime(interval="0 seconds"),
     ),
     _Way(
@@ -82,15 +83,15 @@ _WAYS = (
     _Way(
         "once",
         "Once",
-        "Reads all available data in a single batch, whatever the source's limits are, then ends. "
-        "Deprecated in Spark: available now does the same in batches.",
+        "Reads all available data in a single batch regardless of the source's limits, then "
+        "ends. Deprecated in Spark; available now does the same in batches.",
         Once(),
     ),
     _Way(
         ASYNC_PROGRESS,
         "Async progress",
-        "Batches do not wait for their logs. A crash replays up to an interval of batches: "
-        "at least once.",
+        "Batches do not wait for their logs. At least once: a crash replays up to one "
+        "interval of batches.",
         None,
     ),
     _Way(
@@ -103,8 +104,10 @@ _WAYS = (
     _Way(
         "real_time",
         "Real time",
-        "Rows are processed while the batch runs, latency of milliseconds. One core per source "
-        "partition, held permanently; update mode; a restart replays the batch in flight.",
+        "Rows are processed while the batch runs: latency of milliseconds. One core per "
+        "source partition, held permanently; update mode; a restart replays the batch in "
+        "flight and, for stateless queries, possibly the one before it, because progress is "
+        "tracked asynchronously by default.",
         RealTime(interval="5 seconds"),
     ),
 )
@@ -116,20 +119,20 @@ def limits(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Limit]:
 
 
 def refusals(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
-    """Return what is certainly wrong with a query's trigger, text and options together."""
+    """Return what is certainly wrong with a query's trigger, in both text and options."""
     return kinds.trigger_problems(spec, ground) + _of_the_rest(spec)
 
 
 def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
-    """Return what only Spark knows about a query with its trigger, in sentences."""
+    """Return what only Spark knows about a query with its trigger, as sentences."""
     found = core_doubts(spec, ground)
     if spec.trigger.kind not in HOLDING_TRIGGERS:
         return found
     if isinstance(spec, PythonQuery):
-        return [*found, "Its plan is built by a Python function, which only Spark can analyze."]
+        return [*found, "Its plan is built by a Python function that only Spark can analyze."]
     asked = operators(spec)
     if not asked.readable:
-        found.append("Only Spark can parse its text.")
+        found.append("Only Spark can parse its SQL.")
     if asked.unknown:
         found.append(f"What {', '.join(asked.unknown)} does is unknown.")
     if spec.trigger.kind == "real_time":
@@ -138,7 +141,7 @@ def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
 
 
 def with_async_progress(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery:
-    """Return a definition with async progress tracking turned on; itself where it has no sink."""
+    """Return a definition with async progress tracking turned on; unchanged if it has no sink."""
     if spec.sink is None:
         return spec
     kept = {k: v for k, v in spec.sink.options.items() if k.lower() != ENABLED.lower()}
@@ -154,17 +157,17 @@ def _limit(spec: SqlQuery | PythonQuery, way: _Way, ground: Ground) -> Limit:
         for each in refusals(tried, ground)
         if (each.field, each.message) not in known
     ]
-    standing, chosen = Standing.REFUSED, _chosen(spec) == way.key
+    standing, chosen = Suitability.REFUSED, _chosen(spec) == way.key
     if not reasons:
         reasons = doubts(tried, ground)
         if way.key == ASYNC_PROGRESS and (unknown := known_after_a_preflight(tried)):
             reasons.append(unknown)
-        standing = Standing.PREFLIGHT if reasons else Standing.ALLOWED
+        standing = Suitability.PREFLIGHT if reasons else Suitability.ALLOWED
     return Limit(way.key, way.name, way.costs, standing, tuple(dict.fromkeys(reasons)), chosen)
 
 
 def _tried(spec: SqlQuery | PythonQuery, way: _Way) -> SqlQuery | PythonQuery:
-    if way.trigger is None:  # it needs batches: the definition's own trigger if it has them
+    if way.trigger is None:  # it needs batches: use the definition's own trigger if it has them
         batches = spec.trigger if spec.trigger.kind not in HOLDING_TRIGGERS else ProcessingTime()
         return with_async_progress(spec.model_copy(update={"trigger": batches}))
     if way.trigger.kind == spec.trigger.kind and _chosen(spec, asynchronous=False) == way.key:
@@ -173,7 +176,7 @@ def _tried(spec: SqlQuery | PythonQuery, way: _Way) -> SqlQuery | PythonQuery:
 
 
 def _of_the_rest(spec: SqlQuery | PythonQuery) -> list[Problem]:
-    """Return what is wrong with a definition whichever way it is triggered."""
+    """Return what is wrong with a definition regardless of its trigger."""
     return sql_text.sql_problems(spec) if isinstance(spec, SqlQuery) else []
 
 
@@ -187,7 +190,7 @@ def _chosen(spec: SqlQuery | PythonQuery, *, asynchronous: bool = True) -> str:
 
 
 def _about(problem: Problem) -> str:
-    """Return what a problem is about, as the beginning of a sentence."""
+    """Return the subject of a problem, as the beginning of a sentence."""
     if problem.field.startswith(("trigger", "sink.options.async")):
         return "It"
     if problem.field == "sink.output_mode":
@@ -206,11 +209,11 @@ def _real_time_doubts(asked: frozenset[Operator]) -> list[str]:
     keeps_state = asked & KEEPS_STATE
     if keeps_state and Operator.UNION in asked:
         found.append(
-            "State before a union is refused; only the plan shows whether it comes before."
+            "State before a union is not allowed; only the plan shows whether there is any."
         )
     if keeps_state:
         found.append(
-            "It keeps state: a checkpoint started with another trigger (format v1) is refused; it "
-            "needs a new one."
+            "It keeps state, so it needs a new checkpoint: one started with another trigger "
+            "(format v1) is rejected."
         )
     return found

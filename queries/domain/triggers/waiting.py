@@ -1,50 +1,51 @@
-"""Who starves whom: the queries of one application share its cores, and wait for each other.
+"""Find queries that starve others: all queries of an application share its cores.
 
-A stage that is ready waits for its first task while tasks of others hold the cores. Spark's
-FIFO scheduler serves the older job first; with FAIR, pools with a minimum share come first, and
-among the others the one with the fewest running tasks, ties by name. Tasks are not pre-empted.
+A stage that is ready waits for its first task while other queries' tasks hold the cores. Spark's
+FIFO scheduler serves the older job first. With FAIR, pools with a minimum share come first, and
+among the others the one with the fewest running tasks; ties are broken by name. Tasks are not
+pre-empted.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: A share of the time below this is not worth a sentence: a stage needs some ms to begin anyway.
+#: A smaller share of time is not worth mentioning: a stage takes a few ms to begin anyway.
 WORTH_TELLING = 0.1
-#: Seconds of running before which nothing is said: first batches compile and load, all at once.
+#: Seconds of running before anything is reported: first batches all compile and load at once.
 JUDGED_AFTER_S = 300.0
-#: Of a query's wait, the share from which one of those it waited for is named.
+#: A query that accounts for more than this share of another query's wait is named.
 _MUCH = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class TaskShare:
-    """What one query took of its application's cores, and for whom it waited, over a range."""
+    """A query's use of its application's cores, and which queries it waited for, over a range."""
 
     query: str
     pool: str  # "" for Spark's own pool `default`
-    since: float  # seconds that are covered: it may run for less long than the range
+    since: float  # seconds covered: the query may have run for less than the range
     task_s: float
-    share: float  # of all task time of the application, 0 to 1
+    share: float  # of the application's total task time, 0 to 1
     waited_s: float
-    waited_for: Mapping[str, float]  # seconds by query, the longest first
+    waited_for: Mapping[str, float]  # seconds by query, longest first
 
     @property
     def waiting(self) -> float:
-        """Return the share of the time, 0 to 1, in which it was ready and others ran."""
+        """Return the share of time, 0 to 1, in which it was ready while others ran."""
         return min(1.0, sum(self.waited_for.values()) / self.since) if self.since else 0.0
 
     @property
     def percent(self) -> int:
-        """Return the share of all task time, 0 to 100, for a bar."""
+        """Return the share of total task time, 0 to 100, for a bar."""
         return round(100 * self.share)
 
 
 @dataclass(frozen=True, slots=True)
 class Starved:
-    """A query that waited for others, and the change of pools that mends it."""
+    """A query that waited for others, and the change of pools that fixes this."""
 
     query: str
-    by: str  # for which it waited longest
+    by: str  # the query that it waited for longest
     says: str
     change: str
 
@@ -59,8 +60,8 @@ def starved(
 ) -> list[Starved]:
     """Return the queries that waited for others for a tenth of their time or more, worst first.
 
-    `min_shares` has the minimum share of each pool by its name, `span` names the range in words
-    ("the last hour").
+    `min_shares` maps each pool's name to its minimum share; `span` is the range in words ("the last
+    hour").
     """
     pools = {one.query: one.pool for one in shares}
     found = []
@@ -89,15 +90,15 @@ def _change(
 ) -> str:
     if protected:
         return (
-            "Its pool has a minimum share already, but Spark does not interrupt running tasks: "
-            f"more cores help, or more and shorter tasks in {_and(heavy)}."
+            "Its pool already has a minimum share, but Spark does not interrupt running tasks. "
+            f"Add cores, or use more and shorter tasks in {_and(heavy)}."
         )
     fair = "" if scheduler_mode == "FAIR" else "set the scheduler mode to FAIR, "
     pool = "one pool" if len(heavy) == 1 else "one pool together"
     text = (
-        f"{fair}give {light} a pool of its own with a minimum share of 1, and put {_and(heavy)} "
-        f"into {pool} without one. This takes effect when {application} restarts, with all its "
-        "queries."
+        f"{fair}give {light} a pool of its own with a minimum share of 1, and put "
+        f"{_and(heavy)} into {pool} without one. This takes effect when {application} restarts "
+        "with all its queries."
     )
     return text[0].upper() + text[1:]
 

@@ -1,4 +1,4 @@
-"""What an application's definition may say, field by field."""
+"""Validate an application's definition, field by field."""
 
 import re
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ from queries.domain.validation.code_rules import (
     reserved,
 )
 
-#: Spark refuses less: 1.5 × the 300 MB it reserves (INVALID_DRIVER_MEMORY).
+#: Spark rejects less: 1.5 × the 300 MB it reserves (INVALID_DRIVER_MEMORY).
 MEMORY_MIN_MB = 512
 
-#: "package.module:name", as functions and listeners are named.
+#: "package.module:name", the form used for functions and listeners.
 MEMBER = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*):([A-Za-z_]\w*)")
 
 _MASTER = re.compile(
@@ -34,28 +34,28 @@ _MEMORY = re.compile(r"(\d+)([mg])", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A code root as it is on disk."""
+    """A code root as found on disk."""
 
     path: str
     exists: bool
-    allowed: bool  # under a root that the settings allow
+    allowed: bool  # within a root that the settings allow
     modules: frozenset[str]  # names of the modules and packages directly in it
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What validation needs and may not look up by itself."""
+    """What validation needs but may not look up itself."""
 
-    code_roots: tuple[str, ...] = ()  # allowed ones, for the way out
+    code_roots: tuple[str, ...] = ()  # allowed ones, for error messages
     roots: tuple[Root, ...] = ()  # the definition's python_path
-    kept: KeptCode = NO_CODE  # what the definition's code is
-    code_hosts: frozenset[str] = frozenset()  # that an admin has listed
+    kept: KeptCode = NO_CODE  # the definition's code
+    code_hosts: frozenset[str] = frozenset()  # listed by an admin
     connectors: frozenset[str] = frozenset()  # installed
-    declared: Mapping[str, Declared] = field(default_factory=dict)  # by connector, of those
+    declared: Mapping[str, Declared] = field(default_factory=dict)  # by connector's name
     secret_env: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     host_cores: int | None = None  # of this host, for local[*]
-    partitions: Mapping[str, int] = field(default_factory=dict)  # by source's name, looked up
-    beside: Mapping[str, int] = field(default_factory=dict)  # cores other queries hold
+    partitions: Mapping[str, int] = field(default_factory=dict)  # by source name, as looked up
+    beside: Mapping[str, int] = field(default_factory=dict)  # cores held by other queries
 
 
 def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -> list[Problem]:
@@ -94,7 +94,7 @@ def _resources(spec: ApplicationSpec) -> list[Problem]:
         message = "is not an amount of memory."
         problems.append(Problem("memory", spec.memory[:200], message, 'Write "1g" or "1536m".'))
     elif int(memory[1]) * (1024 if memory[2].lower() == "g" else 1) < MEMORY_MIN_MB:
-        way_out = "Give 512m or more."
+        way_out = "Use 512m or more."
         problems.append(Problem("memory", spec.memory, "is too little for Spark.", way_out))
     return problems
 
@@ -103,8 +103,8 @@ def _root(field: str, root: Root, allowed: tuple[str, ...]) -> list[Problem]:
     if not root.path.startswith("/"):
         return [Problem(field, root.path[:200], "is not absolute.", "Start it with /.")]
     if not root.allowed:
-        way_out = f"Put it under {' or '.join(allowed) or 'what HEADGATE_CODE_ROOTS names'}."
-        return [Problem(field, root.path, "is outside the folders that may contain code.", way_out)]
+        way_out = f"Put it under {' or '.join(allowed) or 'a folder in HEADGATE_CODE_ROOTS'}."
+        return [Problem(field, root.path, "is outside the folders allowed for code.", way_out)]
     if not root.exists:
         return [Problem(field, root.path, "is not a folder.", "Create it, or correct the path.")]
     return reserved(field, root.path, root.modules)

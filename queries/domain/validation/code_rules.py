@@ -1,7 +1,8 @@
-"""What an application may say of code that Headgate keeps, and of packages."""
+"""Validate an application's uploaded or git code, and its packages."""
 
 from dataclasses import dataclass
 
+from headgate_ground.packages import OURS
 from queries.domain.code import requirements
 from queries.domain.code.digests import sha256_of
 from queries.domain.code.git_references import git_problems
@@ -11,10 +12,7 @@ from queries.domain.errors import Problem
 #: The packages that share a driver's import path with users' code: ours, Spark's and py4j.
 RESERVED_MODULES = frozenset(
     {
-        "queries",
-        "listeners",
-        "controlplane",
-        "headgate_async",
+        *OURS,
         "examples",
         "tests",
         "benchmarks",
@@ -23,15 +21,15 @@ RESERVED_MODULES = frozenset(
         "py4j",
     }
 )
-#: Said of a module that a definition names where there is none.
-WITHOUT_CODE = "cannot be found: the application has no code."
+#: Reported for a module that a definition refers to although it has no code.
+WITHOUT_CODE = "cannot be found because the application has no code."
 
 
 @dataclass(frozen=True, slots=True)
 class KeptCode:
-    """What is known of the code that a definition names."""
+    """What is known about the code that a definition refers to."""
 
-    is_there: bool = False  # somebody has uploaded it, or it has been fetched
+    is_there: bool = False  # it was uploaded or fetched
     modules: frozenset[str] = frozenset()  # names of the modules and packages directly in it
 
 
@@ -39,12 +37,12 @@ NO_CODE = KeptCode()
 
 
 def code_problems(spec: ApplicationSpec, *, kept: KeptCode, hosts: frozenset[str]) -> list[Problem]:
-    """Return what is wrong with an upload or a reference; `hosts` are those that are listed."""
+    """Return what is wrong with an upload or a reference; `hosts` are those listed by an admin."""
     code = spec.code
     if code is None:
         return []
     if bool(code.upload) == bool(code.git):
-        said = "names both an upload and a git repository." if code.upload else "names no code."
+        said = "sets both an upload and a git repository." if code.upload else "sets no code."
         way_out = 'Write {"upload": "sha256:…"} or {"git": "https://…", "commit": "…"}.'
         return [Problem("code", "", said, way_out)]
     problems = _upload_problems(code, kept) if code.upload else []
@@ -56,15 +54,15 @@ def code_problems(spec: ApplicationSpec, *, kept: KeptCode, hosts: frozenset[str
 
 def _upload_problems(code: Code, kept: KeptCode) -> list[Problem]:
     problems = [
-        Problem(f"code.{name}", value[:200], "belongs to code from git.", "Leave it out.")
-        for name, value in (("commit", code.commit), ("folder", code.folder))
+        Problem(f"code.{name}", value[:200], "applies only to code from git.", "Remove it.")
+        for name, value in (("commit", code.commit), ("ref", code.ref), ("folder", code.folder))
         if value
     ]
     if sha256_of(code.upload) is None:
-        way_out = "Write sha256: and 64 hexadecimal digits, as POST code/ answers."
-        problems.append(Problem("code.upload", code.upload, "is not a digest.", way_out))
+        way_out = "Write sha256: and 64 hexadecimal digits, as returned by POST code/."
+        problems.append(Problem("code.upload", code.upload, "is not a valid digest.", way_out))
     elif not kept.is_there:
-        way_out = "Upload the code by POST code/, then name the digest that it answers."
+        way_out = "Upload the code with POST code/, then use the digest it returns."
         problems.append(Problem("code.upload", code.upload, "has not been uploaded.", way_out))
     return problems
 
@@ -75,13 +73,13 @@ def reserved(field: str, value: str, modules: frozenset[str]) -> list[Problem]:
         Problem(
             field,
             value,
-            f"contains a module named {name}, which the driver imports from elsewhere.",
-            f"Rename {name}, or choose a folder below.",
+            f"contains a module named {name}, but the driver imports {name} from elsewhere.",
+            f"Rename {name}, or choose a subfolder.",
         )
         for name in sorted(modules & RESERVED_MODULES)
     ]
 
 
 def package_problems(spec: ApplicationSpec) -> list[Problem]:
-    """Return what is wrong with the packages that an application asks for."""
+    """Return what is wrong with the packages that an application requires."""
     return list(requirements.read(spec.packages).problems)

@@ -1,10 +1,9 @@
-"""Sources, tables and sinks: which formats there are and what each requires."""
+"""The formats of sources, tables and sinks, and what each requires."""
 
 import dataclasses
 import re
 from collections.abc import Mapping
 
-from queries.domain.definitions import ddl
 from queries.domain.definitions.configuration import option_problems
 from queries.domain.definitions.declared_connectors import Declared, formats_of
 from queries.domain.definitions.locations import path_problem
@@ -16,20 +15,20 @@ from queries.domain.kafka.options import (
     source_option_problems,
 )
 from queries.domain.triggers.kinds import interval_problem
-from queries.domain.validation import known_options
+from queries.domain.validation import ddl, known_options
 
-#: Spark's file formats; a sink of one keeps its own log of what it has committed.
+#: Spark's file formats; a sink with one of these formats keeps its own log of committed batches.
 FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
 SOURCES = FILES | {"rate", "rate-micro-batch", "socket", "kafka"}
 TABLES = FILES
 SINKS = FILES | UNLISTED_SINKS
-#: Formats that Spark's own package lacks -> the connector that brings them.
+#: Formats missing from Spark's own package -> the connector that provides them.
 CONNECTORS = {"kafka": "kafka", "avro": "avro"}
-#: Connectors that a command installs.
+#: Connectors that can be installed with a command.
 CONNECTOR_COMMANDS = {"kafka": "make kafka", "avro": "make connector ARGS=avro"}
 
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-#: Formats whose schema is fixed: giving another one is refused by Spark.
+#: Formats with a fixed schema: Spark rejects any other.
 _OWN_SCHEMA = frozenset({"rate", "rate-micro-batch", "socket", "kafka", "text"})
 _NUMBERS = re.compile(
     r"(max(Files|Bytes)PerTrigger|rowsPer(Second|Batch)|numPartitions|port|numRows)",
@@ -37,30 +36,30 @@ _NUMBERS = re.compile(
 )
 
 
-#: Kind of a part -> the formats that need nothing else, and those that Headgate knows itself.
+#: Kind of part -> the formats that need nothing else, and those that Headgate itself knows.
 _OWN = {"sources": SOURCES, "tables": TABLES, "sinks": SINKS}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Offer:
-    """What an application's connectors let its queries use."""
+    """What an application's connectors offer to its queries."""
 
-    connectors: tuple[str, ...] = ()  # that the application has
-    #: Of all that are installed, by name.
+    connectors: tuple[str, ...] = ()  # those of the application
+    #: Declarations of all installed connectors, by name.
     declared: Mapping[str, Declared] = dataclasses.field(default_factory=dict)
 
     def formats(self, kind: str) -> frozenset[str]:
-        """Return the formats of a kind, those of connectors that it has not included."""
+        """Return the formats of a kind, including those of missing connectors."""
         return _OWN[kind] | formats_of(self.declared, kind).keys()
 
     def connector_of(self, name: str, kind: str) -> str | None:
-        """Return the connector that brings a format; None where Spark has it."""
+        """Return the connector that provides a format; None if it is part of Spark."""
         if name in _OWN[kind] and name not in CONNECTORS:
             return None
         return CONNECTORS.get(name) or formats_of(self.declared, kind).get(name)
 
     def options(self, name: str) -> tuple[str, ...]:
-        """Return the options that the format's connector names."""
+        """Return the options that the format's connector declares."""
         found = (one.options.get(name, ()) for one in self.declared.values())
         return next(filter(None, found), ())
 
@@ -88,7 +87,7 @@ def source_problems(spec: SqlQuery, *, offer: Offer) -> list[Problem]:
 
 
 def sink_problems(sink: Sink | None, *, required: bool, offer: Offer) -> list[Problem]:
-    """Return what is wrong with a sink; a python function may bring its own."""
+    """Return what is wrong with a sink; a Python function may bring its own."""
     if sink is None:
         missing = Problem("sink", "", "is missing.", "Set where the rows go: parquet, kafka, noop…")
         return [missing] if required else []
@@ -120,7 +119,7 @@ def sink_problems(sink: Sink | None, *, required: bool, offer: Offer) -> list[Pr
 
 
 def own_output_problems(spec: SqlQuery) -> list[Problem]:
-    """Return a problem where a query reads the folder it writes."""
+    """Return a problem if a query reads the folder that it writes to."""
     output = spec.sink.options.get("path", "").rstrip("/") if spec.sink else ""
     if not output:
         return []
@@ -128,7 +127,8 @@ def own_output_problems(spec: SqlQuery) -> list[Problem]:
         Problem(
             "sink.options.path",
             output,
-            f"is inside what source {source.name} reads: the query would read its own output.",
+            f"is inside the folder that source {source.name} reads: the query would read its "
+            "own output.",
             "Write to another folder.",
         )
         for source in spec.sources
@@ -138,9 +138,9 @@ def own_output_problems(spec: SqlQuery) -> list[Problem]:
 
 
 def connector_way_out(name: str) -> str:
-    """Return the sentence that says how to install a connector."""
+    """Return the sentence that explains how to install a connector."""
     if command := CONNECTOR_COMMANDS.get(name):
-        return f"Get it with `{command}`."
+        return f"Install it with `{command}`."
     return f"Put its jars into a folder {name[:80]} in HEADGATE_CONNECTORS, or correct the name."
 
 
@@ -150,8 +150,8 @@ def _no_sources() -> Problem:
 
 def _name(field: str, name: str, seen: dict[str, str]) -> list[Problem]:
     if not _VIEW_NAME.fullmatch(name):
-        way_out = "Use letters, digits and _, not beginning with a digit."
-        return [Problem(f"{field}.name", name, "cannot be used as a table's name.", way_out)]
+        way_out = "Use letters, digits and _, not starting with a digit."
+        return [Problem(f"{field}.name", name, "cannot be used as a table name.", way_out)]
     first = seen.setdefault(name.lower(), field)
     if first == field:
         return []
@@ -184,7 +184,7 @@ def _schema(field: str, one: Source | Table) -> list[Problem]:
     if not one.ddl_schema:
         if own or one.format not in FILES or isinstance(one, Table):
             return []
-        message = "is missing: a stream of files does not infer its columns."
+        message = "is missing; a file stream does not infer its columns."
         way_out = 'Write them as DDL: "id BIGINT, name STRING".'
         return [Problem(f"{field}.schema", "", message, way_out)]
     try:
@@ -220,7 +220,7 @@ def _watermark(field: str, source: Source) -> list[Problem]:
 def _format(field: str, name: str, kind: str, offer: Offer) -> list[Problem]:
     allowed = offer.formats(kind)
     if name not in allowed:
-        message = "is not a format that is supported here."
+        message = "is not a supported format here."
         return [Problem(f"{field}.format", name, message, f"Choose {', '.join(sorted(allowed))}.")]
     connector = offer.connector_of(name, kind)
     if connector and connector not in offer.connectors:

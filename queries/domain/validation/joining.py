@@ -1,13 +1,13 @@
-"""Which application a new query may join; callers say how their form writes the fields."""
+"""Which application a new query may join; callers pass their form's field names."""
 
 from queries.domain.errors import Problem
 
 
 def joining_problems(application: str, *, kind: str, holder: str) -> list[Problem]:
-    """Return why a query may not join an application: one that runs a script, or another's own.
+    """Return why a query may not join an application: it runs a script, or is another query's own.
 
-    `kind` is of the application's definition; `holder` is the living query that it was created
-    for, "" for none.
+    `kind` comes from the application's definition; `holder` is the existing query that the
+    application was created for, "" for none.
     """
     problems = []
     if kind == "script":
@@ -15,7 +15,7 @@ def joining_problems(application: str, *, kind: str, holder: str) -> list[Proble
             Problem(
                 "application",
                 application[:200],
-                "runs a script, which starts its queries itself.",
+                "runs a script that starts its own queries.",
                 "Start the query in that script, or choose another application.",
             )
         )
@@ -24,23 +24,23 @@ def joining_problems(application: str, *, kind: str, holder: str) -> list[Proble
             Problem(
                 "application",
                 application[:200],
-                f"was created for query {holder} only.",
-                "Create an application for queries that share a driver.",
+                f"was created only for query {holder}.",
+                "Create a shared application for queries that share a driver.",
             )
         )
     return problems
 
 
 def team_problem(application: str, team: str) -> Problem | None:
-    """Return what is wrong with a team beside an application that is there; None without one."""
+    """Return what is wrong with a team given for an existing application; None if none is given."""
     if not team:
         return None
-    way_out = f"Leave it out: the query belongs to the team of application {application}."
-    return Problem("team", team[:200], "is for a new application.", way_out)
+    way_out = f"Remove it: the query belongs to the team of application {application}."
+    return Problem("team", team[:200], "applies only to a new application.", way_out)
 
 
 def kind_problem(before: str, after: str) -> Problem | None:
-    """Return what is wrong with an application's kind: it is for good."""
+    """Return what is wrong with changing an application's kind, which is permanent."""
     if after == before:
         return None
     return Problem("kind", after, "cannot be changed.", "Create another application of that kind.")

@@ -1,12 +1,13 @@
-"""Options that Spark knows, by format; it ignores the others without a word.
+"""Options that Spark knows, by format; it silently ignores all others.
 
-Names as in Spark's documentation of its data sources and in its classes (JSONOptions, CSVOptions,
-AvroOptions, …: getAllOptions).
+The names come from Spark's documentation of its data sources and from its classes (JSONOptions,
+CSVOptions, AvroOptions, …: getAllOptions).
 
-Ignoring is not all: Spark hands every option of its file formats to Hadoop as configuration, where
-`fs.file.impl` gives paths another meaning and `parquet.private.read.filter.predicate` is decoded
-into objects. So for Spark's own formats of files these options are all there are. Other formats, a
-connector's among them, have options of their own, and none that are Hadoop's.
+Unknown options are not always harmless: Spark passes every option of its file formats to Hadoop as
+configuration, where `fs.file.impl` changes the meaning of paths and
+`parquet.private.read.filter.predicate` is decoded into objects. So this list is complete for
+Spark's own file formats. Other formats, including connectors', have their own options, and none of
+these belong to Hadoop.
 """
 
 import difflib
@@ -46,8 +47,8 @@ _BY_FORMAT = {
     "avro": f"{_FILES} avroSchema avroSchemaUrl recordName recordNamespace mode datetimeRebaseMode "
     "positionalFieldMatching enableStableIdentifiersForUnionType ignoreExtension "
     "stableIdentifierPrefixForUnionType recursiveFieldMaxDepth",
-    # Formats that SQL alone can read (xml.`/path`). Without rowValidationXSDPath: a schema for
-    # validation includes other files.
+    # Formats that only SQL can read (xml.`/path`). rowValidationXSDPath is left out, because a
+    # validation schema can include other files.
     "xml": f"{_FILES} {_TEXTS} {_RECORDS} rowTag rootTag declaration arrayElementName nullValue "
     "attributePrefix valueTag excludeAttribute ignoreNamespace ignoreSurroundingSpaces preferDate "
     "prefersDecimal validateName wildcardColName indent useLegacyXMLParser",
@@ -57,9 +58,9 @@ _BY_FORMAT = {
     "console": "numRows truncate",
     "socket": "host port includeTimestamp numPartitions",
 }
-#: The format whose options any reader of files has.
+#: The format whose options any file reader accepts.
 ANY_FILES = "binaryfile"
-#: Format -> {the name in lower case, as Spark compares it: the name as it is written}.
+#: Format -> {name in lower case, as Spark compares it: name as written}.
 KNOWN = MappingProxyType(
     {
         name: {option.lower(): option for option in options.split()}
@@ -68,11 +69,11 @@ KNOWN = MappingProxyType(
 )
 
 
-#: Formats whose options Spark hands to Hadoop: those that read and write files.
+#: Formats whose options Spark passes to Hadoop: those that read and write files.
 _HANDED_ON = frozenset(name for name, options in _BY_FORMAT.items() if options.startswith(_FILES))
-#: Formats whose options are tuning of Parquet's or ORC's writers too ("parquet.block.size").
+#: Formats that also accept tuning options of Parquet's or ORC's writers ("parquet.block.size").
 _TUNED = ("parquet", "orc")
-#: Options that Spark reads of any writer (AsyncProgressTrackingMicroBatchExecution).
+#: Options that Spark reads from any writer (AsyncProgressTrackingMicroBatchExecution).
 _OF_WRITERS = frozenset(
     {
         "asyncprogresstrackingenabled",
@@ -80,23 +81,23 @@ _OF_WRITERS = frozenset(
         "_asyncprogresstrackingoverridesinksupportcheck",
     }
 )
-#: Options whose value names a codec: Spark loads a class of that name.
+#: Options whose value specifies a codec: Spark loads a class of that name.
 _CODECS = frozenset({"compression", "codec", "parquet.compression", "orc.compress"})
 
 
 def option_problems(
     field: str, name: str, options: Mapping[str, str], declared: Iterable[str] = ()
 ) -> list[Problem]:
-    """Return the options of a format that Spark would ignore, or would not keep to itself."""
+    """Return the options of a format that Spark would ignore or pass on."""
     found = misspelt(field, name, options, declared)
     said = {one.field for one in found}
     return found + [one for one in refused(field, name, options) if one.field not in said]
 
 
 def refused(field: str, name: str, options: Mapping[str, str]) -> list[Problem]:
-    """Return the options of a format that would be configuration of Hadoop's, or load a class.
+    """Return the options of a format that would become Hadoop configuration or load a class.
 
-    The driver refuses them as well, so it may not depend on what connectors declare.
+    The driver rejects them as well, so this must not depend on what connectors declare.
     """
     return [
         Problem(f"{field}.{written}", value[:200], *why)
@@ -106,22 +107,22 @@ def refused(field: str, name: str, options: Mapping[str, str]) -> list[Problem]:
 
 
 def _refusal(name: str, option: str, value: str) -> tuple[str, str] | None:
-    """Return why an option is refused, and the way out; None where it is not."""
+    """Return why an option is rejected, and the remedy; None if it is allowed."""
     if name == "kafka" or option in RESERVED_OPTIONS or option in _OF_WRITERS:
-        return None  # said by their own rules
+        return None  # handled by their own rules
     if name in _HANDED_ON and option not in KNOWN[name] and not _tunes(name, option):
-        message = f"is not an option of {name}, and Spark would hand it to Hadoop."
+        message = f"is not an option of {name}; Spark would pass it to Hadoop."
         return message, _elsewhere(option, value)
     if name not in _HANDED_ON and hadoop.is_foreign(option):
-        message = "is configuration of Hadoop or Spark, not an option of a format."
+        message = "is a Hadoop or Spark setting, not a format option."
         return message, _elsewhere(option, value)
     if option in _CODECS and (loaded := unknown_class(value)):
-        return f"has the driver load {loaded}.", "Name a codec: gzip, snappy, zstd, …"
+        return f"makes the driver load {loaded}.", "Use a codec name: gzip, snappy, zstd, …"
     return None
 
 
 def _elsewhere(option: str, value: str) -> str:
-    """Return the way out for a key of Hadoop's: configuration, where nobody refuses it there."""
+    """Return the remedy for a Hadoop key: configuration, if it is allowed there."""
     if hadoop.refusal(option, value):
         return "Remove it."
     return "Remove it, or set it in the application's configuration: spark.hadoop.…"
@@ -135,9 +136,9 @@ def _tunes(name: str, option: str) -> bool:
 def misspelt(
     field: str, name: str, options: Mapping[str, str], declared: Iterable[str] = ()
 ) -> list[Problem]:
-    """Return the options of a format that Spark would ignore, each with the one that is meant.
+    """Return the options of a format that Spark would ignore, each with the intended one.
 
-    `declared` are those that the format's connector names.
+    `declared` are the options that the format's connector declares.
     """
     known = KNOWN.get(name) or {option.lower(): option for option in declared}
     problems = []
@@ -145,7 +146,7 @@ def misspelt(
         lower = written.lower()
         near = difflib.get_close_matches(lower, sorted(known), n=1, cutoff=CLOSE)
         if lower not in known and near:
-            message = f"is not an option of {name} that Spark knows, and would be ignored."
+            message = f"is not a known option of {name}; Spark would ignore it."
             way_out = f"Did you mean {known[near[0]]}?"
             problems.append(Problem(f"{field}.{written}", value[:200], message, way_out))
     return problems

@@ -1,7 +1,7 @@
-"""Find what is wrong with a definition before anything starts: field, value, way out.
+"""Find what is wrong with a definition before anything starts: field, value, remedy.
 
-Everything here is pure. What must be looked up (names taken, checkpoints held, modules on
-disk) is passed in by the catalog, so that page, API and first run share one set of rules.
+Everything here is pure. What must be looked up (names taken, checkpoints in use, modules on disk)
+is passed in by the catalog, so that the pages, the API and the first run share one set of rules.
 """
 
 import re
@@ -68,9 +68,9 @@ def query_problems(
 
 
 def option_reach(spec: SqlQuery | PythonQuery) -> list[Problem]:
-    """Return the options that reach further than their format does: never to be started.
+    """Return the options that reach beyond their format: they must never be started.
 
-    They may stand in a definition that was saved before there was a rule against them.
+    A definition may contain them if it was saved before this rule existed.
     """
     parts: dict[str, Source | Table | Sink] = {"sink": spec.sink} if spec.sink else {}
     if isinstance(spec, SqlQuery):
@@ -86,7 +86,7 @@ def option_reach(spec: SqlQuery | PythonQuery) -> list[Problem]:
 def ground(
     spec: SqlQuery | PythonQuery, application: ApplicationSpec, surroundings: Surroundings
 ) -> Ground:
-    """Return the conditions of a query's trigger: cores, partitions, cores held by others."""
+    """Return the conditions for a query's trigger: cores, partitions, cores held by others."""
     return ground_of(
         spec,
         application,
@@ -103,7 +103,7 @@ def _pool(name: str, application: ApplicationSpec, known: list[str]) -> list[Pro
         way_out = f"Choose {', '.join(known)}." if known else "Create the pool first."
         return [Problem("pool", name, "is not a pool of the application.", way_out)]
     if application.scheduler_mode != "FAIR":
-        message = "does nothing while the application's scheduler mode is FIFO."
+        message = "has no effect while the application's scheduler mode is FIFO."
         way_out = "Set the scheduler mode to FAIR, or leave the pool empty."
         return [Problem("pool", name, message, way_out)]
     return []

@@ -1,4 +1,4 @@
-"""What an application's definition may say of the script that it runs."""
+"""Validate the script in an application's definition."""
 
 import re
 from collections.abc import Iterable
@@ -15,26 +15,26 @@ _ARGUMENT_LIMIT = 4_096
 
 
 def script_problems(spec: ApplicationSpec) -> list[Problem]:
-    """Return what is wrong with the script of an application, or with its not having one."""
+    """Return what is wrong with an application's script, including a missing or unexpected one."""
     script = spec.script
     if spec.kind == "queries":
         if script is None:
             return []
-        way_out = "Choose the kind script, or leave the script out."
-        return [Problem("script", "", "is for applications of kind script.", way_out)]
+        way_out = "Set the kind to script, or remove the script."
+        return [Problem("script", "", "applies only to applications of kind script.", way_out)]
     if script is None:
-        return [Problem("script.file", "", "is missing.", "Name the script's file, or a module.")]
+        return [Problem("script.file", "", "is missing.", "Set the script's file or module.")]
     problems = [*_program(script, spec), *_arguments(script), *_submit(script, spec)]
     if spec.require_preflight:
-        text = "is not possible for a script: only its start shows which queries it has."
-        problems.append(Problem("require_preflight", "true", text, "Switch it off."))
+        text = "is not possible for a script because its queries are known only after it starts."
+        problems.append(Problem("require_preflight", "true", text, "Turn it off."))
     return problems
 
 
 def _program(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
     if bool(script.file) == bool(script.module):
-        both = "is given twice." if script.file else "is missing."
-        yield Problem("script.file", script.file[:200], both, "Name either a file or a module.")
+        both = "is set twice." if script.file else "is missing."
+        yield Problem("script.file", script.file[:200], both, "Set either a file or a module.")
         return
     if not spec.has_code:
         field = "script.file" if script.file else "script.module"
@@ -45,23 +45,21 @@ def _program(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
     elif script.file:
         yield from _in_folders("script.file", script.file, spec)
         if not script.file.endswith(".py"):
-            message = "is not a file of Python."
-            yield Problem(
-                "script.file", script.file[:200], message, "Name a file that ends in .py."
-            )
+            message = "is not a Python file."
+            yield Problem("script.file", script.file[:200], message, "Use a file that ends in .py.")
     elif not _MODULE.fullmatch(script.module):
         message, way_out = "does not name a module.", 'Write "package.module".'
         yield Problem("script.module", script.module[:200], message, way_out)
 
 
 def _in_folders(field: str, file: str, spec: ApplicationSpec) -> Iterable[Problem]:
-    """Yield what is wrong with a file's path: absolute in a folder, or relative in `code`."""
+    """Yield what is wrong with a file's path: it is absolute in a folder, or relative in `code`."""
     place, folders = PurePosixPath(file), spec.python_path
     if not file.startswith("/"):
         if spec.code is None:
             yield Problem(field, file[:200], "is not absolute.", "Start it with /.")
         elif ".." in place.parts:
-            message, way_out = "leads out of the application's code.", "Write it without “..”."
+            message, way_out = "points outside the application's code.", "Write it without “..”."
             yield Problem(field, file[:200], message, way_out)
         return
     if ".." in place.parts or not any(place.is_relative_to(folder) for folder in folders):
@@ -72,13 +70,15 @@ def _in_folders(field: str, file: str, spec: ApplicationSpec) -> Iterable[Proble
 
 def _arguments(script: Script) -> Iterable[Problem]:
     if len(script.arguments) > _ARGUMENTS_AT_MOST:
-        way_out = f"Give {_ARGUMENTS_AT_MOST} at most; put the rest into a file of the code folder."
+        way_out = f"Use at most {_ARGUMENTS_AT_MOST}; put the rest into a file in the code folder."
         count = str(len(script.arguments))
         yield Problem("script.arguments", count, "arguments are too many.", way_out)
     for place, text in enumerate(script.arguments):
         if len(text) > _ARGUMENT_LIMIT or "\0" in text:
-            way_out = f"Write {_ARGUMENT_LIMIT} characters at most, and no NUL."
-            yield Problem(f"script.arguments.{place}", text[:100], "is not an argument.", way_out)
+            way_out = f"Use at most {_ARGUMENT_LIMIT} characters and no NUL."
+            yield Problem(
+                f"script.arguments.{place}", text[:100], "is not a valid argument.", way_out
+            )
 
 
 def _submit(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
@@ -99,6 +99,6 @@ def _submit(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
     }
     for name, value in given.items():
         if value and spec.master.startswith("local"):
-            message = f"has no effect on {spec.master}, where the driver is its only executor."
-            way_out = "Choose a cluster's master, or leave it out."
+            message = f"has no effect with {spec.master}, where the driver is the only executor."
+            way_out = "Choose a cluster master, or remove it."
             yield Problem(f"script.submit.{name}", str(value), message, way_out)

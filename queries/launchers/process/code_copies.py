@@ -1,20 +1,20 @@
-"""Code as drivers run it: a copy named by its content, that no later edit can change."""
+"""Code as drivers run it: a copy named after its contents, which no later edit can change."""
 
 import contextlib
 import shutil
 import tempfile
 from pathlib import Path
 
+from headgate_ground.files import use_folder
 from queries.code_roots import LIMIT_BYTES, File, digest_of, files_of
-from queries.files import use_folder
 from queries.launchers.base import LaunchRefused
 
 
 def freeze(roots: tuple[str, ...], code_dir: Path) -> tuple[tuple[str, ...], str]:
     """Copy code roots to `code_dir/<sha256>/<n>` and return the copies and the SHA-256.
 
-    The same content gives the same copy. Raises `LaunchRefused` where a root cannot be read
-    or all together hold more than 50 MB.
+    Equal contents give the same copy. Raises `LaunchRefused` if a root cannot be read or if all
+    roots together contain more than 50 MB.
     """
     if not roots:
         return (), ""
@@ -32,7 +32,7 @@ def freeze(roots: tuple[str, ...], code_dir: Path) -> tuple[tuple[str, ...], str
 
 
 def frozen(count: int, sha256: str, code_dir: Path) -> tuple[str, ...] | None:
-    """Return the copies of `count` roots under this SHA-256; None where they are gone."""
+    """Return the copies of `count` roots under this SHA-256; None if they are gone."""
     if not count:
         return ()
     copies = [code_dir / sha256 / str(index) for index in range(count)]
@@ -43,13 +43,13 @@ def frozen(count: int, sha256: str, code_dir: Path) -> tuple[str, ...] | None:
 def _check_size(files: list[File]) -> None:
     total = 0
     for _, root, name in files:
-        with contextlib.suppress(FileNotFoundError):  # an editor or a checkout at work
+        with contextlib.suppress(FileNotFoundError):  # an editor or a checkout is changing it
             total += (Path(root) / name).stat().st_size
     if total > LIMIT_BYTES:
         roots = ", ".join(sorted({root for _, root, _ in files}))
         raise LaunchRefused(
-            f"The code roots {roots} contain {total / 1e6:.0f} MB; drivers run from copies of at "
-            "most 50 MB. Move data out of them, or name a smaller folder in python_path."
+            f"The code roots {roots} contain {total / 1e6:.0f} MB; drivers run from copies of "
+            "at most 50 MB. Move data elsewhere, or use a smaller folder in python_path."
         )
 
 
@@ -61,9 +61,10 @@ def _digest(files: list[File]) -> str:
 
 
 def _copy(files: list[File], count: int, code_dir: Path) -> str:
-    """Copy to a draft, then rename: a copy is whole or not there. Return its SHA-256.
+    """Copy to a draft, then rename, so that a copy is complete or absent. Return its SHA-256.
 
-    It is named by what was copied, which an edit in between can make differ from `files`.
+    It is named after what was copied, which may differ from `files` if there was an edit in
+    between.
     """
     code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=code_dir))
@@ -78,7 +79,8 @@ def _copy(files: list[File], count: int, code_dir: Path) -> str:
         try:
             draft.rename(code_dir / digest)
         except OSError:
-            # Where another worker was first, its copy has the same name, hence the same content.
+            # If another worker was faster, its copy has the same name and therefore the same
+            # contents.
             if not (code_dir / digest).is_dir():
                 raise
         return digest

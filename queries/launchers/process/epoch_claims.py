@@ -1,10 +1,10 @@
-"""An epoch claimed in the kernel, outside the folder that holds every other guard of a driver.
+"""An epoch claimed in the kernel, outside the folder that contains a driver's other guards.
 
-The folder of the drivers may go away under them, as a mount that flaps does, and with it every
-lock and `ident.json`. A claim is an abstract unix socket (unix(7)) named after the driver's
-directory: binding it is exclusive, no file system knows it, and it lasts until the last process
-that inherited the descriptor is gone. The shim binds it, the driver's Python and JVM hold it.
-A claim is seen within one network namespace: on one host, or in one container.
+The drivers' folder may disappear while they run, for example when a mount flaps, and with it every
+lock and `ident.json`. A claim is an abstract Unix socket (unix(7)) named after the driver's
+directory. Binding it is exclusive, it is not on any file system, and it lasts until the last
+process that inherited the descriptor is gone. The shim binds it; the driver's Python and JVM hold
+it. A claim is visible within one network namespace: on one host, or in one container.
 """
 
 import hashlib
@@ -12,37 +12,39 @@ import os
 import socket
 from pathlib import Path
 
-TAKEN = 76  # a shim's exit code: a driver of this very epoch lives, with its files or without
+from headgate_ground.tolerant.values import whole
+
+TAKEN = 76  # a shim's exit code: a driver of this very epoch is alive, with or without its files
 CLAIM_FD = "HEADGATE_CLAIM_FD"  # tells the driver which descriptor it has inherited
 
 _LIST = Path("/proc/net/unix")
 
 
 def take(directory: Path) -> socket.socket | None:
-    """Claim the epoch of a driver's directory; None where a process has it already."""
+    """Claim the epoch for a driver's directory; None if a process already holds it."""
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         claim.bind(f"\0{family(directory.parent)}{directory.name}")
-    except OSError:  # EADDRINUSE; whatever else it is, nothing is known to be free
+    except OSError:  # EADDRINUSE; after any other error, it is not known to be free
         claim.close()
         return None
     return claim
 
 
 def is_taken(directory: Path) -> bool:
-    """Tell whether a process holds the claim on a directory's epoch; takes nothing."""
+    """Return whether a process holds the claim on a directory's epoch, without claiming it."""
     return int(directory.name) in taken(directory.parent)
 
 
 def taken(folder: Path) -> set[int]:
-    """Return the epochs that are claimed of the directories in a folder, there or not."""
+    """Return the claimed epochs for directories in a folder, even if these no longer exist."""
     start = f"@{family(folder)}"  # the kernel writes the leading NUL as @
     words = (line.rpartition(" ")[2] for line in _LIST.read_text(errors="replace").splitlines())
-    numbers = (word.removeprefix(start) for word in words if word.startswith(start))
-    return {int(number) for number in numbers if number.isdigit()}
+    found = (whole(word.removeprefix(start)) for word in words if word.startswith(start))
+    return {number for number in found if number is not None}
 
 
 def family(folder: Path) -> str:
-    """Return how the names of a folder's sockets begin."""
-    # A hash, because a socket's name has 108 bytes and a path may have more.
+    """Return the prefix of the names of a folder's sockets."""
+    # A hash, because a socket's name is limited to 108 bytes and a path may be longer.
     return f"headgate:{hashlib.sha256(os.fsencode(folder)).hexdigest()[:32]}:"

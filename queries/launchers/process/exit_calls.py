@@ -1,8 +1,8 @@
-"""The exit of a driver, called out on its own host: no broker and no database on the way.
+"""A driver's exit, announced on its own host without a broker or a database.
 
-A shim that has written `exit.json` calls the number of its driver's row to an abstract unix
-socket (unix(7)) named after the folder of all drivers; the host's worker listens there. A call is
-a hint: whoever misses it finds the exit at the next sweep (docs/decisions/0012).
+After writing `exit.json`, a shim sends the ID of its driver's row to an abstract Unix socket
+(unix(7)) named after the folder of all drivers, on which the host's worker listens. This is only a
+hint: if it is missed, the next sweep finds the exit (docs/decisions/0012).
 """
 
 import contextlib
@@ -11,17 +11,18 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from headgate_ground.tolerant.values import whole
 from queries.launchers.process.epoch_claims import family
 
-_LONGEST = 32  # bytes of a number in decimal
+_LONGEST = 32  # bytes of a decimal number
 
 
 @contextlib.contextmanager
 def listen(drivers: Path) -> Iterator[Callable[[float], int | None]]:
-    """Listen while the block runs; yield what waits for the next call, some seconds at most.
+    """Listen while the block runs; yield a function that waits for the next exit.
 
-    It returns the number that was called, None for none. Raises `OSError` where another process
-    listens.
+    It waits for at most the given number of seconds and returns the ID received, or None if there
+    was none. Raises `OSError` if another process is listening.
     """
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as ear:
         ear.bind(_name(drivers))
@@ -30,19 +31,18 @@ def listen(drivers: Path) -> Iterator[Callable[[float], int | None]]:
         def heard(limit_s: float) -> int | None:
             if not select.select([ear], [], [], limit_s)[0]:
                 return None
-            said = ear.recv(_LONGEST)
-            return int(said) if said.isdigit() else None
+            return whole(ear.recv(_LONGEST))
 
         yield heard
 
 
 def call(drivers: Path, driver: int) -> bool:
-    """Say that a driver has ended; tell whether a worker listens."""
+    """Announce that a driver has ended; return whether a worker is listening."""
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as mouth:
         mouth.setblocking(False)
         try:
             mouth.sendto(str(driver).encode(), _name(drivers))
-        except OSError:  # nobody is there, or has not listened for many exits
+        except OSError:  # nobody is listening, or too many exits are unread
             return False
     return True
 

@@ -1,4 +1,4 @@
-"""What a shim reports of its driver's end: the exits, and the end of a log without secrets."""
+"""A shim's report on its driver's end: the exit codes, and the end of the log without secrets."""
 
 import contextlib
 import json
@@ -6,6 +6,8 @@ import sys
 import time
 from dataclasses import replace
 
+from headgate_ground.files import read_file, read_tail, replace_file
+from headgate_ground.tolerant.values import whole
 from queries.domain.probes.questions import TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
@@ -15,15 +17,15 @@ from queries.domain.protocol import (
     SPEC,
     DriverSpec,
     ExitReport,
+    Killer,
 )
 from queries.driver_folder import DriverFolder
-from queries.files import read_file, read_tail, replace_file
 from queries.secret_references import References
 
 LOG_TAIL_BYTES = 16_384
-REPORT_WITHIN_S = 60  # for a full disk, or a folder that is away, to let exit.json be written
+REPORT_WITHIN_S = 60  # for exit.json to become writable: a full disk, a missing folder
 REPORT_AGAIN_S = 1
-_LONGEST_NUMBER = 18  # digits of last_seq: a larger one is none, and no database takes it
+_LONGEST_NUMBER = 18  # digits of last_seq: no database accepts a larger number
 _JVM_OOM_EXIT = "3"  # of -XX:+ExitOnOutOfMemoryError
 
 
@@ -35,10 +37,11 @@ def build(
     jvm: str,
     core: bool,
     oom_killed: bool,
+    killed: Killer,
     at: str,
 ) -> ExitReport:
-    """Return the report; `oom_killed` is whether the kernel killed it because memory ran out."""
-    # Twice as much is masked: what is cut off may begin in the middle of a secret.
+    """Return the report; `oom_killed`: the kernel killed the driver because memory ran out."""
+    # Twice as much is masked, because the cut may be in the middle of a secret.
     log = read_tail(folder.own / DRIVER_LOG, 2 * LOG_TAIL_BYTES)
     return ExitReport(
         python=python,
@@ -48,18 +51,19 @@ def build(
         at=at,
         last_seq=_last_seq(folder),
         log_tail=_masked(folder, spec, log)[-LOG_TAIL_BYTES:],
+        killed=killed,
     )
 
 
 def warm_up(folder: DriverFolder, spec: DriverSpec) -> None:
-    """Import and compile what masks a log, while the JVM, as a rule, still dies."""
+    """Import and compile what masks a log, usually while the JVM is still ending."""
     _masked(folder, spec, read_tail(folder.own / DRIVER_LOG, LOG_TAIL_BYTES))
 
 
 def write(folder: DriverFolder, report: ExitReport) -> None:
-    """Write exit.json, the log left out where there is no room; give up after a while.
+    """Write exit.json, without the log if there is no room; give up after a while.
 
-    Until then the shim's lock keeps the exit from being called unknown.
+    Until then the shim's lock prevents the exit from being treated as unknown.
     """
     deadline = time.monotonic() + REPORT_WITHIN_S
     while True:
@@ -72,21 +76,20 @@ def write(folder: DriverFolder, report: ExitReport) -> None:
                     sys.stderr.write(f"exit.json cannot be written: {error}\n")
                 return
             report = replace(report, log_tail="")
-        time.sleep(REPORT_AGAIN_S)  # no event tells of free space
+        time.sleep(REPORT_AGAIN_S)  # no event reports free space
 
 
 def _last_seq(folder: DriverFolder) -> int | None:
-    """Return the last number that the driver says it has sent; None where it says none."""
+    """Return the last number that the driver reports having sent; None if there is none."""
     try:
         said = (read_file(folder.own / LAST_SEQ, most=_LONGEST_NUMBER + 2) or "").strip()
-    except (OSError, ValueError):  # a link, a folder, no text: the driver's code wrote it
+    except (OSError, ValueError):  # a link, a folder, or not text: the driver's code wrote it
         return None
-    plain = said.isascii() and said.isdigit() and len(said) <= _LONGEST_NUMBER
-    return int(said) if plain else None
+    return whole(said)
 
 
 def _masked(folder: DriverFolder, spec: DriverSpec, log: str) -> str:
-    """Return a log without the secrets that the driver was given, as its files name them."""
+    """Return a log without the secrets given to the driver, which its files list."""
     found = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
     try:
         for name in (SPEC, ASSIGNMENT, TASK):
@@ -94,4 +97,4 @@ def _masked(folder: DriverFolder, spec: DriverSpec, log: str) -> str:
                 found.learn(json.loads(text))
         return found.mask(log)
     except (OSError, ValueError) as error:  # every driver gets an exit, with a log or without
-        return f"The log is left out, for its secrets are not known: {type(error).__name__}"
+        return f"The log is not shown because its secrets are unknown: {type(error).__name__}"

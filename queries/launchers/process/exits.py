@@ -1,13 +1,15 @@
-"""How an end is named, what the kernel adds to it, and how the shim makes it known."""
+"""How an exit is named, what the kernel adds to it, and how the shim announces it."""
 
 import importlib
 import signal
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from listeners.wire import FIELD, Event, Kind, sealed
-from queries.domain.protocol import DriverSpec, ExitReport
+from headgate_ground.files import read_file
+from headgate_ground.wire import FIELD, Event, Kind, sealed
+from queries.domain.protocol import DriverSpec, ExitReport, Killer
 
 NOTIFY_TIMEOUT_S = 2
 
@@ -23,30 +25,70 @@ def exit_name(code: int) -> str:
 
 
 def never_started() -> ExitReport:
-    """Return the exit of a driver that no process ever was: UNKNOWN, and it has said nothing."""
+    """Return the exit of a driver that never had a process: UNKNOWN, without any report."""
     at = datetime.now(UTC).isoformat()
     return ExitReport("UNKNOWN", "UNKNOWN", core=False, oom=False, at=at, last_seq=0)
 
 
-def cgroup_oom_kills() -> int:
-    """Return how often the kernel killed in our control group because memory ran out."""
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """How many processes the kernel has killed because memory ran out."""
+
+    group: int  # in our control group
+    host: int | None  # on this host; None if the kernel does not count them
+
+    @classmethod
+    def now(cls) -> "OutOfMemory":
+        """Return the kernel's current counts."""
+        group = _cgroup("memory.events", "", "") or _cgroup(
+            "memory.oom_control", "memory", "memory"
+        )
+        return cls(group.get("oom_kill", 0), _counts(Path("/proc/vmstat")).get("oom_kill"))
+
+
+def _cgroup(file: str, controller: str, mounted: str) -> dict[str, int]:
+    """Return the counters of our control group; for cgroup v2 the controller is ""."""
+    for line in (read_file(Path("/proc/self/cgroup")) or "").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controller in controllers.split(","):
+            return _counts(Path("/sys/fs/cgroup") / mounted / group.lstrip("/") / file)
+    return {}
+
+
+def _counts(file: Path) -> dict[str, int]:
     try:
-        group = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip()
-        events = (Path("/sys/fs/cgroup") / group.lstrip("/") / "memory.events").read_text()
+        lines = [line.split() for line in file.read_text().splitlines()]
     except OSError:
-        return 0
-    counts = dict(line.split() for line in events.splitlines())
-    return int(counts.get("oom_kill", 0))
+        return {}
+    return {line[0]: int(line[1]) for line in lines if len(line) == 2}
+
+
+def killer(
+    python: str, jvm: str, *, by_us: Mapping[str, Killer], before: OutOfMemory, after: OutOfMemory
+) -> Killer:
+    """Return what ended a driver; `by_us` says why we ended "python" or "jvm", if we did.
+
+    Python takes precedence, because the JVM ends with it.
+    """
+    for part, ended in (("python", python), ("jvm", jvm)):
+        if part in by_us and (ended == "SIGKILL" or by_us[part] is Killer.WALLS_FAILED):
+            return by_us[part]
+        if ended == "SIGKILL":
+            if before.host is None or after.host is None:
+                return Killer.NOBODY
+            quiet = after.host == before.host
+            return Killer.STRANGER if quiet else Killer.MEMORY_OR_STRANGER
+    return Killer.NOBODY
 
 
 def prepare_notice(spec: DriverSpec) -> None:
-    """Import the client before it is needed: an exit is to be known within a second."""
+    """Import the client before it is needed: an exit must be known within a second."""
     if spec.redis_url:
         importlib.import_module("redis")
 
 
 def notify(spec: DriverSpec, report: ExitReport) -> None:
-    """Post the exit to the event stream; a hint only, so a failure is left to the sweep."""
+    """Post the exit to the event stream; it is only a hint, so a failure is left to the sweep."""
     if not spec.redis_url:
         return
     import redis

@@ -1,6 +1,7 @@
-"""Processes as identities: (boot_id, pid, start_time), never a bare pid.
+"""Processes as identities: (boot_id, pid, start_time), never only a PID.
 
-A pid is used again; a pidfd opened first and compared after cannot mean a stranger.
+PIDs are reused; a pidfd that is opened first and compared afterwards cannot refer to another
+process.
 """
 
 import os
@@ -9,6 +10,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from headgate_ground.tolerant.values import whole
 
 _PROC = Path("/proc")
 
@@ -19,29 +22,35 @@ def boot_id() -> str:
 
 
 def pid_space() -> str:
-    """Return the identity of the pid namespace: only within one does a pid mean one process."""
+    """Return the identity of the PID namespace: a PID identifies a process only within one."""
     return os.readlink(_PROC / "self/ns/pid")
 
 
 def start_time(pid: int) -> int | None:
-    """Return when the process began, in clock ticks since boot; None where there is none."""
+    """Return when the process began, in clock ticks since boot; None if it does not exist."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None  # field 22 of proc(5), counted after the name
 
 
 def state(pid: int) -> str:
-    """Return the kernel's letter for the process (R, S, T, Z…), "" where there is none."""
+    """Return the kernel's state letter for the process (R, S, T, Z…); "" if it does not exist."""
     fields = _stat(pid)
     return fields[0] if fields else ""
 
 
 def is_alive(pid: int, started: int | None) -> bool:
-    """Tell whether that very process still runs; a zombie does not."""
+    """Return whether that very process is still running; a zombie does not count."""
     return started is not None and start_time(pid) == started and state(pid) not in ("Z", "X", "")
 
 
+def cpu_s(pid: int) -> float:
+    """Return the seconds of processor time used by the process; 0 if it does not exist."""
+    fields = _stat(pid)
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
 def namespace_pids(pid: int) -> list[int]:
-    """Return a process's pids from this pid namespace inwards, [] where there is none."""
+    """Return a process's PIDs from this PID namespace inwards; [] if it does not exist."""
     try:
         text = (_PROC / str(pid) / "status").read_text(errors="replace")
     except OSError:
@@ -51,7 +60,7 @@ def namespace_pids(pid: int) -> list[int]:
 
 
 def command_line(pid: int) -> str:
-    """Return the arguments of a process, "" where it cannot be read."""
+    """Return a process's arguments; "" if they cannot be read."""
     try:
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
     except (OSError, UnicodeDecodeError):
@@ -59,7 +68,7 @@ def command_line(pid: int) -> str:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """Return the environment that a process was started with, {} where it cannot be read."""
+    """Return the environment that a process was started with; {} if it cannot be read."""
     try:
         text = os.fsdecode((_PROC / str(pid) / "environ").read_bytes())
     except OSError:
@@ -68,47 +77,47 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def is_spark(pid: int) -> bool:
-    """Tell whether the process is a JVM that runs Spark (or is about to)."""
+    """Return whether the process is a JVM that runs Spark (or is about to)."""
     return "org.apache.spark." in command_line(pid)
 
 
 def all_pids() -> Iterator[int]:
-    """Yield the pids that can be seen now."""
+    """Yield all visible PIDs."""
     for entry in os.scandir(_PROC):
-        if entry.name.isdigit():
-            yield int(entry.name)
+        if (pid := whole(entry.name)) is not None:
+            yield pid
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the pids below `pid`, parents before children."""
+    """Return the PIDs below `pid`, parents before children."""
     children: dict[int, list[int]] = {}
     for other in all_pids():
         fields = _stat(other)
         if fields:
             children.setdefault(int(fields[1]), []).append(other)
     found = list(children.get(pid, ()))
-    for child in found:  # grows while it is walked
+    for child in found:  # grows while it is being walked
         found += children.get(child, ())
     return found
 
 
 @contextmanager
 def handle(pid: int, started: int | None) -> Iterator[int | None]:
-    """Open a pidfd on that very process; None where it is gone (or `started` is not known)."""
+    """Open a pidfd for that very process; None if it is gone (or `started` is unknown)."""
     try:
         descriptor = os.pidfd_open(pid)
     except (ProcessLookupError, OSError):
         yield None
         return
     try:
-        # The second look: had the pid been used again, the start time would differ.
+        # Checked again: if the PID had been reused, the start time would differ.
         yield descriptor if started is not None and start_time(pid) == started else None
     finally:
         os.close(descriptor)
 
 
 def send(pid: int, started: int | None, number: signal.Signals) -> bool:
-    """Signal that very process and nobody else; False where it is gone."""
+    """Send a signal to that very process and to no other; False if it is gone."""
     with handle(pid, started) as descriptor:
         if descriptor is None:
             return False
@@ -120,7 +129,7 @@ def send(pid: int, started: int | None, number: signal.Signals) -> bool:
 
 
 def wait_end(pid: int, started: int | None, timeout_s: float) -> bool:
-    """Wait for that very process's end; False where it outlives the time."""
+    """Wait for that very process to end; False if it outlives the time limit."""
     with handle(pid, started) as descriptor:
         if descriptor is None:
             return True
@@ -130,7 +139,7 @@ def wait_end(pid: int, started: int | None, timeout_s: float) -> bool:
 
 
 def kill_and_wait(pid: int, started: int | None, timeout_s: float) -> bool:
-    """SIGKILL that very process and wait for its end; False where it outlives the time."""
+    """SIGKILL that very process and wait for it to end; False if it outlives the time limit."""
     return not send(pid, started, signal.SIGKILL) or wait_end(pid, started, timeout_s)
 
 

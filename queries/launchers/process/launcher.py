@@ -1,7 +1,7 @@
-"""Drivers as processes of this host, one directory each: the launcher of production.
+"""Drivers as processes on this host, one directory each: the production launcher.
 
-`DRIVERS_DIR/<application>/<epoch>/` holds a driver's files; what this module knows it knows
-from there and from the kernel, so that any worker can go on where another died.
+`DRIVERS_DIR/<application>/<epoch>/` contains a driver's files. This module gets all its information
+from there and from the kernel, so any worker can continue where another died.
 """
 
 import os
@@ -17,12 +17,24 @@ from pathlib import Path
 from django.conf import settings
 
 from controlplane import fail_points
-from listeners import spool
-from queries.domain.masking import mask_text
+from headgate_ground import spool
+from headgate_ground.files import (
+    NotPlain,
+    exclusive,
+    is_locked,
+    open_plain,
+    read_bytes,
+    read_file,
+    read_tail,
+    replace_file,
+    take_lock,
+)
+from headgate_ground.masking import mask_text
+from headgate_ground.tolerant.values import whole
+from headgate_server import places
 from queries.domain.probes.questions import MOST_CHARACTERS, RESULT, TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
-    CURRENT,
     DRIVER_LOCK,
     DRIVER_LOG,
     EXIT,
@@ -39,17 +51,6 @@ from queries.domain.protocol import (
 from queries.domain.supervision.observation import LIVING, Sighting
 from queries.domain.walls import Choice, Mode, choose
 from queries.driver_folder import DriverFolder, current_file, direct, read_current
-from queries.files import (
-    NotPlain,
-    exclusive,
-    is_locked,
-    open_plain,
-    read_bytes,
-    read_file,
-    read_tail,
-    replace_file,
-    take_lock,
-)
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import code_copies as code
 from queries.launchers.process import (
@@ -71,7 +72,7 @@ PROBES = "probes"  # folder of an application's probes, next to its drivers' dir
 
 
 def configured() -> "LocalProcessLauncher":
-    """Return the launcher of this installation's folders and walls."""
+    """Return the launcher for this installation's folders and walls."""
     return LocalProcessLauncher(
         drivers_dir=settings.DRIVERS_DIR,
         code_dir=settings.CODE_DIR,
@@ -86,7 +87,7 @@ def _no_walls() -> Choice:
 
 
 class LocalProcessLauncher:
-    """Launch, see and signal drivers on this host (`Launcher`)."""
+    """Launch, observe and signal drivers on this host (`Launcher`)."""
 
     def __init__(
         self,
@@ -106,11 +107,11 @@ class LocalProcessLauncher:
         )
 
     def walls(self) -> Choice:
-        """Return the walls that new drivers get; tried out at the first call."""
+        """Return the walls that new drivers get; tested at the first call."""
         return self._raising.choice()
 
     def directory(self, application: str, epoch: int, *, probe: bool = False) -> Path:
-        """Return the directory of a driver or probe, made or not."""
+        """Return the directory of a driver or probe, which may not exist yet."""
         if application in ("", ".", "..") or "/" in application:
             raise ValueError(f"application: {application!r} cannot name a folder")
         folder = self._drivers / application
@@ -121,7 +122,7 @@ class LocalProcessLauncher:
         return str(self.directory(application, epoch, probe=probe))
 
     def highest_epoch(self, application: str) -> int:
-        """Return the highest epoch of the application's folders and of its `current.json`."""
+        """Return the highest epoch in the application's folders and its `current.json`."""
         folder = self.directory(application, 0).parent
         text = read_current(folder)
         known = [Current.loads(text).epoch if text is not None else 0]
@@ -132,8 +133,8 @@ class LocalProcessLauncher:
         """Write the intent, spawn the shim, and return once it holds its directory.
 
         1. The directory, its spec, pools and assignment are on disk (the intent).
-        2. `current.json` names this epoch, unless a later one stands there.
-        3. The shim is spawned; a second one for the same directory leaves by itself.
+        2. `current.json` contains this epoch, unless it contains a later one.
+        3. The shim is spawned; a second shim for the same directory exits by itself.
         """
 
         def write_intent(directory: Path) -> None:
@@ -144,7 +145,7 @@ class LocalProcessLauncher:
         self._launch(spec, write_intent)
 
     def assign(self, application: str, assignment: Assignment) -> None:
-        """Replace the assignment unless a higher generation is there, and nudge the driver."""
+        """Replace the assignment unless a higher generation exists, and nudge the driver."""
         directory = self.directory(application, assignment.epoch)
         if not directory.is_dir():
             return
@@ -154,15 +155,16 @@ class LocalProcessLauncher:
             self._signal(directory, signal.SIGUSR1)
 
     def seal(self, application: str, epoch: int) -> bool:
-        """Write the exit of a driver that nobody has started, under the lock of its shim.
+        """Write the exit of a driver that nobody has started, under its shim's lock.
 
-        A worker that slept since the intent finds it, and so does a shim that it has spawned.
+        A worker that has been asleep since the intent finds this exit, and so does a shim that the
+        worker has spawned.
         """
         directory = self.directory(application, epoch)
         try:
             control = DriverFolder.make(directory).control
             lock = take_lock(control / SHIM_LOCK)
-            if lock is None:  # a shim that has reported may still tidy up
+            if lock is None:  # a shim that has reported may still be cleaning up
                 return (control / EXIT).exists()
             try:
                 return self._seal(directory)
@@ -190,24 +192,24 @@ class LocalProcessLauncher:
         locations: tuple[str, ...] = (),
         known: Mapping[str, str | int] | None = None,
     ) -> Sighting:
-        """Return what can be seen of a driver; `locations` are the checkpoints it may hold."""
+        """Return what can be seen of a driver; `locations` are the checkpoints that it may hold."""
         return sighting.look(self.directory(application, epoch, probe=probe), locations, known)
 
     def living(self) -> list[tuple[str, int]]:
-        """Return application and epoch of every driver whose processes really live."""
+        """Return the application and epoch of every driver whose processes are really alive."""
         found = {(path.parent.name, int(path.name)) for path in self._folders("*")}
         return [each for each in sorted(found) if self.sight(*each).liveness in LIVING]
 
     def exits(self) -> AbstractContextManager[Callable[[float], int | None]]:
-        """Listen to the shims that call out an exit; raises `OSError` where somebody else does."""
+        """Listen for shims that announce an exit; raises `OSError` if another process does."""
         return exit_calls.listen(self._drivers)
 
     def terminate(self, application: str, epoch: int) -> None:
-        """Ask the driver's Python, and only it, to leave (SIGTERM)."""
+        """Ask the driver's Python, and only it, to exit (SIGTERM)."""
         self._signal(self.directory(application, epoch), signal.SIGTERM)
 
     def kill(self, application: str, epoch: int) -> None:
-        """SIGKILL the driver's Python and JVM, an orphaned JVM included; wait for their ends."""
+        """SIGKILL the driver's Python and JVM, including an orphaned JVM; wait until they end."""
         self._kill(self.directory(application, epoch))
 
     def _kill(self, directory: Path) -> None:
@@ -217,14 +219,14 @@ class LocalProcessLauncher:
             if ident.jvm_pid is not None:
                 identities.kill_and_wait(ident.jvm_pid, ident.jvm_start_time, KILL_WAIT_S)
             self._end_walls(ident)
-        # What ident.json does not know (yet, or any more, where the folder is gone).
+        # Processes missing from ident.json (not written yet, or gone with the folder).
         lock = DriverFolder.of(directory).own / DRIVER_LOCK
         if ident is None or is_locked(lock) or epoch_claims.is_taken(directory):
             for pid, started in sighting.processes_of(directory):
                 identities.kill_and_wait(pid, started, KILL_WAIT_S)
 
     def _end_walls(self, ident: Ident) -> None:
-        """Leave the first process within walls the time to tell how the driver ended."""
+        """Give the first process inside the walls time to report how the driver ended."""
         init = (ident.init_pid, ident.init_start_time)
         if init[0] is not None and not identities.wait_end(init[0], init[1], KILL_WAIT_S):
             identities.kill_and_wait(init[0], init[1], KILL_WAIT_S)
@@ -232,18 +234,18 @@ class LocalProcessLauncher:
     # --- probes -----------------------------------------------------------------------
 
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
-        """Write the intent (spec, task), spawn the shim, return once it holds the directory."""
+        """Write the intent (spec, task), spawn the shim, and return once it holds the directory."""
         self._launch(
             spec, lambda directory: direct(DriverFolder.of(directory).control / TASK, task)
         )
 
     def probe_result(self, application: str, epoch: int) -> str:
-        """Return the text of what a probe has found so far, "" for nothing yet."""
+        """Return a probe's findings so far as text; "" if there are none yet."""
         path = self._own(application, epoch, probe=True) / RESULT
         return read_file(path, most=MOST_CHARACTERS + 1) or ""
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
-        """Wait at most `grace_s` for a probe to leave, then SIGKILL its Python and JVM.
+        """Wait at most `grace_s` for a probe to exit, then SIGKILL its Python and JVM.
 
         Returns once its shim has reported, or a few seconds after the kill.
         """
@@ -262,35 +264,37 @@ class LocalProcessLauncher:
             self.end_probe(directory.parent.parent.name, int(directory.name))
 
     def forget_result(self, application: str, epoch: int) -> None:
-        """Remove what a probe has found."""
+        """Remove a probe's findings."""
         (self._own(application, epoch, probe=True) / RESULT).unlink(missing_ok=True)
 
-    # --- what is left behind ----------------------------------------------------------
+    # --- files ------------------------------------------------------------------------
 
     def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """Return the content-addressed copies of code roots and their common SHA-256."""
         return code.freeze(roots, self._code)
 
     def frozen_code(self, count: int, sha256: str) -> tuple[str, ...] | None:
-        """Return the `count` copies that were made under this SHA-256; None: not there any more."""
+        """Return the `count` copies made under this SHA-256; None if they no longer exist."""
         return code.frozen(count, sha256, self._code)
 
     def log_tail(
         self, application: str, epoch: int, *, probe: bool = False, lines: int = 200
     ) -> str:
-        """Return the end of a driver's log, at most 256 KiB; "" where there is none."""
+        """Return the end of a driver's log, at most 256 KiB; "" if there is none."""
         path = self._own(application, epoch, probe=probe) / DRIVER_LOG
         return "\n".join(read_tail(path, LOG_TAIL_BYTES).splitlines()[-lines:])
 
     def log_size(self, application: str, epoch: int) -> int:
-        """Return how many bytes a driver's log has, 0 where there is none."""
+        """Return the size of a driver's log in bytes; 0 if there is none."""
         try:
             return (self._own(application, epoch) / DRIVER_LOG).lstat().st_size
         except FileNotFoundError:
             return 0
 
     def log_part(self, application: str, epoch: int, *, start: int, size: int) -> bytes:
-        """Return at most `size` bytes of a driver's log from `start` on; b"" for none."""
+        """Return at most `size` bytes of a driver's log, beginning at `start`; b"" if there are
+        none.
+        """
         try:
             with os.fdopen(open_plain(self._own(application, epoch) / DRIVER_LOG), "rb") as file:
                 file.seek(start)
@@ -299,37 +303,37 @@ class LocalProcessLauncher:
             return b""
 
     def spooled(self, epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (seq, entry) from the spool of the epoch's driver; nothing where it is gone."""
+        """Yield (seq, entry) from the spool of the epoch's driver; nothing if it is gone."""
         for directory in self._drivers.glob(f"*/{epoch}"):
             own = DriverFolder.of(directory).own
             yield from spool.read_from(own / spool.FOLDER, first, read=partial(_segment, own))
 
     def prune(self, application: str, *, keep: int) -> None:
-        """Remove directories of ended drivers and probes beyond the newest `keep` of each."""
+        """Remove directories of ended drivers and probes, except for the newest `keep` of each."""
         folder = self.directory(application, 0).parent
         for parent in (folder, folder / PROBES):
             for epoch in sorted(_epochs(parent), reverse=True)[max(1, keep) :]:
                 if not _is_held(parent / str(epoch)):
                     shutil.rmtree(parent / str(epoch), ignore_errors=True)
 
-    # --- inside -----------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------
 
     def _own(self, application: str, epoch: int, *, probe: bool = False) -> Path:
-        """Return the folder in which a driver or probe writes."""
+        """Return the folder that a driver or probe writes to."""
         return DriverFolder.of(self.directory(application, epoch, probe=probe)).own
 
     def _folders(self, below: str) -> Iterator[Path]:
-        """Yield the directories that are there, and those that living processes work in."""
+        """Yield the existing directories, and those in which live processes work."""
         folders = set(self._drivers.glob(f"{below}/*"))
         depth = len((self._drivers / below).parts) + 1
         in_use = sighting.directories_in_use(self._drivers)
         folders |= {path for path in in_use if len(path.parts) == depth}
-        return (path for path in folders if path.name.isdigit())
+        return (path for path in folders if whole(path.name) is not None)
 
     def _launch(self, spec: DriverSpec, write_intent: Callable[[Path], None]) -> None:
         directory = self.directory(spec.application, spec.epoch, probe=spec.probe)
         try:
-            if epoch_claims.is_taken(directory):  # it lives, with its folder or without
+            if epoch_claims.is_taken(directory):  # it is alive, with or without its folder
                 return
             folder = DriverFolder.make(directory)
             control = folder.control
@@ -351,8 +355,8 @@ class LocalProcessLauncher:
         env = environment.passed(os.environ, spec.env_allowlist)
         if environment.java(env) is None:
             raise LaunchRefused(
-                "No Java was found: there is none in JAVA_HOME (bin/java) and none in PATH. "
-                "Install a Java of version 17 or later, or set JAVA_HOME."
+                "No Java was found in JAVA_HOME (bin/java) or PATH. Install Java 17 or later, "
+                "or set JAVA_HOME."
             )
         said_in = DriverFolder.of(directory).control / SHIM_LOG
         log = open_plain(said_in, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -363,31 +367,31 @@ class LocalProcessLauncher:
                 stdout=log,
                 stderr=log,
                 cwd=directory,
-                env={**env, "PYTHONPATH": str(environment.REPOSITORY)},
+                env={**env, "PYTHONPATH": ":".join(places.import_path())},
                 start_new_session=True,
             )
         finally:
             os.close(log)
-        # The first process ends as soon as the shim proper, its child, holds the lock.
+        # The first process ends as soon as its child, the actual shim, holds the lock.
         try:
             code = process.wait(SHIM_TAKES_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
             raise LaunchRefused(
-                f"The shim did not take over {directory} within {SHIM_TAKES_S} s; the host is "
-                "overloaded. The launch will be tried again.",
+                f"The shim did not take over {directory} within {SHIM_TAKES_S} s; the host "
+                "may be overloaded. The launch will be retried.",
                 passing=True,
             ) from None
         if code != 0:
             said = read_tail(said_in, 2000).strip().rpartition("\n")[2]
             raise LaunchRefused(
-                f"The shim of {directory} ended with code {code}: {mask_text(said)}",
-                passing=code == epoch_claims.TAKEN,  # the next look sees the driver that has it
+                f"The shim of {directory} exited with code {code}: {mask_text(said)}",
+                passing=code == epoch_claims.TAKEN,  # the next look sees the driver that holds it
             )
 
     def _write_assignment(self, directory: Path, assignment: Assignment) -> bool:
-        """Write it unless a higher generation is there; tell whether it was written."""
+        """Write the assignment unless a higher generation exists; return whether it was written."""
         control = DriverFolder.of(directory).control
         with exclusive(control / ".assign.lock"):
             there = sighting.loaded(Assignment, control / ASSIGNMENT)
@@ -402,9 +406,7 @@ class LocalProcessLauncher:
         with exclusive(directory.parent / ".current.lock"):
             text = read_current(directory.parent)
             if text is None or Current.loads(text).epoch <= epoch:
-                # A driver of an earlier release looks in the old place.
-                for place in (path, directory.parent / CURRENT):
-                    direct(place, Current(epoch, str(directory)).dumps())
+                direct(path, Current(epoch, str(directory)).dumps())
 
     def _signal(self, directory: Path, number: signal.Signals) -> None:
         ident = self._ident(directory)
@@ -418,7 +420,7 @@ class LocalProcessLauncher:
 
 
 def _segment(own: Path, path: Path) -> bytes:
-    """Return what a segment of a spool holds; nothing where a driver has put something else."""
+    """Return a spool segment's contents; nothing if a driver has replaced it."""
     try:
         return read_bytes(path, within=own)
     except NotPlain:
@@ -434,11 +436,12 @@ def _unusable(what: str, directory: Path, error: OSError) -> str:
 
 def _epochs(folder: Path) -> list[int]:
     """Return the epochs that have a directory in a folder."""
-    return [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
+    numbers = (whole(path.name) for path in folder.glob("*"))
+    return [number for number in numbers if number is not None]
 
 
 def _is_held(directory: Path) -> bool:
-    """Tell whether a shim or a driver has the directory."""
+    """Return whether a shim or a driver holds the directory."""
     folder = DriverFolder.of(directory)
     locked = is_locked(folder.control / SHIM_LOCK) or is_locked(folder.own / DRIVER_LOCK)
     return locked or epoch_claims.is_taken(directory)

@@ -1,9 +1,9 @@
-"""The process between a worker and a driver: starts one driver, and says how it ended.
+"""The process between a worker and a driver: it starts one driver and reports how it ended.
 
-`python -m queries.launchers.process.shim DIRECTORY`. A worker may come and go; the shim stays
-for as long as its driver lives, waits for the ends of Python and JVM on pidfds, reaps what they
-leave behind and writes `exit.json`. It reads and writes files only, never the database. Should the
-shim itself be killed, the driver streams on: nothing of the driver's hangs on it.
+`python -m queries.launchers.process.shim DIRECTORY`. Workers may come and go; the shim stays as
+long as its driver lives, waits on pidfds for Python and the JVM to end, reaps what they leave
+behind and writes `exit.json`. It uses only files, never the database. If the shim itself is killed,
+the driver keeps streaming, because it does not depend on the shim.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controlplane import fail_points
+from headgate_ground.files import replace_file, take_lock
 from queries.domain.protocol import (
     EXIT,
     IDENT,
@@ -30,9 +31,9 @@ from queries.domain.protocol import (
     DriverSpec,
     ExitReport,
     Ident,
+    Killer,
 )
 from queries.driver_folder import DriverFolder, read_current
-from queries.files import replace_file, take_lock
 from queries.launchers.process import (
     epoch_claims,
     exit_calls,
@@ -41,14 +42,15 @@ from queries.launchers.process import (
     identities,
     spawning,
 )
+from queries.launchers.process.exits import OutOfMemory
 from queries.launchers.process.walls.bubblewrap import Walls
 from queries.launchers.process.walls.preparing import take_back
 
-JVM_OUTLIVES_S = 5  # a JVM may outlive its Python by this long (trap 23)
+JVM_OUTLIVES_S = 5  # how long a JVM may outlive its Python (trap 23)
 PYTHON_OUTLIVES_S = 10  # beyond the driver's own stop_timeout_s, after its JVM's death
-REAP_S = 20  # for SIGKILLed processes to go
+REAP_S = 20  # for SIGKILLed processes to disappear
 UNKNOWN = "UNKNOWN"
-FENCED = "FENCED"  # never started: current.json names another epoch, or a later one lives
+FENCED = "FENCED"  # never started: current.json contains another epoch, or a later one is alive
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -58,21 +60,21 @@ def main(arguments: list[str]) -> int:
     folder = DriverFolder.of(directory)
     lock = take_lock(folder.control / SHIM_LOCK)
     if lock is None:
-        return 0  # another shim has it
+        return 0  # another shim holds it
     claim = epoch_claims.take(directory)
-    if claim is None:  # no report: the exit of this epoch is that of the driver that lives
+    if claim is None:  # no report: this epoch's exit is that of the live driver
         sys.stderr.write(f"a driver of epoch {directory.name} lives; no second one is started\n")
         return epoch_claims.TAKEN
-    # The lock belongs to the open file: the child keeps it when this process ends, so whoever
+    # The lock belongs to the open file. The child keeps it when this process ends, so anything that
     # waits for this process finds the lock held.
     if os.fork():
         os._exit(0)
     spec = DriverSpec.loads((folder.control / SPEC).read_text())
     if (folder.control / EXIT).exists() or (folder.control / IDENT).exists():
-        return 0  # a shim before us has started the driver, or seen it end
+        return 0  # an earlier shim has started the driver, or seen it end
     current = read_current(directory.parent)
     fenced = current is None or Current.loads(current).epoch != spec.epoch
-    # The folder may have gone and come back without the later epoch's current.json.
+    # The folder may have disappeared and returned without the later epoch's current.json.
     fenced = fenced or max(epoch_claims.taken(directory.parent)) > spec.epoch
     if fenced and not spec.probe:  # a probe holds no checkpoint and no place: nothing fences it
         report = ExitReport(FENCED, FENCED, core=False, oom=False, at=_now(), last_seq=0)
@@ -88,22 +90,22 @@ class Shim:
 
     folder: DriverFolder
     spec: DriverSpec
-    claim: socket.socket  # on the epoch; the driver's processes hold it once there are any
+    claim: socket.socket  # on the epoch; held by the driver's processes once they exist
     spawned_at: str = ""
     python_pid: int = 0
     python_start: int | None = None
     jvm_pid: int | None = None
     jvm_start: int | None = None
     exits: dict[int, int] = field(default_factory=dict)  # pid -> wait status
-    jvm_said: str = ""  # the JVM's exit, as the driver's Python saw it
-    walls: Walls | None = None  # around the driver, where its spec wants bubblewrap's
+    jvm_said: str = ""  # the JVM's exit, as seen by the driver's Python
+    walls: Walls | None = None  # around the driver, if its spec requires bubblewrap's
+    by_us: dict[str, Killer] = field(default_factory=dict)  # why, by "python" and "jvm"
     _buffer: bytes = b""
-    _oom_kills: int = 0
+    _memory: OutOfMemory = field(default_factory=OutOfMemory.now)
 
     def run(self) -> None:
         """Start the driver, wait for both ends, end what is left, report, remove its files."""
         self._become_subreaper()
-        self._oom_kills = exits.cgroup_oom_kills()
         wake = self._catch_sigterm()
         told = self._start()
         fail_points.reach(fail_points.BEFORE_IDENT)
@@ -121,7 +123,7 @@ class Shim:
         if not exit_calls.call(self._drivers(), self.spec.driver):
             exits.notify(self.spec, report)
         take_back(self.folder)
-        # Last: it may be gigabytes, and everybody waits for the exit.
+        # Last, because it may contain gigabytes, and everybody is waiting for the exit.
         shutil.rmtree(self.folder.own / TMP, ignore_errors=True)
 
     def _drivers(self) -> Path:
@@ -129,24 +131,26 @@ class Shim:
         return self.folder.root.parents[2 if self.spec.probe else 1]
 
     def report(self) -> ExitReport:
-        """Return how the driver has ended, as far as it was seen."""
+        """Return how the driver ended, as far as that was observed."""
         python = self._exit_of(self.python_pid)
         jvm = self.jvm_said or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
         within = self.walls.ended.values() if self.walls else ()
+        memory = OutOfMemory.now()
         return exit_report.build(
             self.folder,
             self.spec,
             python=python,
             jvm=jvm,
             core=any(os.WCOREDUMP(status) for status in (*self.exits.values(), *within)),
-            oom_killed="SIGKILL" in (python, jvm) and exits.cgroup_oom_kills() > self._oom_kills,
+            oom_killed="SIGKILL" in (python, jvm) and memory.group > self._memory.group,
+            killed=exits.killer(python, jvm, by_us=self.by_us, before=self._memory, after=memory),
             at=_now(),
         )
 
     # --- start ------------------------------------------------------------------------
 
     def _become_subreaper(self) -> None:
-        """Inherit the driver's orphans: they are reaped here, not by init."""
+        """Inherit the driver's orphans, so that they are reaped here and not by init."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
@@ -163,9 +167,11 @@ class Shim:
         return read
 
     def _start(self) -> int:
-        """Spawn the driver; return the pipe on which it names its JVM."""
+        """Spawn the driver; return the pipe on which it reports its JVM's PID."""
         begun = spawning.spawn(self.folder, self.spec, self.claim)
         self.spawned_at, self.walls = begun.at, begun.walls
+        if begun.killed:
+            self.by_us["python"] = begun.killed
         self.python_pid = begun.python_pid
         self.python_start = identities.start_time(self.python_pid)
         return begun.told
@@ -188,24 +194,25 @@ class Shim:
     # --- wait -------------------------------------------------------------------------
 
     def _wait(self, told: int, wake: int) -> None:
-        """Sleep until the driver's Python has ended; nothing is looked at without an event."""
+        """Sleep until the driver's Python has ended, without polling."""
         try:
             python = os.pidfd_open(self.python_pid)
-        except ProcessLookupError:  # within walls somebody else has reaped it
+        except ProcessLookupError:  # within walls, another process has reaped it
             self._reap(self.python_pid)
             return
         poll = select.poll()
         for descriptor in (python, told, wake):
             poll.register(descriptor, select.POLLIN)
         jvm: int | None = None
-        deadline: float | None = None  # after it, a Python that outlives its JVM is killed
+        deadline: float | None = None  # when a Python that outlives its JVM is killed
         while True:
             left = None if deadline is None else max(0, deadline - time.monotonic()) * 1000
             ready = {descriptor for descriptor, _ in poll.poll(left)}
             if not ready and deadline is not None:
-                identities.send(self.python_pid, self.python_start, signal.SIGKILL)
+                if identities.send(self.python_pid, self.python_start, signal.SIGKILL):
+                    self.by_us["python"] = Killer.PYTHON_LATE
                 deadline = None
-            if wake in ready:  # a SIGTERM of our own: hand it on, and bound the leave
+            if wake in ready:  # a SIGTERM to us: pass it on, and limit the time to exit
                 os.read(wake, 64)
                 identities.send(self.python_pid, self.python_start, signal.SIGTERM)
                 deadline = deadline or self._leave_deadline()
@@ -228,7 +235,7 @@ class Shim:
         return time.monotonic() + self.spec.stop_timeout_s + PYTHON_OUTLIVES_S
 
     def _read(self, told: int) -> bool:
-        """Read what the driver reports about its JVM; False once the pipe is closed."""
+        """Read the driver's reports about its JVM; False once the pipe has been closed."""
         while True:
             try:
                 data = os.read(told, 4096)
@@ -242,7 +249,7 @@ class Shim:
                 self._hear(word, value)
 
     def _hear(self, word: str, value: str) -> None:
-        """Take one line; users' code can write lines too, so a pid must be one of ours."""
+        """Process one line; users' code can also write lines, so a PID must be one of ours."""
         try:
             number = int(value)
         except ValueError:
@@ -251,9 +258,11 @@ class Shim:
             self.jvm_pid = self._mine(number) or self.jvm_pid
         elif word == "jvm-exit":
             self.jvm_said = exits.exit_name(number)
+        elif word == "jvm-killed":
+            self.by_us["jvm"] = Killer.JVM_LATE
 
     def _mine(self, number: int) -> int | None:
-        """Return the pid out here of a process that the driver names, None for a stranger."""
+        """Return the outer PID of a process specified by the driver; None if it is not ours."""
         if self.walls is not None:
             return self.walls.outer(number)
         return number if number in identities.descendants(os.getpid()) else None
@@ -261,7 +270,7 @@ class Shim:
     def _watch_jvm(self) -> int | None:
         assert self.jvm_pid is not None
         self.jvm_start = identities.start_time(self.jvm_pid)
-        with contextlib.suppress(OSError):  # a full disk: who knows Python finds its JVM
+        with contextlib.suppress(OSError):  # a full disk: the JVM can be found through its Python
             self._write_ident()
         try:
             return os.pidfd_open(self.jvm_pid)
@@ -271,8 +280,8 @@ class Shim:
     # --- clean up ---------------------------------------------------------------------
 
     def _end_jvm(self) -> None:
-        """Give the JVM, ours by now, its 5 s; then SIGKILL it."""
-        if self.jvm_pid is None:  # Python died before it could name it
+        """Give the JVM, now our child, its 5 s; then SIGKILL it."""
+        if self.jvm_pid is None:  # Python died before it could report it
             mine = identities.descendants(os.getpid())
             self.jvm_pid = next((pid for pid in mine if identities.is_spark(pid)), None)
             self._note_jvm()
@@ -280,7 +289,8 @@ class Shim:
             return
         self._wait_for(self.jvm_pid, JVM_OUTLIVES_S)
         if self.jvm_pid not in self.exits:
-            identities.send(self.jvm_pid, self.jvm_start, signal.SIGKILL)
+            if identities.send(self.jvm_pid, self.jvm_start, signal.SIGKILL):
+                self.by_us["jvm"] = Killer.JVM_LATE
             self._wait_for(self.jvm_pid, REAP_S)
 
     def _note_jvm(self) -> None:
@@ -291,12 +301,12 @@ class Shim:
 
     def _end_descendants(self) -> None:
         """SIGKILL and reap whatever else the driver left: Python workers, users' children."""
-        if self.walls is not None:  # with the first process in there the kernel ends all others
+        if self.walls is not None:  # when the first process inside ends, the kernel ends all others
             identities.kill_and_wait(self.walls.init_pid, self.walls.init_start, REAP_S)
         deadline = time.monotonic() + REAP_S
         while time.monotonic() < deadline:
             if not self._reap_all():
-                return  # what loses its parent becomes our child: no child, no descendant
+                return  # orphans become our children: no children means no descendants
             left = identities.descendants(os.getpid())
             if not left:
                 return
@@ -306,7 +316,7 @@ class Shim:
             self._wait_for(left[0], deadline - time.monotonic())
 
     def _wait_for(self, pid: int, timeout_s: float) -> None:
-        """Wait for a child's end on its pidfd, then reap it."""
+        """Wait on its pidfd for a child to end, then reap it."""
         try:
             descriptor = os.pidfd_open(pid)
         except ProcessLookupError:

@@ -1,11 +1,12 @@
-"""What can be proven of a driver from its directory and the kernel, without touching it."""
+"""What can be proven about a driver from its directory and the kernel, without touching it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from queries.domain.checkpoints.lock_files import lock_files
+from headgate_ground.files import NotPlain, is_locked, lock_holder, read_file
+from queries.domain.checkpoints.lock_files import lock_file
 from queries.domain.protocol import (
     ASSIGNMENT,
     DRIVER_LOCK,
@@ -21,14 +22,13 @@ from queries.domain.protocol import (
 )
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.driver_folder import DriverFolder
-from queries.files import NotPlain, is_locked, lock_holder, read_file
 from queries.launchers.process import environment, epoch_claims, identities
 
 FormT = TypeVar("FormT", bound=Form)
 
 
 def loaded(form: type[FormT], path: Path) -> FormT | None:
-    """Return the form that a file holds; None where there is no file."""
+    """Return the form in a file; None if there is no file."""
     text = read_file(path)
     return None if text is None else form.loads(text)
 
@@ -36,20 +36,20 @@ def loaded(form: type[FormT], path: Path) -> FormT | None:
 def look(
     directory: Path, locations: tuple[str, ...], known: Mapping[str, str | int] | None = None
 ) -> Sighting:
-    """Return everything that can be seen of a driver; reads files and /proc only.
+    """Return everything that can be seen of a driver, reading only files and /proc.
 
-    `known` is the identity that was seen earlier, if any: the files may be gone meanwhile.
+    `known` is the identity that was seen earlier, if any: the files may have disappeared since.
     """
     folder = DriverFolder.of(directory)
     ident = loaded(Ident, folder.control / IDENT)
     status = _status(folder, ident)
     process = _process(ident)
     liveness = _prove(folder, ident, status, locations, known=bool(known))
-    # Read last: an exit that is there after the look is the truth about it.
+    # Read last: an exit that exists after the look is authoritative.
     report = loaded(ExitReport, folder.control / EXIT)
     if report is not None:
         liveness = Liveness.EXITED
-        status = _status(folder, ident)  # the driver's last word
+        status = _status(folder, ident)  # the driver's last report
     without_files = False
     if liveness in (Liveness.ABSENT, Liveness.GONE):
         liveness, process = _prove_without_files(directory, process or dict(known or {}), liveness)
@@ -60,7 +60,7 @@ def look(
 
 
 def _process(ident: Ident | None) -> dict[str, str | int]:
-    """Return who the driver's processes are, for its row."""
+    """Return the identities of the driver's processes, for its row."""
     if ident is None:
         return {}
     known = {"pid": ident.pid, "start_time": ident.start_time, "jvm_pid": ident.jvm_pid}
@@ -69,9 +69,9 @@ def _process(ident: Ident | None) -> dict[str, str | int]:
 
 
 def _status(folder: DriverFolder, ident: Ident | None) -> Status | None:
-    """Return what the driver says; None where nothing is there that can be read.
+    """Return the driver's status; None if there is no readable one.
 
-    A power cut may have left half a file, and a driver's code what it likes.
+    A power failure may have left half a file, and a driver's code may have written anything at all.
     """
     try:
         status = loaded(Status, folder.own / STATUS)
@@ -81,7 +81,7 @@ def _status(folder: DriverFolder, ident: Ident | None) -> Status | None:
 
 
 def _seen_from_here(status: Status, ident: Ident | None) -> Status:
-    """Return a status with the JVM's pid as it is here: within walls a driver has its own."""
+    """Return a status with the JVM's PID as seen here: a driver within walls sees another PID."""
     if ident is None or ident.jvm_pid is None or status.jvm_pid in (None, ident.jvm_pid):
         return status
     said = status.jvm_pid
@@ -95,10 +95,10 @@ def _seen_from_here(status: Status, ident: Ident | None) -> Status:
 
 
 def processes_of(directory: Path) -> list[tuple[int, int]]:
-    """Return (pid, start time) of the driver's own processes that /proc shows, oldest first.
+    """Return (PID, start time) for the driver's own processes in /proc, oldest first.
 
-    They carry the directory in their environment, Python and JVM on their command line, too.
-    Used only where ident.json does not say enough; the shim is not among them.
+    They have the directory in their environment; Python and the JVM also have it on their command
+    line. This is used only if ident.json does not contain enough; the shim is not among them.
     """
     found = []
     for pid in identities.all_pids():
@@ -113,13 +113,13 @@ def processes_of(directory: Path) -> list[tuple[int, int]]:
 
 
 def python_of(directory: Path) -> tuple[int, int] | None:
-    """Return (pid, start time) of the driver's Python as /proc shows it; None: there is none."""
+    """Return (PID, start time) for the driver's Python from /proc; None if there is none."""
     found = processes_of(directory)
     return next((each for each in found if _is_python(identities.command_line(each[0]))), None)
 
 
 def directories_in_use(drivers: Path) -> set[Path]:
-    """Return the directories below `drivers`, there or not, whose drivers' processes live."""
+    """Return the directories below `drivers`, existing or not, whose drivers are alive."""
     marked = (
         identities.environment(pid).get(environment.DIRECTORY) for pid in identities.all_pids()
     )
@@ -131,16 +131,16 @@ def _is_python(line: str) -> bool:
 
 
 def _names(line: str, directory: Path) -> bool:
-    """Tell whether a command line names the directory, and not one that begins like it."""
+    """Return whether a command line contains the directory itself, not one with the same prefix."""
     return f"{directory}/" in line or f"{directory} " in f"{line} "
 
 
 def _prove_without_files(
     directory: Path, known: dict[str, str | int], liveness: Liveness
 ) -> tuple[Liveness, dict[str, str | int]]:
-    """Look again at a driver whose files show nothing that lives; they may be gone with a mount.
+    """Check again a driver whose files show nothing alive; they may have vanished with a mount.
 
-    Returns what the kernel shows of the identity that was seen earlier and of the epoch's claim.
+    Returns what the kernel shows for the identity that was seen earlier and for the epoch's claim.
     """
     boot = identities.boot_id()
     pid, started = known.get("pid"), known.get("start_time")
@@ -151,7 +151,7 @@ def _prove_without_files(
         return (Liveness.GONE if known else liveness), known
     if (python := python_of(directory)) is not None:
         return Liveness.ALIVE, {"boot_id": boot, "pid": python[0], "start_time": python[1]}
-    # Claimed by nobody who can be seen: a shim between its claim and its spawn.
+    # Claimed by no visible process: a shim between its claim and its spawn.
     return (Liveness.ORPHANED if processes_of(directory) else Liveness.SPAWNING), known
 
 
@@ -168,9 +168,9 @@ def _prove(
     if ident is None:
         if shim_holds:
             return Liveness.SPAWNING
-        # A shim that died between spawn and ident.json leaves a driver that nobody knows, and
-        # that takes its lock only once its Python is up. One that was known before has lost its
-        # files: `_prove_without_files`.
+        # A shim that died between the spawn and ident.json leaves an unknown driver, which takes
+        # its lock only once its Python is up. A driver that was known before has lost its files:
+        # see `_prove_without_files`.
         unknown = not known and directory.is_dir() and processes_of(directory)
         left = unknown or is_locked(folder.own / DRIVER_LOCK)
         return Liveness.ORPHANED if left else Liveness.ABSENT
@@ -178,7 +178,7 @@ def _prove(
         return Liveness.GONE
     if identities.is_alive(ident.pid, ident.start_time):
         return Liveness.ALIVE
-    # Python is gone. A shim that works will report within seconds; a stopped one never will.
+    # Python is gone. A running shim will report within seconds; a stopped shim never will.
     if shim_holds and identities.state(ident.shim_pid) not in ("T", "t"):
         return Liveness.ALIVE
     outlived = _outlived(folder, ident, status, locations)
@@ -188,18 +188,18 @@ def _prove(
 def _outlived(
     folder: DriverFolder, ident: Ident, status: Status | None, locations: tuple[str, ...]
 ) -> bool:
-    """Tell whether anything has outlived the driver's Python."""
+    """Return whether anything has outlived the driver's Python."""
     directory = folder.root
     left = ((ident.jvm_pid, ident.jvm_start_time), (ident.init_pid, ident.init_start_time))
     if any(pid is not None and identities.is_alive(pid, started) for pid, started in left):
         return True
-    # Not recorded by the shim: believe the number only if that process is ours.
+    # Not recorded by the shim: trust the number only if that process is ours.
     said = status.jvm_pid if status is not None else None
     if ident.jvm_pid is None and said in [pid for pid, _ in processes_of(directory)]:
         return True
     for location in locations:
-        for path in lock_files(location):
-            holder = lock_holder(Path(path))
-            if holder and _names(identities.command_line(holder), directory):
-                return True
+        path = lock_file(location)
+        holder = lock_holder(Path(path)) if path is not None else None
+        if holder and _names(identities.command_line(holder), directory):
+            return True
     return is_locked(folder.own / DRIVER_LOCK)

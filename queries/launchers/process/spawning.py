@@ -7,33 +7,35 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from queries.domain.protocol import DRIVER_LOG, TMP, DriverSpec
+from headgate_ground.files import open_plain
+from queries.domain.protocol import DRIVER_LOG, TMP, DriverSpec, Killer
 from queries.domain.walls import Mode
 from queries.driver_folder import DriverFolder
-from queries.files import open_plain
 from queries.launchers.process import environment, epoch_claims
 from queries.launchers.process.walls.accounts import Account
 from queries.launchers.process.walls.bubblewrap import NotStarted, Walls
+from queries.launchers.process.walls.limits import confined, system_call_filter
 from queries.launchers.process.walls.mounts import mounts
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A driver that runs."""
+    """A started driver."""
 
-    python_pid: int  # as it is out here; bubblewrap's own where the walls could not be raised
+    python_pid: int  # as seen from outside; bubblewrap's own PID if the walls could not be set up
     at: str
-    told: int  # the pipe on which it names its JVM
-    walls: Walls | None = None  # around it, where its spec wants bubblewrap's
+    told: int  # the pipe through which it reports its JVM's PID
+    walls: Walls | None = None  # around it, if its spec requires bubblewrap's
+    killed: Killer = Killer.NOBODY  # why there is no driver, if its walls could not be set up
 
 
 def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun:
-    """Start the driver of a folder, and let it alone hold the claim on its epoch."""
+    """Start the driver for a folder, and leave the claim on its epoch to the driver alone."""
     tmp = folder.own / TMP
     account = Account.of(spec.account) if spec.account else None
     tmp.mkdir(mode=0o700, exist_ok=True)
     log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    if account is not None:  # whose other processes may have been here: no link, of either kind
+    if account is not None:  # its other processes may have been here: allow no link, of either kind
         os.chown(tmp, account.uid, account.gid, follow_symlinks=False)
         if os.fstat(log).st_nlink == 1:
             os.fchown(log, account.uid, account.gid)
@@ -51,21 +53,28 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
     at = datetime.now(UTC).isoformat()
     kind = "probes." if spec.probe else "scripts." if spec.script else ""
     program = f"queries.runtime.{kind}main"
-    # -P: the working directory is no place to import from.
+    # -P: nothing may be imported from the working directory.
     argv = [sys.executable, "-P", "-m", program, str(folder.root)]
+    passed: tuple[int, ...] = (write, claim.fileno())
+    calls: int | None = None
     if account is not None:
-        argv, env = account.command(argv), {**env, **account.environment}
-    passed = (write, claim.fileno())
+        calls, _ = system_call_filter()
+        argv = account.command(confined(argv, calls))
+        env |= account.environment
+        passed += () if calls is None else (calls,)
     walls: Walls | None = None
+    killed = Killer.NOBODY
     if spec.walls == Mode.BUBBLEWRAP:
-        python_pid, walls = _begin_within(folder, spec, argv, env, log, passed)
+        python_pid, walls, killed = _begin_within(folder, spec, argv, env, log, passed)
     else:
         python_pid = _begin(folder, spec, argv, env, log, passed)
-    claim.close()  # from here on it says that a process of the driver lives
+    if calls is not None:
+        os.close(calls)
+    claim.close()  # from here on, the claim means that a process of the driver is alive
     os.close(log)
     os.close(write)
     os.set_blocking(told, False)
-    return Begun(python_pid, at, told, walls)
+    return Begun(python_pid, at, told, walls, killed)
 
 
 def _begin(
@@ -76,7 +85,7 @@ def _begin(
     log: int,
     passed: tuple[int, ...],
 ) -> int:
-    """Start the driver as a child of this process; return its pid."""
+    """Start the driver as a child of this process; return its PID."""
     process = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -88,7 +97,7 @@ def _begin(
         start_new_session=True,
         umask=spec.data_umask,
     )
-    process.returncode = 0  # reaped by the shim, which keeps the whole wait status
+    process.returncode = 0  # reaped by the shim, which keeps the full wait status
     return process.pid
 
 
@@ -99,10 +108,11 @@ def _begin_within(
     env: dict[str, str],
     log: int,
     passed: tuple[int, ...],
-) -> tuple[int, Walls | None]:
-    """Start the driver within bubblewrap's walls; return its pid as it is out here, and them.
+) -> tuple[int, Walls | None, Killer]:
+    """Start the driver within bubblewrap's walls; return its outer PID, and the walls.
 
-    Where they cannot be raised, it is bubblewrap's own, and the driver's log has its reason.
+    If they cannot be set up, the PID is bubblewrap's own, the last value says so, and the driver's
+    log contains bubblewrap's reason.
     """
     walls = Walls.raise_around(
         argv,
@@ -115,6 +125,6 @@ def _begin_within(
     )
     walls.process.returncode = 0
     try:
-        return walls.begin(), walls
-    except NotStarted:
-        return walls.process.pid, None
+        return walls.begin(), walls, Killer.NOBODY
+    except NotStarted as error:
+        return walls.process.pid, None, error.killed

@@ -11,7 +11,7 @@ from queries.services.definitions.places_in_use import places_outside
 class Command(BaseCommand):
     """List the places outside of the data roots; changes nothing."""
 
-    help = "List what definitions read and write outside of HEADGATE_DATA_ROOTS, and a proposal."
+    help = "List locations in definitions that are outside HEADGATE_DATA_ROOTS, and propose roots."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print a line for each place, then the setting that would allow them all."""
@@ -19,8 +19,10 @@ class Command(BaseCommand):
         for one in found:
             self.stdout.write(f"{one.about}: {one.field} {one.text}")
         if not found:
-            self.stdout.write("Every definition stays within the data roots.")
+            self.stdout.write("All definitions stay within the data roots.")
             return
         roots = [*settings.DATA_ROOTS, *sorted({one.root for one in found if one.root})]
-        self.stdout.write("\nThe next start of these queries is refused. To allow them all:")
+        self.stdout.write(
+            "\nThe next start of these queries will be refused. To allow all of them:"
+        )
         self.stdout.write(f"HEADGATE_DATA_ROOTS={','.join(dict.fromkeys(roots))}")

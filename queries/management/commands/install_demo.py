@@ -25,12 +25,15 @@ ACTOR = "demo"
 class Command(BaseCommand):
     """Install the demo where it is missing; leave alone what exists or was deleted."""
 
-    help = "Make the demo's applications and queries and start them; does nothing twice."
+    help = "Create and start the demo's applications and queries; skips those that exist."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare where the trial broker is."""
         parser.add_argument(
-            "--kafka", default="", metavar="SERVERS", help="make the Kafka demo too, on this broker"
+            "--kafka",
+            default="",
+            metavar="SERVERS",
+            help="also create the Kafka demo, on this broker",
         )
 
     def handle(self, *args: Any, kafka: str, **options: Any) -> None:

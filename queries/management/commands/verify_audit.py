@@ -7,23 +7,32 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
+from headgate_ground.files import replace_file
 from queries.domain.access.chain import BEGINNING, Broken, Mark
-from queries.files import replace_file
 from queries.services.access.audit_proof import prove
 
 
 class Command(BaseCommand):
     """Walk the audit log; end with 1 and the first broken entry where it is not as written."""
 
-    help = "Prove that the audit log is whole: every entry, and that its end goes on from a head."
+    help = (
+        "Verify that the audit log is complete: every entry, and that its end continues from a "
+        "head."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare where heads are read and written, and earlier keys."""
         parser.add_argument(
-            "--head", type=Path, metavar="FILE", help="a head written earlier: its entry must stand"
+            "--head",
+            type=Path,
+            metavar="FILE",
+            help="a head written earlier; its entry must still exist",
         )
         parser.add_argument(
-            "--head-out", type=Path, metavar="FILE", help="write the head there if all is whole"
+            "--head-out",
+            type=Path,
+            metavar="FILE",
+            help="write the head to this file if the log is complete",
         )
         parser.add_argument(
             "--old-key",
@@ -31,7 +40,7 @@ class Command(BaseCommand):
             action="append",
             default=[],
             metavar="FILE",
-            help="a file with a SECRET_KEY of earlier entries; may be given several times",
+            help="a file with a SECRET_KEY used for earlier entries; can be repeated",
         )
 
     def handle(
@@ -53,15 +62,17 @@ class Command(BaseCommand):
             proof = prove(now=now, earlier=earlier, old_keys=old_keys)
         except Broken as error:
             raise CommandError(f"The audit log is broken. {error}") from error
-        begins = f" since old ones were removed up to {proof.begins_after}" * bool(
+        begins = f" after old entries up to {proof.begins_after} were removed" * bool(
             proof.begins_after
         )
         self.stdout.write(
-            f"The audit log is whole: {proof.entries} entries{begins}, the last is "
-            f"{proof.head.number}." + f" {proof.waiting} wait to be chained." * bool(proof.waiting)
+            f"The audit log is complete: {proof.entries} entries{begins}, the last is "
+            f"{proof.head.number}."
+            + f" {proof.waiting} entries are not chained yet."
+            * bool(proof.waiting)
         )
         if head is None and head_out is None:
-            self.stdout.write("Entries cut off its end are noticed with --head and --head-out.")
+            self.stdout.write("To detect entries cut off at the end, use --head and --head-out.")
         if head_out is not None:
             said = {"number": proof.head.number, "mac": proof.head.mac, "at": now.isoformat()}
             replace_file(head_out, json.dumps(said) + "\n")
@@ -72,4 +83,4 @@ def _read_head(path: Path) -> Mark:
         said = json.loads(path.read_text())
         return Mark(int(said["number"]), str(said["mac"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CommandError(f"{path} is no head: {error}", returncode=2) from error
+        raise CommandError(f"{path} is not a valid head: {error}", returncode=2) from error

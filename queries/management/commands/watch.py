@@ -17,7 +17,10 @@ from queries.services.alerts.watcher import Watcher
 class Command(BaseCommand):
     """Watch until SIGTERM or SIGINT."""
 
-    help = "Watch web, worker, beat, ingester, Redis, database and disk, and tell by the channels."
+    help = (
+        "Watch web, worker, beat, ingester, Redis, database and disk, and notify the channels "
+        "of problems."
+    )
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,20 +1,21 @@
-"""Triggers that refuse to change or delete what the audit log holds.
+"""Triggers that reject changes and deletions in the audit log.
 
-They are made again after every migration: SQLite builds an altered table as a new one, and drops
-the triggers with the old.
+They are dropped before migrations and created again afterwards: SQLite alters a table by building a
+new one, drops the old table's triggers, and fails while another table's trigger refers to it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 
 from queries.models.access.audit_trail import AuditAnchor, AuditEntry, AuditHead
 
 _ENTRY, _HEAD, _ANCHOR = (m._meta.db_table for m in (AuditEntry, AuditHead, AuditAnchor))
-#: What an entry says. The chain fills in number and MAC, once.
+#: The content of an entry. The chain fills in number and MAC, once.
 _SAID = [
     "id",
     "uuid",
@@ -33,12 +34,12 @@ _SAID = [
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one trigger refuses."""
+    """What one trigger rejects."""
 
     name: str
     table: str
-    event: str  # UPDATE | DELETE
-    when: str  # SQL; "same" compares two values of which one may be NULL
+    event: str  # INSERT, UPDATE or DELETE
+    when: str  # SQL; "same" compares two values, one of which may be NULL
     message: str
 
 
@@ -68,26 +69,47 @@ RULES = (
         "the audit log only grows",
     ),
     Rule("audit_head_deleted", _HEAD, "DELETE", _ALWAYS, "the audit log only grows"),
+    # Entries up to an anchor may be deleted. An anchor without a matching entry would release all
+    # of them, later ones too.
+    Rule(
+        "audit_anchor_made",
+        _ANCHOR,
+        "INSERT",
+        f"NOT EXISTS (SELECT 1 FROM {_ENTRY} e, {_HEAD} h WHERE e.number = NEW.number "
+        "AND e.mac = NEW.mac AND e.number < h.number) "
+        f"OR NEW.number <= COALESCE((SELECT MAX(number) FROM {_ANCHOR}), 0)",
+        "anchors cannot be made of what is no entry",
+    ),
     Rule("audit_anchor_changed", _ANCHOR, "UPDATE", _ALWAYS, "anchors cannot be changed"),
     Rule("audit_anchor_deleted", _ANCHOR, "DELETE", _ALWAYS, "anchors cannot be deleted"),
 )
-_EMPTIED = "audit_emptied"  # PostgreSQL only: TRUNCATE passes by the triggers of rows
+_EMPTIED = "audit_emptied"  # PostgreSQL only: TRUNCATE bypasses row triggers
 
 
 def connect(sender: Any) -> None:
-    """Have the triggers and the head's row made whenever the app's tables are migrated."""
+    """Create the triggers and the head's row whenever the app's tables are migrated."""
+    pre_migrate.connect(_before_migrations, sender=sender, dispatch_uid="queries.audit_guard")
     post_migrate.connect(_after_migrations, sender=sender, dispatch_uid="queries.audit_guard")
+
+
+def _before_migrations(using: str, plan: Sequence[Any] = (), **_: Any) -> None:
+    if plan and _there(connections[using]):
+        unguard(connections[using])
+
+
+def _there(connection: BaseDatabaseWrapper) -> bool:
+    return {_ENTRY, _HEAD, _ANCHOR} <= set(connection.introspection.table_names())
 
 
 def _after_migrations(using: str, **_: Any) -> None:
     connection = connections[using]
-    if {_ENTRY, _HEAD, _ANCHOR} <= set(connection.introspection.table_names()):
+    if _there(connection):
         guard(connection)
         AuditHead.objects.using(using).get_or_create(pk=1)
 
 
 def guard(connection: BaseDatabaseWrapper) -> None:
-    """Make the triggers as they should be now, whatever is there."""
+    """Create the current triggers, replacing any existing ones."""
     unguard(connection)
     make = _sqlite if connection.vendor == "sqlite" else _postgresql
     with connection.cursor() as cursor:
@@ -104,7 +126,7 @@ def guard(connection: BaseDatabaseWrapper) -> None:
 
 
 def unguard(connection: BaseDatabaseWrapper) -> None:
-    """Take the triggers away."""
+    """Drop the triggers."""
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
             for rule in RULES:
@@ -117,7 +139,7 @@ def unguard(connection: BaseDatabaseWrapper) -> None:
 
 
 def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return the names of the triggers that are not there."""
+    """Return the names of the missing triggers."""
     asked = (
         "SELECT name FROM sqlite_master WHERE type = 'trigger'"
         if connection.vendor == "sqlite"

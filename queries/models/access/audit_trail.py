@@ -1,7 +1,7 @@
-"""The audit log: what people and tokens did. Rows are added, never changed.
+"""The audit log: what users and tokens did. Rows are added, never changed.
 
-Triggers of the database hold that (`audit_guard`), and a chain of MACs shows it where somebody has
-taken the triggers away (`queries.domain.access.chain`).
+Database triggers enforce that (`audit_guard`), and a chain of MACs reveals whether someone has
+dropped the triggers (`queries.domain.access.chain`).
 """
 
 import uuid
@@ -12,7 +12,7 @@ from django.db import models
 from queries.domain.access.acts import ACT_WORDS, Act
 from queries.domain.access.chain import START, Link, Mark
 
-#: Details that a line says without their names, and those that it leaves out.
+#: Details that are shown without their names, and details that are omitted.
 _SPEAK_FOR_THEMSELVES = frozenset({"verb", "what", "did", "of", "detail", "browser"})
 _IDS = frozenset({"operation", "token_uuid"})
 
@@ -22,25 +22,25 @@ def _listed(value: Any) -> str:
 
 
 class AuditEntry(models.Model):
-    """One act. It is inserted with the act, and numbered in the chain right after its commit."""
+    """One action. The entry is inserted with it, and numbered in the chain after its commit."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     number = models.BigIntegerField(null=True, unique=True)  # 1, 2, 3…; None: not chained yet
     at = models.DateTimeField(db_index=True)
     kind = models.CharField(max_length=20)  # Act
-    subject = models.CharField(max_length=255, default="")  # name of what was acted on
-    actor = models.CharField(max_length=150, default="")  # user name; "" where it is not known
-    token = models.CharField(max_length=80, default="")  # its name; "": not by a token
+    subject = models.CharField(max_length=255, default="")  # name of the object acted on
+    actor = models.CharField(max_length=150, default="")  # user name; "" if unknown
+    token = models.CharField(max_length=80, default="")  # its name; "" without a token
     token_id = models.CharField(max_length=36, default="")  # the token's UUID
-    address = models.CharField(max_length=45, default="")  # of the client; "": on the command line
-    details = models.JSONField(default=dict)  # texts, whole numbers, flags and lists of them
+    address = models.CharField(max_length=45, default="")  # of the client; "" on the command line
+    details = models.JSONField(default=dict)  # texts, integers, flags and lists of them
     key = models.CharField(max_length=8)  # name of the key that sealed it
     seal = models.CharField(max_length=64)  # covers `content`
-    mac = models.CharField(max_length=64, default="")  # covers number, seal and the MAC before
+    mac = models.CharField(max_length=64, default="")  # covers number, seal and the previous MAC
 
     class Meta:
         ordering: ClassVar = ["-at", "-pk"]
-        indexes: ClassVar = [  # read by `services.access.rate_limits`, and by the page's filter
+        indexes: ClassVar = [  # used by `services.access.rate_limits` and the page's filter
             models.Index(fields=["actor", "kind", "at"], name="audit_actor"),
         ]
 
@@ -49,12 +49,12 @@ class AuditEntry(models.Model):
 
     @property
     def words(self) -> str:
-        """Return what was done, as pages show it."""
+        """Return the action as shown on pages."""
         return ACT_WORDS[Act(self.kind)]
 
     @property
     def said(self) -> str:
-        """Return its details as one line; the operation's and the token's ids are left out."""
+        """Return the details as one line, without the operation's and the token's ids."""
         details = {name: value for name, value in self.details.items() if value not in (None, "")}
         before, after = details.pop("before", ""), details.pop("after", "")
         moved = [f"{before} → {after}" if before and after else before or after]
@@ -87,7 +87,7 @@ class AuditEntry(models.Model):
 
 
 class AuditHead(models.Model):
-    """The single row that says how far the chain has come; whoever chains holds its lock."""
+    """The single row with the chain's progress; the process that chains holds its lock."""
 
     number = models.BigIntegerField(default=0)
     mac = models.CharField(max_length=64, default=START)
@@ -96,24 +96,24 @@ class AuditHead(models.Model):
         return f"entry {self.number}"
 
     def mark(self) -> Mark:
-        """Return the place in the chain."""
+        """Return the position in the chain."""
         return Mark(self.number, self.mac)
 
 
 class AuditAnchor(models.Model):
-    """Where the log begins since older entries were removed: the last removed number, its MAC."""
+    """Where the log begins after a removal: the number and the MAC of the last removed entry."""
 
     number = models.BigIntegerField(unique=True)
     mac = models.CharField(max_length=64)
     at = models.DateTimeField()  # of the pruning
     key = models.CharField(max_length=8)
-    seal = models.CharField(max_length=64)  # only who has the key can let entries go
+    seal = models.CharField(max_length=64)  # only the key's holder can release entries
 
     def __str__(self) -> str:
         return f"after entry {self.number}"
 
     def mark(self) -> Mark:
-        """Return the place in the chain."""
+        """Return the position in the chain."""
         return Mark(self.number, self.mac)
 
     def content(self) -> dict[str, Any]:

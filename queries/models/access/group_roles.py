@@ -1,4 +1,4 @@
-"""Which role the groups of an identity provider give."""
+"""The roles granted by an identity provider's groups."""
 
 from typing import ClassVar
 
@@ -6,9 +6,9 @@ from django.db import models
 
 
 class GroupRole(models.Model):
-    """A group of the identity provider, and the role of who is in it. [P]"""
+    """A group of the identity provider, and the role of its members. [P]"""
 
-    group = models.CharField(max_length=255, unique=True)  # as the provider writes it, exactly
+    group = models.CharField(max_length=255, unique=True)  # exactly as the provider writes it
     role = models.CharField(max_length=20)  # one of queries.roles.Role
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)  # user name

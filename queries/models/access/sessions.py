@@ -1,7 +1,7 @@
-"""Where people are signed in: Django's sessions, with what their owner wants to know of them.
+"""Browser sessions: Django's sessions, with details for their owner.
 
-The module is the setting SESSION_ENGINE. A session ends when it has not been used for the idle
-limit, and in any case when its longest life is over.
+This module is the SESSION_ENGINE setting. A session ends when it is idle for longer than the idle
+timeout, and in any case at its maximum age.
 """
 
 from datetime import datetime, timedelta
@@ -14,18 +14,18 @@ from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.utils import timezone
 
-#: What a session's own data hold beside Django's: set when somebody signs in.
+#: Keys in a session's data besides Django's: set at sign-in.
 SIGNED_IN_AT, ADDRESS, BROWSER = "signed_in_at", "address", "browser"
 LONGEST_BROWSER = 300  # characters
 
 
 class BrowserSession(AbstractBaseSession):
-    """One browser in which somebody is signed in, or which has begun to."""
+    """A browser in which a user is signed in, or has started to."""
 
     account = models.ForeignKey("auth.User", null=True, on_delete=models.CASCADE)
     signed_in_at = models.DateTimeField()
-    seen_at = models.DateTimeField(db_index=True)  # of its last request, a minute exact
-    address = models.CharField(max_length=45, default="")  # where it signed in from
+    seen_at = models.DateTimeField(db_index=True)  # of its last request, to the minute
+    address = models.CharField(max_length=45, default="")  # client address at sign-in
     browser = models.CharField(max_length=LONGEST_BROWSER, default="")  # its User-Agent
 
     class Meta(AbstractBaseSession.Meta):
@@ -38,15 +38,15 @@ class BrowserSession(AbstractBaseSession):
 
 
 def living(now: datetime) -> models.Q:
-    """Return what holds of sessions that have not ended, by either limit."""
+    """Return the condition for sessions that have not ended, by either limit."""
     idle = now - timedelta(minutes=settings.SESSION_IDLE_MIN)
     return models.Q(expire_date__gt=now, seen_at__gt=idle)
 
 
 class SessionStore(DatabaseStore):
-    """Sessions in the database that end by two limits."""
+    """Sessions in the database with an idle timeout and a maximum age."""
 
-    seen_at: datetime | None = None  # when the row was last written to, once it is read
+    seen_at: datetime | None = None  # when the row was last written; None until it is read
 
     @classmethod
     def get_model_class(cls) -> type[BrowserSession]:
@@ -54,11 +54,11 @@ class SessionStore(DatabaseStore):
         return BrowserSession
 
     def load(self) -> dict[str, Any]:
-        """Return the session's data; {} where it has ended."""
+        """Return the session's data; {} if it has ended."""
         return self._read(self._rows().first() if self.session_key else None)
 
     async def aload(self) -> dict[str, Any]:
-        """Return the session's data; {} where it has ended."""
+        """Return the session's data; {} if it has ended."""
         return self._read(await self._rows().afirst() if self.session_key else None)
 
     def _rows(self) -> models.QuerySet[BrowserSession]:
@@ -74,18 +74,18 @@ class SessionStore(DatabaseStore):
         return found
 
     def create_model_instance(self, data: dict[str, Any]) -> BrowserSession:
-        """Return the row of these data."""
+        """Return the row for these data."""
         return self._described(super().create_model_instance(_begun(data)), data)
 
     async def acreate_model_instance(self, data: dict[str, Any]) -> BrowserSession:
-        """Return the row of these data."""
+        """Return the row for these data."""
         return self._described(await super().acreate_model_instance(_begun(data)), data)
 
     def _described(self, row: Any, data: dict[str, Any]) -> BrowserSession:
-        """Fill in the columns that stand beside the data; being written it has just been seen."""
+        """Fill in the columns next to the data; a session being written counts as just seen."""
         row.account_id = int(data[SESSION_KEY]) if SESSION_KEY in data else None
         row.signed_in_at = datetime.fromisoformat(data[SIGNED_IN_AT])
-        # `set_expiry` may have named an earlier end: single sign-on does.
+        # `set_expiry` may have set an earlier end, as single sign-on does.
         longest = row.signed_in_at + timedelta(seconds=settings.SESSION_COOKIE_AGE)
         row.expire_date = min(row.expire_date, longest)
         row.seen_at = timezone.now()
@@ -100,6 +100,6 @@ class SessionStore(DatabaseStore):
 
 
 def _begun(data: dict[str, Any]) -> dict[str, Any]:
-    """Have the data say since when; a session that is written again goes on from there."""
+    """Ensure that the data contain the sign-in time, which later writes keep."""
     data.setdefault(SIGNED_IN_AT, timezone.now().isoformat())
     return data

@@ -1,4 +1,4 @@
-"""Teams, and what an admin has given one account beside its role. Only admins write these."""
+"""Teams, and an account's grants besides its role. Only admins write these."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from django.db import models
 
 
 class Team(models.Model):
-    """People who act on the same applications."""
+    """Users who act on the same applications."""
 
     name = models.CharField(max_length=63, unique=True)
     created_at = models.DateTimeField()
@@ -21,13 +21,13 @@ class Team(models.Model):
 
 
 class Grant(models.Model):
-    """What one account has beside its role; an account without a row has neither."""
+    """An account's grants besides its role; an account without a row has none."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="grant"
     )
-    all_teams = models.BooleanField(default=False)  # acts on the applications of every team
-    write_python = models.BooleanField(default=False)  # may bring code into drivers
+    all_teams = models.BooleanField(default=False)  # can act on every team's applications
+    write_python = models.BooleanField(default=False)  # can bring code into drivers
 
     def __str__(self) -> str:
         return f"grants of {self.user.get_username()}"

@@ -1,4 +1,4 @@
-"""Wrong tokens that came lately, by address: all web processes count them together."""
+"""Recent wrong tokens by address, counted across all web processes."""
 
 from typing import ClassVar
 
@@ -6,10 +6,10 @@ from django.db import models
 
 
 class TokenGuess(models.Model):
-    """One wrong token of one address; the same one again is the same guess."""
+    """One wrong token of one address; repeating it is the same guess."""
 
     address = models.CharField(max_length=45)
-    name = models.CharField(max_length=16)  # a keyed digest: what was sent may be a password
+    name = models.CharField(max_length=16)  # a keyed digest: the text may be a password
     at = models.DateTimeField(db_index=True)
 
     class Meta:

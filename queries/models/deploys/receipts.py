@@ -1,7 +1,7 @@
-"""Deploys and what each changes: the receipt, which nothing removes.
+"""Deploys and their changes: the receipt, which is never deleted.
 
-The writer of each column is marked: [O] the request, [D] services/deploys, which moves a deploy by
-compare-and-set of its version.
+The writer of each column is marked: [O] the request, [D] services/deploys, which advances a deploy
+by compare-and-set of its version.
 """
 
 import uuid
@@ -18,7 +18,7 @@ from queries.models.because import BecauseField
 
 
 class Deploy(models.Model):
-    """A set of changes on its way: who asked for it, where it is, how it ended."""
+    """A set of changes being deployed: its requester, its progress, its result."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     state = models.CharField(  # [D]
@@ -32,34 +32,34 @@ class Deploy(models.Model):
     asker = models.JSONField(default=dict)  # [O] {address, token, token_id}: limits each wave
     owner = models.CharField(max_length=80, default="")  # [O] of the set
     source = models.JSONField(default=dict)  # [O] {repository, commit}
-    asked = models.JSONField(default=dict)  # [O] the set, as an apply takes it
-    #: [O] [{application, name, team}]: what the set concerns; application null: not there yet
+    asked = models.JSONField(default=dict)  # [O] the set, in the form for apply
+    #: [O] [{application, name, team}]: what the set concerns; application null: does not exist yet
     touches = models.JSONField(default=list)
-    diff = models.JSONField(default=list)  # [O] what the plan said, object by object; masked
+    diff = models.JSONField(default=list)  # [O] the plan's diff per object; masked
     canary = models.JSONField(default=list)  # [O] names
-    size = models.IntegerField(default=1)  # [O] units of a wave
+    size = models.IntegerField(default=1)  # [O] units per wave
     good = models.JSONField(default=dict)  # [O] domain.deploys.forms.Good
     on_failure = models.CharField(  # [O]
         max_length=8, default=OnFailure.ROLLBACK, choices=[(one, one) for one in OnFailure]
     )
-    preflight = models.BooleanField(default=False)  # [O] required of every new definition
+    preflight = models.BooleanField(default=False)  # [O] required for every new definition
     created_at = models.DateTimeField(db_index=True)  # [O]
     ended_at = models.DateTimeField(null=True)  # [D]
-    cancelled_by = models.CharField(max_length=150, default="")  # [O] who wants it ended
+    cancelled_by = models.CharField(max_length=150, default="")  # [O] who requested cancellation
 
     stage = models.CharField(max_length=12, default="", choices=[(s, s) for s in Stage])  # [D]
-    wave = models.IntegerField(default=0)  # [D] from 1; 0 outside of a wave
-    waves = models.IntegerField(default=0)  # [O] how many
+    wave = models.IntegerField(default=0)  # [D] from 1; 0 outside a wave
+    waves = models.IntegerField(default=0)  # [O] number of waves
     stage_since = models.DateTimeField(null=True)  # [D]
-    #: [D] of each wave that has begun: [from, to] in ISO 8601; to null while it lasts
+    #: [D] [from, to] in ISO 8601 for each started wave; to is null while it lasts
     spans = models.JSONField(default=list)
-    #: [D] UUIDs of the operations that stop, and then delete, what the set says at its end
+    #: [D] UUIDs of the operations that stop, and then delete, objects at the end of the deploy
     follows = models.JSONField(default=list)
     version = models.BigIntegerField(default=0)  # [D] rises with every step
 
     class Meta:
         indexes: ClassVar = [
-            models.Index(  # few of very many: read by `tasks.advance_deploys`
+            models.Index(  # few of very many: used by `tasks.advance_deploys`
                 fields=["created_at"], name="deploy_open", condition=Q(ended_at__isnull=True)
             )
         ]
@@ -70,48 +70,48 @@ class Deploy(models.Model):
 
 
 class DeployChange(models.Model):
-    """One query or application of a deploy: from which revision to which, and what was seen."""
+    """One query or application of a deploy: revisions from and to, and the evidence."""
 
     deploy = models.ForeignKey(Deploy, on_delete=models.CASCADE, related_name="changes")
     wave = models.IntegerField()  # [O] from 1
     kind = models.CharField(max_length=12, choices=[(one, one) for one in ChangeKind])  # [O]
-    name = models.CharField(max_length=160)  # [O] as long as a query's
-    application = models.ForeignKey(  # [O] [D] null: it is not there yet
+    name = models.CharField(max_length=160)  # [O] same length as a query's
+    application = models.ForeignKey(  # [O] [D] null: does not exist yet
         "queries.Application", null=True, on_delete=models.CASCADE, related_name="+"
     )
-    query = models.ForeignKey(  # [O] [D] null: of an application, or not there yet
+    query = models.ForeignKey(  # [O] [D] null: an application's, or does not exist yet
         "queries.Query", null=True, on_delete=models.CASCADE, related_name="+"
     )
     with_driver = models.BooleanField(default=False)  # [O] its application's driver is replaced
     is_written = models.BooleanField(default=True)  # [O] its definition changes
-    runs = models.BooleanField(default=True)  # [O] it is to run, and is judged
+    runs = models.BooleanField(default=True)  # [O] it should run, and is judged
     ran = models.BooleanField(default=False)  # [D] it ran before its wave was written
     from_revision = models.IntegerField(null=True)  # [O] null: it is new
     to_revision = models.IntegerField(null=True)  # [D] null: not written yet
-    back_revision = models.IntegerField(null=True)  # [D] what holds the former definition again
-    spec = models.JSONField(default=dict)  # [O] what a preflight tries; empty: none does
-    #: [O] {newest: revision, desired: state that was wanted, pools: of an application}
+    back_revision = models.IntegerField(null=True)  # [D] the restored former definition
+    spec = models.JSONField(default=dict)  # [O] tried by a preflight; empty: none
+    #: [O] {newest: revision, desired: former desired state, pools: of an application}
     former = models.JSONField(default=dict)
     state = models.CharField(  # [D]
         max_length=12, default=ChangeState.PENDING, choices=[(one, one) for one in ChangeState]
     )
     reason = BecauseField()  # [D] what it waits for, or why it is bad
-    evidence = models.JSONField(default=dict)  # [D] what was seen
-    #: [D] stage -> UUID of the operation that was asked for in it
+    evidence = models.JSONField(default=dict)  # [D] what was observed
+    #: [D] stage -> UUID of the operation requested in it
     operations = models.JSONField(default=dict)
     snapshot = models.ForeignKey(  # [D]
         "queries.Snapshot", null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    restarted_at = models.DateTimeField(null=True)  # [D] what is judged counts from here
-    #: [D] the last before the restart: drivers and runs that came with it have higher ones; null:
-    #: an earlier release has restarted it
+    restarted_at = models.DateTimeField(null=True)  # [D] start of the judged period
+    #: [D] the last epoch before the restart: its drivers and runs have higher ones; null: the
+    #: deploy did not restart it
     restart_epoch = models.BigIntegerField(null=True)
-    first_batch = models.BigIntegerField(null=True)  # [D] that the new definition committed
+    first_batch = models.BigIntegerField(null=True)  # [D] committed by the new definition
     over = models.BooleanField(default=False)  # [D] its deploy has ended
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(  # no two deploys change one thing at the same time
+            models.UniqueConstraint(  # two deploys never change one object at a time
                 fields=["kind", "name"], name="deploy_change_open", condition=Q(over=False)
             )
         ]
@@ -125,27 +125,27 @@ class DeployChange(models.Model):
 
     @property
     def was_to_run(self) -> bool:
-        """Return whether it was to run before the deploy; on the way back it is stopped if not."""
+        """Return whether it was to run before the deploy; if not, a rollback stops it."""
         if "desired" in self.former:
             return bool(self.former["desired"] == Desired.RUNNING)
-        return self.from_revision is not None  # of an earlier release
+        return self.from_revision is not None  # an application has no desired state
 
     @property
     def judged_by(self) -> str:
-        """Return what it was judged by, as people read it; "" before its first look."""
+        """Return the judged criterion for display; "" before its first check."""
         return Because.of(self.evidence.get("judged_by", {})).text
 
     @property
     def proven_at(self) -> datetime | None:
-        """Return when it was shown to run on what the deploy wrote; None: never."""
+        """Return when it was confirmed running on what the deploy wrote; None if never."""
         found = self.evidence.get("proven_at")
         return datetime.fromisoformat(found) if found else None
 
     @property
     def tried_at(self) -> datetime | None:
-        """Return when it was restarted on what the deploy wrote; None: never.
+        """Return when it was restarted on what the deploy wrote; None if never.
 
-        `restarted_at` is of the way back, where it went that way.
+        After a rollback, `restarted_at` is the time of the rollback's restart.
         """
         found = self.evidence.get("restarted_at")
         return datetime.fromisoformat(found) if found else self.restarted_at

@@ -1,4 +1,4 @@
-"""Objects that come from files: whose, from which file, and what that file said."""
+"""Objects that come from files: their owner, their file, and its content."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from django.db.models import Q
 
 
 class Managed(models.Model):
-    """The owner of one living object, and the state that its file had when it was applied."""
+    """The owner of one living object, and its state in the file when that was applied."""
 
     owner = models.CharField(max_length=80, db_index=True)
     repository = models.CharField(max_length=500, default="", blank=True)
@@ -23,7 +23,7 @@ class Managed(models.Model):
     rule = models.OneToOneField(
         "queries.AlertRule", null=True, on_delete=models.CASCADE, related_name="managed"
     )
-    applied = models.JSONField()  # selectors.manifests.states: what drift is told from
+    applied = models.JSONField()  # selectors.manifests.states: drift is measured against it
     applied_at = models.DateTimeField()
     applied_by = models.CharField(max_length=150)
 
@@ -45,6 +45,6 @@ class Managed(models.Model):
 
     @property
     def source(self) -> str:
-        """Return where its file is, as people read it; "" where nobody said."""
+        """Return where its file is, for display; "" if unknown."""
         at = f" at {self.commit[:12]}" if self.commit else ""
         return f"{self.path}{' in ' if self.path and self.repository else ''}{self.repository}{at}"

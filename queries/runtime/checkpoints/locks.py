@@ -1,14 +1,15 @@
-"""One live driver per checkpoint: a lock held by its processes, and a file that names its owner.
+"""One live driver per checkpoint: a lock held by its processes, and a file that records its owner.
 
-The lock must live exactly as long as the processes that execute batches: the JVM, and this Python,
-in which `foreachBatch` runs and may write for as long as the JVM is gone. So each takes a byte of
-the lock file, and whoever wants the checkpoint takes both.
+The lock must be held exactly as long as the processes that execute batches exist: the JVM, and this
+Python process, in which `foreachBatch` runs and may still write after the JVM is gone. So each
+process locks one byte of the lock file, and anything that wants the checkpoint locks both.
 
-The JVM's is a POSIX record lock. Such a lock vanishes silently when *any* channel on its file is
-closed in the same JVM, or when the garbage collector takes the channel; hence one registry per
-driver, keyed by the file itself, asked before anything is opened, and every handle pinned in the
-JVM. Whether a lock is still there is asked of the kernel, never of Java. Python's belongs to its
-open file, which other looks at the file cannot take from it; forked children close theirs.
+The JVM's lock is a POSIX record lock. Such a lock vanishes silently when *any* channel on its file
+is closed in the same JVM, or when the garbage collector reclaims the channel. So there is one
+registry per driver, keyed by the file itself and checked before anything is opened, and every
+handle is pinned in the JVM. The kernel, never Java, is asked whether a lock still exists. Python's
+lock belongs to its open file, so other accesses to the file cannot release it; forked children
+close theirs.
 """
 
 import json
@@ -21,29 +22,23 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from queries.domain.checkpoints.lock_files import (
-    earlier_lock_file,
-    earlier_owner_file,
-    lock_file,
-    owner_file,
-)
-from queries.files import (
+from headgate_ground.files import (
     JVM_BYTE,
     PYTHON_BYTE,
     give_lock_back,
-    is_locked,
     lock_holder,
     open_plain,
     read_file,
     replace_file,
     take_lock,
 )
+from queries.domain.checkpoints.lock_files import lock_file, owner_file
 from queries.runtime.checkpoints.logs import read_remote, remote
 from queries.runtime.failures.error_capture import refusal
 
 logger = logging.getLogger(__name__)
 
-_PIN = "headgate.locks"  # key in System.getProperties(), which the collector never takes
+_PIN = "headgate.locks"  # key in System.getProperties(), which is never collected
 
 _JVMS = (JVM_BYTE, 1, False)  # Java's tryLock: position, size, shared
 
@@ -51,9 +46,9 @@ Key = tuple[int, int]  # (st_dev, st_ino) of the lock file
 
 
 class Refused(Exception):
-    """The checkpoint cannot be had; `why` is held, own, fenced or foreign.
+    """The checkpoint is not available; `why` is held, own, fenced or foreign.
 
-    `run` is the run of this driver that has it, None where it is not one of ours.
+    `run` is the run of this driver that holds the checkpoint, None if it is not one of ours.
     """
 
     def __init__(
@@ -70,8 +65,8 @@ class Held:
 
     location: str
     run: int
-    epoch: int  # the run's: the number that pages show
-    warning: str = ""  # why it is not locked, "" where it is
+    epoch: int  # epoch of the run: the number that pages show
+    warning: str = ""  # why it is not locked, "" if it is
     key: Key | None = None
     path: PurePosixPath | None = None
     handles: tuple[Any, ...] = ()  # Java's file, channel and lock
@@ -79,7 +74,7 @@ class Held:
 
 
 class Locks:
-    """The checkpoints that this driver holds."""
+    """The checkpoints held by this driver."""
 
     def __init__(
         self,
@@ -91,26 +86,26 @@ class Locks:
         host: str,
         sees: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`sees` tells whether a location is within the driver's walls."""
+        """`sees` returns whether a location is within the driver's isolation (walls)."""
         self._jvm = jvm
         self._jvm_pid = jvm_pid
         self._owner = {"installation": installation, "driver": driver, "host": host}
         self._sees = sees
         self._guard = threading.Lock()
         self._held: dict[Key, Held] = {}
-        self._unlocked: dict[str, Held] = {}  # by location: on no local file system
+        self._unlocked: dict[str, Held] = {}  # by location: not on a local file system
         self._pins = jvm.java.util.concurrent.ConcurrentHashMap()
         jvm.java.lang.System.getProperties().put(_PIN, self._pins)
         os.register_at_fork(after_in_child=self._close_in_child)
 
     def take(self, location: str, *, run: int, epoch: int, takeover: bool = False) -> Held:
-        """Lock a checkpoint and write its owner file; raise `Refused` where that must not be."""
+        """Lock a checkpoint and write its owner file; raise `Refused` if that is not allowed."""
         path = lock_file(location)
         if not self._sees(location):
-            # As of a lock that only a new driver gets: supervision replaces an idle one.
+            # Treated like a lock that only a new driver can get: supervision replaces an idle one.
             text = (
-                f"The checkpoint {location} lies outside of the folders that this driver was "
-                "started with. Restart the application: its next driver gets it."
+                f"The checkpoint {location} is outside the folders that this driver was "
+                "started with. Restart the application; its next driver can use it."
             )
             raise Refused("own", text, self._jvm_pid)
         held = (
@@ -126,7 +121,7 @@ class Locks:
         return held
 
     def release(self, held: Held) -> None:
-        """Give a checkpoint back; only once nothing of the run writes to it any more."""
+        """Release a checkpoint; call this only once nothing of the run writes to it any more."""
         with self._guard:
             if held.key is None:
                 if self._unlocked.get(held.location) is held:
@@ -144,17 +139,17 @@ class Locks:
                     give_lock_back(held.descriptor)
 
     def still_active(self, told: str) -> Refused:
-        """Return the refusal of a start that finds its query active without a run of ours."""
-        text = f"An earlier run of the query has not ended in this driver. Spark says: {told}"
+        """Return the refusal for a start whose query is active without a run of ours."""
+        text = f"An earlier run of the query has not ended in this driver. Spark reports: {told}"
         return Refused("own", text, self._jvm_pid)
 
     def lost(
         self, each: Callable[[str], AbstractContextManager[object]] = nullcontext
     ) -> list[tuple[Held, int | None]]:
-        """Return the locks that the kernel no longer shows as ours, with who has them now.
+        """Return the locks that the kernel no longer shows as ours, with their current holders.
 
-        A lock that nobody has taken is taken again on the same channel first (never by opening
-        the file), and is returned only where that fails. `each` guards the look at each.
+        If nobody holds a lock, it is first taken again on the same channel (never by opening the
+        file), and is returned only if that fails. `each` guards the check of each lock.
         """
         lost = []
         with self._guard:
@@ -166,7 +161,7 @@ class Locks:
         return lost
 
     def _has(self, held: Held) -> bool:
-        """Tell whether a lock is ours, taking it again where nobody has it."""
+        """Return whether a lock is ours, taking it again if nobody holds it."""
         assert held.path is not None
         holder = lock_holder(Path(held.path))
         if holder == self._jvm_pid:
@@ -179,29 +174,28 @@ class Locks:
     # --- the lock ---------------------------------------------------------------------
 
     def _note(self, location: str, run: int, epoch: int) -> Held:
-        """Keep the runs of this driver apart where no lock can; other drivers are not kept out."""
+        """Separate this driver's runs if locking is impossible; other drivers are not kept out."""
         with self._guard:
             if location in self._unlocked:
                 raise self._own_run(self._unlocked[location])
-            warning = f"not locked: {location} is on no local file system"
+            warning = f"not locked: {location} is not on a local file system"
             held = self._unlocked[location] = Held(location, run, epoch, warning)
             return held
 
     def _own_run(self, held: Held) -> Refused:
-        text = f"The checkpoint {held.location} is held by run {held.epoch} of the same driver"
+        text = f"The checkpoint {held.location} is held by run {held.run} of the same driver"
         return Refused("own", f"{text}, which has not ended.", self._jvm_pid, run=held.run)
 
     def _lock(self, location: str, path: PurePosixPath, run: int, epoch: int) -> Held:
         file = Path(path)
         file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        # Made here, so that the key is known before the JVM opens anything.
+        # Created here, so that the key is known before the JVM opens anything.
         os.close(open_plain(file, os.O_RDWR | os.O_CREAT))
         found = file.stat()
         key = (found.st_dev, found.st_ino)
         with self._guard:
             if key in self._held:
                 raise self._own_run(self._held[key])
-            self._refuse_earlier(location)
             self._refuse_held(location, lock_holder(file))
             descriptor = take_lock(file, PYTHON_BYTE)
             if descriptor is None:
@@ -219,7 +213,7 @@ class Locks:
         opened = self._jvm.java.io.RandomAccessFile(str(file), "rw")
         channel = opened.getChannel()
         lock = channel.tryLock(*_JVMS)
-        if lock is None:  # another process was faster; no lock of ours can be lost by closing
+        if lock is None:  # another process was faster; closing cannot release any of our locks
             opened.close()
             self._refuse_held(location, lock_holder(file))
             raise Refused("held", f"The checkpoint {location} is held by another process.")
@@ -234,9 +228,9 @@ class Locks:
     def _take_again(self, held: Held) -> bool:
         _, channel, lock = held.handles
         try:
-            lock.release()  # Java still believes in it
+            lock.release()  # Java still believes that it holds the lock
             again = channel.tryLock(*_JVMS)
-        except Exception as error:  # a channel that was closed cannot be locked again
+        except Exception as error:  # a closed channel cannot be locked again
             logger.warning("the lock of %s cannot be taken again: %s", held.location, error)
             return False
         if again is None:
@@ -246,16 +240,8 @@ class Locks:
         self._pins.get(_pin(held.key)).add(again)
         return True
 
-    def _refuse_earlier(self, location: str) -> None:
-        """Refuse while a driver of an earlier release holds the checkpoint, in its own way."""
-        path = earlier_lock_file(location)
-        assert path is not None, "a local checkpoint"
-        self._refuse_held(location, lock_holder(Path(path)))
-        if is_locked(Path(path), PYTHON_BYTE):
-            raise _held_by_python(location)
-
     def _refuse_held(self, location: str, holder: int | None) -> None:
-        if holder == 0:  # beyond our walls: it has no number here
+        if holder == 0:  # outside our walls: its PID is not visible here
             raise Refused("held", f"The checkpoint {location} is held by another driver.")
         if holder is not None:
             raise Refused(
@@ -263,7 +249,7 @@ class Locks:
             )
 
     def _close_in_child(self) -> None:
-        """Let a child of users' code hold no checkpoint longer than the driver does."""
+        """Keep users' child processes from holding a checkpoint longer than the driver does."""
         for held in list(self._held.values()):
             with suppress(OSError):
                 os.close(held.descriptor)
@@ -273,8 +259,6 @@ class Locks:
     def _own(self, location: str, epoch: int, takeover: bool) -> None:
         path = owner_file(location)
         text = self._read(path)
-        if text is None and (earlier := earlier_owner_file(location)) != path:
-            text = self._read(earlier)
         if text is not None:
             self._compare(location, path, text, epoch, takeover)
         self._write(path, json.dumps({**self._owner, "epoch": epoch}, sort_keys=True))

@@ -1,19 +1,29 @@
-"""What a checkpoint's own logs say: which batches were begun, which are committed.
+"""Read a checkpoint's own logs: which batches were begun, and which were committed.
 
-The bus may drop events; `offsets/` and `commits/` cannot lie about what was executed. The
-continuous mode shows its life nowhere else.
+The bus may drop events; `offsets/` and `commits/` always show what was executed. For continuous
+processing they are the only sign of progress.
 """
 
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from queries.checkpoints.logs import modified_at, names_in, newest_open, numbers_in
+from headgate_ground.files import NotPlain, read_file
+from headgate_ground.tolerant.values import at_ms
+from queries.checkpoints.logs import modified_at, names_in, newest_open, numbers_in, numbers_of
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.checkpoints.logs import Unreadable, first_offsets, read_offsets
+from queries.domain.checkpoints.logs import (
+    Offsets,
+    Unreadable,
+    begun_at,
+    first_offsets,
+    read_offsets,
+)
 from queries.domain.kafka.lag import kafka_offsets
-from queries.files import read_file
+
+#: Characters or bytes per log entry: enough for several hundred thousand partitions.
+MOST_OF_ENTRY = 8 * 1024 * 1024
 
 
 class Checkpoint:
@@ -27,56 +37,60 @@ class Checkpoint:
 
     @property
     def local(self) -> bool:
-        """Whether looking costs microseconds."""
+        """Return whether a look costs microseconds."""
         return self._path is not None
 
     def last_commit(self) -> int | None:
-        """Return the newest committed batch, None where there is none."""
+        """Return the newest committed batch; None if there is none."""
         return self._last("commits")
 
     def committed_after(self, batch: int | None) -> list[int]:
-        """Return the committed batches beyond one (None: all that the log holds), oldest first."""
+        """Return the batches committed after this one (None: all in the log), oldest first."""
         return [each for each in self._batches("commits") if batch is None or each > batch]
 
     def written_at(self, name: str) -> datetime | None:
-        """Return when a file such as `commits/7` was written, by its own time; None: not there."""
+        """Return the modification time of a file such as `commits/7`; None if it does not exist."""
         if self._path is not None:
             return modified_at(self._path / name)
         system, place = self._remote(name)
         if not system.exists(place):
             return None
         changed_ms = system.getFileStatus(place).getModificationTime()
-        return datetime.fromtimestamp(changed_ms / 1000, UTC)
+        return at_ms(changed_ms)
 
     def in_flight(self) -> int | None:
-        """Return the batch that was begun and has not committed, None where there is none."""
+        """Return the batch that was begun but not committed; None if there is none."""
         return newest_open(self._last("offsets"), self._last("commits"))
 
     def kafka_topics(self) -> set[str]:
-        """Return the Kafka topics that the checkpoint has offsets of, first offsets included."""
+        """Return the Kafka topics for which the checkpoint has offsets, including first offsets."""
         newest = self._last("offsets")
-        found = list(self._offsets(newest).values()) if newest is not None else []
+        begun = self._offsets(newest) if newest is not None else None
+        found = list(begun.sources.values()) if begun is not None else []
         for name in self._sources():
-            with suppress(UnicodeDecodeError):  # not a log of Kafka's
+            with suppress(UnicodeDecodeError, NotPlain):  # not a Kafka log
                 found.append(first_offsets(self._read(f"sources/{name}/0")))
         return {topic for offset in found for topic in kafka_offsets(offset)}
 
     def offsets(self, batch: int) -> dict[str, Any]:
-        """Return {source: {"start": …, "end": …}} of a batch, as its log and the one before say.
+        """Return a batch's {source: {"start": …, "end": …}}, from its log and the previous one.
 
-        Sources are named by their place, "0", "1"…, unless the log names them itself.
+        Sources are identified by their place ("0", "1"…) unless the log itself names them.
         """
-        before = self._offsets(batch - 1) if batch > 0 else {}
+        after = self._offsets(batch)
+        if after is None:
+            return {}
+        before = begun_at(self._offsets(batch - 1), after)
         return {
             source: {"start": before.get(source), "end": end}
-            for source, end in self._offsets(batch).items()
+            for source, end in after.sources.items()
         }
 
-    def _offsets(self, batch: int) -> dict[str, Any]:
+    def _offsets(self, batch: int) -> Offsets | None:
         try:
-            return read_offsets(batch, self._read(f"offsets/{batch}")).sources
-        except Unreadable:  # purged, or cut by a crash: nothing is known
-            return {}
+            return read_offsets(batch, self._read(f"offsets/{batch}")) if batch >= 0 else None
+        except (Unreadable, UnicodeDecodeError, NotPlain):  # purged, or truncated by a crash
+            return None
 
     def _sources(self) -> list[str]:
         if self._path is not None:
@@ -96,25 +110,34 @@ class Checkpoint:
         if not system.exists(place):
             return []
         names = [str(status.getPath().getName()) for status in system.listStatus(place)]
-        return sorted(int(name) for name in names if name.isdigit())
+        return numbers_of(names)
 
     def _read(self, name: str) -> str:
+        """Return a file's text, "" if it is missing; raise `Unreadable` if it is too long."""
         if self._path is not None:
-            return read_file(self._path / name) or ""
-        return read_remote(*self._remote(name)) or ""
+            text = read_file(self._path / name, MOST_OF_ENTRY + 1) or ""
+            long = len(text) > MOST_OF_ENTRY
+        else:
+            system, place = self._remote(name)
+            there = system.exists(place)
+            long = there and system.getFileStatus(place).getLen() > MOST_OF_ENTRY
+            text = "" if long else read_remote(system, place) or ""
+        if long:
+            raise Unreadable(f"{name} has more than {MOST_OF_ENTRY:,} characters")
+        return text
 
     def _remote(self, name: str) -> tuple[Any, Any]:
         return remote(self._spark.sparkContext, f"{self._location}/{name}")
 
 
 def remote(context: Any, path: str) -> tuple[Any, Any]:
-    """Return Hadoop's file system of a path on no local one, and the path as it takes it."""
+    """Return Hadoop's file system for a non-local path, and the path in that file system's form."""
     place = context._jvm.org.apache.hadoop.fs.Path(path)
     return place.getFileSystem(context._jsc.hadoopConfiguration()), place
 
 
 def read_remote(system: Any, place: Any) -> str | None:
-    """Return the text of a remote file; None where it is not there."""
+    """Return the text of a remote file; None if it does not exist."""
     if not system.exists(place):
         return None
     stream = system.open(place)

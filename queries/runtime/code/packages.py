@@ -1,8 +1,8 @@
-"""Let users' code import its application's packages: after everything that is there already.
+"""Let users' code import its application's packages, after everything already on the path.
 
-A path in PYTHONPATH would come before Spark's own packages, so the folder is put at the end of the
-import path when Python is up: in the driver, and in the process that Spark forks its Python workers
-from, which this module is then started as (`spark.python.daemon.module`).
+A folder in PYTHONPATH would come before Spark's own packages. So the package folder is appended to
+the import path once Python is up: in the driver, and in the process from which Spark forks its
+Python workers, which is started as this module (`spark.python.daemon.module`).
 """
 
 import os
@@ -10,24 +10,25 @@ import site
 
 from queries.domain.code.shipping import ARCHIVE, DAEMON_MODULE, NAME, SHIPPED
 
-#: Variable that leads Spark's Python workers to the folder.
+#: Variable that passes the folder to Spark's Python workers.
 VARIABLE = "HEADGATE_PACKAGES"
-#: This module's name, as Spark is told it.
+#: This module's name, as passed to Spark.
 DAEMON = "queries.runtime.code.packages"
 
 
 def add(folder: str) -> None:
-    """Put a folder of packages at the end of the import path, of children too; "" for none."""
+    """Append a package folder to the import path, including children's; "" for none."""
     if folder:
         os.environ[VARIABLE] = folder
         site.addsitedir(folder)
 
 
 def worker_conf(folder: str, master: str, given: dict[str, str]) -> dict[str, str]:
-    """Return the configuration by which Spark's Python workers see the folder; {} for none.
+    """Return the configuration that gives Spark's Python workers the folder; {} for none.
 
-    `given` is the application's own. Executors of a cluster get the folder as an archive, which
-    Spark unpacks where they work, with a module that their workers are started as.
+    `given` is the application's own configuration. Executors of a cluster get the folder as an
+    archive, which Spark unpacks in their working directory, together with the module as which their
+    workers are started.
     """
     if not folder:
         return {}
@@ -44,9 +45,9 @@ def worker_conf(folder: str, master: str, given: dict[str, str]) -> dict[str, st
 
 
 def lead_to_daemon(folder: str, master: str) -> None:
-    """Let workers that the driver's own JVM starts find the module that executors are sent.
+    """Let workers started by the driver's own JVM find the module that is sent to executors.
 
-    To be called before the JVM is started, which inherits the path.
+    Call this before the JVM is started, because it inherits the path.
     """
     if folder and not master.startswith("local"):
         known = os.environ.get("PYTHONPATH", "")

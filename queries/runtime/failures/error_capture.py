@@ -1,8 +1,8 @@
-"""Why something failed, as Spark and Python know it, in one form that travels.
+"""Capture why something failed, from Spark and Python, in one serializable form.
 
-Spark wraps errors: what an operator wants to read is at the end of a chain of causes, sometimes
-as a Python traceback inside a Java message. Everything is read at once and defensively: the JVM
-may be dying meanwhile.
+Spark wraps errors: the useful part is at the end of a chain of causes, sometimes as a Python
+traceback inside a Java message. Everything is read immediately and defensively, because the JVM may
+be dying.
 """
 
 import contextlib
@@ -12,15 +12,19 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from headgate_ground import packages
+from queries.domain.failures.context import left_out
 from queries.domain.failures.error_text import bounded, telling
 from queries.domain.protocol import RunError
 
-MESSAGE_LIMIT = 32 * 1024  # characters, as `RunError.message` says
+MESSAGE_LIMIT = 32 * 1024  # characters, as documented for `RunError.message`
 ROOT_LIMIT = 2_000
-_CHAIN_LIMIT = 20  # causes that are followed; Spark's chains have three to six
+_MASKED = 8  # the part of a text that is masked, as a multiple of the part that is kept
+_CHAIN_LIMIT = 20  # causes to follow; Spark's chains have three to six
 #: The last line of a Python traceback: "package.SomeError: text".
 _RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*))?$", re.DOTALL)
 
@@ -28,25 +32,25 @@ Mask = Callable[[str], str]
 
 
 class StepFailed(Exception):
-    """Something failed in a step that can be named, such as "source 'flights' (json)"."""
+    """Something failed in a named step, such as "source 'flights' (json)"."""
 
     def __init__(self, step: str, cause: BaseException, *, error_class: str = "") -> None:
         super().__init__(f"{step}: {cause}")
         self.step = step
         self.cause = cause
-        self.error_class = error_class  # where the cause has none of its own
+        self.error_class = error_class  # used if the cause has no class of its own
 
 
 class ExitInUsersCode(Exception):
-    """Users' code asked for the end of the process: SystemExit, KeyboardInterrupt and the like.
+    """Users' code requested that the process end: SystemExit, KeyboardInterrupt and the like.
 
-    They are no `Exception`, so that whatever catches those lets them pass: a thread ends by them
-    without a word, and Spark waits for ever for the answer of a callback.
+    These are not subclasses of `Exception`, so handlers for `Exception` do not catch them: a thread
+    would end silently, and Spark would wait forever for a callback's answer.
     """
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """Return what was raised, and where in the users' own code."""
+        """Return what was raised, and where in the user's own code."""
         place = users_place(traceback.extract_tb(error.__traceback__))
         found = cls(f"{error!r} was raised{f' in {place}' if place else ''}")
         found.__cause__ = error
@@ -54,14 +58,14 @@ class ExitInUsersCode(Exception):
 
 
 def users_place(frames: Iterable[traceback.FrameSummary]) -> str:
-    """Return the innermost of the frames that is in users' code: "module.py, line 12".
+    """Return the innermost frame that is in users' code: "module.py, line 12".
 
-    "" where none is: only Python's own and installed packages are among them, and ours.
+    "" if there is none: all belong to Python, to installed packages, or to us.
     """
     paths = sysconfig.get_paths()
     ours = Path(__file__).parents[3]
     foreign = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    foreign += [str(ours / name) for name in ("queries", "listeners", "headgate_async")]
+    foreign += [str(ours / name) for name in packages.DRIVER]
     for frame in reversed(list(frames)):
         if frame.filename.startswith("<") or any(_below(frame.filename, root) for root in foreign):
             continue
@@ -76,7 +80,16 @@ def _below(file: str, folder: str) -> bool:
 
 
 def from_python(error: BaseException, mask: Mask) -> RunError:
-    """Return what a Python exception says, Java's part of its chain included."""
+    """Return a Python exception as a `RunError`, including Java's part of its chain.
+
+    If it cannot be read, for example when out of memory, the result contains only its type.
+    """
+    cause = error.cause if isinstance(error, StepFailed) else error
+    kind = _type_name(cause)
+    return left_out(partial(_read, error, mask), RunError("", kind, kind, kind))
+
+
+def _read(error: BaseException, mask: Mask) -> RunError:
     step = ""
     error_class = ""
     if isinstance(error, StepFailed):
@@ -94,15 +107,15 @@ def from_python(error: BaseException, mask: Mask) -> RunError:
     return RunError(
         error_class=_condition_of_python(error) or error_class,
         type_name=_type_name(root),
-        root_cause=_told(mask, step + (str(root) or _type_name(root)), ROOT_LIMIT),
-        message=_told(mask, f"{step}{error}\n\n{text}", MESSAGE_LIMIT),
+        root_cause=_told(mask, step + (_words(root) or _type_name(root)), ROOT_LIMIT),
+        message=_told(mask, f"{step}{_words(error)}\n\n{text}", MESSAGE_LIMIT),
     )
 
 
 def from_java(throwable: Any, mask: Mask) -> RunError:
-    """Return what a Java throwable and its causes say."""
+    """Return a Java throwable and its causes as a `RunError`."""
     chain = _chain(throwable)
-    # Any Java method can be asked for; those without a condition answer with an error.
+    # Any Java method can be tried; throwables without a condition answer with an error.
     conditions = [name for each in chain if (name := _answer(each, "getCondition"))]
     root = chain[-1]
     text = _answer(root, "getMessage")
@@ -116,7 +129,7 @@ def from_java(throwable: Any, mask: Mask) -> RunError:
 
 
 def refusal(why: str, message: str, holder_pid: int | None = None) -> RunError:
-    """Return the error of a start that the checkpoint's lock or owner forbids."""
+    """Return the error for a start that the checkpoint's lock or owner forbids."""
     return RunError(
         error_class="",
         type_name="CheckpointRefused",
@@ -128,7 +141,7 @@ def refusal(why: str, message: str, holder_pid: int | None = None) -> RunError:
 
 
 def _java_origin(error: BaseException) -> Any:
-    """Return the Java throwable behind a PySpark or py4j exception, None for pure Python."""
+    """Return the Java throwable behind a PySpark or py4j exception; None for pure Python."""
     origin = getattr(error, "_origin", None)
     return origin if origin is not None else getattr(error, "java_exception", None)
 
@@ -167,7 +180,7 @@ def _chain(throwable: Any) -> list[Any]:
 
 
 def _answer(java: Any, *methods: str) -> str:
-    """Return as text what a chain of Java methods answers; "" where one of them fails."""
+    """Return the result of a chain of Java methods as text; "" if one of them fails."""
     with contextlib.suppress(Exception):
         for name in methods:
             java = getattr(java, name)()
@@ -185,7 +198,7 @@ def _stack(throwable: Any) -> str:
 
 
 def _python_root(text: str) -> tuple[str, str] | None:
-    """Return type and message of the last exception of a Python traceback in a Java message."""
+    """Return the type and message of the last exception in a Python traceback in a Java message."""
     if "Traceback (most recent call last)" not in text:
         return None
     last = text.rpartition("Traceback (most recent call last)")[2]
@@ -198,6 +211,14 @@ def _python_root(text: str) -> tuple[str, str] | None:
     return (found[1], found[2] or "") if found else None
 
 
+def _words(error: BaseException) -> str:
+    """Return an exception's message; users' exceptions may fail to produce theirs."""
+    return left_out(partial(str, error), "")
+
+
 def _told(mask: Mask, text: str, limit: int) -> str:
-    """Mask first: what is cut off must not leave half a secret."""
-    return bounded(mask(text).strip(), limit)
+    """Mask a text, then cut it: cutting first could leave half a secret.
+
+    The middle of a very long text is removed before masking, since it is cut in any case.
+    """
+    return bounded(mask(bounded(text, _MASKED * limit)).strip(), limit)

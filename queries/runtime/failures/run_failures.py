@@ -1,4 +1,4 @@
-"""Why a run has failed, or may not begin, in the words that its status tells."""
+"""Describe why a run failed, or why it may not start, as reported in its status."""
 
 import sys
 import threading
@@ -8,21 +8,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from listeners.spark.telemetry import Telemetry
+from queries.domain.failures.context import left_out
 from queries.domain.protocol import Hangs, RunError, RunStatus
 from queries.runtime.failures.error_capture import Mask, from_java, refusal, users_place
 
-TERMINATED_WAIT_S = 2  # for the event that may bring the error class
+TERMINATED_WAIT_S = 2  # seconds to wait for the event that may contain the error class
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a run failed, and what its status says of it beside the error."""
+    """Why a run failed, and what its status reports in addition to the error."""
 
     error: RunError
     changes: dict[str, Any] = field(default_factory=dict)
 
 
-#: Reads a run's failure as it is now; None: it has not failed.
+#: Reads a run's current failure; None: it has not failed.
 Read = Callable[[], Failure | None]
 
 
@@ -43,9 +44,9 @@ def start_timed_out(thread: threading.Thread, limit_s: float, mask: Mask) -> Run
 
 
 def checkpoint_refused(error: RunError, holder: RunStatus | None, checkpoint: str) -> RunError:
-    """Return why a checkpoint cannot be had, with what is known of this driver's run that has it.
+    """Return why a checkpoint is not available, with details of this driver's run that holds it.
 
-    `holder` is that run's line, None where it is not one of this driver's.
+    `holder` is that run's status, None if the run is not one of this driver's.
     """
     if holder is None or holder.hangs is Hangs.NOTHING:
         return error
@@ -53,17 +54,17 @@ def checkpoint_refused(error: RunError, holder: RunStatus | None, checkpoint: st
     if holder.hangs is Hangs.START:
         does = "is still being built by a thread of this driver that does not end"
     text = (
-        f"An earlier run {does}, and holds the checkpoint {checkpoint}. "
-        "A fresh driver is the way out."
+        f"An earlier run {does} and holds the checkpoint {checkpoint}. Only a new driver can "
+        "free it."
     )
     return refusal(error.refused, text, error.holder_pid)
 
 
 def of_query(throwable: Any, run_id: str, telemetry: Telemetry, mask: Mask) -> RunError:
-    """Return a query's failure; its class may stand in Spark's Terminated event alone."""
+    """Return a query's failure; its error class may appear only in Spark's Terminated event."""
     error = from_java(throwable, mask)
     if error.error_class in ("", "STREAM_FAILED"):
-        body = telemetry.terminated(run_id, TERMINATED_WAIT_S) or {}
+        body = left_out(lambda: telemetry.terminated(run_id, TERMINATED_WAIT_S), None) or {}
         told = body.get("errorClassOnException") or error.error_class
         return replace(error, error_class=told)
     return error

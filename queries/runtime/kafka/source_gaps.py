@@ -1,8 +1,8 @@
-"""Let one run go over a gap in its sources, whoever builds them.
+"""Let one run skip a gap in its sources, no matter how they are built.
 
-An operator has accepted the loss. For that run alone each source is read with
+An operator has accepted the loss. For that run only, each source is read with
 `failOnDataLoss=false`, in SQL definitions and in users' functions alike; the definition is not
-touched, and the next run fails on a gap again.
+changed, and the next run fails again at a gap.
 """
 
 import threading
@@ -14,12 +14,12 @@ _accepting = threading.local()
 
 
 def install(data_stream_reader: type) -> None:
-    """Have streams that are loaded within `accepting` read over gaps."""
+    """Make streams that are loaded within `accepting` read past gaps."""
     load = data_stream_reader.load  # type: ignore[attr-defined]
 
     def over_gaps(self: Any, *args: Any, **options: Any) -> Any:
         if getattr(_accepting, "active", False):
-            self.option("failOnDataLoss", "false")  # the last word on it counts
+            self.option("failOnDataLoss", "false")  # the last value set is the one that counts
             options.pop("failOnDataLoss", None)
         return load(self, *args, **options)
 
@@ -28,7 +28,7 @@ def install(data_stream_reader: type) -> None:
 
 @contextmanager
 def accepting(active: bool) -> Iterator[None]:
-    """Let streams that this thread loads in the block go over gaps."""
+    """Let streams that this thread loads within the block skip gaps."""
     _accepting.active = active
     try:
         yield

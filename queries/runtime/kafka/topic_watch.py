@@ -1,7 +1,7 @@
-"""Ask Kafka again and again, while a run goes on, for the topics that only its code knows.
+"""While a run lasts, query Kafka repeatedly about topics that only its code knows.
 
-Of the sources in a definition the control plane asks the brokers itself; those of users' functions
-have their options, passwords among them, in the driver alone.
+For the sources in a definition, the control plane queries the brokers itself; the options of
+sources in users' functions, including passwords, exist only in the driver.
 """
 
 import logging
@@ -18,7 +18,7 @@ LOOK_EVERY_S = 5.0
 
 
 class TopicWatch:
-    """The topics of one run, looked at by a thread of its own."""
+    """The topics of one run, watched by a separate thread."""
 
     def __init__(
         self,
@@ -30,32 +30,32 @@ class TopicWatch:
         tell: Callable[[dict[str, str]], None],
         warn: Callable[[str], None],
     ) -> None:
-        """`ids` were seen at the start; `read` returns the topics that the checkpoint has.
+        """`ids` were seen at the start; `read` returns the topics in the checkpoint.
 
-        `tell` is given all ids once one is new, a topic's that was created again only where its
-        source fails on data loss: a query that is to go over gaps is at no risk.
+        `tell` is called with all IDs when one is new. The ID of a recreated topic counts as new
+        only if its source fails on data loss: a query that skips gaps is not at risk.
         """
         self._ids = dict(ids)
         self._read = read
         self._jvm = jvm
         self._tell = tell
         self._warn = warn
-        # Of two sources a topic's id may be that of the other's brokers: each learns its own.
+        # With two sources, a topic's ID may come from the other's brokers, so each learns its own.
         self._known = [(one, dict(ids) if len(sources) == 1 else {}) for one in sources]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="topic-watch", daemon=True)
 
     def begin(self) -> None:
-        """Begin to look, where there is something to look at."""
+        """Start watching, if there is anything to watch."""
         if self._known:
             self._thread.start()
 
     def end(self) -> None:
-        """Look no more; returns at once."""
+        """Stop watching; returns immediately."""
         self._over.set()
 
     def look(self) -> None:
-        """Look once; say what was created again, and what is seen for the first time."""
+        """Check once; report recreated topics, and those seen for the first time."""
         before = dict(self._ids)
         read = self._read()
         for source, known in self._known:
@@ -67,9 +67,9 @@ class TopicWatch:
             self._ids = told | self._ids
             if again:
                 self._warn(
-                    f"{names(again)} deleted and created again while it was read: what the old one "
-                    "still held was not read, nor is what the new one has before the query's "
-                    "offsets."
+                    f"{names(again)} deleted and recreated while it was read: the remaining "
+                    "records of the old topic were not read, and neither are records of the "
+                    "new one before the query's offsets."
                 )
                 if source.fails_on_loss:
                     self._ids |= {topic: told[topic] for topic in again}
@@ -80,5 +80,5 @@ class TopicWatch:
         while not self._over.wait(LOOK_EVERY_S):
             try:
                 self.look()
-            except Exception as error:  # the next look may do better
+            except Exception as error:  # the next check may succeed
                 logger.info("the topics cannot be looked at: %s", type(error).__name__)

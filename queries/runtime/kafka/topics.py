@@ -1,8 +1,8 @@
-"""Ask Kafka, just before a query starts, whether its topics are those its checkpoint has read.
+"""Check, just before a query starts, that its Kafka topics are those that its checkpoint has read.
 
-With Kafka's own client, which the connector brings along, and the source's own options: what Spark
-may read may be asked for here, and the sources of users' functions are seen as well. No answer is
-no answer: the start goes on, and the control plane's look at the brokers comes later.
+This uses Kafka's own client, which the connector includes, and the source's own options: whatever
+Spark may read can be queried here, and the sources in users' functions are covered as well. If
+there is no answer, the start continues, and the control plane's check of the brokers follows later.
 """
 
 import logging
@@ -28,17 +28,17 @@ class TopicRecreated(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One Kafka source of a query, as Spark has planned it."""
+    """One Kafka source of a query, as planned by Spark."""
 
     options: Mapping[str, str]
 
     def option(self, name: str) -> str:
-        """Return an option, whatever the case of its name; "" where it is not given."""
+        """Return an option, ignoring case in its name; "" if it is not set."""
         return next((v for k, v in self.options.items() if k.lower() == name.lower()), "")
 
     @property
     def fails_on_loss(self) -> bool:
-        """Tell whether Spark is to fail where data are lost."""
+        """Return whether Spark should fail if data is lost."""
         return self.option("failOnDataLoss").strip().lower() != "false"
 
     @property
@@ -47,7 +47,7 @@ class Source:
         return {k[len("kafka.") :]: v for k, v in self.options.items() if k.startswith("kafka.")}
 
     def topics(self, read: Sequence[str]) -> list[str]:
-        """Return the topics that it names, or those of `read` where it names a pattern."""
+        """Return the topics that it specifies, or those in `read` if it specifies a pattern."""
         if self.option("subscribePattern"):
             return list(read)
         return [name.strip() for name in self.option("subscribe").split(",") if name.strip()] or [
@@ -57,20 +57,20 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the brokers said of a query's topics."""
+    """The brokers' answers about a query's topics."""
 
-    ids: dict[str, str]  # topic -> id, of those that told theirs
+    ids: dict[str, str]  # topic -> ID, for topics with a known ID
     warnings: tuple[str, ...] = ()
 
 
 def check(
     frame: Any, *, remembered: Mapping[str, Sequence[str]], read: Sequence[str], jvm: Any
 ) -> Seen:
-    """Return the ids of the topics of a streaming DataFrame that is about to start.
+    """Return the topic IDs for a streaming DataFrame that is about to start.
 
-    `remembered` are the ids that its checkpoint's offsets belong to, `read` the topics that it has
-    offsets of. Raises `StepFailed` where one of these was deleted and created again and its source
-    fails on data loss.
+    `remembered` are the IDs that its checkpoint's offsets belong to, `read` the topics that it has
+    offsets for. Raises `StepFailed` if one of these was deleted and recreated and its source fails
+    on data loss.
     """
     until = time.monotonic() + SOURCES_S
     seen: dict[str, str] = {}
@@ -85,17 +85,17 @@ def check(
         if not new:
             continue
         text = (
-            f"{names(new)} deleted and created again: the checkpoint's offsets belong to the old "
-            "one, and what is before them in the new one would never be read."
+            f"{names(new)} deleted and recreated: the checkpoint's offsets belong to the old "
+            "topic, and records before them in the new topic would never be read."
         )
         if source.fails_on_loss:
             raise StepFailed("Kafka source", TopicRecreated(text), error_class=CONDITION)
-        warnings.append(f"{text} failOnDataLoss=false: it starts all the same.")
+        warnings.append(f"{text} It starts anyway because of failOnDataLoss=false.")
     return Seen(seen, tuple(warnings))
 
 
 def sources_of(frame: Any) -> list[Source]:
-    """Return the Kafka sources in a DataFrame's plan; none where the plan cannot be read."""
+    """Return the Kafka sources in a DataFrame's plan; none if the plan cannot be read."""
     try:
         leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
         found = []
@@ -106,13 +106,13 @@ def sources_of(frame: Any) -> list[Source]:
             if str(leaf.sourceName()).lower() == "kafka":
                 found.append(Source(dict(leaf.extraOptions().asCaseSensitiveMap())))
         return found
-    except Exception as error:  # another form of plan: nothing is known
+    except Exception as error:  # an unfamiliar form of plan: nothing is known
         logger.warning("the Kafka sources of a plan cannot be read: %s", type(error).__name__)
         return []
 
 
 def ids_of(jvm: Any, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]:
-    """Return the ids of topics, of those that are told in time."""
+    """Return the IDs of the topics that answered in time."""
     found = {}
     until = time.monotonic() + ANSWER_S
     try:
@@ -126,7 +126,7 @@ def ids_of(jvm: Any, options: Mapping[str, str], topics: Sequence[str]) -> dict[
                 told = _told(jvm, answers.get(topic), left_ms)
                 if told is not None:
                     found[topic] = told
-    except Exception as error:  # no answer: not known
+    except Exception as error:  # no answer: unknown
         logger.info("the ids of %s are not known: %s", ", ".join(topics), type(error).__name__)
     return found
 
@@ -135,7 +135,7 @@ def _told(jvm: Any, answer: Any, limit_ms: int) -> str | None:
     try:
         unit = jvm.java.util.concurrent.TimeUnit.MILLISECONDS
         return known_id(str(answer.get(limit_ms, unit).topicId().toString()))
-    except Exception as error:  # it is not there, may not be asked for, or does not answer
+    except Exception as error:  # it does not exist, cannot be queried, or does not answer
         logger.info("the id of a topic is not known: %s", type(error).__name__)
         return None
 

@@ -1,8 +1,8 @@
-"""Keep a probe's reading small and its writing away from where the definition points.
+"""Limit what a probe reads, and keep its output away from the definition's targets.
 
-Definitions of both kinds make readers and writers through PySpark's own classes, so those are
-what is bounded: a source gives a little at a time and never cleans up behind itself, and a
-writer of the user's own tells what it would have written to.
+Definitions of both kinds create readers and writers through PySpark's own classes, so the limits
+are set there: a source returns a little at a time and never cleans up its files, and a user's own
+writer reports where it would have written.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from typing import Any
 
 from queries.domain.validation.formats import FILES as SAVED
 
-FILES = "2"  # a fresh batch's
-OFFSETS = "1000"  # a fresh batch's, of all partitions together
-FILE_FORMATS = SAVED | {"xml", "binaryfile"}  # those too that only code can name
+FILES = "2"  # per fresh batch
+OFFSETS = "1000"  # per fresh batch, over all partitions
+FILE_FORMATS = SAVED | {"xml", "binaryfile"}  # including those that only code can specify
 
 _ASYNC = "asyncprogresstrackingenabled"
 _BOUNDS = {
@@ -24,7 +24,7 @@ _BOUNDS = {
 
 
 def bound_readers(reader: type) -> None:
-    """Make every stream that is read from now on give little and leave its files alone."""
+    """Make every stream that is read from now on small, and leave its files alone."""
     option, load, use = reader.option, reader.load, reader.format  # type: ignore[attr-defined]
 
     def noted_format(self: Any, source: str) -> Any:
@@ -71,14 +71,14 @@ def _bound(reader: Any, option: Callable[..., Any]) -> None:
     source = reader.__dict__.get("_probed_format", "")
     if source in FILE_FORMATS:
         option(reader, "cleanSource", "off")
-        if "maxbytespertrigger" not in asked:  # Spark takes one of the two only
+        if "maxbytespertrigger" not in asked:  # Spark accepts only one of the two
             option(reader, "maxFilesPerTrigger", FILES)
     elif source == "kafka":
         option(reader, "maxOffsetsPerTrigger", OFFSETS)
 
 
 def note_writers(writer: type) -> None:
-    """Have every writer remember its format and output mode, which Spark keeps to itself."""
+    """Make every writer remember its format and output mode, which Spark does not expose."""
     use, mode = writer.format, writer.outputMode  # type: ignore[attr-defined]
 
     def noted_format(self: Any, source: str) -> Any:
@@ -119,11 +119,11 @@ def _noted(writer: Any) -> dict[str, str]:
 
 
 def tracks_asynchronously(writer: Any) -> bool:
-    """Tell whether a writer was given async progress tracking."""
+    """Return whether async progress tracking was enabled on a writer."""
     return _noted(writer).get(_ASYNC) == "true"
 
 
 def written_to(writer: Any) -> tuple[str, str]:
-    """Return the format and the output mode that a user's own writer was given."""
+    """Return the format and output mode that were set on a user's own writer."""
     held = writer.__dict__
     return held.get("_probed_format", ""), held.get("_probed_mode", "append")

@@ -1,8 +1,8 @@
 """The probe driver: `python -m queries.runtime.probes.main DIRECTORY`, Spark for one question.
 
-The same shim starts, watches and reports it as a driver. It reads `probe.json`, and writes what
-it has found to `result.json` after every step. It holds no checkpoint and reports nowhere else:
-no listener, no events. When its time is over it ends itself, whatever Spark is doing.
+The same shim starts, watches and reports it as a driver. It reads `probe.json`, and writes its
+findings to `result.json` after every step. It holds no checkpoint and reports nowhere else: it has
+no listener and sends no events. When its time is up it ends itself, whatever Spark is doing.
 """
 
 import logging
@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from headgate_ground.files import replace_file
 from queries.domain.probes.questions import (
     RESULT,
     TASK,
@@ -26,11 +27,10 @@ from queries.domain.probes.questions import (
 )
 from queries.domain.protocol import LAST_SEQ, SPEC, DriverSpec
 from queries.driver_folder import DriverFolder
-from queries.files import replace_file
 from queries.runtime import build, spark_session
 from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python
-from queries.runtime.probes import preflight, records
+from queries.runtime.probes import preflight, record_search
 from queries.runtime.probes import state as probe_state
 from queries.runtime.process import SECOND, Shim, begin, end_jvm
 from queries.secret_references import References
@@ -38,23 +38,23 @@ from queries.secret_references import References
 logger = logging.getLogger("headgate.probe")
 
 FAILED = 70
-LATE = 75  # its time was over
+LATE = 75  # its time was up
 JVM_LEAVES_S = 3
 
 
 def main(arguments: list[str]) -> int:
-    """Answer the task of a directory; return the exit code."""
+    """Execute the task in a directory; return the exit code."""
     directory = Path(arguments[0])
     folder = DriverFolder.of(directory)
     lock = begin(folder.own)
     if lock is None:
         return SECOND
-    replace_file(folder.own / LAST_SEQ, "0")  # it sends no events, so none is ever missed
+    replace_file(folder.own / LAST_SEQ, "0")  # it sends no events, so none can be missing
     return Probe(folder, lock).run()
 
 
 class Probe:
-    """One probe from start to leave."""
+    """One probe from start to exit."""
 
     def __init__(self, folder: DriverFolder, lock: int) -> None:
         self.folder = folder
@@ -70,13 +70,13 @@ class Probe:
         self.shim = Shim()
 
     def run(self) -> int:
-        """Start Spark, answer, end Spark; every step is said as it is taken."""
+        """Start Spark, answer, end Spark; report every step as it begins."""
         watch = self._end_after(self.spec.start_deadline_s or self.task.limit_s)
         code = 0
         try:
             with self.step("Starting Spark"):
                 spark = self._start()
-            watch.cancel()  # a slow host's Spark takes nothing of the time for the question
+            watch.cancel()  # a slow start of Spark does not use up the question's time
             self._end_after(self.task.limit_s)
             if isinstance(self.task, PreflightTask):
                 preflight.run(
@@ -88,7 +88,7 @@ class Probe:
                     roots=roots_of(self.spec),
                 )
             elif isinstance(self.task, RecordsTask):
-                found = records.look(
+                found = record_search.look(
                     spark, self.task, self.references, roots_of(self.spec), self.step
                 )
                 self.say(records=found)
@@ -106,14 +106,14 @@ class Probe:
         return code
 
     def say(self, **changes: Any) -> None:
-        """Replace what is on disk with what is known now."""
+        """Update the result on disk with what is known now."""
         self.found = replace(self.found, **changes)
         text = self.found.dumps(self.references.mask_within)
         replace_file(self.folder.own / RESULT, text, durable=False)
 
     @contextmanager
     def step(self, phrase: str) -> Iterator[None]:
-        """Say what the probe is at, and afterwards how long it took."""
+        """Report the current step, and afterwards how long it took."""
         self.say(at=phrase)
         began = time.monotonic()
         try:
@@ -140,7 +140,7 @@ class Probe:
         return watch
 
     def _give_up(self, limit_s: float) -> None:
-        """End everything: the time is over, and a call into Spark may hang."""
+        """End everything: the time is up, and a call into Spark may hang."""
         text = f"Not finished within {limit_s:.0f} s, at: {self.found.at}."
         logger.error(text)
         error = {"error_class": "", "type_name": "ProbeLate", "root_cause": text, "message": text}
@@ -148,10 +148,10 @@ class Probe:
         self._leave(LATE)
 
     def _leave(self, code: int) -> None:
-        """End the JVM, by force where it does not leave at once, and go."""
+        """End the JVM, by force if it does not exit immediately, and exit."""
         if self.gateway is not None:
             process = self.gateway.proc
-            process.stdin.close()  # the JVM leaves by itself when its standard input ends
+            process.stdin.close()  # the JVM exits by itself when its standard input ends
             end_jvm(process, JVM_LEAVES_S, self.shim)  # it holds nothing worth a clean stop
         logging.shutdown()
         os._exit(code)

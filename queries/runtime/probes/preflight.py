@@ -1,8 +1,8 @@
 """Try a definition against copies of its query's checkpoint, without touching anything real.
 
-The source is the real one. The newest batch of the copy is executed again, then a little of
-what the source has beyond it, both into nothing (`noop`); where the sink writes files, the
-same batch goes once more into a folder that is thrown away. What Spark reports of each is stored.
+The source is the real one. The newest batch in the copy is executed again, followed by a little of
+what the source has after it, both into nothing (`noop`). If the sink writes files, the same batch
+is also written to a throw-away folder. What Spark reports for each attempt is stored.
 """
 
 import contextlib
@@ -28,28 +28,28 @@ from queries.runtime.probes.io import (
     tracks_asynchronously,
     written_to,
 )
-from queries.runtime.probes.plans import nodes_of
 from queries.secret_references import References
+from queries.spark_parser.plans import nodes_of
 
 TICK_S = 0.05
-NOTHING_S = 2.0  # a source that has answered and waits for data this long has nothing new
-TRIGGER_S = 3.0  # Spark refuses a trigger at start() or in the first batch
-#: Sinks that Spark tracks asynchronously (seen: what `start()` of 4.3 lets through). A definition
-#: cannot name "foreach": only what a function returns has it.
+NOTHING_S = 2.0  # a source that has answered and then waits for data this long has nothing new
+TRIGGER_S = 3.0  # Spark rejects a trigger at start() or in the first batch
+#: Sinks that Spark tracks asynchronously (verified with `start()` of 4.3). A definition cannot
+#: specify "foreach": only a function's writer can have it.
 ASYNC_SINKS = UNLISTED_SINKS | {"foreach"}
-_INSUFFICIENT = "INSUFFICIENT_SLOT"  # of the probe's few cores, not of the application's
+_INSUFFICIENT = "INSUFFICIENT_SLOT"  # too few of the probe's cores, not of the application's
 
 
 class Teller(Protocol):
-    """Where a probe says what it is at and what it has found."""
+    """Where a probe reports its progress and its findings."""
 
     found: Any
 
     def say(self, **changes: Any) -> None:
-        """Replace what is known."""
+        """Replace the published findings with what is known now."""
 
     def step(self, phrase: str) -> Any:
-        """Say what is being done, and how long it took."""
+        """Report what is being done, and how long it took."""
 
 
 def run(
@@ -61,9 +61,9 @@ def run(
     code_roots: tuple[str, ...] = (),
     roots: DataRoots | None = None,
 ) -> None:
-    """Answer a preflight's task; raises only where the definition cannot be built at all.
+    """Execute a preflight's task; raises only if the definition cannot be built at all.
 
-    `code_roots` are those that the new definition's code is imported from.
+    `code_roots` are those from which the new definition's code is imported.
     """
     from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
@@ -93,11 +93,11 @@ _PHRASES = {
 
 
 class AsyncRefused(Exception):
-    """What Spark says at the start of the real query; the probe's own sink and trigger differ."""
+    """Spark's error when the real query would start; the probe's own sink and trigger differ."""
 
 
 class Tries:
-    """The starts of one definition."""
+    """The attempts to start one definition."""
 
     def __init__(
         self, spark: Any, task: PreflightTask, references: References, roots: DataRoots | None
@@ -116,14 +116,14 @@ class Tries:
             self.sink, self.mode = written_to(self.writer)
             self.tracks = tracks_asynchronously(self.writer)
         self.failed = False
-        self.partitions: dict[str, int] = {}  # of the topics that a fresh batch has seen
+        self.partitions: dict[str, int] = {}  # of the topics that a fresh batch has read
 
     def plan(self) -> PlanSeen:
-        """Return the definition as Spark understands it."""
+        """Return the definition as Spark analyzes it."""
         return _plan(self.frame, self.mode)
 
     def wanted(self, attempt: Attempt) -> bool:
-        """Tell whether there is anything to try."""
+        """Return whether there is anything to try."""
         match attempt:
             case Attempt.REPLAY:
                 return bool(self.task.copy)
@@ -135,7 +135,7 @@ class Tries:
                 return self._trigger["kind"] in HOLDING_TRIGGERS
 
     def take(self, attempt: Attempt) -> Tried:
-        """Start the definition in one way and see how it ends."""
+        """Start the definition in one way and wait for the outcome."""
         if self.failed:
             return Tried(attempt, AttemptEnd.SKIPPED)
         began = time.monotonic()
@@ -152,7 +152,7 @@ class Tries:
 
     def _start(self, attempt: Attempt) -> tuple[AttemptEnd, int | None, int | None, Any]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # "once" is what is meant here
+            warnings.simplefilter("ignore", FutureWarning)  # "once" is intended here
             query = self._writer(attempt).start()
         limit_s = TRIGGER_S if attempt is Attempt.TRIGGER else self.task.attempt_limit_s
         try:
@@ -174,7 +174,7 @@ class Tries:
             case Attempt.SINK:
                 target = scratch / "output"
                 if task.sink_copy and task.batch is not None:
-                    write_empty_log(target / LOG, task.batch - 1)  # Spark adds `batch` to it
+                    write_empty_log(target / LOG, task.batch - 1)  # Spark appends `batch` to it
                 writer = self._to_files(str(target))
                 place = task.sink_copy or str(scratch / "sink")
                 trigger = once if task.sink_copy else fresh
@@ -192,7 +192,7 @@ class Tries:
         return writer.option("checkpointLocation", checkpoint).trigger(**trigger)
 
     def _tracking(self, writer: Any) -> Any:
-        """Have progress tracked as the definition's own sink would, where it could at all."""
+        """Track progress as the definition's own sink would, if it could at all."""
         if self._trigger["kind"] in ENDING_TRIGGERS:
             raise AsyncRefused(
                 "Async progress tracking cannot be used with Once / AvailableNow trigger"
@@ -214,10 +214,10 @@ class Tries:
     def _watch(
         self, jquery: Any, attempt: Attempt, deadline: float
     ) -> tuple[AttemptEnd, int | None, int | None, Any]:
-        """Return how it ends: by itself, after a batch with rows, idle, or late."""
+        """Return how the attempt ends: by itself, after a batch with rows, idle, or late."""
         idle_since: float | None = None
         while time.monotonic() < deadline:
-            active = bool(jquery.isActive())  # read first: what follows is then its last word
+            active = bool(jquery.isActive())  # read first, so that the rest is its final report
             batch, rows = _newest_batch(jquery)
             failure = jquery.exception()
             if failure.isDefined():
@@ -235,7 +235,7 @@ class Tries:
                 if idle_since is not None and time.monotonic() - idle_since > NOTHING_S:
                     return AttemptEnd.NOTHING, batch, rows, None
             time.sleep(TICK_S)  # Spark has no event that a private probe could wait for
-        if attempt is Attempt.TRIGGER:  # nothing was refused, which is all that is asked
+        if attempt is Attempt.TRIGGER:  # nothing was rejected, which is all that matters here
             return AttemptEnd.PASSED, None, None, None
         return AttemptEnd.LATE, batch, rows, None
 
@@ -245,7 +245,7 @@ class Tries:
         return trigger
 
 
-# --- the plan that ran before ---------------------------------------------------------
+# --- the previous plan ----------------------------------------------------------------
 
 
 def old_plan(
@@ -255,9 +255,9 @@ def old_plan(
     code_roots: tuple[str, ...],
     roots: DataRoots | None,
 ) -> PlanSeen:
-    """Return what ran last on the checkpoint as Spark understands it, or why it cannot be had.
+    """Return Spark's plan for what last ran on the checkpoint, or why it is not available.
 
-    Nothing of it is executed, so taking its modules instead of the new ones is safe here.
+    None of it is executed, so importing its modules instead of the new ones is safe here.
     """
     assert task.old_spec is not None
     if task.old_spec.get("kind") == "python" and not task.same_code:
@@ -274,7 +274,7 @@ def old_plan(
 
 
 def _exchange_code(new: tuple[str, ...], old: tuple[str, ...]) -> None:
-    """Import from the old code from now on: the new is taken out of the import system."""
+    """Import from the old code from now on, and remove the new code from the import system."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
         if any(file.startswith(f"{root}/") for root in new):
@@ -283,7 +283,7 @@ def _exchange_code(new: tuple[str, ...], old: tuple[str, ...]) -> None:
     importlib.invalidate_caches()
 
 
-# --- small things ---------------------------------------------------------------------
+# --- helpers --------------------------------------------------------------------------
 
 
 def _session(spark: Any, spec: dict[str, Any], references: References) -> Any:
@@ -298,11 +298,11 @@ def _session(spark: Any, spec: dict[str, Any], references: References) -> Any:
 
 def _plan(frame: Any, mode: str) -> PlanSeen:
     columns = tuple((field.name, field.dataType.simpleString()) for field in frame.schema.fields)
-    return PlanSeen(nodes_of(frame), mode, columns)
+    return PlanSeen(nodes_of(frame._jdf.queryExecution().analyzed()), mode, columns)
 
 
 def _newest_batch(jquery: Any) -> tuple[int | None, int | None]:
-    """Return the newest executed batch and its rows; None for none yet."""
+    """Return the newest executed batch and its rows; None if there is none yet."""
     progress = jquery.lastProgress()
     if progress is None:
         return None, None
@@ -314,8 +314,8 @@ def _newest_batch(jquery: Any) -> tuple[int | None, int | None]:
 
 
 def _partitions(jquery: Any) -> dict[str, int]:
-    """Return how many partitions each Kafka topic has, as the newest progress tells."""
-    with contextlib.suppress(Exception):  # a torn query tells nothing
+    """Return how many partitions each Kafka topic has, from the newest progress."""
+    with contextlib.suppress(Exception):  # a terminated query reports nothing
         progress = jquery.lastProgress()
         sources = json.loads(progress.json()).get("sources", ()) if progress is not None else ()
         ends = [each["endOffset"] for each in sources if isinstance(each.get("endOffset"), dict)]
@@ -332,7 +332,7 @@ def _idle_since(status: Any, before: float | None) -> float | None:
     """Return since when a source that has answered has had nothing new; None: not idle."""
     if status.isDataAvailable():
         return None
-    # Between two waits it asks its source again, and says so: that ends no idleness.
+    # Between two waits it queries its source again, and reports that: it is still idle.
     if before is None and str(status.message()).startswith("Waiting for data"):
         return time.monotonic()
     return before
@@ -341,5 +341,5 @@ def _idle_since(status: Any, before: float | None) -> float | None:
 def _stop(jquery: Any) -> None:
     try:
         jquery.stop()
-    except Exception:  # a torn batch of a throw-away query is no finding
+    except Exception:  # a failed batch in a throw-away query is not a finding
         return

@@ -1,7 +1,7 @@
-"""Read the rows of a state store, bounded, with Spark's own readers of state.
+"""Read a limited number of rows from a state store, with Spark's own state readers.
 
-What is counted is counted whole; what is shown is a few rows, each cut. The rows leave this
-process in `result.json` only, which nobody but the drivers' account can read.
+Counts cover the whole store; only a few rows are shown, each truncated. The rows leave this process
+only in `result.json`, which only the drivers' account can read.
 """
 
 import json
@@ -9,8 +9,8 @@ from typing import Any
 
 from queries.domain.probes.questions import XrayTask
 
-LARGEST = 20  # groups, and values of each column of the key
-TEXT_LIMIT = 2_000  # characters of a row that are shown
+LARGEST = 20  # maximum groups, and maximum values per key column
+TEXT_LIMIT = 2_000  # characters shown per row
 
 
 def read(spark: Any, task: XrayTask) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _reader(session: Any, task: XrayTask) -> Any:
 
 
 def _frequent(whole: Any, kind: Any) -> list[dict[str, Any]]:
-    """Return each column of the key with its number of values and the most frequent ones."""
+    """Return each key column with its number of values and the most frequent ones."""
     from pyspark.sql import functions as f
 
     found = []
@@ -121,7 +121,7 @@ def _frequent(whole: Any, kind: Any) -> list[dict[str, Any]]:
         found.append(
             {
                 "column": field.name,
-                "values": int(values),  # about
+                "values": int(values),  # approximate
                 "top": [{"value": _value(row["v"]), "rows": int(row["rows"])} for row in top],
             }
         )
@@ -129,7 +129,7 @@ def _frequent(whole: Any, kind: Any) -> list[dict[str, Any]]:
 
 
 def _value(text: str) -> str:
-    """Return the value within `{"v": …}`, a text unchanged."""
+    """Return the value in `{"v": …}`; a string unchanged."""
     value = json.loads(text).get("v")
     return _cut(value if isinstance(value, str) else json.dumps(value))
 

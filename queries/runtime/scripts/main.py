@@ -1,10 +1,10 @@
-"""A script's driver, `python -m queries.runtime.scripts.main DIRECTORY`: a user's program in it.
+"""A script's driver, `python -m queries.runtime.scripts.main DIRECTORY`: a user's program.
 
-The program has the main thread, supervision another.
+The program runs in the main thread, supervision in another.
 
-The script decides which queries there are. The driver meets each of their starts, follows them,
-and sees to the end: of the script by itself, of a query that the script does not start again, or
-of both because the application is to stop.
+The script decides which queries exist. The driver intercepts each of their starts, follows them,
+and handles the end: of the script by itself, of a query that the script does not start again, or of
+both because the application must stop.
 """
 
 import logging
@@ -35,23 +35,23 @@ from queries.runtime.process import SECOND, begin
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.scripts import program, session, writers
-from queries.runtime.scripts.meeting import Meeting, Watch
+from queries.runtime.scripts.intercepted_starts import Meeting, Watch
 from queries.runtime.status_report import now
 
 logger = logging.getLogger("headgate.script")
 
-#: A query that failed and is not started again within this time ends the script.
+#: A query that failed and is not restarted within this time ends the script.
 AGAIN_S = 30.0
-#: For the script to end by itself once its queries have, when the application is to stop.
+#: Time for the script to end by itself after its queries, when the application must stop.
 LISTEN_S = 10.0
-#: An event waits this long for the rows of its query, which the control plane makes.
+#: How long an event waits for its query's rows, which the control plane creates.
 HOLD_S = 120.0
 _NOTES_AT_MOST = 50
 _NOTE_LIMIT = 500
 
 
 def main(arguments: list[str]) -> int:
-    """Be the driver of a directory; return its exit code."""
+    """Run the driver of a directory; return its exit code."""
     folder = DriverFolder.of(Path(arguments[0]))
     spec = DriverSpec.loads((folder.control / SPEC).read_text())
     lock = begin(folder.own)
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
 
 
 class ScriptDriver(Driver):
-    """One driver of an application of kind script."""
+    """One driver of a script application."""
 
     def __init__(self, folder: DriverFolder, spec: DriverSpec, lock: int) -> None:
         assert spec.script is not None
@@ -71,11 +71,11 @@ class ScriptDriver(Driver):
         self._noting = threading.Lock()
         self._meeting: Meeting | None = None
         self._watch: Watch | None = None
-        self._ending_since: float | None = None  # monotonic: nothing runs, and all is to end
+        self._ending_since: float | None = None  # monotonic: nothing runs, and everything is to end
         self._spark: Any = None
 
     def run(self) -> int:
-        """Start Spark, run the script in this thread and everything else in another."""
+        """Start Spark; run the script in this thread and everything else in another."""
         program.prepare(self.job, self.spec.code_roots)
         self.wake.catch_signals()
         self.board.write()
@@ -99,7 +99,7 @@ class ScriptDriver(Driver):
                 code = self._turn(assignments, sessions)
                 if code is not None:
                     self._leave(code, assignments)
-        except BaseException:  # the script must not go on without anybody who watches it
+        except BaseException:  # the script must not continue without supervision
             logger.exception("the driver's own loop ends")
             self._leave(SCRIPT_FAILED, assignments)
 
@@ -141,7 +141,7 @@ class ScriptDriver(Driver):
             run.stop_by_script()
 
     def _tell(self, line: str) -> None:
-        """Say something about the script on its page, once."""
+        """Report something about the script on its page, once."""
         shown = self.references.mask(line)[:_NOTE_LIMIT]
         with self._noting:
             notes = self.report.notes
@@ -177,7 +177,7 @@ class ScriptDriver(Driver):
         return None
 
     def _end_all(self, meeting: Meeting) -> int | None:
-        """End what runs after its batch, then a script that does not listen."""
+        """End running queries after their batches, then a script that does not respond."""
         meeting.closed = True
         self._say(ScriptState.STOPPING, question=meeting.question)
         for run in meeting.active():
@@ -197,8 +197,9 @@ class ScriptDriver(Driver):
         for one in meeting.strangers(self._spark):
             name = str(one.name() or one.id().toString())
             self._tell(
-                f"The query {name} was started through the JVM, past Headgate, and was stopped: "
-                "its checkpoint is not locked. Start it through PySpark's DataStreamWriter."
+                f"The query {name} was started directly through the JVM and was stopped "
+                "because its checkpoint is not locked. Start it with PySpark's "
+                "DataStreamWriter."
             )
             one.stop()
 
@@ -216,7 +217,7 @@ class ScriptDriver(Driver):
 
 
 class ScriptRuns(Assignments):
-    """The runs of a script: entries name those that it has started, and start none."""
+    """A script's runs: entries refer to those that the script has started, and start none."""
 
     def __init__(self, driver: ScriptDriver, around: Surroundings, meeting: Meeting) -> None:
         def begin(_: AssignmentEntry) -> Run:
@@ -234,7 +235,7 @@ class ScriptRuns(Assignments):
 
     @property
     def working(self) -> bool:
-        """Whether the script, or a query of it, has not ended; `ScriptDriver` decides."""
+        """Return whether the script or one of its queries has not ended; `ScriptDriver` decides."""
         return True
 
     def _want(self, entry: AssignmentEntry) -> None:
@@ -244,7 +245,7 @@ class ScriptRuns(Assignments):
             run.adopt(entry)
             run.ask(entry.want, entry.deadline)
         elif not self._meeting.is_starting(entry.found) and self._board.read(entry.run) is None:
-            # Its start was refused, or it is too old to be remembered: nothing of it runs.
+            # Its start was refused, or it is no longer remembered: nothing of it is running.
             ended = RunStatus(entry.run, entry.query, RunState.ENDED, ended_at=now())
             self._board.add(ended)
 

@@ -1,4 +1,4 @@
-"""A user's program, run as `python file` or `python -m module` would run it, in this process."""
+"""Run a user's program in this process, as `python file` or `python -m module` would."""
 
 import importlib.util
 import logging
@@ -6,10 +6,12 @@ import os
 import sys
 import threading
 import traceback
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from queries.domain.failures.context import left_out
 from queries.domain.protocol import Question, RunError, ScriptJob
 from queries.domain.scripts.questions import called
 from queries.runtime.checkpoints.locks import Refused
@@ -17,16 +19,16 @@ from queries.runtime.failures.error_capture import Mask, from_python
 
 logger = logging.getLogger("headgate.script")
 
-#: Condition of a program that ended with another exit code than 0, or could not be begun.
+#: Condition of a program that exited with a code other than 0, or could not be started.
 EXITED = "HEADGATE_SCRIPT_EXIT"
-#: Condition of one that is held: a query has got another name, or is a new one.
+#: Condition of a held program: a query has a new name, or is new.
 HELD = "HEADGATE_QUERY_IDENTITY"
 
 
 def prepare(job: ScriptJob, code_roots: tuple[str, ...]) -> None:
-    """Go where the program works, and let it, the JVM and Python workers find its modules.
+    """Change to the program's folder, and let it, the JVM and Python workers find its modules.
 
-    To be called before the JVM is started, which inherits both.
+    Call this before the JVM is started, because the JVM inherits both.
     """
     folder = Path(job.folder)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -38,7 +40,7 @@ def prepare(job: ScriptJob, code_roots: tuple[str, ...]) -> None:
 
 
 def first_path(job: ScriptJob, code_roots: tuple[str, ...]) -> str:
-    """Return what the program finds as `sys.path[0]`: the folder of its file, or its code root."""
+    """Return the program's `sys.path[0]`: its file's folder, or its code root."""
     if job.file:
         return str(Path(job.file).parent)
     parts = job.module.split(".")
@@ -50,7 +52,7 @@ def first_path(job: ScriptJob, code_roots: tuple[str, ...]) -> str:
 
 
 class Program:
-    """The program's life in the main thread."""
+    """The program's execution in the main thread."""
 
     def __init__(self, job: ScriptJob, code_roots: tuple[str, ...], mask: Mask) -> None:
         self._job = job
@@ -61,22 +63,22 @@ class Program:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, its own threads included."""
+        """Return whether it has ended, including its own threads."""
         return self._over.is_set()
 
     def run(self) -> None:
-        """Run it to its end, and its threads that are no daemons; never raises."""
+        """Run the program to its end, including its non-daemon threads; never raises."""
         try:
             self._execute()
             _join_threads()
         except SystemExit as left:
             self._note_exit(left.code)
-        except BaseException as raised:  # whatever it is, it ends the program and nothing else
+        except BaseException as raised:  # whatever was raised, it ends the program and nothing else
             shown = raised.with_traceback(_of_users(raised))
-            traceback.print_exception(shown)
             self.error = (
                 raised.error if isinstance(raised, Refused) else from_python(raised, self._mask)
             )
+            left_out(partial(traceback.print_exception, shown), None)
         finally:
             self._over.set()
 
@@ -84,7 +86,7 @@ class Program:
         if code in (None, 0):
             _join_threads()
             return
-        if not isinstance(code, int):  # as Python does: it is a message
+        if not isinstance(code, int):  # a message, as for Python
             sys.stderr.write(f"{code}\n")
         told = code if isinstance(code, int) else 1
         text = f"The script ended with exit code {told & 0xFF}."
@@ -93,7 +95,7 @@ class Program:
     def _execute(self) -> None:
         module = ModuleType("__main__")
         code = self._file(module) if self._job.file else self._module(module)
-        # Kept: functions of it are called as long as its queries run, and pickled by its name.
+        # Kept, because its functions are called while its queries run, and are pickled by its name.
         sys.modules["__main__"] = module
         sys.argv = [str(module.__file__), *self._job.arguments]
         while self._first in sys.path:
@@ -122,7 +124,7 @@ class Program:
 
 
 def held(question: Question) -> RunError:
-    """Return why a script has ended that an author has to say something about."""
+    """Return the error for a script that ended because an author must decide something."""
     new = called(question.name, question.asked)
     text = f"The query {new} is new, and others that the script started before are missing."
     return RunError(HELD, "StartRefused", text, text)
@@ -136,7 +138,7 @@ def _join_threads() -> None:
 
 
 def _of_users(error: BaseException) -> Any:
-    """Return the traceback from the program's own first line on."""
+    """Return the traceback starting at the program's own first line."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next

@@ -1,7 +1,8 @@
-"""A query that a script has started: followed from Spark's start to its end, like any run.
+"""Follow a query that a script has started from its start in Spark to its end, like any run.
 
-Its checkpoint was locked and Spark has taken it before this begins. The control plane learns of
-it from `status.json` and gives it rows; until then its line stands under `-number`.
+By the time this begins, the query's checkpoint has been locked and Spark has accepted it. The
+control plane learns of it from `status.json` and creates its rows; until then its status is
+reported under `-number`.
 """
 
 import logging
@@ -14,7 +15,7 @@ from typing import Any
 from queries.domain.protocol import AssignmentEntry, FoundQuery, Want
 from queries.runtime.checkpoints.locks import Held
 from queries.runtime.checkpoints.logs import Checkpoint
-from queries.runtime.code.said import Callbacks
+from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import now
 
@@ -22,7 +23,7 @@ logger = logging.getLogger("headgate.script")
 
 
 class MetRun(Run):
-    """The run of a query that was met at its start."""
+    """The run of a query whose start was intercepted."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class MetRun(Run):
         frame: Any,
         callbacks: Callbacks,
     ) -> None:
-        """`before` is the newest batch in the checkpoint at the start; `epoch` the driver's."""
+        """`before` is the newest batch in the checkpoint at the start; `epoch` is the driver's."""
         self.found = found
         self._held = held
         self._newest_before = before
@@ -44,7 +45,7 @@ class MetRun(Run):
         self._frame = frame
         self._adoption = threading.Lock()
         self._adopted = False
-        self._ended = False  # telemetry is to be told once its rows are there
+        self._ended = False  # telemetry must be notified once its rows exist
         entry = AssignmentEntry(
             query=0,
             name=found.name or found.identity,
@@ -60,7 +61,7 @@ class MetRun(Run):
         callbacks.returned = self._news.set
 
     def adopt(self, entry: AssignmentEntry) -> None:
-        """Take the keys of the rows that the control plane has made for it."""
+        """Take over the keys of the rows that the control plane has created for it."""
         with self._adoption:
             if self._adopted:
                 return
@@ -79,15 +80,15 @@ class MetRun(Run):
 
     def stop_by_script(self) -> None:
         """Stop the query as the script's own `stop()` would."""
-        with suppress(Exception):  # that it hangs, or that Spark is gone, shows elsewhere
+        with suppress(Exception):  # a hanging stop, or a stopped Spark, is detected elsewhere
             self._query._jsq.stop()
 
     @property
     def in_spark(self) -> bool:
-        """Whether Spark still runs the query."""
+        """Return whether Spark is still running the query."""
         return bool(self._query.isActive)
 
-    # --- what a run does, of which the start is done ------------------------------------
+    # --- the steps of a run, with the start already done --------------------------------
 
     def _take(self) -> Held:
         return self._held
@@ -103,7 +104,7 @@ class MetRun(Run):
         look = partial(self._look_at_topics, self._frame, self._frame.sparkSession, checkpoint)
         try:
             look()
-        except Exception as error:  # it runs: what cannot be known of its topics ends nothing
+        except Exception as error:  # it is running: unknown topics are no reason to end it
             logger.warning("%s: its topics are not known: %s", self.entry.called, error)
         return query
 

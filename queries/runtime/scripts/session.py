@@ -1,7 +1,7 @@
-"""What a program asks of its Spark session, and what of that it cannot get in a driver of ours.
+"""What a program requests of its Spark session, and which requests our driver cannot satisfy.
 
-`getOrCreate` returns the driver's session, as it does in any process that has one. What the
-program asks for and does not get is said, never silent.
+`getOrCreate` returns the driver's session, as it does in any process that has one. Settings that
+the program requests but does not get are reported, never silently ignored.
 """
 
 import logging
@@ -13,7 +13,7 @@ logger = logging.getLogger("headgate.script")
 
 Tell = Callable[[str], None]
 
-#: Where an application's definition has a field for what a program asks of Spark.
+#: Fields of an application's definition for settings that a program requests from Spark.
 _FIELDS = {
     "spark.master": "Spark master",
     "spark.driver.memory": "driver memory",
@@ -27,9 +27,10 @@ _VALUE_LIMIT = 120
 
 
 def install(tell: Tell, stop_queries: Callable[[], None]) -> None:
-    """Have each `getOrCreate` say what it cannot give, and `stop` end queries instead of Spark.
+    """Make `getOrCreate` report what it cannot provide, and `stop` end queries instead of Spark.
 
-    The driver stops Spark itself once the program has ended: it has to see how its queries ended.
+    The driver stops Spark itself once the program has ended, because it must see how the queries
+    ended.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -50,7 +51,7 @@ def install(tell: Tell, stop_queries: Callable[[], None]) -> None:
         context = given_context(conf)
         session = SparkSession._instantiatedSession
         if conf is not None and session is not None:
-            ours = dict(SparkConf().getAll())  # what each conf begins with in this process
+            ours = dict(SparkConf().getAll())  # initial values of each setting in this process
             asked = {name: value for name, value in conf.getAll() if ours.get(name) != value}
             for line in missed(asked, session):
                 tell(line)
@@ -66,7 +67,7 @@ def install(tell: Tell, stop_queries: Callable[[], None]) -> None:
 
 
 def missed(asked: dict[str, Any], session: Any) -> list[str]:
-    """Return a sentence for each setting that is asked for and has another value."""
+    """Return a sentence for each requested setting that has a different value."""
     context = session.sparkContext.getConf()
     lines = []
     for name, value in sorted(asked.items()):
@@ -75,15 +76,15 @@ def missed(asked: dict[str, Any], session: Any) -> list[str]:
             continue
         if name.startswith("spark.sql.") and not name.startswith("spark.sql.warehouse"):
             has = session.conf.get(name, None)
-        else:  # Spark notes it in the session, where it has no effect
+        else:  # Spark stores it in the session, where it has no effect
             has = context.get(name)
         if has == wanted:
             continue
         field = _FIELDS.get(name, "Spark configuration")
         now = f"{name} is {_short(has)}" if has is not None else f"{name} is not set"
         lines.append(
-            f"The script asks for {name}={_short(wanted)} and does not get it: {now}. "
-            f"Set it in the application's definition ({field})."
+            f"The script requests {name}={_short(wanted)}, which is not applied: {now}. Set it "
+            f"in the application's definition ({field})."
         )
     return lines
 

@@ -1,16 +1,16 @@
-"""Every start that a program makes by a DataStreamWriter goes through the driver."""
+"""Route every start that a program makes with a DataStreamWriter through the driver."""
 
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from queries.runtime.code.said import note_what_is_said, said_to
+from queries.runtime.code.stream_writers import note_what_is_said, said_to
 
 
 def install(writer_class: Any, begin: Callable[[Any, Callable[[], Any]], Any]) -> None:
-    """Have a writer's methods note what they are told, and its starts go through `begin`.
+    """Make a writer's methods record their arguments, and its starts go through `begin`.
 
-    `begin(writer, start)` calls `start()` and returns the query that it returns.
+    `begin(writer, start)` calls `start()` and returns the resulting query.
     """
     note_what_is_said(writer_class)
     writer_class.foreachBatch = _counted(writer_class.foreachBatch)
@@ -19,7 +19,7 @@ def install(writer_class: Any, begin: Callable[[Any, Callable[[], Any]], Any]) -
 
 
 def _counted(method: Any) -> Any:
-    """Return `foreachBatch`, with the calls of its function counted."""
+    """Return `foreachBatch` with its function's calls counted."""
 
     @wraps(method)
     def count(self: Any, func: Any) -> Any:
@@ -30,7 +30,7 @@ def _counted(method: Any) -> Any:
 
 
 def _met(method: Any, begin: Callable[[Any, Callable[[], Any]], Any]) -> Any:
-    """Return the method with its arguments said to the writer first, then started by `begin`."""
+    """Return a method that first sets its arguments on the writer, then calls `begin`."""
 
     @wraps(method)
     def start(

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from queries.models.access.audit_trail import AuditEntry
 
-#: What entries are filtered by: the name in addresses, and the column.
+#: Filters of entries: the name in addresses, and the column.
 FILTERS = {
     "actor": "actor",
     "act": "kind",
@@ -16,20 +16,21 @@ FILTERS = {
     "token": "token",
     "address": "address",
 }
-#: Entries that the export reads at a time.
+#: Entries read per chunk of the export.
 _CHUNK = 2000
 
 
 def entries(asked: Mapping[str, str]) -> QuerySet[AuditEntry]:
-    """Return the entries that these filters let through, newest first."""
+    """Return the entries that match these filters, newest first."""
     chosen = {column: asked[name] for name, column in FILTERS.items() if asked.get(name)}
     return AuditEntry.objects.filter(**chosen).order_by("-at", "-pk")
 
 
 def exported(after: int) -> tuple[str, int]:
-    """Return some chained entries after this number as lines of JSON, and the last one's number.
+    """Return the next chained entries after this number as JSON lines, and the last one's number.
 
-    "" at the end. Number, seal and MAC go with them: a copy elsewhere can be compared with the log.
+    The text is "" at the end of the log. Number, seal and MAC are included, so that a copy can be
+    compared with the log.
     """
     rows = AuditEntry.objects.filter(number__gt=after).order_by("number")[:_CHUNK]
     lines = [json.dumps(_line(row), separators=(",", ":")) + "\n" for row in rows]

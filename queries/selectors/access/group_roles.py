@@ -1,4 +1,4 @@
-"""Roles by the groups of an identity provider, and which accounts come from one."""
+"""Roles by identity-provider groups, and the accounts that use single sign-on."""
 
 from collections.abc import Iterable
 
@@ -7,27 +7,27 @@ from django.contrib.auth.models import User
 
 from queries.models.access.group_roles import GroupRole
 from queries.roles import ORDER, Role
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 
 
 def group_role(row_id: int) -> GroupRole:
-    """Return one line of the table; raise `Missing` where it does not exist."""
+    """Return one row of the table; raise `Missing` if it does not exist."""
     return found(GroupRole.objects.filter(pk=row_id), f"Group role {row_id} does not exist.")
 
 
 def role_by_groups(groups: Iterable[str]) -> Role | None:
-    """Return the highest role that these groups give; None where none of them is in the table."""
-    # Compared here, for a database may take "Admins" for "admins".
+    """Return the highest role that these groups grant; None if no group is in the table."""
+    # Compared here, because a database may treat "Admins" as "admins".
     given = dict(GroupRole.objects.values_list("group", "role"))
     held = {given[group] for group in groups if group in given}
     return max((Role(role) for role in held), key=ORDER.index, default=None)
 
 
 def comes_by_single_sign_on(user: User) -> bool:
-    """Tell whether an account belongs to an identity provider, and so has no password."""
+    """Return whether an account belongs to an identity provider, and so has no password."""
     return bool(SocialAccount.objects.filter(user=user).exists())
 
 
 def those_of_single_sign_on() -> set[int]:
-    """Return the keys of all such accounts."""
+    """Return the primary keys of all such accounts."""
     return set(SocialAccount.objects.values_list("user_id", flat=True))

@@ -1,4 +1,4 @@
-"""The one check of who may act on an application, and the sentence for those who may not."""
+"""The only check of who may act on an application, and the message for those who may not."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,18 +21,18 @@ from queries.roles import (
 )
 from queries.selectors.access.targets import Concerned, concerned
 
-#: People who are named as those who can help.
+#: Most names listed as people who can help.
 _NAMED_AT_MOST = 3
 
 
 def insist_at(user: Any, permission: str, match: ResolverMatch | None) -> None:
-    """Raise `Forbidden` where a user may not do at an address what takes the permission."""
+    """Raise `Forbidden` if a user lacks a permission for an address's subject."""
     if permission in OF_TEAMS and match is not None:
         insist(user, concerned(match))
 
 
 def insist_scope(user: Any, permission: str) -> None:
-    """Raise `Forbidden` where it is the token's scope that keeps its user from a permission."""
+    """Raise `Forbidden` if a token's scope denies its user a permission."""
     token = token_of(user)
     if token is not None and role_holds(highest_role(user), permission):
         raise Forbidden(
@@ -42,19 +42,19 @@ def insist_scope(user: Any, permission: str) -> None:
 
 
 def reaches(user: Any, match: ResolverMatch | None) -> bool:
-    """Return whether a user may act on what an address is about, as far as the role allows it."""
+    """Return whether a user may act on an address's subject, as far as the role allows."""
     reach = reach_of(user)
     if reach.is_all or match is None:
         return True
     try:
         found = concerned(match)
-    except LookupError:  # a page that only shows
+    except LookupError:  # a read-only page
         return True
     return found is not None and all(map(reach.holds, found))
 
 
 def reached(user: Any, several: Sequence[Concerned]) -> list[bool]:
-    """Return for each row of a list whether a user may act on what it concerns."""
+    """Return for each row of a list whether a user may act on its subject."""
     reach = reach_of(user)
     all_of_them = reach.is_all or (None in several and _are_everybodys(reach))
     return [
@@ -64,12 +64,12 @@ def reached(user: Any, several: Sequence[Concerned]) -> list[bool]:
 
 
 def _are_everybodys(reach: Reach) -> bool:
-    """Tell whether nobody is in a team, and every application is everybody's."""
+    """Return whether teams are unused: without members, and every application is everybody's."""
     return reach == Reach(frozenset()) and not Team.objects.exists()
 
 
 def insist(user: Any, applications: Concerned) -> None:
-    """Raise `Forbidden` where a user may not act on these applications; None are all of them."""
+    """Raise `Forbidden` if a user may not act on these applications; None means all."""
     reach = reach_of(user)
     if reach.is_all:
         return
@@ -77,8 +77,8 @@ def insist(user: Any, applications: Concerned) -> None:
         if _are_everybodys(reach):
             return
         raise Forbidden(
-            "This concerns the applications of all teams, and you do not act for all.",
-            way_out=f"Name applications that you act on, or ask an admin ({_admins()}).",
+            "This affects applications of all teams, and you cannot act for all teams.",
+            way_out=f"Select applications of your teams, or ask an admin ({_admins()}).",
         )
     for application in applications:
         if not reach.holds(application):
@@ -86,32 +86,35 @@ def insist(user: Any, applications: Concerned) -> None:
 
 
 def insist_on(user: Any, application: Application) -> None:
-    """Raise `Forbidden` where a user may not act on an application."""
+    """Raise `Forbidden` if a user may not act on an application."""
     insist(user, [application])
 
 
 def _refusal(user: Any, reach: Reach, application: Application) -> Forbidden:
-    """Return what is said: the team that it is, and who can help."""
-    if Reach(reach.teams).holds(application):  # the token's own limits
+    """Return the refusal, naming the team and who can help."""
+    if Reach(reach.teams).holds(application):  # refused by the token's own limits
         token = token_of(user)
         assert token is not None, "who has no token has no limits of one"
         return Forbidden(
-            f"The token {token.name} does not act on application {application.name}"
-            f"{f' of team {application.team.name}' if application.team else ''}.",
-            way_out=f"It acts on {limits_text(token)}. Ask an admin ({_admins()}) for another.",
+            f"The token {token.name} cannot act on application "
+            f"{application.name}{f' of team {application.team.name}' if application.team else ''}"
+            ".",
+            way_out=(
+                f"It can act on {limits_text(token)}. Ask an admin ({_admins()}) for another token."
+            ),
         )
     team = application.team
     assert team is not None, "what has no team is everybody's"
     members = _names(team.members.filter(is_active=True))
     ask = f"Ask a member of {team.name} ({members}) to do it, or" if members else "Ask"
     return Forbidden(
-        f"Application {application.name} belongs to team {team.name}, and you do not.",
+        f"Application {application.name} belongs to team {team.name}, and you are not a member.",
         way_out=f"{ask} an admin ({_admins()}) to add you to the team.",
     )
 
 
 def limits_text(token: Any) -> str:
-    """Return which applications a token acts on: "team data", "a, b of team data", "" for all."""
+    """Return a token's applications: "team data", "a, b of team data", "" for all."""
     names = sorted(row.name for row in token.applications.all()) if token.is_listed else []
     listed = (", ".join(names) or "no application") if token.is_listed else ""
     team = f"team {token.team.name}" if token.team else ""
@@ -119,7 +122,7 @@ def limits_text(token: Any) -> str:
 
 
 def who_can_help() -> str:
-    """Return admins' names, for a sentence."""
+    """Return admins' names, for a message."""
     return _admins()
 
 

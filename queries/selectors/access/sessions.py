@@ -1,4 +1,4 @@
-"""Where people are signed in."""
+"""Browser sessions of users."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -11,12 +11,12 @@ from queries.models.access.sessions import BrowserSession, living
 
 
 def sessions_of(user: User, *, now: datetime) -> QuerySet[BrowserSession]:
-    """Return a user's sessions that have not ended, the last used first."""
+    """Return a user's sessions that have not ended, most recently used first."""
     return BrowserSession.objects.filter(living(now), account=user).order_by("-seen_at", "pk")
 
 
 def name_of(session_key: str) -> str:
-    """Return what a page calls a session: whoever reads its key would be signed in by it."""
+    """Return a session's displayed name: its key would let any reader sign in."""
     return salted_hmac("headgate.session.name", session_key, algorithm="sha256").hexdigest()[:16]
 
 

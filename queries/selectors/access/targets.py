@@ -1,11 +1,11 @@
-"""Whose applications an address is about, read from the address itself.
+"""Determine the applications that an address is about, from the address itself.
 
-One table for pages and REST: an address below `queries/<query:name>/` is about that query's
-application, whatever it does. Who may act there is asked before its view runs, so a new view
-needs no line of its own; one that this table does not know, and that acts, is refused.
+Pages and REST share one table: an address below `queries/<query:name>/` is about that query's
+application, whatever it does. The permission is checked before the view runs, so a new view does
+not need its own check; a view that changes something but is missing from this table is refused.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db.models import Q
@@ -19,7 +19,7 @@ from queries.models.deploys.receipts import Deploy
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 
-#: What an address is about: some applications (none: nobody's in particular); None: all of them.
+#: What an address is about: some applications (empty: nobody's in particular); None means all.
 Concerned = list[Application] | None
 
 _API = "api/v1/"
@@ -40,7 +40,7 @@ def _of_query(name: str) -> Concerned:
 
 
 def _of_incident(uuid: Any) -> Concerned:
-    """A host's incident, or one of several applications, is nobody's in particular."""
+    """Return an incident's application; none for a host's, or for several applications."""
     return _of(Incident.objects.select_related("application__team").filter(uuid=uuid))
 
 
@@ -52,7 +52,7 @@ def _of_operation(uuid: Any) -> Concerned:
 
 
 def _many(operation: Operation) -> Concerned:
-    """Return the applications that an operation on many is about, and those of its queries."""
+    """Return the applications that a bulk operation is about, with those of its queries."""
     lines = operation.result.get("queries", ())
     queries = [line["id"] for line in lines if not line.get("of")]
     applications = [line["id"] for line in lines if line.get("of")]
@@ -75,13 +75,13 @@ def _of_window(window_id: int) -> Concerned:
 
 
 def of_selector(selector: Any) -> Concerned:
-    """Return the applications that a window of maintenance silences; None where any may be."""
+    """Return the applications that a maintenance window silences; None if it may silence any."""
     return of_selectors([selector])[0]
 
 
 def of_selectors(selectors: Sequence[Any]) -> list[Concerned]:
-    """Return for each window what it silences, with one read for all of them."""
-    named = [set(selector.get("applications") or ()) for selector in selectors]
+    """Return what each window silences, with one read for all of them."""
+    named = [_applications_in(selector) for selector in selectors]
     rows = Application.objects.select_related("team").filter(archived_at=None)
     living = {row.name: row for row in rows.filter(name__in=set().union(*named))}
     return [
@@ -90,10 +90,17 @@ def of_selectors(selectors: Sequence[Any]) -> list[Concerned]:
     ]
 
 
-def _of_deploy(uuid: Any) -> Concerned:
-    """Return every application that a deploy touches; one that is not there yet, as it is to be.
+def _applications_in(selector: Any) -> set[str]:
+    """Return the names in a window's selector; none if it is unreadable: it may mean any."""
+    names = selector.get("applications") if isinstance(selector, Mapping) else None
+    return {str(one) for one in names} if isinstance(names, list) else set()
 
-    None where it touches none, as one of alert rules alone: who acts for all may end that.
+
+def _of_deploy(uuid: Any) -> Concerned:
+    """Return every application that a deploy affects, those not created yet as they would be.
+
+    Returns None if it does not affect any, such as a deploy of alert rules alone; users who can act
+    on all applications may cancel that.
     """
     deploy = Deploy.objects.filter(uuid=uuid).first()
     if deploy is None:
@@ -109,7 +116,7 @@ def _of_deploy(uuid: Any) -> Concerned:
     return list(found.values()) or None
 
 
-#: Beginning of an address, without that of the API -> the applications that its key leads to.
+#: Prefix of an address, without the API's own -> the applications that its key leads to.
 _TABLE: dict[str, Callable[..., Concerned]] = {
     "queries/<query:name>/": _of_query,
     "applications/<str:name>/": _named,
@@ -123,17 +130,17 @@ _TABLE: dict[str, Callable[..., Concerned]] = {
     "alerts/maintenance/<int:window_id>/": _of_window,
     "maintenance/<int:window_id>/": _of_window,
 }
-#: Addresses whose form names what they are about: their views ask, by `insist`.
+#: Addresses whose form names their subject: their views check it with `insist`.
 _SAID_BY_THE_FORM = {
     *("new/query/", "new/application/", "bulk/queries/", "alerts/maintenance/new/"),
     *("queries/", "applications/", "maintenance/", "apply/", "deploys/"),
     *("queries:start/", "queries:stop/", "queries:restart/"),
-    "code/",  # an upload is nobody's until a definition names it
+    "code/",  # an upload belongs to nobody until a definition names it
 }
 
 
 def concerned(match: ResolverMatch) -> Concerned:
-    """Return the applications that an address is about; none where there is no such row.
+    """Return the applications that an address is about; empty if there is no such row.
 
     Raises `LookupError` for an address that the table does not know.
     """

@@ -1,4 +1,4 @@
-"""Teams: whose an application is, and for whom a new one is made."""
+"""Teams: which one owns an application, and which one gets a new one."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from queries.models.applications import Application
 from queries.models.tokens import AccessToken
 from queries.roles import Reach, reach_of
 from queries.selectors.access.insisting import insist, who_can_help
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 
 
 def teams() -> QuerySet[Team]:
@@ -21,28 +21,28 @@ def teams() -> QuerySet[Team]:
 
 
 def team(name: str) -> Team:
-    """Return a team; raise `Missing` where there is none of this name."""
+    """Return a team; raise `Missing` if there is no team with this name."""
     rows = teams().filter(name=name.replace("\x00", ""))
     return found(rows, f"Team {name[:80]} does not exist.")
 
 
 def tokens_of_team(team: Team) -> QuerySet[AccessToken]:
-    """Return the tokens that act for a team alone, by name."""
+    """Return the tokens limited to a team, by name."""
     rows: QuerySet[AccessToken] = AccessToken.objects.filter(team=team)
     return rows.select_related("user").order_by("name")
 
 
 def team_named(name: str, field: str = "team") -> Team:
-    """Return the team that a form names; raise `Invalid` where there is none."""
+    """Return the team named in a form; raise `Invalid` if there is none."""
     row = Team.objects.filter(name=name.replace("\x00", "")).first()
     if row is None:
         known = ", ".join(Team.objects.values_list("name", flat=True)) or "none yet"
-        raise Invalid([Problem(field, name[:200], "is not a team.", f"Teams: {known}.")])
+        raise Invalid([Problem(field, name[:200], "is not an existing team.", f"Teams: {known}.")])
     return row
 
 
 def own_teams(user: Any) -> list[Team]:
-    """Return the teams that a user may make applications for, by name."""
+    """Return the teams for which a user can create applications, by name."""
     reach = reach_of(user)
     rows = Team.objects.order_by("name")
     if reach.token_team is not None:
@@ -51,10 +51,10 @@ def own_teams(user: Any) -> list[Team]:
 
 
 def team_of_new_query(user: Any, application: str, team: str) -> Team | None:
-    """Return the team of the application that a user's new query brings; None where it has none.
+    """Return the team of the application that a user's new query creates; None if none.
 
-    `application` names the one that it goes into, "" for one of its own. Raises `Forbidden` where
-    the user does not act on that one.
+    `application` names the existing application that the query joins; "" means an application of
+    its own. Raises `Forbidden` if the user may not act on the existing application.
     """
     if not application:
         return team_for_new(user, team)
@@ -65,7 +65,7 @@ def team_of_new_query(user: Any, application: str, team: str) -> Team | None:
 
 
 def insist_clone(user: Any, application: str) -> None:
-    """Raise `Forbidden` where a user may not put a clone there; "": into one of its own."""
+    """Raise `Forbidden` if a user may not put a clone in `application`; "" means its own."""
     if application:
         insist(user, _living(application))
     else:
@@ -73,17 +73,17 @@ def insist_clone(user: Any, application: str) -> None:
 
 
 def _living(name: str) -> list[Application]:
-    """Return the application of a name; none where it is not there, which the catalog reports."""
+    """Return the named application; none if it does not exist, which the catalog reports."""
     rows = Application.objects.select_related("team").filter(archived_at=None)
     return list(rows.filter(name=name.replace("\x00", "")))
 
 
 def team_for_new(user: Any, name: str) -> Team | None:
-    """Return the team of an application that a user makes; None: it is everybody's.
+    """Return the team of an application that a user creates; None means everybody's.
 
-    Without a name it is the user's one team, or nobody's for those who act for all teams or are
-    in none. Raises `Invalid` where there are several to choose from, `Forbidden` for the team of
-    others.
+    Without a name, this is the user's only team, or None for users who act for all teams or belong
+    to none. Raises `Invalid` if there are several to choose from, `Forbidden` for a team that is
+    not the user's.
     """
     reach = reach_of(user)
     _insist_unlisted(reach)
@@ -93,7 +93,7 @@ def team_for_new(user: Any, name: str) -> Team | None:
         if chosen not in own:
             names = ", ".join(one.name for one in own) or "none"
             raise Forbidden(
-                f"You do not act for team {chosen.name}.",
+                f"You cannot act for team {chosen.name}.",
                 way_out=f"Your teams: {names}. Or ask an admin ({who_can_help()}).",
             )
         return chosen
@@ -103,8 +103,9 @@ def team_for_new(user: Any, name: str) -> Team | None:
 def _insist_unlisted(reach: Reach) -> None:
     if reach.applications is not None:
         raise Forbidden(
-            "This token acts on the applications that it lists, and a new one is none of them.",
-            way_out="Use a token that lists no applications.",
+            "This token is limited to the applications that it lists, which cannot include a "
+            "new one.",
+            way_out="Use a token that is not limited to applications.",
         )
 
 
@@ -116,4 +117,6 @@ def _only(own: list[Team]) -> Team:
     if len(own) == 1:
         return own[0]
     names = ", ".join(one.name for one in own)
-    raise Invalid([Problem("team", "", "is missing: you are in several.", f"Choose {names}.")])
+    raise Invalid(
+        [Problem("team", "", "is missing; you are in several teams.", f"Choose {names}.")]
+    )

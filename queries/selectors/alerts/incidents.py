@@ -1,4 +1,4 @@
-"""Incidents as lists filter them, and the story of one."""
+"""Incidents as filtered by lists, and the history of one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from queries.domain.reasons import phrase
 from queries.models.alerts import Delivery, Incident
 from queries.models.failures import Failure
 from queries.models.history import Operation, Transition
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 
-#: What happened so long before an incident was opened belongs to its story.
+#: Events this long before an incident opened are part of its history.
 BEFORE = timedelta(minutes=5)
-#: Lines of a story; of a longer one the newest.
+#: Most lines of a history that are shown; the newest are kept.
 LINES = 200
 
 
 def incidents(
     *, state: str = "", severity: str = "", search: str = "", query: str = ""
 ) -> QuerySet[Incident]:
-    """Return incidents with query, application and failure group; an empty filter passes all."""
+    """Return incidents with query, application and failure group; empty filters match all."""
     rows = Incident.objects.select_related("query", "application", "failure_group", "run")
     if state:
         rows = rows.filter(state=state)
@@ -42,12 +42,12 @@ def incidents(
 
 
 def incident(uuid: UUID) -> Incident:
-    """Return an incident; raise `Missing` where there is none."""
+    """Return an incident; raise `Missing` if there is none."""
     return found(incidents().filter(uuid=uuid), f"Incident {uuid} does not exist.")
 
 
 def incident_counts() -> dict[str, int]:
-    """Return how many incidents are open, critical among the open ones, and closed."""
+    """Return the number of incidents that are open, critical among the open ones, and closed."""
     lasts = Q(state=IncidentState.OPEN)
     return Incident.objects.aggregate(
         open=Count("pk", filter=lasts),
@@ -57,24 +57,24 @@ def incident_counts() -> dict[str, int]:
 
 
 def open_incidents() -> int:
-    """Return how many incidents are open."""
+    """Return the number of open incidents."""
     return Incident.objects.filter(state=IncidentState.OPEN).count()
 
 
 def newest_failure(incident: Incident) -> Failure | None:
-    """Return the newest failure of an incident's group; None where it has none."""
+    """Return the newest failure of an incident's group; None if it has none."""
     group = incident.failure_group
     return group.failures.select_related("run").first() if group else None
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a story."""
+    """One line of a history."""
 
     at: datetime
     who: str  # "" for Headgate
     what: str
-    tone: str = ""  # as badges have it
+    tone: str = ""  # as for badges
     text: str = ""
     operation: UUID | None = None
     run: int | None = None
@@ -83,26 +83,27 @@ class Line:
 _WORDS = {
     EntryKind.OPENED: ("Opened", "bad"),
     EntryKind.UPDATED: ("Updated", ""),
-    EntryKind.REOPENED: ("Opened again", "bad"),
-    EntryKind.QUIET: ("Its cause is gone", "ok"),
+    EntryKind.REOPENED: ("Reopened", "bad"),
+    EntryKind.QUIET: ("Cause cleared", "ok"),
     EntryKind.CLOSED: ("Closed", "ok"),
     EntryKind.ACKNOWLEDGED: ("Acknowledged", ""),
     EntryKind.SNOOZED: ("Snoozed", ""),
     EntryKind.ASSIGNED: ("Assigned", ""),
     EntryKind.NOTE: ("Note", ""),
+    EntryKind.CORRECTED: ("Corrected", ""),
     EntryKind.MERGED: ("Updated", ""),
 }
 
 
 def story(incident: Incident) -> list[Line]:
-    """Return what happened, what Headgate did, who did what and who was told, oldest first."""
+    """Return events, Headgate's and users' actions, and notifications, oldest first."""
     until = (incident.closed_at or incident.seen_at) + BEFORE
     since = incident.first_opened_at - BEFORE
     lines = [*_deliveries(incident), *_entries(incident)]
     if incident.application_id is not None:
         lines += _operations(incident, since, until)
         lines += _transitions(incident, since, until)
-    # Each kind comes newest first; of one moment, what happened stands before who was told.
+    # Each kind comes newest first; at the same time, events precede notifications.
     lines.reverse()
     return sorted(lines, key=lambda line: line.at)[-LINES:]
 
@@ -120,17 +121,17 @@ def _deliveries(incident: Incident) -> Iterator[Line]:
 
 
 def delivery_line(row: Delivery) -> Line:
-    """Return what became of a message."""
+    """Return the result of a message."""
     step = f"“{row.step}”" + (f" number {row.repeat}" if row.repeat else "")
     match row.state:
         case DeliveryState.SENT:
             what, tone = f"Told {row.channel.name}", "ok"
         case DeliveryState.GIVEN_UP:
-            what, tone = f"Could not tell {row.channel.name}", "bad"
+            what, tone = f"Could not notify {row.channel.name}", "bad"
         case DeliveryState.SKIPPED:
-            what, tone = f"Did not have to tell {row.channel.name}", ""
+            what, tone = f"No need to notify {row.channel.name}", ""
         case _:
-            what, tone = f"Is telling {row.channel.name}", "busy"
+            what, tone = f"Notifying {row.channel.name}", "busy"
     tries = f", attempt {row.attempts}" if row.attempts > 1 else ""
     text = f"{step}{tries}{': ' if row.last_error else ''}{row.last_error}"
     return Line(row.sent_at or row.created_at, "", what, tone, text)

@@ -1,4 +1,4 @@
-"""Who hears of Headgate's own trouble, as the watcher keeps it for when no database answers."""
+"""Who is notified of Headgate's own problems, stored by the watcher for a database outage."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,11 +17,11 @@ class Route:
     name: str
     kind: str  # channels.base.ChannelKind
     settings: dict[str, Any]
-    bound: dict[str, list[str]] = field(default_factory=dict)  # its secrets: where each may go
+    bound: dict[str, list[str]] = field(default_factory=dict)  # its secrets: the hosts allowed
 
 
 def own_routes() -> dict[str, list[Route]]:
-    """Return the channels that hear of each kind of own trouble, in six database queries."""
+    """Return the channels for each kind of own problem, in six database queries."""
     channels = {one.pk: one for one in Channel.objects.filter(enabled=True)}
     routes: dict[str, list[Route]] = {}
     rules, bound = rules_in_force(), all_bound()

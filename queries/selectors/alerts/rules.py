@@ -1,21 +1,62 @@
-"""The rules in force, as the decision reads them; and the channels by name."""
+"""The rules in force, in the form used for the decision; and the channels by name."""
 
-from datetime import time, timedelta
+import logging
+from datetime import datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from queries.domain.alerts.matching import Selector
+from django.db.models import QuerySet
+
+from listeners.loops.troubles import each
+from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.alerts.matching import STOPPED_WITHIN, Selector
 from queries.domain.alerts.routing import QuietHours, Rule, in_force
-from queries.models.alerts import AlertRule, Channel
-from queries.selectors.found import found
+from queries.models.alerts import AlertRule, Channel, Incident
+from queries.selectors.first_or_missing import found
+
+_each = each("alert rules", logging.getLogger(__name__))
 
 
 def rules_in_force() -> list[Rule]:
-    """Return the enabled rules, or the default one where there is none, to enabled channels."""
+    """Return the enabled rules, or the default one if there are none, to enabled channels.
+
+    An unreadable rule is skipped, and the System page names it.
+    """
     enabled = list(Channel.objects.filter(enabled=True).values_list("pk", flat=True))
     usable = frozenset(enabled)
-    rows = AlertRule.objects.filter(enabled=True).prefetch_related("channels", "escalate_to")
-    return list(in_force([_rule(row, usable) for row in rows], enabled))
+    rows = _enabled().prefetch_related("channels", "escalate_to")
+    found: list[Rule] = []
+    for row in rows:
+        with _each.by_itself(f"rule {row.name}"):
+            found.append(_rule(row, usable))
+    return list(in_force(found, enabled))
+
+
+def stopped_within() -> timedelta:
+    """Return how early the coming deletion of a stopped query's unread records is a problem.
+
+    This is the longest time in any rule that includes stopped queries.
+    """
+    selectors: list[Selector] = []
+    for name, row in _enabled().values_list("name", "selector"):
+        with _each.by_itself(f"the selector of rule {name}"):
+            selectors.append(Selector(**row))
+    named = [
+        one.stopped_within
+        for one in selectors
+        if one.stopped and (not one.kinds or IncidentKind.AT_RISK_STOPPED in one.kinds)
+    ]
+    return max(named, default=STOPPED_WITHIN)
+
+
+def gone_at(incident: Incident) -> datetime | None:
+    """Return when a stopped query's unread records are deleted; None for other incidents."""
+    stopped = incident.kind == IncidentKind.AT_RISK_STOPPED and incident.query is not None
+    return incident.query.risk_at if stopped and incident.query else None
+
+
+def _enabled() -> QuerySet[AlertRule]:
+    return AlertRule.objects.filter(enabled=True)
 
 
 def _rule(row: AlertRule, usable: frozenset[int]) -> Rule:
@@ -31,12 +72,12 @@ def _rule(row: AlertRule, usable: frozenset[int]) -> Rule:
 
 
 def rule_named(name: str) -> AlertRule:
-    """Return a rule; raise `Missing` where there is none of this name."""
+    """Return a rule; raise `Missing` if there is none with this name."""
     return found(AlertRule.objects.filter(name=name), f"Rule {name[:80]} does not exist.")
 
 
 def quiet_hours(form: dict[str, Any]) -> QuietHours | None:
-    """Return the quiet hours of a rule's JSON form; {} is none."""
+    """Return the quiet hours from a rule's JSON form; None for {}."""
     if not form:
         return None
     return QuietHours(

@@ -1,22 +1,23 @@
-"""What is wrong now, read from the rows that pages show, in a fixed number of database queries.
+"""Current problems, read from the rows that pages show, in a fixed number of database queries.
 
-Only what should run is looked at: a query that somebody has stopped has no trouble. Nothing is
-judged here that was not judged before: phases, verdicts, risks, crash loops, the loss ledger,
-gaps, hosts, and the health of the system.
+Only queries that should run are examined, with two exceptions: a stopped query whose unread records
+are about to be deleted, and SQL saved unchecked that Spark rejects. Nothing is newly assessed here:
+the sources are phases, verdicts, risks, crash loops, the loss ledger, gaps, hosts, and system
+health.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Q, Sum
+from django.db.models import Exists, OuterRef, Q, Sum
 
-from controlplane.health.parts import Part
 from listeners.models import Gap
 from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.alerts.troubles import Subject, Trouble, grouped, of_query
 from queries.domain.kafka.options import SERVERS
+from queries.domain.kafka.topic_ids import ids_of, replaced_in
 from queries.domain.reasons import why
 from queries.domain.states import (
     HANGING_REASONS,
@@ -31,20 +32,24 @@ from queries.domain.states import (
     Verdict,
 )
 from queries.domain.supervision.culprits import DEATHS
+from queries.domain.system import Part
 from queries.models.alerts import Channel
 from queries.models.applications import Application, Script
-from queries.models.checkpoints import Loss
-from queries.models.definitions import Query
+from queries.models.checkpoints import Loss, SourceLag
+from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.failures import FailureGroup
+from queries.selectors.alerts.rules import stopped_within
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.hosts import silent_hosts
+from queries.selectors.kafka.loss_ledger import summed
+from queries.selectors.scripts import moved_checkpoints
 
-#: A broker that misses one look is not away. Its first miss opens nothing.
+#: A broker that misses one pass is not down; its first miss does not open an incident.
 UNREACHABLE_FOR = timedelta(seconds=10)
-#: What happens once (records lost, events gone) is a trouble for so long after it was noticed.
+#: How long a one-off event (lost records, dropped events) stays a problem.
 ONCE_FOR = timedelta(minutes=10)
-#: A channel that has failed for so long delivers nothing.
+#: A channel that has failed for this long is considered dead.
 DEAD_AFTER = timedelta(minutes=10)
 
 _VERDICTS = {
@@ -53,9 +58,14 @@ _VERDICTS = {
     Verdict.BLIND: IncidentKind.BLIND,
     Verdict.LAGGING: IncidentKind.LAGGING,
 }
-#: Parts of the system's health, and the kind of incident that each is. Worker and beat are told of
-#: by the watcher alone: without them nothing is looked for here, and one that slept and goes on
-#: would judge itself by the signs of life from before.
+#: The incident kind for a driver, or a script, that supervision holds.
+_HELD: dict[str, IncidentKind] = {
+    Hold.FAILED: IncidentKind.FAILED,
+    Hold.BROKEN: IncidentKind.BROKEN,
+}
+#: Parts of the system's health, and the incident kind of each. Only the watcher reports the worker
+#: and beat: without them, nothing runs here, and after a pause, they would be assessed by their own
+#: old heartbeats.
 _PARTS = {
     "disk": IncidentKind.DISK,
     "ingester": IncidentKind.INGESTER_DOWN,
@@ -65,11 +75,12 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The queries in question, with what their incidents link to."""
+    """The queries concerned, with what their incidents link to."""
 
     queries: dict[int, Query]
     groups: dict[int, FailureGroup]  # query -> its newest open group
     runs: dict[int, int]  # query -> its open run
+    replaced: set[int]  # queries with a topic that was deleted and recreated
 
     def trouble(self, kind: IncidentKind, query: Query, detail: str = "") -> Trouble:
         group = self.groups.get(query.pk)
@@ -88,13 +99,14 @@ class _Rows:
 
 
 def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
-    """Return what is wrong now, each trouble once (`queries.domain.alerts.troubles.grouped`).
+    """Return current problems, each once (`queries.domain.alerts.troubles.grouped`).
 
     `problems` are the parts of the system that have one.
     """
     loops = crash_loops(now=now)
     losses, gaps = _losses(now), _gaps(now)
-    rows = _rows({*loops, *losses, *gaps})
+    moved = {one.query: one.text for one in moved_checkpoints(since=now - ONCE_FOR)}
+    rows = _rows({*loops, *losses, *gaps, *moved}, now)
     found: list[Trouble] = []
     for pk, query in rows.queries.items():
         found += _of_query(rows, query, now)
@@ -103,8 +115,14 @@ def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
             found.append(rows.trouble(IncidentKind.CRASH_LOOP, query, text))
         found += (rows.trouble(kind, query, text) for kind, text in losses.get(pk, ()))
         if count := gaps.get(pk):
-            text = f"The reports of {count:,} batches are lost for good; what they wrote is not."
+            text = (
+                f"The reports of {count:,} batches are permanently lost; the rows they wrote "
+                "are not."
+            )
             found.append(rows.trouble(IncidentKind.EVENTS_DROPPED, query, text))
+        if text := moved.get(pk, ""):
+            found.append(rows.trouble(IncidentKind.CHECKPOINT_MOVED, query, text))
+    found += _refused_sql()
     found += _driver_deaths()
     found += _hosts()
     found += _of_headgate(problems)
@@ -112,7 +130,7 @@ def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
     return grouped(found)
 
 
-def _rows(more: Iterable[int]) -> _Rows:
+def _rows(more: Iterable[int], now: datetime) -> _Rows:
     troubled = (
         Q(phase__in=sorted(HELD_PHASES))
         | Q(verdict__in=list(_VERDICTS))
@@ -125,10 +143,11 @@ def _rows(more: Iterable[int]) -> _Rows:
     )
     hangs = Q(phase=Phase.STOPPING, phase_reason__in=sorted(HANGING_REASONS))
     rows = Query.objects.filter(archived_at=None).select_related("application", "target_revision")
-    # Two reads, each by an index of its own: of ten thousand queries few should run, fewer hang.
-    # Sorted here: the database would rather read all of them by name.
-    both = (rows.filter(troubled, desired=Desired.RUNNING), rows.filter(hangs))
-    found = [query for some in both for query in some.order_by()]
+    # Two reads, each with its own index: of ten thousand queries, few should run and fewer hang.
+    # They are sorted here, because the database would otherwise read all of them by name.
+    stopped = Q(risk_at__lte=now + stopped_within(), desired=Desired.STOPPED) & ~Q(risk="")
+    some = (rows.filter(troubled, desired=Desired.RUNNING), rows.filter(hangs))
+    found = [query for each in (*some, rows.filter(stopped)) for query in each.order_by()]
     queries = {query.pk: query for query in sorted(found, key=lambda query: query.name)}
     groups = FailureGroup.objects.filter(query__in=queries, status=GroupStatus.OPEN)
     runs = Run.objects.filter(query__in=queries, outcome=RunOutcome.OPEN).order_by()
@@ -136,15 +155,25 @@ def _rows(more: Iterable[int]) -> _Rows:
         queries=queries,
         groups={one.query_id: one for one in groups.order_by("last_seen") if one.query_id},
         runs=dict(runs.values_list("query", "pk")),
+        replaced=_replaced([pk for pk, query in queries.items() if query.risk]),
     )
 
 
+def _replaced(queries: list[int]) -> set[int]:
+    by_offsets = SourceLag.objects.filter(query__in=queries, replaced=True)
+    held = Checkpoint.objects.filter(query__in=queries, retired_at=None)
+    by_id = {pk for pk, ids in held.values_list("query", "topic_ids") if replaced_in(ids_of(ids))}
+    return by_id.union(by_offsets.values_list("query", flat=True))
+
+
 def _of_query(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
-    """Yield what the query's own row says."""
+    """Yield the problems in the query's own row."""
     reason = why(query.phase_reason, query.phase_detail).text
     if query.phase == Phase.STOPPING and query.phase_reason in HANGING_REASONS:
         yield rows.trouble(IncidentKind.STUCK_STOP, query, reason)
     if query.desired != Desired.RUNNING:
+        if query.risk and query.risk_at and query.risk_at <= now + stopped_within():
+            yield _risk(rows, query, now, IncidentKind.AT_RISK_STOPPED)
         return
     if query.hold == Hold.FAILED or query.phase == Phase.FAILED:
         yield rows.trouble(IncidentKind.FAILED, query)
@@ -155,26 +184,51 @@ def _of_query(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
     ):
         yield rows.trouble(kind, query, _verdict(query))
     if query.risk:
-        yield rows.trouble(IncidentKind.AT_RISK, query, query.risk)
+        yield _risk(rows, query, now, IncidentKind.AT_RISK)
     yield from _ahead(rows, query, now)
     away = query.source_unreachable_since
     if away is not None and now - away >= UNREACHABLE_FOR:
         yield _unreachable(rows, query)
 
 
+def _risk(rows: _Rows, query: Query, now: datetime, kind: IncidentKind) -> Trouble:
+    """Return a query's possible loss, titled by its cause."""
+    title = "unread records are about to be deleted"
+    if kind is IncidentKind.AT_RISK_STOPPED:
+        title = kind.label.lower()
+    if query.pk in rows.replaced:
+        title = "a topic was deleted and recreated"
+    elif query.risk_at is not None and query.risk_at <= now:
+        title = "unread records were deleted"
+    trouble = rows.trouble(kind, query, query.risk)
+    return replace(trouble, title=f"{query.name}: {title}")
+
+
 def _ahead(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
-    """Yield what `queries.services.alerts.outlook` has seen coming."""
+    """Yield the forecasts of `queries.services.alerts.outlook`."""
     full = query.state_full_at
     if full is not None and full - now <= timedelta(hours=settings.ALERT_STATE_FULL_HOURS):
-        text = f"At the present growth its state fills the driver's memory at {full:%H:%M} UTC."
+        text = (
+            "At the current growth rate, its state will fill the driver's memory at "
+            f"{full:%H:%M} UTC."
+        )
         yield rows.trouble(IncidentKind.STATE_LIMIT, query, text)
     records = query.replay_records
     if records is not None and records > settings.ALERT_REPLAY_RECORDS:
-        text = f"After a crash now {records:,} records would be read and written again."
+        text = f"After a crash now, {records:,} records would be read and written again."
         yield rows.trouble(IncidentKind.REPLAY, query, text)
     if query.preflight_fails:
         text = "Its newest revision fails the preflight that its application requires: a restart "
         yield rows.trouble(IncidentKind.PREFLIGHT_FAILING, query, f"{text}would be refused.")
+
+
+def _refused_sql() -> Iterator[Trouble]:
+    """Yield SQL that was saved while Spark's parser did not respond, and was rejected since."""
+    rows = QueryRevision.objects.exclude(refusal="").filter(query__archived_at=None)
+    newer = QueryRevision.objects.filter(query=OuterRef("query"), number__gt=OuterRef("number"))
+    for row in rows.exclude(Exists(newer)).select_related("query__application"):
+        text = f"Revision {row.number}, saved by {row.author} unchecked, {row.refusal}"
+        yield _Rows({}, {}, {}, set()).trouble(IncidentKind.SQL_REFUSED, row.query, text)
 
 
 def _verdict(query: Query) -> str:
@@ -187,7 +241,7 @@ def _lasts(since: datetime | None, now: datetime) -> bool:
 
 
 def _unreachable(rows: _Rows, query: Query) -> Trouble:
-    """Return that a source is away: the same trouble for all queries that read from it."""
+    """Return that a source is unreachable: one problem for all queries that read from it."""
     spec = query.target_revision.spec if query.target_revision else {}
     options = [source.get("options", {}) for source in spec.get("sources", ())]
     servers = sorted({str(one[SERVERS]) for one in options if SERVERS in one})
@@ -197,8 +251,10 @@ def _unreachable(rows: _Rows, query: Query) -> Trouble:
         kind=trouble.kind,
         fingerprint=f"{trouble.kind}:{name}" if name else trouble.fingerprint,
         title=f"Source {name} unreachable" if name else f"{query.name}: source unreachable",
-        detail="It answers neither Headgate nor the queries that read from it; they go on by "
-        "themselves once it does.",
+        detail=(
+            "Neither Headgate nor the queries that read from it get a response; they continue "
+            "automatically once it responds."
+        ),
         queries=trouble.queries,
         application=trouble.application,
         host=trouble.host,
@@ -207,32 +263,37 @@ def _unreachable(rows: _Rows, query: Query) -> Trouble:
 
 
 def _losses(now: datetime) -> dict[int, list[tuple[IncidentKind, str]]]:
-    """Return what was written to the loss ledger lately and nobody has accepted, by query."""
-    lately = Loss.objects.filter(
-        noticed_at__gt=now - ONCE_FOR, noticed_at__lte=now, accepted_at=None
-    )
-    sums = lately.order_by().values_list("query", "kind")
+    """Return recent lines of the loss ledger that nobody has accepted, by query."""
+    lately = Q(noticed_at__gt=now - ONCE_FOR, noticed_at__lte=now, accepted_at=None, corrects=None)
+    back = Q(corrects__noticed_at__gt=now - ONCE_FOR, corrects__accepted_at=None)
     found: dict[int, list[tuple[IncidentKind, str]]] = {}
-    for query, kind, records, offsets in sums.annotate(Sum("records"), Sum("offsets")):
-        if kind == LossKind.LATE:
-            text = f"{records or 0:,} records came behind the watermark today and were dropped."
-            found.setdefault(query, []).append((IncidentKind.LATE_RECORDS, text))
-            continue
-        count = f"{offsets or 0:,} offsets" if records is None else f"{records:,} records"
-        text = f"{count} were never read; the loss ledger has them."
-        found.setdefault(query, []).append((IncidentKind.RECORDS_LOST, text))
+    for query, totals in summed(Loss.objects.filter(lately | back)).items():
+        for total in totals:
+            if total.kind == LossKind.LATE:
+                text = (
+                    f"{total.records or 0:,} records arrived later than the watermark today "
+                    "and were "
+                )
+                found.setdefault(query, []).append((IncidentKind.LATE_RECORDS, f"{text}dropped."))
+                continue
+            offsets = f"{total.offsets or 0:,} offsets"
+            count = offsets if total.records is None else f"{total.records:,} records"
+            text = f"{count} were never read; they are listed in the loss ledger."
+            if total.corrected:
+                text += f" Another {total.corrected:,} entries were corrected: not lost."
+            found.setdefault(query, []).append((IncidentKind.RECORDS_LOST, text))
     return found
 
 
 def _gaps(now: datetime) -> dict[int, int]:
-    """Return how many batches' events went beyond repair lately, by query."""
+    """Return how many batches' events were recently lost beyond repair, by query."""
     lately = Gap.objects.filter(beyond_repair=True, kind="batch", closed_at__gt=now - ONCE_FOR)
     counted = lately.order_by().values_list("query").annotate(Sum("missing"), Sum("repaired"))
     return {query: missing - repaired for query, missing, repaired in counted if query}
 
 
 def _driver_deaths() -> Iterator[Trouble]:
-    """Yield the applications whose drivers die again and again: one trouble each."""
+    """Yield applications whose drivers or scripts fail repeatedly, or are held: one each."""
     wanting = Query.objects.filter(archived_at=None, desired=Desired.RUNNING).order_by()
     scripts = {row.application_id: row for row in Script.objects.filter(desired=Desired.RUNNING)}
     applications = Application.objects.filter(
@@ -255,13 +316,20 @@ def _driver_deaths() -> Iterator[Trouble]:
     newest = {group.application_id: group for group in groups}
     for application in living:
         script = scripts.get(application.pk)
-        if application.pk not in wanted and script is None:  # stopped in between
+        if application.pk not in wanted and script is None:  # stopped in the meantime
             continue
-        kind, title = IncidentKind.DRIVER_DEATHS, "the driver dies again and again"
-        if script is not None:
-            title = "the script fails again and again"
-            if script.question:
-                kind, title = IncidentKind.QUERY_IDENTITY, "an author says which query is which"
+        part = "driver" if script is None else "script"
+        kind = _HELD.get(application.hold, IncidentKind.DRIVER_DEATHS)
+        title = f"the {part} has failed and is not restarted"
+        if kind is IncidentKind.BROKEN:
+            title = f"the {part} is on hold as broken"
+        elif kind is IncidentKind.DRIVER_DEATHS:
+            title = f"the {part} fails repeatedly"
+        if script is not None and script.question:
+            kind, title = (
+                IncidentKind.QUERY_IDENTITY,
+                ("the script is waiting for an author's answer"),
+            )
         group = newest.get(application.pk)
         yield Trouble(
             kind=kind,
@@ -279,7 +347,7 @@ def _driver_deaths() -> Iterator[Trouble]:
 def _hosts() -> Iterator[Trouble]:
     heard, silent = silent_hosts()
     if not heard or not silent:
-        return  # with no host heard there is no worker, which is said by another part
+        return  # without any live host there is no worker, which another part reports
     names = [one.name for one in silent]
     drivers = Driver.objects.filter(host__in=names, kind=DriverKind.SERVICE, ended_at=None)
     placed = Query.objects.filter(
@@ -296,8 +364,10 @@ def _hosts() -> Iterator[Trouble]:
             kind=IncidentKind.HOST_SILENT,
             fingerprint=f"{IncidentKind.HOST_SILENT}:{one.name}",
             title=f"Host {one.name} is silent",
-            detail=f"It has given no sign of life{since}. {one.drivers:,} drivers and "
-            f"{one.queries:,} queries that should run are there; they may still run.",
+            detail=(
+                f"It has sent no heartbeat{since}. {one.drivers:,} drivers and {one.queries:,} "
+                "queries that should run are on it; they may still be running."
+            ),
             queries=tuple(queries.get(one.name, ())),
             host=one.name,
         )

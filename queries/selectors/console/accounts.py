@@ -1,4 +1,4 @@
-"""Accounts with their roles and tokens, for the pages on which they are given."""
+"""Accounts with their roles and tokens, for the pages that manage them."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from queries.models.access.teams import Grant
 from queries.models.tokens import AccessToken
 from queries.roles import ADMINISTER, Role, grant_of, highest_role
 from queries.selectors.access.group_roles import those_of_single_sign_on
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Person:
     grant: Grant
     teams: tuple[str, ...]  # names
     tokens: int
-    by_single_sign_on: bool  # its role follows from its groups, and it has no password
+    by_single_sign_on: bool  # its role comes from its groups, and it has no password
 
 
 def people() -> list[Person]:
@@ -45,12 +45,12 @@ def people() -> list[Person]:
 
 
 def person(user_id: int) -> User:
-    """Return an account; raise `Missing` where there is none."""
+    """Return an account; raise `Missing` if there is none."""
     return found(User.objects.filter(pk=user_id), f"User {user_id} does not exist.")
 
 
 def tokens_seen_by(user: User | AnonymousUser) -> QuerySet[AccessToken]:
-    """Return the tokens that a user sees and may revoke, newest first: an admin everybody's."""
+    """Return the tokens that a user can see and revoke, newest first; an admin sees all."""
     rows: QuerySet[AccessToken] = AccessToken.objects.select_related("user", "team").order_by(
         "-created"
     )
@@ -59,13 +59,13 @@ def tokens_seen_by(user: User | AnonymousUser) -> QuerySet[AccessToken]:
 
 
 def token_seen_by(user: User | AnonymousUser, uuid: object) -> AccessToken:
-    """Return one of these; raise `Missing` where it does not exist or is another user's."""
+    """Return one of these tokens; raise `Missing` if there is none, or it is another user's."""
     rows = tokens_seen_by(user).filter(uuid=uuid)
     return found(rows, "The token does not exist, or it is not yours.")
 
 
 def owner_named(username: str) -> User:
-    """Return the active account of this name, for a new token; raise `Invalid` without one."""
+    """Return the active account of this name, for a new token; raise `Invalid` if there is none."""
     user = User.objects.filter(username=username.replace("\x00", ""), is_active=True).first()
     if user is None:
         raise Invalid(

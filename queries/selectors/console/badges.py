@@ -1,4 +1,4 @@
-"""Small reads that only the console makes: outcomes for bars, ages, counts for badges."""
+"""Small reads for the console only: outcomes for bars, ages, counts for badges."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from queries.models.failures import FailureGroup
 
 
 def outcomes(run_ids: Iterable[int]) -> dict[int, str]:
-    """Return how each of these runs ended, "" for one that is open."""
+    """Return the outcome of each of these runs, "" for an open one."""
     return dict(Run.objects.filter(pk__in=set(run_ids)).values_list("pk", "outcome"))
 
 
 def newest_event_at() -> datetime | None:
-    """Return when the newest event or heartbeat of any driver was taken in."""
+    """Return when the newest event or heartbeat of any driver was ingested."""
     event: datetime | None = Latest.objects.aggregate(at=Max("at"))["at"]
     heartbeat: datetime | None = Heartbeat.objects.aggregate(at=Max("received_at"))["at"]
     return max((at for at in (event, heartbeat) if at), default=None)
@@ -28,16 +28,16 @@ def newest_event_at() -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class SilentDriver:
-    """A driver that should send heartbeats, and from which none has come for a while."""
+    """A driver that should send heartbeats but has been silent for a while."""
 
-    since: datetime  # its newest heartbeat came then, else it was launched then
+    since: datetime  # its newest heartbeat, else its launch
     application: int
     queries: frozenset[int]  # with an open run in it
     runs: frozenset[int]
 
 
 def silent_drivers(*, now: datetime) -> list[SilentDriver]:
-    """Return the live drivers of which nothing was taken in for `SILENT_AFTER`."""
+    """Return the live drivers from which nothing has been ingested for `SILENT_AFTER`."""
     drivers = Driver.objects.filter(kind=DriverKind.SERVICE, state=DriverState.LIVE)
     rows = {row.pk: row for row in drivers.only("pk", "created_at", "application_id")}
     beats = Heartbeat.objects.filter(driver__in=list(rows)).values_list("driver", "received_at")
@@ -75,5 +75,5 @@ def names_in_drivers(driver_ids: Iterable[int]) -> list[str]:
 
 
 def open_failure_groups() -> int:
-    """Return the number of failure groups that are open."""
+    """Return the number of open failure groups."""
     return FailureGroup.objects.filter(status=GroupStatus.OPEN).count()

@@ -1,4 +1,4 @@
-"""Find rows by what people remember of them: a part of a name, words of an error, a number."""
+"""Find rows by what people remember: part of a name, words of an error, a number."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.db.models import Case, Q, QuerySet, Value, When
 
+from headgate_ground.tolerant.values import whole
 from queries.domain.alerts.kinds import IncidentState
 from queries.domain.states import GroupStatus
 from queries.models.alerts import Incident
@@ -15,13 +16,13 @@ from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 
-#: Rows of a kind that are shown; who looks for another types more.
+#: Rows shown per kind; to find others, type more.
 MOST = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows by kind, the best first."""
+    """Rows by kind, best match first."""
 
     queries: list[Query]
     applications: list[Application]
@@ -32,7 +33,7 @@ class Found:
 
 
 def find(text: str) -> Found:
-    """Return what a text may mean; nothing for an empty one."""
+    """Return the matches for a text; none for an empty one."""
     if not text:
         return Found([], [], [], [], [], [])
     return Found(
@@ -46,7 +47,7 @@ def find(text: str) -> Found:
 
 
 def named(rows: "QuerySet[Query] | QuerySet[Application]", text: str) -> "QuerySet[Any]":
-    """Return the living rows whose name holds the text, those that begin with it first."""
+    """Return the living rows whose name contains the text, those starting with it first."""
     rank = Case(
         When(name__iexact=text, then=Value(0)),
         When(name__istartswith=text, then=Value(1)),
@@ -56,7 +57,7 @@ def named(rows: "QuerySet[Query] | QuerySet[Application]", text: str) -> "QueryS
 
 
 def _groups(text: str) -> QuerySet[FailureGroup]:
-    """Return failures by every word of the text, in the error's class or title, open ones first."""
+    """Return failures with every word of the text in the error's class or title, open first."""
     rows = FailureGroup.objects.select_related("query", "application")
     for word in text.split()[:8]:
         rows = rows.filter(Q(title__icontains=word) | Q(query__name__icontains=word))
@@ -72,10 +73,10 @@ def _incidents(text: str) -> QuerySet[Incident]:
 
 
 def _runs(text: str) -> list[Run]:
-    """Return the run of this number ("41", "run 41"), or of this Spark run id."""
-    number = text.lower().removeprefix("run").strip()
-    if number.isascii() and number.isdecimal() and len(number) < 18:
-        rows = Run.objects.filter(epoch=int(number))
+    """Return the run with this number ("41", "run 41"), or with this Spark run id."""
+    number = whole(text.lower().removeprefix("run").strip())
+    if number is not None:
+        rows = Run.objects.filter(pk=number)
     elif len(text) >= 8 and set(text.lower()) <= set("0123456789abcdef-"):
         rows = Run.objects.filter(spark_run_id__istartswith=text)
     else:

@@ -1,9 +1,10 @@
-"""List the connectors that are installed, as folders of jars, and the applications that name them.
+"""List the installed connectors, which are folders of jars, and the applications that use them.
 
-Definitions name connectors and never jars. A connector is put into place whole (`make kafka`
-does so), so a folder that holds jars is ready.
+Definitions name connectors, never jars. A connector is installed atomically (`make kafka` does so),
+so a folder that contains jars is ready.
 """
 
+import logging
 import re
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -11,6 +12,9 @@ from pathlib import Path
 
 from django.conf import settings
 
+from headgate_ground.files import read_file
+from headgate_server import places
+from listeners.loops.troubles import each
 from queries.domain.definitions.declared_connectors import (
     FILE,
     Declared,
@@ -19,9 +23,10 @@ from queries.domain.definitions.declared_connectors import (
     read,
 )
 from queries.domain.validation.formats import connector_way_out
-from queries.files import read_file
 from queries.models.applications import Application
 from queries.selectors.supervision.drift import newest_application_revisions
+
+_each = each("connectors", logging.getLogger(__name__))
 
 _LONGEST = 100_000  # characters of a connector.toml
 _JAR = re.compile(r"(?P<artifact>.+)-(?P<version>\d[\w.]*(?:-[A-Za-z][\w.]*)?)\.jar")
@@ -29,11 +34,11 @@ _JAR = re.compile(r"(?P<artifact>.+)-(?P<version>\d[\w.]*(?:-[A-Za-z][\w.]*)?)\.
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One file of a connector."""
+    """A file of a connector."""
 
     file: str
     artifact: str  # the file's name without its version
-    version: str  # "" where the name holds none
+    version: str  # "" if the name has none
     bytes: int
 
 
@@ -42,13 +47,13 @@ NOTHING = Declared()
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector that is installed, or that an application names although it is not."""
+    """A connector that is installed, or that an application names without its being installed."""
 
     name: str
     folder: str
-    jars: tuple[Jar, ...]  # by name; none: it is not there
+    jars: tuple[Jar, ...]  # by name; empty: not installed
     applications: tuple[str, ...]  # living ones that name it, by name
-    declared: Declared = NOTHING  # what it says of itself
+    declared: Declared = NOTHING  # its own declaration
     fault: str = ""  # why that cannot be read
 
     @property
@@ -63,12 +68,12 @@ class Connector:
 
     @property
     def note(self) -> str:
-        """Return what whoever uses it should know: it was not tested with this Spark; "" else."""
+        """Return a note for its users if it was not tested with this Spark; else ""."""
         if self.fault or not self.ready:
             return self.fault
         spark = version("pyspark")
         if self.declared == NOTHING:
-            return f"It has no {FILE}: its formats and the Spark that it needs are not known."
+            return f"It has no {FILE}, so its formats and required Spark version are unknown."
         if self.declared.tested(spark):
             return ""
         tested = ", ".join(self.declared.tested_with) or "no version of it"
@@ -77,7 +82,7 @@ class Connector:
     @property
     def way_out(self) -> str:
         """Return the sentence that explains how to install it."""
-        return connector_way_out(self.name)
+        return places.with_local_commands(connector_way_out(self.name))
 
 
 def connectors() -> list[Connector]:
@@ -97,19 +102,19 @@ def connectors() -> list[Connector]:
 
 
 def declared_connectors() -> dict[str, Declared]:
-    """Return what the installed connectors say of themselves, by name."""
+    """Return the installed connectors' declarations, by name."""
     return {name: _declared(name)[0] for name in ready_connectors()}
 
 
 def conf_of_connectors(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the configuration by which Spark takes in these connectors."""
+    """Return the configuration that loads these connectors into Spark."""
     return conf_of(_declared(name)[0] for name in names)
 
 
 def _declared(name: str) -> tuple[Declared, str]:
-    """Return what a connector says of itself, and why that cannot be read.
+    """Return a connector's declaration, and why it cannot be read.
 
-    A folder of jars alone is described by the recipe of its name, where there is one.
+    A folder that contains only jars is described by the recipe with its name, if there is one.
     """
     for folder in (Path(settings.CONNECTORS_DIR), Path(settings.BASE_DIR) / "connectors"):
         if (text := read_file(folder / name / FILE, most=_LONGEST)) is not None:
@@ -133,7 +138,7 @@ def ready_connectors() -> frozenset[str]:
 
 
 def jars_of(name: str) -> list[Path]:
-    """Return a connector's jars by name; none where it is not installed."""
+    """Return a connector's jars by name; none if it is not installed."""
     if name not in ready_connectors():
         return []
     return sorted((Path(settings.CONNECTORS_DIR) / name).glob("*.jar"))
@@ -145,8 +150,9 @@ def _named() -> dict[str, list[str]]:
     newest = newest_application_revisions(living.values_list("pk", flat=True))
     for application in living:
         revision = newest.get(application.pk)
-        for name in (revision.spec.get("connectors") or ()) if revision else ():
-            found.setdefault(str(name), []).append(application.name)
+        with _each.by_itself(f"application {application.name}"):
+            for name in (revision.spec.get("connectors") or ()) if revision else ():
+                found.setdefault(str(name), []).append(application.name)
     return found
 
 

@@ -1,6 +1,8 @@
-"""What the forms start from: a definition's newest form, its history, and names to choose."""
+"""The data behind forms: a definition's newest version, its history, and names to choose."""
 
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 from django.db.models import QuerySet
@@ -8,7 +10,7 @@ from django.db.models import QuerySet
 from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 from queries.selectors.supervision import applications
 
 R = TypeVar("R", QueryRevision, ApplicationRevision)
@@ -18,7 +20,7 @@ R = TypeVar("R", QueryRevision, ApplicationRevision)
 class _Definition(Generic[R]):
     """Revisions, newest first."""
 
-    owner: str  # what is defined, in words
+    owner: str  # what is defined, for messages
     revisions: tuple[R, ...]
 
     @property
@@ -27,7 +29,7 @@ class _Definition(Generic[R]):
         return self.revisions[0]
 
     def numbered(self, number: int) -> R:
-        """Return the revision of this number; raise `Missing` where there is none."""
+        """Return the revision of this number; raise `Missing` if there is none."""
         for revision in self.revisions:
             if revision.number == number:
                 return revision
@@ -49,9 +51,16 @@ class ApplicationDefinition(_Definition[ApplicationRevision]):
     application: Application
     pools: tuple[SchedulerPool, ...]
 
+    @property
+    def resolved_at(self) -> datetime | None:
+        """Return when its branch or tag was resolved; None if its code names neither."""
+        code = self.newest.spec.get("code") or {}
+        same = takewhile(lambda one: one.spec.get("code") == code, self.revisions)
+        return [one.created_at for one in same][-1] if code.get("ref") else None
+
 
 def query_definition(name: str) -> QueryDefinition:
-    """Return a living query's definition; raise `Missing` where there is none of that name."""
+    """Return a living query's definition; raise `Missing` if there is none of that name."""
     row = query(name)
     checkpoint = row.checkpoints.filter(retired_at__isnull=True).first()
     return QueryDefinition(
@@ -63,7 +72,7 @@ def query_definition(name: str) -> QueryDefinition:
 
 
 def application_definition(name: str) -> ApplicationDefinition:
-    """Return a living application's definition; raise `Missing` where there is none."""
+    """Return a living application's definition; raise `Missing` if there is none."""
     application = applications.application(name)
     return ApplicationDefinition(
         owner=f"application {name}",
@@ -74,19 +83,19 @@ def application_definition(name: str) -> ApplicationDefinition:
 
 
 def shared_application_names() -> list[str]:
-    """Return the names of applications that were not made for one query alone."""
+    """Return the names of applications that were not created for a single query."""
     rows = Application.objects.filter(archived_at__isnull=True, own=False)
     return list(rows.order_by("name").values_list("name", flat=True))
 
 
 def pool_names() -> list[tuple[str, str]]:
-    """Return (pool, application) of every pool there is."""
+    """Return (pool, application) of every pool."""
     rows = SchedulerPool.objects.filter(application__archived_at__isnull=True)
     return list(rows.order_by("name", "application__name").values_list("name", "application__name"))
 
 
 def query(name: str) -> Query:
-    """Return a living query; raise `Missing` where there is none of that name."""
+    """Return a living query; raise `Missing` if there is none of that name."""
     rows = Query.objects.select_related("application", "target_revision")
     return found(
         rows.filter(name=name, archived_at__isnull=True),

@@ -1,15 +1,15 @@
-"""Where checkpoints are and were: what a new location is judged by.
+"""Current and former checkpoint locations, for validating a new one.
 
-Names alone are read: a create asks this under its lock, of all queries that there are.
+Only names are read, because a create request needs them for all queries, under its lock.
 """
 
 from queries.models.definitions import Checkpoint, Query
 
 
 def held_checkpoints(*, but: Query | None = None) -> dict[str, str]:
-    """Return the checkpoints that are in use, by location, with the query that holds each.
+    """Return the checkpoints in use, by location, with the query that holds each.
 
-    One query's own can be left out.
+    `but` excludes one query's own.
     """
     rows = Checkpoint.objects.filter(retired_at=None).order_by()
     if but is not None:
@@ -18,6 +18,6 @@ def held_checkpoints(*, but: Query | None = None) -> dict[str, str]:
 
 
 def retired_locations() -> set[str]:
-    """Return where queries, deleted or living, have left their files."""
+    """Return the locations where queries, deleted or living, have left their files."""
     rows = Checkpoint.objects.exclude(retired_at=None).order_by()
     return set(rows.values_list("location", flat=True))

@@ -1,8 +1,8 @@
-"""What stored rows say of an application since a deploy replaced its driver.
+"""Evidence about an application since a deploy replaced its driver, from stored rows.
 
-An application is judged as its queries are, by the same rule: what runs in it shows that its code,
-packages and configuration work. A script answers for each query that it starts; of other queries
-those that ran or changed are judged by themselves, so the first that runs is enough.
+An application is assessed by the same rule as its queries: what runs in it shows that its code,
+packages and configuration work. A script is responsible for each query that it starts; other
+queries that ran or changed are assessed individually, so the first one that runs is enough.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ from queries.selectors.deploys.evidence import (
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """How an application's script, or its driver, stands."""
+    """The state of an application's script, or of its driver."""
 
     basis: Basis
     is_wanted: bool
@@ -53,7 +53,7 @@ class _Life:
 
 
 def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
-    """Return what is known of an application whose driver was replaced, on a revision."""
+    """Return the evidence about an application on a revision, since its driver was replaced."""
     assert change.restarted_at is not None, "only what was restarted is judged"
     assert change.application_id is not None, "what was written is there"
     row = Application.objects.select_related("target_revision").get(pk=change.application_id)
@@ -84,7 +84,7 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evi
         "ready_at": ready.isoformat() if ready else None,
         "proven_at": life.proven_at.isoformat() if life.proven_at else None,
         "queries": [
-            {"query": run.query.name, "run": run.epoch, "proven_at": _iso(run.proven_at)}
+            {"query": run.query.name, "run": run.pk, "proven_at": _iso(run.proven_at)}
             for run in runs
         ],
         "failures": kept_failures(failures),
@@ -93,7 +93,7 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evi
 
 
 def application_runs(application: Application) -> bool:
-    """Return whether an application's script runs, or its driver where it has no script."""
+    """Return whether an application's script runs, or its driver if it has no script."""
     script = Script.objects.filter(application=application).first()
     if script is not None:
         return script.phase == Phase.RUNNING
@@ -153,14 +153,14 @@ def _of_driver(row: Application, driver: Driver | None, runs: Iterable[Run]) -> 
 
 
 def _good_at(run: Run) -> datetime:
-    """Return when a run was shown to be good."""
+    """Return when a run was confirmed good."""
     found = run.proven_at or run.ended_at
     assert found is not None, "what is not proven has ended"
     return found
 
 
 def _fewest_batches(runs: Iterable[Run]) -> int:
-    """Return how many batches the run with the fewest has committed; of none, as many as asked."""
+    """Return the fewest batches that a run has committed; without runs, as many as required."""
     ids = [run.pk for run in runs]
     rows = Progress.objects.filter(run__in=ids).values("run").annotate(count=Count("pk"))
     counts = {one["run"]: one["count"] for one in rows.order_by()}

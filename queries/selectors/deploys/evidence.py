@@ -1,4 +1,4 @@
-"""What stored events and rows say of a query since a deploy restarted it."""
+"""Evidence about a query since a deploy restarted it, from stored events and rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -7,9 +7,9 @@ from typing import Any
 
 from django.db.models import Count, Max, Min, Q, QuerySet
 
+from headgate_ground.masking import mask_text
 from listeners.models import Progress
 from queries.domain.deploys.judging import Basis, Seen, SeenFailure
-from queries.domain.masking import mask_text
 from queries.domain.reasons import Because, Detail, waited
 from queries.domain.states import Desired, DriverKind, DriverState, Phase, RunOutcome
 from queries.models.applications import Application
@@ -20,16 +20,16 @@ from queries.models.failures import Failure
 from queries.models.history import Transition
 from queries.selectors.kafka.lag import lag_lines
 
-#: Characters of an error in a receipt; the failure's own page has all of it.
+#: Characters of an error in a receipt; the failure's own page has the complete text.
 _LONGEST = 500
 _MOST_FAILURES = 5
-#: Outcomes of a run that ended as it should, by its trigger or by its script.
+#: Outcomes of a run that ended properly, by its trigger or by its script.
 DONE = (RunOutcome.COMPLETED, RunOutcome.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is judged, and what the receipt keeps of it."""
+    """The facts to assess, and what the receipt keeps of them."""
 
     seen: Seen
     kept: dict[str, Any]
@@ -37,7 +37,7 @@ class Evidence:
 
 
 def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
-    """Return what is known of a restarted query, on the revision that it was restarted on."""
+    """Return the evidence about a restarted query, on the revision that it was restarted on."""
     assert change.restarted_at is not None, "only what was restarted is judged"
     query = query_of(change)
     pinned = query.target_revision
@@ -74,7 +74,7 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
     kept = {
         "judged_by": Because(judged_by).as_json(),
         "restarted_at": change.restarted_at.isoformat(),
-        "run": current.epoch if current else None,
+        "run": current.pk if current else None,
         "proven_at": proven.isoformat() if proven else None,
         "batches": counted["count"],
         "lag": lag,
@@ -84,7 +84,7 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
 
 
 def _of_script(seen: Seen, change: DeployChange, runs: QuerySet[Run]) -> Seen:
-    """Return what is seen of a query that its script starts, or does without from now on."""
+    """Return the evidence about a query that its script starts, or has dropped."""
     newest = runs.order_by("-epoch").first()
     if newest is not None:
         ended = newest.outcome in DONE
@@ -110,11 +110,11 @@ def query_of(change: DeployChange) -> Query:
 
 
 def runs_since(change: DeployChange, revision: int) -> QuerySet[Run]:
-    """Return the runs of a query on a revision since its restart."""
+    """Return a query's runs on a revision since its restart."""
     rows = Run.objects.filter(query=change.query_id, revision__number=revision)
     if change.restart_epoch is None:
         return rows.filter(created_at__gte=change.restarted_at)
-    if change.with_driver:  # the driver of before may start it once more, until it has left
+    if change.with_driver:  # until it exits, the previous driver may start it once more
         rows = rows.filter(driver__epoch__gt=change.restart_epoch)
     return rows.filter(epoch__gt=change.restart_epoch)
 
@@ -133,20 +133,20 @@ def driver_since(change: DeployChange) -> Driver | None:
 
 
 def ready_at(driver: Driver) -> datetime | None:
-    """Return when a driver's session was up; None: not yet, or never."""
+    """Return when a driver's session was up; None if not yet, or never."""
     rows = Transition.objects.filter(driver=driver, subject="driver", after=DriverState.LIVE)
     return rows.order_by("at").values_list("at", flat=True).first()
 
 
 def quiet_since(driver: Driver) -> datetime | None:
-    """Return when a script has last started anything; None while its driver is not ready."""
+    """Return when a script last started anything; None while its driver is not ready."""
     ready = ready_at(driver)
     last = driver.runs.aggregate(last=Max("created_at"))["last"]
     return max(ready, last) if ready and last else ready
 
 
 def is_seen(application: Application) -> bool:
-    """Return whether supervision has looked since the application's newest restart."""
+    """Return whether reconcile has run since the application's newest restart."""
     return application.seen_generation >= application.generation
 
 
@@ -158,7 +158,7 @@ def has_started(change: DeployChange) -> bool:
 
 
 def lag_before(query_id: int, *, now: datetime) -> int | None:
-    """Return how many records a query is behind its sources; None where nobody measures it."""
+    """Return a query's lag in records; None if it is not measured."""
     line = lag_lines([query_id], now=now).get(query_id)
     return line.records if line else None
 
@@ -171,19 +171,19 @@ def _lag(query: Query, *, since: datetime | None, now: datetime) -> tuple[int | 
 
 
 def _failures(change: DeployChange, runs: QuerySet[Run]) -> list[Failure]:
-    """Return failures since the restart, oldest first: of its runs, and of its driver itself."""
+    """Return failures since the restart, oldest first: of its runs, and of its driver."""
     return failures_of(change, Q(run__in=runs))
 
 
 def failures_of(change: DeployChange, which: Q) -> list[Failure]:
-    """Return failures of some runs, and of drivers themselves since the restart; oldest first."""
+    """Return failures of some runs, and of drivers since the restart, oldest first."""
     drivers = Q(run=None, driver__in=drivers_since(change).values("pk"))
     rows = Failure.objects.filter(which | drivers).select_related("group")
     return list(rows.order_by("at", "pk")[:_MOST_FAILURES])
 
 
 def seen_failure(failure: Failure, since: datetime) -> SeenFailure:
-    """Return a failure as it is judged: whether it is new since a moment."""
+    """Return a failure in the form for assessment: whether it is new since a time."""
     group = failure.group
     came_back = group.regressed_at is not None and group.regressed_at >= since
     about = Because(Detail.GROUP, {"group": group.title})
@@ -191,7 +191,7 @@ def seen_failure(failure: Failure, since: datetime) -> SeenFailure:
 
 
 def kept_failures(failures: Iterable[Failure]) -> list[dict[str, Any]]:
-    """Return what a receipt keeps of failures."""
+    """Return failures in the form kept by a receipt."""
     return [
         {
             "failure": one.pk,

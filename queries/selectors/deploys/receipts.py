@@ -1,4 +1,4 @@
-"""Deploys as pages and REST show them: the receipt by waves, and what it offers."""
+"""Deploys as shown by pages and REST: the receipt by waves, and its offers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from queries.domain.deploys.states import (
     OnFailure,
 )
 from queries.models.deploys.receipts import Deploy, DeployChange
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class Wave:
     """One wave: its queries, and the applications whose drivers are replaced."""
 
     number: int
-    state: str  # ChangeState of the one that decides
+    state: str  # ChangeState of the change that decides
     changes: tuple[DeployChange, ...]
-    began_at: datetime | None = None  # None: it has not
-    ended_at: datetime | None = None  # None: it lasts, or has not begun
+    began_at: datetime | None = None  # None: not started
+    ended_at: datetime | None = None  # None: in progress or not started
 
     @property
     def queries(self) -> list[DeployChange]:
@@ -43,18 +43,18 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a person may do after a deploy that failed."""
+    """What a user can do after a failed deploy."""
 
-    act: str  # "rewind" | "rollback"
+    act: str  # "rewind" or "rollback"
     query: str
     snapshot: int | None = None
-    batch: int | None = None  # that a rewind goes back to
-    revision: int | None = None  # that a rollback goes back to
+    batch: int | None = None  # to rewind to
+    revision: int | None = None  # to roll back to
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A deploy with all that it did."""
+    """A deploy with all its changes."""
 
     deploy: Deploy
     waves: list[Wave]
@@ -62,7 +62,7 @@ class Receipt:
 
 
 def deploys(**asked: str) -> QuerySet[Deploy]:
-    """Return deploys, newest first, of those filters that are given: state, owner, query."""
+    """Return deploys, newest first, matching the given filters: state, owner, query."""
     rows = Deploy.objects.all()
     if asked.get("state"):
         rows = rows.filter(state=asked["state"])
@@ -75,10 +75,10 @@ def deploys(**asked: str) -> QuerySet[Deploy]:
 
 
 def deploy_of(uuid: UUID) -> Deploy:
-    """Return a deploy; raise `Missing` where there is none."""
+    """Return a deploy; raise `Missing` if there is none."""
     return found(
         Deploy.objects.filter(uuid=uuid),
-        "There is no such deploy.",
+        "This deploy does not exist.",
         way_out="Check its id in the list of deploys.",
     )
 
@@ -104,7 +104,7 @@ def _wave(deploy: Deploy, number: int, changes: Sequence[DeployChange]) -> Wave:
 
 
 def _offers(deploy: Deploy, changes: Sequence[DeployChange]) -> list[Offer]:
-    """Return what is left to a person: nothing unless the deploy has failed."""
+    """Return what a user can do; nothing unless the deploy has failed."""
     if deploy.state not in (DeployState.FAILED, DeployState.CANCELLED):
         return []
     offers = []

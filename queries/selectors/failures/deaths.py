@@ -1,4 +1,4 @@
-"""What the queries of a shared driver were doing when it died, and which of them ended it."""
+"""What a shared driver's queries were doing when it died, and which of them ended it."""
 
 from dataclasses import dataclass
 
@@ -10,25 +10,25 @@ from queries.models.failures import Failure
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One query that may have ended its driver."""
+    """A query that may have ended its driver."""
 
     query: str
     run: Run
     was: Candidacy
-    batch: int | None  # in flight; None: none, or not known
+    batch: int | None  # in flight; None: none, or unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The death of a driver of an application with several queries."""
+    """A driver's death, in an application with several queries."""
 
     candidates: list[Candidate]
-    culprit: Failure | None  # of the query that was held for it; None: the culprit is unknown
-    deaths_needed: int  # in a row, until the culprit is looked for; 0: it is
+    culprit: Failure | None  # of the query held for it; None: the culprit is unknown
+    deaths_needed: int  # consecutive, before the search for a culprit; 0: searching
 
 
 def death_of(failure: Failure) -> Death | None:
-    """Return what is known of a shared driver's death; None for every other failure."""
+    """Return what is known about a shared driver's death; None for every other failure."""
     home = failure.driver.application
     if failure.run_id is not None or home.queries.filter(archived_at=None).count() < 2:
         return None

@@ -1,11 +1,11 @@
-"""Failures and their groups, as lists filter them."""
+"""Failures and their groups, as filtered by lists."""
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 
 
 def failures() -> QuerySet[Failure]:
@@ -24,7 +24,7 @@ def failures_of(query: Query) -> QuerySet[Failure]:
 
 
 def failures_of_run(run: Run) -> QuerySet[Failure]:
-    """Return a run's failures, and the death of its driver where that ended it."""
+    """Return a run's failures, and its driver's death if that ended it."""
     death = Q(run=None, driver=run.driver_id, at__lte=run.ended_at) if run.ended_at else Q()
     return failures().filter(Q(run=run) | death)
 
@@ -32,9 +32,9 @@ def failures_of_run(run: Run) -> QuerySet[Failure]:
 def failure_groups(
     *, status: str = "", application: str = "", query: str = "", search: str = ""
 ) -> QuerySet[FailureGroup]:
-    """Return groups, the last seen first; an empty filter lets everything through.
+    """Return groups, last seen first; empty filters match everything.
 
-    A query's groups include those of its drivers' deaths that ended one of its runs.
+    A query's groups include those of driver deaths that ended one of its runs.
     """
     rows = FailureGroup.objects.select_related("query", "application").order_by("-last_seen", "-pk")
     if status:
@@ -59,6 +59,6 @@ def failure_groups(
 
 
 def failure_group(group_id: int) -> FailureGroup:
-    """Return a group; raise `Missing` where there is none."""
+    """Return a group; raise `Missing` if there is none."""
     rows = failure_groups().filter(pk=group_id)
     return found(rows, f"Failure group {group_id} does not exist.")

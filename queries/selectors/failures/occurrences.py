@@ -1,4 +1,4 @@
-"""How often failures came: the bars of a group in the list, and crash loops of queries."""
+"""How often failures occurred: a group's bars in the list, and queries' crash loops."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ BUCKET = timedelta(hours=1)
 
 
 def occurrences(group_ids: Iterable[int], *, now: datetime) -> dict[int, list[int]]:
-    """Return each group's failures an hour over the last 24, oldest first, in one query."""
+    """Return each group's failures per hour over the last 24, oldest first, in one query."""
     ids = list(group_ids)
     counts = {pk: [0] * BUCKETS for pk in ids}
     since = now - BUCKETS * BUCKET
@@ -26,7 +26,7 @@ def occurrences(group_ids: Iterable[int], *, now: datetime) -> dict[int, list[in
 
 
 def group_counts() -> dict[str, int]:
-    """Return how many groups are open, back after they were resolved, and resolved."""
+    """Return the number of groups that are open, regressed, and resolved."""
     rows = FailureGroup.objects.all()
     opened = rows.filter(status=GroupStatus.OPEN)
     return {
@@ -37,11 +37,11 @@ def group_counts() -> dict[str, int]:
 
 
 def newest_failure_of(group: FailureGroup) -> Failure | None:
-    """Return a group's newest failure, None where retention has taken them all."""
+    """Return a group's newest failure, None if retention has removed all."""
     return group.failures.first()
 
 
-#: Failures that a crash loop is judged from: those of the last day, and at most so many.
+#: A crash loop is detected from the failures of the last day, and at most this many.
 _LOOKED_BACK = timedelta(days=1)
 _LOOKED_AT = 5_000
 
@@ -49,8 +49,8 @@ _LOOKED_AT = 5_000
 def crash_loops(*, now: datetime, query_ids: Iterable[int] | None = None) -> dict[int, CrashLoop]:
     """Return the open crash loops by query, of all living queries or of these.
 
-    The death of a driver counts for every query of its application. A query that is not meant
-    to run has none. Where nothing has failed lately this is one database query.
+    A driver's death counts for every query of its application. A query that should not run has no
+    crash loop. Without recent failures, this takes one database query.
     """
     lately = Failure.objects.filter(at__gt=now - WINDOW, at__lte=now)
     suspects = set(lately.values_list("driver__application_id", flat=True))

@@ -1,12 +1,12 @@
-"""Find what changed between a failure and the last good run: usually the first question."""
+"""Find what changed between the last good run and a failure: usually the first question."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Q
 
+from headgate_ground.masking import mask
 from queries.domain.code.digests import origin
-from queries.domain.masking import mask
 from queries.domain.states import FAILED_OUTCOMES
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
@@ -15,41 +15,42 @@ from queries.models.failures import Failure
 from queries.models.history import Transition
 from queries.selectors.failures.deaths import Death, death_of
 from queries.selectors.failures.failures import failures
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 
 Revision = QueryRevision | ApplicationRevision
 
-#: Acts shown at most; the activity page has them all.
+#: Most actions shown; the activity page has all of them.
 _MOST_ACTS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that differs between the last good run and the failed one."""
+    """One difference between the last good run and the failed one."""
 
     what: str  # "revision", "application revision", "Spark version", "Java version", "code"…
     before: str
     after: str
-    spec_before: dict[str, Any] | None = None  # masked; of revisions only
+    spec_before: dict[str, Any] | None = None  # masked; for revisions only
     spec_after: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FailureDetail:
-    """A failure, the last good run before it, and what differs between the two."""
+    """A failure, the last good run before it, and the differences between the two."""
 
     failure: Failure
-    good: Run | None  # None: no run of this query has ever been good
-    good_is_itself: bool  # the failed run had committed batches, and no earlier one was good
+    good: Run | None  # None: this query has never had a good run
+    good_is_itself: bool  # the failed run, or driver, had committed, and no earlier one had
+    never_good: bool  # nothing to compare with: neither it nor an earlier one has committed
     changes: list[Change]
-    acts: list[Transition]  # of users, between the good run's start and the failure, oldest first
+    acts: list[Transition]  # users' actions from the good run's start to the failure, oldest first
     previous: Failure | None  # of the same group
     next: Failure | None
-    death: Death | None  # of a driver that several queries shared
+    death: Death | None  # of a driver shared by several queries
 
 
 def failure_with_changes(failure_id: int) -> FailureDetail:
-    """Return a failure with what changed since the last good run; raise `Missing` without it."""
+    """Return a failure with the changes since the last good run; raise `Missing` without one."""
     rows = failures().select_related("driver__application_revision").filter(pk=failure_id)
     failure = found(rows, f"Failure {failure_id} does not exist.")
     run = failure.run
@@ -58,6 +59,8 @@ def failure_with_changes(failure_id: int) -> FailureDetail:
     if run and good is None and run.first_commit_at is not None:
         good, itself = run, True
     good_driver = good.driver if good else _last_good_driver(failure.driver) if not run else None
+    if run is None and good_driver is None and _committed_in(failure.driver):
+        good_driver, itself = failure.driver, True
     changes = [] if itself or good_driver is None else _driver_changes(good_driver, failure.driver)
     if run and good and not itself:
         changes = _run_changes(good, run) + changes
@@ -66,6 +69,7 @@ def failure_with_changes(failure_id: int) -> FailureDetail:
         failure=failure,
         good=good,
         good_is_itself=itself,
+        never_good=good_driver is None,
         changes=changes,
         acts=_acts(failure, good, good_driver),
         previous=siblings.filter(
@@ -77,7 +81,7 @@ def failure_with_changes(failure_id: int) -> FailureDetail:
 
 
 def _last_good_run(run: Run) -> Run | None:
-    """Return the newest earlier run that committed; preferably one that did not fail afterwards."""
+    """Return the newest earlier run that committed, preferably one that did not fail later."""
     earlier = (
         Run.objects.select_related("driver__application_revision", "revision", "checkpoint")
         .filter(query=run.query_id, epoch__lt=run.epoch, first_commit_at__isnull=False)
@@ -91,6 +95,10 @@ def _last_good_driver(driver: Driver) -> Driver | None:
     earlier = Driver.objects.filter(application=driver.application_id, epoch__lt=driver.epoch)
     good = earlier.filter(runs__first_commit_at__isnull=False)
     return good.select_related("application_revision").order_by("-epoch").first()
+
+
+def _committed_in(driver: Driver) -> bool:
+    return Run.objects.filter(driver=driver, first_commit_at__isnull=False).exists()
 
 
 def _run_changes(good: Run, failed: Run) -> list[Change]:
@@ -119,7 +127,7 @@ def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
         ("host", good.host, failed.host),
         ("pools", _pools(good), _pools(failed)),
     )
-    # A driver that died before its session was up never reported its versions: nothing to compare.
+    # A driver that died before its session was up never reported its versions.
     return _revision_changes("application revision", before, after) + [
         Change(what, was, now)
         for what, was, now in columns
@@ -135,7 +143,7 @@ def _pools(driver: Driver) -> str:
 
 
 def _acts(failure: Failure, good: Run | None, good_driver: Driver | None) -> list[Transition]:
-    """Return what users did to the query or its application since the good run began."""
+    """Return users' actions on the query or its application since the good run started."""
     run = failure.run
     since = good.created_at if good else good_driver.created_at if good_driver else None
     rows = (

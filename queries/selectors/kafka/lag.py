@@ -1,16 +1,22 @@
-"""How far queries are behind their sources, as pages, lists and REST show it."""
+"""Queries' lag behind their sources, as shown by pages, lists and REST."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from queries.domain.kafka.lag import Behind, PartitionLook, Unit, behind, skewed, total
 from queries.domain.kafka.losses import Gap, gaps_of
 from queries.domain.kafka.retention import Clock, Retention, clock
+from queries.domain.states import RunOutcome
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.selectors.newest import newest_runs
+
+#: A pass over the brokers runs every 5 s; anything older than this is not current.
+LAG_FRESH = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class TopicLag:
     partitions: list[PartitionLag]
     total: Behind
     retention: Retention
-    skewed: int | None  # the partition that is much further behind than the others
+    skewed: int | None  # a partition that is much further behind than the others
 
     @property
     def deleted_at(self) -> datetime | None:
@@ -44,7 +50,8 @@ class QueryLag:
 
     topics: list[TopicLag]
     total: Behind
-    gaps: list[Gap]  # deleted before they were read
+    gaps: list[Gap]  # deleted before a batch committed them
+    certain: bool  # the gaps are lost: no open run may have fetched them
     seen_at: datetime | None  # when the oldest of these numbers was read
     errors: tuple[str, ...]  # why numbers are old or missing
 
@@ -56,50 +63,66 @@ class QueryLag:
 
 @dataclass(frozen=True, slots=True)
 class LagLine:
-    """A query's lag in a list: None where it is not known."""
+    """A query's lag in a list: None if unknown."""
 
     records: int | None  # in `unit`
     seconds: float | None
     gone: int
     arrival_rate: float | None  # records a second, smoothed
     seen_at: datetime  # when the oldest of its numbers was read
+    answered_at: datetime  # when a source last answered
+    current: bool  # read recently, and since its last run ended
     unit: Unit = Unit.OFFSETS
-    waiting: int = 0  # of `records`: those that wait for an open transaction
+    waiting: int = 0  # part of `records` in open transactions
     partitions: int = 0
     unread: tuple[tuple[datetime, datetime], ...] = ()  # (unread since, seen at) of partitions
 
 
 def lag_of(query: Query, *, now: datetime) -> QueryLag:
-    """Return a query's lag by topic and partition; no topics where nothing is known."""
+    """Return a query's lag by topic and partition; no topics if nothing is known."""
     rows = list(SourceLag.objects.filter(query=query).order_by("source", "partition"))
     real = [row for row in rows if row.partition >= 0]
     by_topic: dict[str, list[PartitionLag]] = defaultdict(list)
     for row in real:
         part = PartitionLag(row, behind(look_of(row), now=now), clock_of(row, now=now))
         by_topic[row.source].append(part)
+    gaps = gaps_of(look_of(row) for row in real)
+    open_run = Run.objects.filter(query=query, outcome=RunOutcome.OPEN)
     return QueryLag(
         topics=[_topic(name, parts) for name, parts in by_topic.items()],
         total=total([part.behind for parts in by_topic.values() for part in parts]),
-        gaps=gaps_of(look_of(row) for row in real),
+        gaps=gaps,
+        certain=bool(gaps) and not open_run.exists(),
         seen_at=min((row.seen_at for row in real), default=None),
         errors=tuple(dict.fromkeys(row.error for row in rows if row.error)),
     )
 
 
-def lag_lines(query_ids: Iterable[int], *, now: datetime) -> dict[int, LagLine]:
-    """Return the lag of queries that read Kafka, by id, in one database query."""
+def lag_lines(
+    query_ids: Iterable[int], *, now: datetime, runs: Mapping[int, Run] | None = None
+) -> dict[int, LagLine]:
+    """Return the lag of queries that read Kafka, by id, in at most two database queries.
+
+    `runs` are their newest runs; if None, they are looked up.
+    """
     rows: dict[int, list[SourceLag]] = defaultdict(list)
     for row in SourceLag.objects.filter(query__in=list(query_ids), partition__gte=0):
         rows[row.query_id].append(row)
+    if runs is None:
+        runs = newest_runs(list(rows)) if rows else {}
     lines = {}
     for query, own in rows.items():
         whole = total([behind(look_of(row), now=now) for row in own])
+        seen_at = min(row.seen_at for row in own)
+        ended_at = runs[query].ended_at if query in runs else None
         lines[query] = LagLine(
             whole.records,
             whole.seconds,
             whole.gone,
             whole.arrival_rate,
-            seen_at=min(row.seen_at for row in own),
+            seen_at=seen_at,
+            answered_at=max(row.seen_at for row in own),
+            current=now - seen_at <= LAG_FRESH and (ended_at is None or ended_at <= seen_at),
             unit=whole.unit,
             waiting=whole.waiting,
             partitions=len(own),
@@ -108,15 +131,21 @@ def lag_lines(query_ids: Iterable[int], *, now: datetime) -> dict[int, LagLine]:
     return lines
 
 
+def missing_sources(query_ids: Iterable[int]) -> dict[int, str]:
+    """Return why brokers have no data for queries' sources: a topic does not exist."""
+    rows = SourceLag.objects.filter(query__in=list(query_ids), partition=-1).exclude(error="")
+    return dict(rows.order_by().values_list("query", "error"))
+
+
 def records_in(lag: QueryLag, gap: Gap) -> int | None:
-    """Return how many records a gap held; None where offsets are not records, or not known."""
+    """Return how many records a gap held; None if unknown, or if offsets are not records."""
     for topic in lag.topics:
         if topic.topic == gap.topic:
             return gap.offsets if topic.total.unit is Unit.RECORDS else None
     return None
 
 
-#: What a row and the value that is judged call by the same name.
+#: The fields that have the same name in a row and in a `PartitionLook`.
 _MEASURED = (
     *("committed", "earliest", "latest", "stable", "record_at"),
     *("arrival_rate", "processing_rate", "unread_since", "replaced"),
@@ -124,13 +153,13 @@ _MEASURED = (
 
 
 def look_of(row: SourceLag) -> PartitionLook:
-    """Return a row as the value that is judged."""
+    """Return a row as a `PartitionLook`."""
     plain = row.compacted is False and not row.holes and row.stable is None
     return PartitionLook(row.source, row.partition, row.seen_at, plain=plain, **measured(row))
 
 
 def measured(look: SourceLag | PartitionLook) -> dict[str, Any]:
-    """Return the numbers of a row, or of the value that is judged, by name."""
+    """Return the measured fields of a row, or of a `PartitionLook`, by name."""
     return {name: getattr(look, name) for name in _MEASURED}
 
 
@@ -140,7 +169,7 @@ def clock_of(row: SourceLag, *, now: datetime) -> Clock | None:
 
 
 def retention_of(row: SourceLag) -> Retention:
-    """Return the limits that were written with a row."""
+    """Return the retention limits stored with a row."""
     return Retention(
         ms=row.retention_ms,
         bytes=row.retention_bytes,

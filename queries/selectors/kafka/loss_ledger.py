@@ -1,14 +1,17 @@
-"""The loss ledger of a query: what it never read, and who accepted that."""
+"""A query's loss ledger: what it never read, and who accepted the loss."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Count, QuerySet, Sum
 
+from queries.domain.kafka.losses import Gap, without
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
+from queries.selectors.first_or_missing import found as first_of
 from queries.selectors.kafka.topic_ids import read_ids
 
 
@@ -19,35 +22,76 @@ class LossTotal:
     kind: LossKind
     lines: int
     offsets: int | None
-    records: int | None  # of the lines where that is known
+    records: int | None  # of the lines with known numbers
+    corrected: int = 0  # records (else offsets) withdrawn by corrections: not included above
 
 
 def losses(query: Query) -> QuerySet[Loss]:
     """Return a query's losses, newest first, each with the operation that accepted it."""
-    rows = Loss.objects.filter(query=query).select_related("operation")
+    rows = Loss.objects.filter(query=query).select_related("operation", "corrects")
     return rows.order_by("-noticed_at", "-pk")
 
 
+def loss(query: Query, loss_id: int) -> Loss:
+    """Return one entry of a query's ledger; raise `Missing` if there is none with this number."""
+    return first_of(
+        losses(query).filter(pk=loss_id),
+        f"The loss ledger of {query.name} has no entry {loss_id}.",
+        way_out=f"GET /api/v1/queries/{query.name}/losses/ lists them.",
+    )
+
+
 def loss_totals(query: Query) -> list[LossTotal]:
-    """Return what was lost by kind; kinds of which nothing was lost are left out."""
-    rows = Loss.objects.filter(query=query).order_by().values("kind")
-    counted = rows.annotate(lines=Count("pk"), offsets=Sum("offsets"), records=Sum("records"))
-    found = {row["kind"]: row for row in counted}
-    return [
-        LossTotal(kind, found[kind]["lines"], found[kind]["offsets"], found[kind]["records"])
-        for kind in LossKind
-        if kind in found
-    ]
+    """Return the losses by kind, without kinds that have none."""
+    return summed(Loss.objects.filter(query=query)).get(query.pk, [])
+
+
+def summed(rows: QuerySet[Loss]) -> dict[int, list[LossTotal]]:
+    """Return queries' losses by kind, without what corrections among the rows withdraw.
+
+    Kinds with nothing left are omitted.
+    """
+    rows_of = rows.order_by().values("query", "kind", "corrects__kind")
+    counted = rows_of.annotate(lines=Count("pk"), offsets=Sum("offsets"), records=Sum("records"))
+    found = {(row["query"], row["corrects__kind"] or "", row["kind"]): row for row in counted}
+    totals: dict[int, list[LossTotal]] = defaultdict(list)
+    for query in {key[0] for key in found}:
+        for kind in LossKind:
+            lost = found.get((query, "", kind))
+            back = found.get((query, kind, LossKind.CORRECTED))
+            if lost is None:
+                continue
+            total = LossTotal(
+                kind,
+                lost["lines"],
+                _without(lost, back, "offsets"),
+                _without(lost, back, "records"),
+                (back["records"] or back["offsets"] or 0) if back else 0,
+            )
+            if total.records or total.offsets or back is None:
+                totals[query].append(total)
+    return dict(totals)
+
+
+def _without(lost: Mapping[str, Any], back: Mapping[str, Any] | None, name: str) -> int | None:
+    """Return the rest of a sum; None if it is unknown."""
+    if lost[name] is None:
+        return None
+    return max(0, int(lost[name]) - int(back[name] or 0 if back else 0))
 
 
 def known_ranges(
-    query_id: int, *, within: Mapping[str, tuple[int, int]], topic_id: str | None = None
+    query_id: int,
+    *,
+    within: Mapping[str, tuple[int, int]],
+    topic_id: str | None = None,
+    corrected: bool = False,
 ) -> dict[tuple[str, int], list[tuple[int, int]]]:
-    """Return the offsets [first, until) that the ledger holds, by topic and partition.
+    """Return the offsets [first, until) in the ledger, by topic and partition.
 
-    `within` limits it to what overlaps these offsets of these topics: of the topics that the query
-    reads now, or of the one with an id. Offsets of a topic that was deleted say nothing about
-    another of its name.
+    `within` limits this to ranges that overlap these offsets. Only the topics that the query reads
+    now count, or the one with `topic_id`: a deleted topic's offsets do not apply to another topic
+    with the same name. Corrected ranges are omitted unless `corrected` is true.
     """
     ids = read_ids(query_id) if topic_id is None else {}
     found: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -58,18 +102,42 @@ def known_ranges(
         elif ids.get(topic):
             rows = rows.filter(topic_id__in=("", ids[topic]))
         for row in rows.order_by("from_offset"):
-            if row.partition is not None and row.from_offset is not None and row.to_offset:
-                found[topic, row.partition].append((row.from_offset, row.to_offset))
+            whole = gap_of(row)
+            for gap in [whole] if corrected and whole else left(row):
+                found[topic, gap.partition].append((gap.first, gap.until))
     return dict(found)
 
 
+def gap_of(row: Loss) -> Gap | None:
+    """Return the offsets of a line; None if it has none."""
+    if row.partition is None or row.from_offset is None or not row.to_offset:
+        return None
+    return Gap(row.source, row.partition, row.from_offset, row.to_offset)
+
+
+def left(row: Loss) -> list[Gap]:
+    """Return the offsets of a line that no correction has withdrawn; [] if it has none."""
+    whole = gap_of(row)
+    if whole is None:
+        return []
+    back = [gap_of(one) for one in row.corrections.all()]
+    return without(whole, [(one.first, one.until) for one in back if one is not None])
+
+
+def with_ranges(query_ids: Iterable[int]) -> set[int]:
+    """Return the queries whose ledger contains offsets of topics with known ids."""
+    rows = Loss.objects.filter(query__in=list(query_ids), corrects=None, partition__isnull=False)
+    return set(rows.exclude(topic_id="").order_by().values_list("query", flat=True).distinct())
+
+
 def has_ranges(query_id: int) -> bool:
-    """Tell whether the ledger holds any offsets of the topics that a query reads now."""
+    """Return whether the ledger has any offsets of the topics that a query reads now."""
     ids = read_ids(query_id)
     held = _ranges(query_id).values_list("source", "topic_id").distinct()
     return any(topic_id in ("", ids.get(source) or topic_id) for source, topic_id in held)
 
 
 def _ranges(query_id: int) -> QuerySet[Loss]:
-    rows = Loss.objects.filter(query=query_id, partition__isnull=False)
-    return rows.filter(from_offset__isnull=False, to_offset__isnull=False)
+    rows = Loss.objects.filter(query=query_id, corrects=None, partition__isnull=False)
+    rows = rows.filter(from_offset__isnull=False, to_offset__isnull=False)
+    return rows.prefetch_related("corrections")

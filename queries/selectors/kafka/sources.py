@@ -1,8 +1,8 @@
 """Which living queries read Kafka, with which options, and how far each has committed.
 
-The checkpoint's logs show it for every query, running or not; the progress of a running one may
-be newer. What a Python function reads, and from which broker, is known to its code only: for
-such a query, the progress of its run is the only source.
+The checkpoint's logs show this for every query, running or not; a running query's progress may be
+newer. What a Python function reads, and from which broker, is known only to its code: for such a
+query, its run's progress is the only source.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
+from headgate_ground.files import read_file
 from listeners import selectors as heard
 from listeners.selectors import LatestLine
 from queries.brokers.options import Unusable, Wanted, broker_set, wanted
@@ -19,31 +20,30 @@ from queries.checkpoints.logs import NotLocal, names_in
 from queries.domain.checkpoints.logs import Unreadable, first_offsets
 from queries.domain.kafka.lag import further, kafka_offsets, merged
 from queries.domain.states import Phase, RunOutcome
-from queries.files import read_file
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
 from queries.selectors.hosts import logs_at
 from queries.selectors.newest import current_checkpoints, newest_revisions, newest_runs
 
-#: What guards one of several, named for the log (`listeners.loops.each.Each.by_itself`).
+#: Isolates one element of several, named for the log (`listeners.loops.each.Each.by_itself`).
 ByItself = Callable[[str], AbstractContextManager[object]]
 Offsets = dict[str, dict[int, int]]  # topic -> partition -> next offset to read
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
-    """One Kafka source of a definition."""
+    """A Kafka source in a definition."""
 
     name: str
     wanted: Wanted
-    brokers: tuple[tuple[str, str], ...]  # its `kafka.*` options, references unresolved
+    brokers: tuple[tuple[str, str], ...]  # its `kafka.*` options, with references unresolved
     fails_on_loss: bool
-    error: str = ""  # why it cannot be looked at
+    error: str = ""  # why it cannot be queried
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One living query that reads Kafka: its sources, and what it has committed."""
+    """A living query that reads Kafka: its sources, and what it has committed."""
 
     query: Query
     run: Run | None  # the open one
@@ -58,6 +58,14 @@ class Reading:
         """Return whether it is processing now."""
         return self.run is not None and self.query.phase == Phase.RUNNING
 
+    @property
+    def may_have_read(self) -> bool:
+        """Return whether a run may have read more than its newest commit says.
+
+        A consumer fetches ahead: records that the topic has since deleted may still reach the sink.
+        """
+        return self.run is not None
+
 
 def readings(
     query_ids: Iterable[int] | None = None,
@@ -66,10 +74,11 @@ def readings(
     each: ByItself = nullcontext,
     passed_over: set[int] | None = None,
 ) -> list[Reading]:
-    """Return the living queries that read Kafka, all of them or those of these ids.
+    """Return the living queries that read Kafka, all of them or those with these ids.
 
-    `where` is a condition on the query's row; `each` guards what is read of one query, so that its
-    trouble leaves out that query alone. The ids of those left out are put into `passed_over`.
+    `where` is a condition on the query's row; `each` isolates the reads of one query, so that only
+    that query is omitted if there is an error. The ids of omitted queries are added to
+    `passed_over`.
     """
     rows = Query.objects.filter(where or Q(), archived_at__isnull=True)
     rows = rows.select_related("application")
@@ -116,13 +125,13 @@ def _brokers_of(run: Run | None) -> frozenset[tuple[tuple[str, str], ...]]:
 
 
 def _naming_kafka() -> QuerySet[QueryRevision, Any]:
-    """Return the queries with a revision whose text names Kafka; few of very many do."""
+    """Return the queries with a revision whose text mentions Kafka: a few of very many."""
     return QueryRevision.objects.filter(names_kafka=True).order_by().values("query")
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedOffsets:
-    """What only a running query's own progress reports about its Kafka partitions."""
+    """What only a running query's progress reports about its Kafka partitions."""
 
     query: Query
     committed: Offsets
@@ -132,10 +141,10 @@ class ReportedOffsets:
 def told_by_progress(
     but: Iterable[int], *, where: Q | None = None, each: ByItself = nullcontext
 ) -> list[ReportedOffsets]:
-    """Return the running queries that read Kafka from their code, by what their progress reports.
+    """Return running queries that read Kafka from their code, by their progress.
 
-    `but` are the queries whose sources are in their definitions; `where` is a condition on the
-    row; `each` guards each query.
+    `but` are the queries whose definitions contain their sources; `where` is a condition on the
+    row; `each` isolates each query.
     """
     rows = Query.objects.filter(where or Q(), archived_at__isnull=True, phase=Phase.RUNNING)
     queries = {query.pk: query for query in rows.exclude(pk__in=list(but))}
@@ -180,7 +189,7 @@ def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:
 
 
 def committed_at(location: str) -> Offsets:
-    """Return the offsets up to which a checkpoint's newest commit has read; {} for none."""
+    """Return the next offsets to read after a checkpoint's newest commit; {} if there is none."""
     try:
         logs = logs_at(location)
         batch = logs.last_commit()
@@ -193,17 +202,21 @@ def committed_at(location: str) -> Offsets:
 
 
 def history_at(location: str) -> list[tuple[int, Offsets]]:
-    """Return the offsets up to which each batch of a checkpoint reads, oldest first.
+    """Return the next offsets to read after each committed batch of a checkpoint, oldest first.
 
-    As far as its log holds them; none where it is not on a local file system.
+    The history goes back only as far as the log does; it is empty if the log is not on a local file
+    system. A batch that has started counts as unread: it may fail, or start again with other
+    offsets. With async progress tracking, not every batch has its own commit: the newest commit
+    covers all batches before it.
     """
     try:
         logs = logs_at(location)
-        begun = logs.begun()
-    except (NotLocal, OSError):
+        newest = logs.last_commit()
+        batches = [] if newest is None else [one for one in logs.begun() if one <= newest]
+    except (NotLocal, Unreadable, OSError):
         return []
     found = []
-    for batch in begun:
+    for batch in batches:
         offsets = logs.readable_offsets(batch)
         if offsets is not None:
             found.append(
@@ -213,23 +226,23 @@ def history_at(location: str) -> list[tuple[int, Offsets]]:
 
 
 def first_offsets_at(location: str) -> Offsets:
-    """Return the offsets at which a checkpoint's first batch begins, as its sources keep them.
+    """Return the offsets at which a checkpoint's first batch begins, as stored by its sources.
 
-    They are there before the first batch commits; {} where they cannot be read.
+    They exist before the first batch commits. Returns {} if they cannot be read.
     """
     try:
         folder = logs_at(location).root / "sources"
         texts = [read_file(folder / name / "0") or "" for name in names_in(folder)]
-    except (NotLocal, OSError, UnicodeDecodeError):
+    except (NotLocal, Unreadable, OSError, UnicodeDecodeError):
         return {}
     return merged(kafka_offsets(first_offsets(text)) for text in texts)
 
 
 def _told(latest: LatestLine | None, run: Run | None) -> Offsets:
-    """Return the offsets that the open run's newest progress reports: it comes after the commit."""
+    """Return the offsets from the open run's newest progress, which follows the commit."""
     if latest is None or run is None or latest.run != run.pk or latest.progress is None:
         return {}
     if latest.progress.get("runId") != run.spark_run_id:
-        return {}  # the newest batch is of a run before this one
+        return {}  # the newest batch belongs to an earlier run
     sources = latest.progress.get("sources") or ()
     return merged(kafka_offsets(source.get("endOffset")) for source in sources)

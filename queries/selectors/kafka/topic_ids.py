@@ -1,4 +1,4 @@
-"""Which topics a query's checkpoint has offsets of, and whether they are still those topics."""
+"""The topics whose offsets a query's checkpoint contains, and whether they are still the same."""
 
 from queries.domain.kafka.lag import is_new
 from queries.domain.kafka.topic_ids import GONE, Ids, ids_of, replaced_in
@@ -8,13 +8,13 @@ from queries.selectors.kafka.lag import look_of
 
 
 def remembered_ids(query_id: int) -> Ids:
-    """Return what is remembered with a query's current checkpoint."""
+    """Return the topic ids stored with a query's current checkpoint."""
     rows = Checkpoint.objects.filter(query=query_id, retired_at=None)
     return ids_of(rows.values_list("topic_ids", flat=True).first() or {})
 
 
 def read_ids(query_id: int) -> dict[str, str]:
-    """Return the id of the topic of each name that a query reads now, of those that are known."""
+    """Return the known ids of the topics that a query reads now, by name."""
     found: dict[str, str] = {}
     for topics in remembered_ids(query_id).values():
         for topic, held in topics.items():
@@ -25,7 +25,7 @@ def read_ids(query_id: int) -> dict[str, str]:
 
 
 def replaced_topics(query: Query) -> list[str]:
-    """Return the topics that were deleted and created again since the query has read them."""
+    """Return the topics deleted and recreated since the query read them."""
     by_id = replaced_in(remembered_ids(query.pk))
     rows = SourceLag.objects.filter(query=query, partition__gte=0)
     return sorted(by_id | {row.source for row in rows if is_new(look_of(row))})

@@ -1,29 +1,30 @@
-"""Objects that are there, as the manifests that would make them: what has its default is left out.
+"""Existing objects as the manifests that would create them, without default values.
 
-Secrets are references and are written as such; a text that holds one is masked, and an apply to the
-same object puts it back. A checkpoint in its usual place is left out. Whether a query or a script
-is to run is written where its own file says it, as an edited form takes that file's place; else a
-file that is applied elsewhere starts nothing.
+Secrets are written as references. A text that contains a plain secret is masked, and an apply to
+the same object restores it. A checkpoint at its default location is omitted. The desired state is
+written only if the object's own file contains it, because the edited form replaces that file;
+without it, a file applied elsewhere does not start anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
 
+from headgate_ground.masking import mask
 from queries.domain.alerts.forms import parse_rule
 from queries.domain.definitions.locations import canonical
 from queries.domain.definitions.parsing import parse_application, parse_pool, parse_query
-from queries.domain.errors import Invalid
+from queries.domain.errors import Conflict, HeadgateError, Invalid
 from queries.domain.manifests.forms import API_VERSION, Kind
-from queries.domain.masking import mask
 from queries.models.alerts import AlertRule
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.manifests.managed import Managed
 from queries.selectors.manifests import states
 from queries.selectors.manifests.present import key_of
-from queries.selectors.newest import checkpoint_locations, newest_revisions
+from queries.selectors.newest import current_checkpoints, newest_revisions
 from queries.selectors.supervision.drift import newest_application_revisions, pools_of
 
 _FOLDERS = {Kind.APPLICATION: "applications", Kind.QUERY: "queries", Kind.ALERT_RULE: "alert-rules"}
@@ -32,15 +33,15 @@ File = dict[str, Any]
 
 
 def export(*, application: str = "", query: str = "", owner: str = "") -> list[File]:
-    """Return {path, manifest} of living objects, applications first; what is "" narrows nothing.
+    """Return {path, manifest} of living objects, applications first; "" does not filter.
 
-    A path is the one that the object's file has, else one is proposed. Alert rules belong to no
-    application: they are left out where one is named, or a query.
+    A path is that of the object's file, or else a proposed one. Alert rules do not belong to an
+    application, so they are omitted if an application or a query is named.
     """
     owned = _paths(owner)
     applications = Application.objects.filter(archived_at=None)
     applications = applications.select_related("script", "managed")
-    # A query that a script starts is exported with its script alone.
+    # A query started by a script is exported only with its script.
     queries = Query.objects.filter(archived_at=None, identity="")
     queries = queries.select_related("application", "managed")
     rules = AlertRule.objects.prefetch_related("channels", "escalate_to").order_by("name")
@@ -59,7 +60,9 @@ def export(*, application: str = "", query: str = "", owner: str = "") -> list[F
     found = _applications(list(applications.order_by("name")))
     named = {one["metadata"]["name"] for one in found}
     found += _queries(list(queries.order_by("name")), named)
-    found += [_manifest(Kind.ALERT_RULE, row.name, {}, _rule(row)) for row in rules]
+    for row in rules:
+        with _whole(row):
+            found.append(_manifest(Kind.ALERT_RULE, row.name, {}, _rule(row)))
     return [{"path": _path(one, owned), "manifest": one} for one in found]
 
 
@@ -75,15 +78,16 @@ def _path(manifest: Mapping[str, Any], known: Mapping[tuple[Kind, str], str]) ->
 
 
 def _applications(rows: list[Application]) -> list[dict[str, Any]]:
-    """Return the manifests of applications; one that a query has for its own only where it says so.
+    """Return applications' manifests; a query's own application only if it differs from defaults.
 
-    With its defaults it is made again with its query.
+    With defaults, it is created again together with its query.
     """
     ids = [row.pk for row in rows]
     newest, pools = newest_application_revisions(ids), pools_of(ids)
     found = []
     for row in rows:
-        spec = _short_application(newest[row.pk].spec)
+        with _whole(row):
+            spec = _short_application(newest[row.pk].spec)
         held = [_short_pool(one) for one in states.pools_json(pools.get(row.pk, []))]
         if held:
             spec["pools"] = held
@@ -95,16 +99,35 @@ def _applications(rows: list[Application]) -> list[dict[str, Any]]:
     return found
 
 
+@contextmanager
+def _whole(row: Application | Query | AlertRule) -> Iterator[None]:
+    """Raise `Conflict` if an object's stored form is unreadable.
+
+    A set without the object would delete it when applied with `prune`.
+    """
+    try:
+        yield
+    except HeadgateError:
+        raise
+    except Exception as error:
+        what = f"{row._meta.verbose_name} {row.name}"
+        raise Conflict(
+            f"The {what} cannot be exported because its stored definition cannot be read.",
+            way_out=f"Save the {what} again, or export the others by application.",
+        ) from error
+
+
 def _queries(rows: list[Query], applications: set[str]) -> list[dict[str, Any]]:
     ids = [row.pk for row in rows]
-    newest, places = newest_revisions(ids), checkpoint_locations(ids)
+    newest, places = newest_revisions(ids), current_checkpoints(ids)
     usual = f"{canonical(str(settings.CHECKPOINTS_DIR))}/"
     found = []
     for row in rows:
-        spec = _short_query(newest[row.pk].spec)
-        place = places.get(row.pk, "")
-        if place and not place.startswith(usual):
-            spec["checkpoint"] = place
+        with _whole(row):
+            spec = _short_query(newest[row.pk].spec)
+        place = places.get(row.pk)
+        if place and not place.by_default and not place.location.startswith(usual):
+            spec["checkpoint"] = place.location
         name = row.application.name
         shown = "" if row.application.own and name not in applications else name
         made = _manifest(Kind.QUERY, row.name, row.labels, spec, application=shown)

@@ -1,4 +1,4 @@
-"""Whose an object is, and whether it still is what its file said."""
+"""An object's owner, and whether it still matches its file."""
 
 from dataclasses import dataclass
 
@@ -19,11 +19,11 @@ class Owned:
     """An object with its owner."""
 
     managed: Managed
-    drift: Drift | None  # None: it is as its file was when it was applied
+    drift: Drift | None  # None: unchanged since its file was applied
 
 
 def owned(row: Application | Query | AlertRule) -> Owned | None:
-    """Return whose an object is; None: nobody's, and pages alone change it."""
+    """Return an object's owner; None if it has none, and only pages change it."""
     managed = managed_of(row)
     if managed is None:
         return None
@@ -33,7 +33,7 @@ def owned(row: Application | Query | AlertRule) -> Owned | None:
 
 
 def managed_of(row: Application | Query | AlertRule) -> Managed | None:
-    """Return the row that says whose an object is; None: nobody's."""
+    """Return the row with an object's owner; None if it has none."""
     return Managed.objects.filter(**{_column(row): row}).first()
 
 

@@ -1,4 +1,4 @@
-"""What is there of the objects that a set of manifests names: read in bulk, whatever its size."""
+"""The existing objects that a set of manifests names: read in bulk, whatever its size."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,15 +22,15 @@ Key = tuple[Kind, str]
 
 @dataclass(slots=True)
 class Present:
-    """Living rows by their names, and what belongs to them by their ids."""
+    """Living rows by name, and their related rows by id."""
 
-    as_of: int = 0  # the newest Transition: definitions changed since are told by later ones
+    as_of: int = 0  # the newest Transition: later ones show definitions changed since
     applications: dict[str, Application] = field(default_factory=dict)
     application_revisions: dict[int, ApplicationRevision] = field(default_factory=dict)
     pools: dict[int, list[SchedulerPool]] = field(default_factory=dict)
     queries: dict[str, Query] = field(default_factory=dict)
     query_revisions: dict[int, QueryRevision] = field(default_factory=dict)
-    #: Every location that a query has had: a rewind moves it, and the file may name the first.
+    #: Every location a query has had: a rewind changes it, and the file may name the first.
     locations: dict[int, list[str]] = field(default_factory=dict)
     rules: dict[str, AlertRule] = field(default_factory=dict)
     managed: dict[Key, Managed] = field(default_factory=dict)  # of these, and all of the owner's
@@ -51,8 +51,8 @@ class Present:
 
 
 def look_up(manifests: Iterable[Manifest], *, owner: str) -> Present:
-    """Return what is there of the objects that manifests name, and of those of an owner."""
-    # First: what changes while we read is told by a later Transition.
+    """Return the existing objects that manifests name, and those of an owner."""
+    # Read first: a later Transition shows changes made while we read.
     newest = Transition.objects.order_by("-pk").values_list("pk", flat=True).first()
     found = Present(as_of=newest or 0)
     named: dict[Kind, set[str]] = {kind: set() for kind in Kind}
@@ -61,7 +61,7 @@ def look_up(manifests: Iterable[Manifest], *, owner: str) -> Present:
         if one.application:
             named[Kind.APPLICATION].add(one.application)
     owned = list(_managed(Q(owner=owner)))
-    # What a script starts has a "/" in its name, which no manifest's name has.
+    # Queries started by a script have a "/" in their name, which manifest names cannot have.
     queries = Query.objects.filter(archived_at=None, name__in=named[Kind.QUERY])
     found.queries = {row.name: row for row in queries.select_related("application__team")}
     for held in owned:

@@ -1,6 +1,6 @@
-"""What an object is, in the form of its manifest: rows and manifests are compared in it.
+"""An object's state in the form of its manifest, for comparing rows with manifests.
 
-Pools stand by their names, so that a new one among them is one change.
+Pools are keyed by name, so that a new one among them is one change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ State = dict[str, Any]
 
 
 def of_manifest(manifest: Manifest, spec: Mapping[str, Any]) -> State:
-    """Return the state that a manifest asks for; `spec` is its own, unmasked."""
+    """Return the state that a manifest requests; `spec` is its own, unmasked."""
     if manifest.kind is Kind.ALERT_RULE:
         return _rule_state(spec)
     if manifest.kind is Kind.QUERY:
@@ -37,19 +37,19 @@ def of_application(
 
 
 def with_desired(state: State, desired: str | None) -> State:
-    """Return a state with whether it is to run; None: its file leaves that to pages."""
+    """Return a state with its desired state; None if its file leaves that to pages."""
     return state if desired is None else {**state, "desired": str(desired)}
 
 
 def unedited(state: State, *, completed: bool) -> State:
-    """Return a state as drift is told from it: what has completed was stopped by nobody."""
+    """Return a state for the drift comparison: a completed object was not stopped by a user."""
     if not completed or "desired" not in state:
         return state
     return with_desired(state, Desired.RUNNING)
 
 
 def comparable(state: State, said: State) -> State:
-    """Return a state without what a file leaves to pages: whether it is to run."""
+    """Return a state without the desired state, if its file leaves that to pages."""
     return state if "desired" in said else {k: v for k, v in state.items() if k != "desired"}
 
 
@@ -59,7 +59,7 @@ def of_query(labels: Mapping[str, str], spec: Mapping[str, Any]) -> State:
 
 
 def of_rule(rule: AlertRule) -> State:
-    """Return the state of an alert rule; its channels must be prefetched where there are many."""
+    """Return an alert rule's state; prefetch the channels if there are many rules."""
     raw = {
         "name": rule.name,
         "enabled": rule.enabled,
@@ -75,16 +75,16 @@ def of_rule(rule: AlertRule) -> State:
 
 
 def as_rule(raw: Mapping[str, Any]) -> State:
-    """Return the state of a rule in the form in which REST takes it."""
+    """Return a rule's state in the REST form."""
     try:
         form = parse_rule(raw).model_dump(mode="json", by_alias=True)
-    except Invalid:  # today's form cannot read it any more
+    except Invalid:  # today's form can no longer read it
         form = dict(raw)
     return _rule_state({name: value for name, value in form.items() if name != "name"})
 
 
 def _rule_state(spec: Mapping[str, Any]) -> State:
-    """Return the state of a rule: a channel's place among the others means nothing."""
+    """Return a rule's state: the order of its channels does not matter."""
     named = {name: sorted(spec[name]) for name in ("channels", "escalate_to")}
     return {"spec": {**spec, **named}}
 
@@ -95,16 +95,16 @@ def pools_json(pools: Iterable[SchedulerPool]) -> list[dict[str, Any]]:
 
 
 def pools_of_state(state: State) -> dict[str, PoolSpec]:
-    """Return the pools of an application's state, by name."""
+    """Return the pools in an application's state, by name."""
     named = state["spec"]["pools"]
     return {name: PoolSpec(name=name, **held) for name, held in named.items()}
 
 
 def normal_query(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored definition with the fields and defaults of today's form."""
+    """Return a stored definition with today's fields and defaults."""
     try:
         return parsing.as_json(parsing.parse_query(spec))
-    except Invalid:  # it cannot be read any more; any manifest differs from it
+    except Invalid:  # unreadable today; any manifest differs from it
         return dict(spec)
 
 

@@ -1,5 +1,6 @@
-"""The figures of all queries that run or should, read in bulk: a scrape asks for them at once."""
+"""Figures for all queries that run or should run, read in bulk for a scrape."""
 
+import logging
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -9,6 +10,7 @@ from django.db.models import Count, Q, Sum
 from django.db.models.functions import Coalesce
 
 from listeners import selectors as heard
+from listeners.loops.troubles import each
 from queries.domain.metrics.samples import QueryFigures
 from queries.domain.states import JUDGED_PHASES, STOPPED_PHASES, Desired
 from queries.models.checkpoints import Loss
@@ -20,14 +22,16 @@ from queries.selectors.labels import labelled
 from queries.selectors.newest import newest_drivers
 from queries.selectors.supervision.query_filters import LABELS
 
-#: Read together: rows of so many queries are in memory at a time.
+_each = each("metrics", logging.getLogger(__name__))
+
+#: Queries read at a time, which bounds the rows in memory.
 AT_ONCE = 500
 
 
 def query_figures(*, now: datetime) -> Iterator[QueryFigures]:
-    """Yield the figures of living queries that run or should, by name.
+    """Yield the figures of living queries that run or should run, by name.
 
-    HEADGATE_METRICS_SELECTOR narrows them by label.
+    HEADGATE_METRICS_SELECTOR filters them by label.
     """
     active = Q(desired=Desired.RUNNING) | ~Q(phase__in=sorted(STOPPED_PHASES))
     rows = Query.objects.filter(active, archived_at=None).select_related("application")
@@ -47,11 +51,15 @@ def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
     dropped = heard.dropped(ids, drivers=drivers)
     for query in queries:
         line, lag = latest.get(query.pk), lags.get(query.pk)
+        lag = lag if lag and lag.current else None  # a sample must be current
         drops = dropped[query.pk] if query.pk in drivers else None
+        labels: dict[str, str] = {}
+        with _each.by_itself(f"the labels of {query.name}"):
+            labels = {**query.application.labels, **query.labels}
         yield QueryFigures(
             name=query.name,
             application=query.application.name,
-            labels={**query.application.labels, **query.labels},
+            labels=labels,
             wanted=query.desired == Desired.RUNNING,
             phase=query.phase,
             phase_since=query.phase_since,
@@ -74,7 +82,7 @@ def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
 
 
 def _counts(rows: Any, figure: Any) -> dict[int, int]:
-    """Return one figure of the rows of each query."""
+    """Return one figure from each query's rows."""
     return dict(rows.order_by().values_list("query").annotate(figure=figure))
 
 

@@ -1,4 +1,4 @@
-"""The samples of Headgate itself: its parts, queues, bulk work, incidents and deliveries."""
+"""Samples of Headgate itself: its parts, queues, bulk work, incidents and deliveries."""
 
 import contextlib
 import shutil
@@ -10,8 +10,6 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.db.models import Count, Min, Q, QuerySet
 
-from controlplane.health import queues
-from controlplane.health.parts import State
 from listeners.loops.backlogs import backlogs
 from listeners.models import DeadLetter
 from queries.domain.alerts.kinds import DeliveryState, IncidentState
@@ -19,28 +17,31 @@ from queries.domain.metrics import catalogue
 from queries.domain.metrics.catalogue import Metric
 from queries.domain.metrics.samples import Sample
 from queries.domain.states import OPEN_DRIVER_STATES
+from queries.domain.system import State
 from queries.models.alerts import Channel, Delivery, Incident
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.models.hosts import Host
+from queries.selectors.metrics import queues
 
 if TYPE_CHECKING:
-    from controlplane.health.system import SystemHealth
+    from queries.domain.system import SystemHealth
 
 
 def system_samples(health: "SystemHealth", *, now: datetime) -> Iterator[Sample]:
-    """Yield the samples that need neither Redis nor the database, then those of both.
+    """Yield the samples that need neither Redis nor the database, then those that do.
 
-    Where one of them is away, `headgate_part_up` says so, and the others are there all the same.
+    If Redis or the database is down, `headgate_part_up` says so, and the other samples are still
+    yielded.
     """
     yield Sample(catalogue.BUILD, 1, (settings.VERSION,))
     for part in health.parts:
         if part.state != State.UNKNOWN:
             yield Sample(catalogue.PART_UP, part.ok, (part.name,))
-    with contextlib.suppress(OSError):  # the part "disk" says why
+    with contextlib.suppress(OSError):  # the part "disk" reports why
         yield Sample(catalogue.DISK_FREE, shutil.disk_usage(settings.HEADGATE_HOME).free)
     yield from _of_redis()
-    with contextlib.suppress(DatabaseError):  # the part "database" says why
+    with contextlib.suppress(DatabaseError):  # the part "database" reports why
         yield from list(_of_the_database(now))
 
 

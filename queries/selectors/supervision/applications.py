@@ -11,7 +11,7 @@ from queries.domain.states import OPEN_DRIVER_STATES, DriverKind
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool, Script
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
 
@@ -26,7 +26,7 @@ class PoolHolding:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationDetail:
-    """An application with its newest revision, its living driver and all that it holds."""
+    """An application with its newest revision, its live driver and its contents."""
 
     application: Application
     newest: ApplicationRevision | None
@@ -34,7 +34,7 @@ class ApplicationDetail:
     queries: list[Query]  # living, by name
     pools: list[PoolHolding]
     default_pool: list[Query]  # living queries that name no pool
-    needs_restart: tuple[str, ...]  # why: "revision", "pools", "code"
+    needs_restart: tuple[str, ...]  # reasons: `drift.py`
     telemetry: DriverTelemetry | None
     script: Script | None = None
 
@@ -46,7 +46,7 @@ def applications() -> QuerySet[Application]:
 
 
 def application(name: str) -> Application:
-    """Return a living application; raise `Missing` where there is none of that name."""
+    """Return a living application; raise `Missing` if there is none of that name."""
     return found(
         applications().filter(name=name),
         f'Application "{name}" does not exist.',
@@ -55,7 +55,7 @@ def application(name: str) -> Application:
 
 
 def application_detail(name: str) -> ApplicationDetail:
-    """Return one living application; raise `Missing` where there is none of that name."""
+    """Return one living application; raise `Missing` if there is none of that name."""
     return application_details([application(name)])[0]
 
 
@@ -74,7 +74,10 @@ def application_details(rows: list[Application]) -> list[ApplicationDetail]:
     ):
         held[query.application_id].append(query)
     revisions = newest_revisions([query.pk for queries in held.values() for query in queries])
-    named = {pk: revision.spec.get("pool", "") for pk, revision in revisions.items()}
+    named = {
+        pk: revision.spec.get("pool", "") if isinstance(revision.spec, dict) else ""
+        for pk, revision in revisions.items()
+    }
 
     def detail(row: Application) -> ApplicationDetail:
         driver = drivers.get(row.pk)
@@ -104,7 +107,7 @@ def drivers_of(row: Application) -> QuerySet[Driver]:
 
 
 def driver_of(row: Application, epoch: int) -> Driver:
-    """Return one driver of an application; raise `Missing` where it has none of that epoch."""
+    """Return one driver of an application; raise `Missing` if there is none of that epoch."""
     return found(
         drivers_of(row).filter(epoch=epoch),
         f"Application {row.name} has no driver of epoch {epoch}.",
@@ -113,14 +116,14 @@ def driver_of(row: Application, epoch: int) -> Driver:
 
 
 def open_drivers() -> QuerySet[Driver]:
-    """Return the living service drivers."""
+    """Return the live service drivers."""
     return Driver.objects.filter(
         kind=DriverKind.SERVICE, state__in=OPEN_DRIVER_STATES
     ).select_related("application", "application_revision")
 
 
 def pool_holding(row: Application, name: str) -> PoolHolding:
-    """Return one pool of an application; raise `Missing` where there is none of that name."""
+    """Return one pool of an application; raise `Missing` if there is none of that name."""
     for holding in application_details([row])[0].pools:
         if holding.pool.name == name:
             return holding

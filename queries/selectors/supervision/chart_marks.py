@@ -1,4 +1,4 @@
-"""What happened to a query in a time, as marks on its charts: starts, deaths, failures, changes."""
+"""Events of a query as marks on its charts: starts, deaths, failures, changes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from queries.models.drivers import Run
 from queries.models.failures import Failure
 from queries.models.history import Operation, Transition
 
-#: Marks of one kind that are drawn: more would be a wall. The newest are kept.
+#: Most marks drawn per kind, so that a chart stays readable. The newest are kept.
 MOST = 50
 
 
 class MarkKind(StrEnum):
-    """What a mark tells of; each has a page of its own."""
+    """The kind of event; each has a page of its own."""
 
     RUN = "run"
     DEATH = "death"
@@ -31,17 +31,17 @@ class MarkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One moment."""
+    """An event on a chart."""
 
     at: datetime
     kind: MarkKind
     text: str
-    key: str  # of its page: a run's or failure's number, a UUID, a revision's number
+    key: str  # of its page: run or failure number, UUID, revision number
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A time in which the query was wanted and did not run; `until` None: it lasts."""
+    """A period in which the query should have run but did not; `until` None: ongoing."""
 
     since: datetime
     until: datetime | None
@@ -49,7 +49,7 @@ class Outage:
 
 
 def marks(query: Query, *, since: datetime, until: datetime) -> list[Mark]:
-    """Return what happened in [since, until), in order."""
+    """Return the events in [since, until), in order."""
     return sorted(_marks(query, since, until), key=lambda mark: mark.at)
 
 
@@ -58,12 +58,12 @@ def _marks(query: Query, since: datetime, until: datetime) -> Iterator[Mark]:
     runs = Run.objects.filter(**of, created_at__gte=since, created_at__lt=until)
     for run in runs.order_by("-epoch")[:MOST]:
         by = f" by {run.actor}" if run.actor else ""
-        text = f"Run {run.epoch}: {phrase(run.cause)}{by}"
+        text = f"Run {run.pk}: {phrase(run.cause)}{by}"
         yield Mark(run.created_at, MarkKind.RUN, text, str(run.pk))
     died = Run.objects.filter(**of, outcome=RunOutcome.DRIVER_ENDED)
     for run in died.filter(ended_at__gte=since, ended_at__lt=until).order_by("-epoch")[:MOST]:
         assert run.ended_at is not None, "only such are asked for"
-        yield Mark(run.ended_at, MarkKind.DEATH, f"Run {run.epoch}: its driver died", str(run.pk))
+        yield Mark(run.ended_at, MarkKind.DEATH, f"Run {run.pk}: its driver died", str(run.pk))
     failed = Failure.objects.filter(run__query=query, at__gte=since, at__lt=until)
     for failure in failed.select_related("group").order_by("-at")[:MOST]:
         yield Mark(failure.at, MarkKind.FAILURE, failure.group.title, str(failure.pk))
@@ -81,7 +81,7 @@ def _marks(query: Query, since: datetime, until: datetime) -> Iterator[Mark]:
 
 
 def outages(query: Query, *, since: datetime, until: datetime) -> list[Outage]:
-    """Return the times within [since, until) in which the query was in a failed phase."""
+    """Return the periods within [since, until) in which the query was in a failed phase."""
     moves = Transition.objects.filter(query=query, subject="phase", at__lt=until)
     before = moves.filter(at__lt=since).order_by("-at", "-pk").first()
     within = list(moves.filter(at__gte=since).order_by("at", "pk")[: 20 * MOST])
@@ -93,7 +93,7 @@ def outages(query: Query, *, since: datetime, until: datetime) -> list[Outage]:
         text = why(move.reason, move.detail).text
         ended = following.at if following else None
         begun = max(move.at, since)
-        if found and found[-1].until == begun:  # one phase after another is one outage
+        if found and found[-1].until == begun:  # consecutive phases are one outage
             found[-1] = Outage(found[-1].since, ended, found[-1].text)
         else:
             found.append(Outage(begun, ended, text))

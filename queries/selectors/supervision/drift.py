@@ -1,24 +1,33 @@
-"""Compare what a living driver was launched with to what its application defines now.
+"""Compare what a live driver was launched with to its application's current definition.
 
-A driver keeps its configuration, pools and code until it is replaced; where they differ the
-pages and the API say that the application needs a restart, and why.
+A driver keeps its configuration, pools and code until it is replaced; if they differ, the pages and
+the API say that the application needs a restart, and why.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.conf import settings
 from django.db.models import OuterRef, Subquery
 
+from listeners.loops.troubles import each
 from queries.code_roots import digest_on_disk
+from queries.domain.definitions.effects import strongest
+from queries.domain.definitions.parsing import application_changes
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.drivers import Driver
 from queries.selectors.code import roots_of
+from queries.selectors.release import release
 
 REVISION = "revision"
 POOLS = "pools"
 CODE = "code"
+RELEASE = "Headgate's release"
+UNREADABLE = "a stored definition that cannot be read"
+
+_each = each("drift", logging.getLogger(__name__))
 
 
 def newest_application_revisions(application_ids: Iterable[int]) -> dict[int, ApplicationRevision]:
@@ -46,23 +55,39 @@ def drift(
     newest: ApplicationRevision | None,
     pools: Sequence[SchedulerPool],
 ) -> tuple[str, ...]:
-    """Return what a driver has that differs from its application's definition or code on disk."""
+    """Return a driver's differences from its definition, the code on disk, or our release.
+
+    An unreadable stored form is reported as one difference, so that lists still work.
+    """
     if driver is None or newest is None:
         return ()
+    with _each.by_itself(f"what driver number {driver.pk} was launched with"):
+        return _drift(driver, newest=newest, pools=pools)
+    return (UNREADABLE,)
+
+
+def _drift(
+    driver: Driver, *, newest: ApplicationRevision, pools: Sequence[SchedulerPool]
+) -> tuple[str, ...]:
     found = []
-    if driver.application_revision_id != newest.pk:
+    # The launched revision is read only if it is a different one.
+    if driver.application_revision_id != newest.pk and strongest(
+        application_changes(driver.application_revision.spec, newest.spec)
+    ):
         found.append(REVISION)
     if _as_set(driver.pools) != _as_set(pool_form(pool) for pool in pools):
         found.append(POOLS)
     if _code_differs(driver):
         found.append(CODE)
+    if driver.release not in ("", release()):
+        found.append(RELEASE)
     return tuple(found)
 
 
 def _code_differs(driver: Driver) -> bool:
-    """Return whether the driver's code roots have changed; False where that cannot be known."""
+    """Return whether the driver's code roots have changed; False if that cannot be determined."""
     if driver.host != settings.HEADGATE_HOST:
-        return False  # its code is on its own host
+        return False  # its code is on another host
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     roots = roots_of(spec) if spec.python_path else None
     now = digest_on_disk(roots) if roots else None

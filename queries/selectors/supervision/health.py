@@ -1,23 +1,24 @@
-"""Gather what is known of a running query, and have its health judged.
+"""Gather what is known about a running query, and have its health assessed.
 
 All but one of the inputs come from rows: batches and idle events, the driver's newest heartbeat,
-the newest look at the brokers. Where a query has been silent for a while, its checkpoint's
-`commits/` is read as well: only that separates a query without telemetry from one that has
-stalled.
+the newest pass over the brokers. If a query has been silent for a while, its checkpoint's
+`commits/` is read as well: only that distinguishes a query without telemetry from a stalled one.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from headgate_ground.tolerant.values import at_s
 from listeners import selectors as heard
 from listeners.latest import moment
 from listeners.loops.each import Each
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
 from queries.checkpoints.logs import NotLocal
 from queries.domain.states import Phase
-from queries.domain.supervision.health import (
+from queries.domain.supervision.executors import idle_since
+from queries.domain.supervision.health.verdicts import (
     STALL_FLOOR_S,
     Batch,
     Health,
@@ -26,19 +27,19 @@ from queries.domain.supervision.health import (
     judge,
     judge_start,
 )
+from queries.domain.supervision.health.watermarks import Delay, Waiting, waiting
 from queries.domain.triggers.kinds import interval_ms
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.hosts import logs_at
-from queries.selectors.kafka.lag import LagLine, lag_lines
+from queries.selectors.kafka.lag import LAG_FRESH, LagLine, lag_lines, missing_sources
 
 logger = logging.getLogger(__name__)
 _each = Each("health", logger)
 
-#: Batches that are read for a verdict and drawn: enough for an honest p99, few enough for a list.
+#: Batches read for a verdict and drawn on pages: enough for an honest p99, and few enough for a
+#: list.
 BATCHES = 40
-#: A backlog that was last seen longer ago is not known: its broker does not answer.
-LAG_FRESH = timedelta(seconds=30)
 
 
 def healths(
@@ -46,31 +47,32 @@ def healths(
 ) -> dict[int, Health]:
     """Return the health of those queries that have one; `runs` are the open ones by query.
 
-    A query whose rows cannot be judged has none: the others are judged all the same.
+    A query whose rows cannot be assessed has none; the others are still assessed.
     """
     ids = [query.pk for query in queries]
     latest, bars = heard.latest(ids), heard.heartbeat_bars(ids, count=BATCHES)
     telemetry = heard.telemetry({runs[pk].driver_id for pk in ids})
-    lags = lag_lines(ids, now=now)
+    lags, errors = lag_lines(ids, now=now), missing_sources(ids)
     found: dict[int, Health | None] = {}
     for query in queries:
         with _each.by_itself(f"query {query.name}"):
             found[query.pk] = health_of(
                 query,
                 runs[query.pk],
-                trigger=trigger_of(runs[query.pk].revision.spec),
+                spec=runs[query.pk].revision.spec,
                 checkpoint=runs[query.pk].checkpoint.location,
                 bars=bars.get(query.pk, []),
                 latest=latest.get(query.pk),
                 telemetry=telemetry.get(runs[query.pk].driver_id),
                 lag=lags.get(query.pk),
+                source_error=errors.get(query.pk, ""),
                 now=now,
             )
     return {pk: health for pk, health in found.items() if health is not None}
 
 
 def trigger_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a definition's trigger; Spark's default where it names none."""
+    """Return a definition's trigger; Spark's default if it does not specify one."""
     return spec.get("trigger") or {"kind": "processing_time", "interval": "0 seconds"}
 
 
@@ -78,23 +80,25 @@ def health_of(
     query: Query,
     run: Run | None,
     *,
-    trigger: dict[str, Any],
+    spec: Mapping[str, Any],
     checkpoint: str,
     bars: Sequence[BatchBar],
     latest: LatestLine | None,
     telemetry: DriverTelemetry | None,
     lag: LagLine | None,
+    source_error: str,
     now: datetime,
 ) -> Health | None:
-    """Return a query's health; None unless it is RUNNING, or something is wrong at its start.
+    """Return a query's health; None unless it is RUNNING, or has a problem while starting.
 
-    A start is judged once Spark has started the query: from then on tasks are seen to finish.
+    A start is assessed once Spark has started the query: from then on, finished tasks are visible.
     """
     starting = query.phase == Phase.STARTING and run is not None and run.started_at is not None
     if run is None or not (starting or query.phase == Phase.RUNNING):
         return None
     since = run.proven_at or run.first_commit_at or run.started_at or run.created_at
     told = latest if latest is not None and latest.run == run.pk else None
+    trigger = trigger_of(spec)
     kind = TriggerKind(trigger["kind"])
     word = max(since, told.at) if told else since
     silent = now - word > timedelta(seconds=STALL_FLOOR_S)
@@ -128,17 +132,34 @@ def health_of(
             partitions=backlog.partitions if backlog else 0,
             unread=backlog.unread if backlog else (),
             unreachable_since=query.source_unreachable_since,
+            source_error=source_error if query.source_reachable else "",
+            committed=run.first_commit_at is not None,
+            waiting_state=_waiting_state(told, run, spec),
+            idle_cluster_since=idle_since(run.driver.executors_wanted),
         )
     )
 
 
-def newest_commit(location: str, *, host: str | None = None) -> datetime | None:
-    """Return when a checkpoint on this host got its newest commit; None where none is seen.
+def _waiting_state(told: LatestLine | None, run: Run, spec: Mapping[str, Any]) -> Waiting | None:
+    """Return the state's size after the run's newest batch; None if none reported it."""
+    if told is None or told.progress_run != run.pk:
+        return None
+    marks = [one["watermark"] for one in spec.get("sources", ()) if one.get("watermark")]
+    delay = None
+    if len(marks) == 1 and (by := interval_ms(str(marks[0]["delay"]))) is not None:
+        delay = Delay(str(marks[0]["column"]), timedelta(milliseconds=by))
+    # The mode used by a script or a function is unknown here; append is Spark's default.
+    mode = (spec.get("sink") or {}).get("output_mode", "append")
+    return waiting(told.progress, appends=mode == "append", delay=delay)
 
-    `host` is that of the run's driver; None: look up the application's.
+
+def newest_commit(location: str, *, host: str | None = None) -> datetime | None:
+    """Return the time of the newest commit of a checkpoint on this host; None if none is visible.
+
+    `host` is the host of the run's driver; if None, the application's host is looked up.
     """
     try:
         changed = (logs_at(location, host=host).root / "commits").stat().st_mtime
     except (NotLocal, OSError):
         return None
-    return datetime.fromtimestamp(changed, UTC)
+    return at_s(changed)

@@ -1,4 +1,4 @@
-"""What was asked and what changed: operations and transitions, newest first."""
+"""Requests and changes: operations and transitions, newest first."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from queries.domain.states import OperationOutcome
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation, Transition
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 
 
 def operations() -> QuerySet[Operation]:
@@ -19,25 +19,25 @@ def operations() -> QuerySet[Operation]:
 
 
 def operation(uuid: Any) -> Operation:
-    """Return an operation; raise `Missing` where there is none."""
+    """Return an operation; raise `Missing` if there is none."""
     return found(operations().filter(uuid=uuid), f"Operation {uuid} does not exist.")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One of the many that an operation is about."""
+    """One of the many objects of an operation."""
 
     name: str
-    row: Query | Application | None  # None: it is gone
-    outcome: str  # "" while it is under way
+    row: Query | Application | None  # None: deleted
+    outcome: str  # "" while in progress
     detail: str
     way_out: str
-    operation: str  # UUID of the one that does it; "" where none was begun
+    operation: str  # UUID of the operation that does it; "" if none was started
     failure: int | None
 
 
 def lines_of(operation: Operation) -> list[Line]:
-    """Return what became of each of many: what did not succeed first, then what is under way."""
+    """Return the outcome of each object: failures first, then those in progress."""
     held: list[dict[str, Any]] = operation.result.get("queries", [])
     ids = {of: [one["id"] for one in held if bool(one.get("of")) is of] for of in (False, True)}
     queries = Query.objects.in_bulk(ids[False])
@@ -61,7 +61,7 @@ def lines_of(operation: Operation) -> list[Line]:
 def transitions(
     *, query: Query | None = None, application: Application | None = None
 ) -> QuerySet[Transition]:
-    """Return changes of state, newest first, of a query, an application or all."""
+    """Return state changes, newest first, of a query, an application or all."""
     rows = Transition.objects.select_related("query", "application", "driver", "run", "operation")
     if query is not None:
         rows = rows.filter(query=query)
@@ -71,5 +71,5 @@ def transitions(
 
 
 def audit() -> QuerySet[Transition]:
-    """Return what users and CI changed, newest first."""
+    """Return the changes that users and CI made, newest first."""
     return transitions().exclude(actor="")

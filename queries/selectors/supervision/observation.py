@@ -3,18 +3,21 @@
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache, partial
 from itertools import takewhile
 
 import psutil
 from django.conf import settings
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, FilteredRelation, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Coalesce, NullIf
 
-from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.checkpoints.logs import CheckpointLogs
 from queries.code_roots import has_module
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS, ApplicationSpec
+from queries.domain.failures.code_rules import MODULE_ADDED_LATER
+from queries.domain.failures.context import left_out
 from queries.domain.failures.error_text import missing_module
-from queries.domain.failures.rules import MODULE_ADDED_LATER
 from queries.domain.protocol import Hangs, RunStatus
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
@@ -30,6 +33,7 @@ from queries.domain.states import (
     Verdict,
 )
 from queries.domain.supervision.culprits import DEATHS
+from queries.domain.supervision.executors import idle_since
 from queries.domain.supervision.observation import (
     PASSED,
     DriverSeen,
@@ -51,25 +55,25 @@ from queries.models.hosts import Host
 from queries.selectors.code import is_to_prepare
 from queries.selectors.supervision.health import healths
 
-#: Spark's own units of memory in MB; a bare number is MB in `spark.driver.memory`.
+#: Spark's memory units in MB; a bare number is MB in `spark.driver.memory`.
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 
-#: Nothing is launched beside an open driver, so its application does not look for room.
+#: Nothing is launched next to an open driver, so its application needs no slot.
 _UNREAD = Slots(starting=0, limit=0, memory_used_mb=0, memory_budget_mb=0, memory_needed_mb=0)
-#: Runs of a query that are looked at for deaths of their drivers, newest first.
+#: How many of a query's newest runs are examined for driver deaths.
 RUNS_JUDGED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of one application, read together: what an observation is made of."""
+    """The rows of one application, read together: the input of an observation."""
 
     application: Application
     revision: ApplicationRevision
     driver: Driver | None  # the open one
     queries: tuple[Query, ...]
-    runs: dict[int, Run]  # query -> its open run
-    checkpoints: dict[int, Checkpoint]  # query -> its current one
+    runs: dict[int, Run]  # query -> open run
+    checkpoints: dict[int, Checkpoint]  # query -> current checkpoint
     paused: bool
     script: Script | None = None  # None: its queries are defined
 
@@ -80,85 +84,109 @@ class Rows:
 
     @property
     def placed_on(self) -> str:
-        """The host that the application is placed on, "" for none yet."""
+        """The application's host, "" if it is not placed yet."""
         return self.driver.host if self.driver is not None else self.application.host
 
     @property
     def movable(self) -> bool:
-        """Whether another host could start it without taking anything over."""
+        """Whether another host could start the application without taking anything over."""
         free = self.driver is None and not self.runs
         return free and all(local_path(location) is None for location in self.locations)
 
 
 def read_rows(application_id: int) -> Rows | None:
-    """Return the application's rows, or None where it is gone."""
-    # It is asked for each application every few seconds, and an order costs as much as a join:
-    # what has to be in one is put into it here.
-    try:
-        found = Application.objects.select_related("target_revision", "script")
-        application = found.get(pk=application_id)
-    except Application.DoesNotExist:
+    """Return the application's rows, or None if it is gone.
+
+    This runs for each application every few seconds, and the number of database queries determines
+    its cost: there are two. A row has at most one open driver, open run and current checkpoint, so
+    a join does not repeat anything; sorting is done here, which is cheaper.
+    """
+    application = next(iter(_applications(settings.HEADGATE_HOST).filter(pk=application_id)), None)
+    if application is None:
         return None
     newest = application.target_revision or application.revisions.order_by("-number").first()
     if newest is None:
         return None
-    # What two rows have in common is read once; what differs is read when it is asked for.
-    drivers = application.drivers.filter(
-        kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES)
-    )
-    driver = max(drivers.order_by(), key=lambda row: row.epoch, default=None)
-    if driver is not None and driver.application_revision_id == newest.pk:
-        driver.application_revision = newest
-    runs = Run.objects.filter(
-        query__application=application, outcome=RunOutcome.OPEN
-    ).select_related("checkpoint")
-    by_query = {run.query_id: run for run in runs.order_by()}
-    # An archived query that still has a run (it cannot, but rows are cheap) is not forgotten.
-    queries = application.queries.select_related("target_revision").order_by()
-    kept = tuple(
-        query
-        for query in sorted(queries, key=lambda row: row.pk)
-        if query.archived_at is None or query.pk in by_query
-    )
-    for query in kept:
-        run = by_query.get(query.pk)
+    # Shared columns are read once; the others when they are needed.
+    driver: Driver | None = getattr(application, "open_driver", None)
+    if driver is not None:
+        driver.application = application
+        if driver.application_revision_id == newest.pk:
+            driver.application_revision = newest
+    runs: dict[int, Run] = {}
+    checkpoints: dict[int, Checkpoint] = {}
+    kept: list[Query] = []
+    for query in sorted(_queries().filter(application=application_id), key=lambda row: row.pk):
+        query.application = application
+        run: Run | None = getattr(query, "open_run", None)
+        # An archived query that still has a run (impossible, but cheap to handle) is not forgotten.
+        if query.archived_at is not None and run is None:
+            continue
+        kept.append(query)
+        checkpoint: Checkpoint | None = getattr(query, "current", None)
+        if checkpoint is not None:
+            checkpoints[query.pk] = checkpoint
         if run is not None:
-            run.query = query
-            if query.target_revision is not None and run.revision_id == query.target_revision.pk:
-                run.revision = query.target_revision
-            if driver is not None and run.driver_id == driver.pk:
-                run.driver = driver
-    of_runs = {pk: run.checkpoint for pk, run in by_query.items()}
-    checkpoints = {pk: each for pk, each in of_runs.items() if each.retired_at is None}
-    if unread := [query for query in kept if query.pk not in checkpoints]:
-        for checkpoint in Checkpoint.objects.filter(query__in=unread, retired_at=None).order_by():
-            checkpoints[checkpoint.query_id] = checkpoint
-    host = (driver.host if driver else application.host) or settings.HEADGATE_HOST
+            runs[query.pk] = run
+            _complete(run, query, driver, checkpoint)
     return Rows(
         application=application,
         revision=newest,
         driver=driver,
-        queries=kept,
-        runs=by_query,
+        queries=tuple(kept),
+        runs=runs,
         checkpoints=checkpoints,
         script=getattr(application, "script", None),
-        paused=Host.objects.filter(name=host).exclude(stopping_since=None).exists(),
+        paused=bool(getattr(application, "paused", False)),
     )
+
+
+@cache  # build the SQL once: that costs as much as running it
+def _applications(here: str) -> QuerySet[Application]:
+    """Return applications, each with its open driver and whether its host is stopping."""
+    is_open = Q(drivers__kind=DriverKind.SERVICE, drivers__state__in=sorted(OPEN_DRIVER_STATES))
+    placed = Coalesce(NullIf(Coalesce("open_driver__host", "host"), Value("")), Value(here))
+    stopping = Host.objects.exclude(stopping_since=None).filter(name=OuterRef("placed"))
+    rows = Application.objects.annotate(open_driver=FilteredRelation("drivers", condition=is_open))
+    rows = rows.alias(placed=placed).annotate(paused=Exists(stopping)).order_by()
+    return rows.select_related("target_revision", "script", "open_driver")  # type: ignore[misc]
+
+
+@cache
+def _queries() -> QuerySet[Query]:
+    """Return queries, each with its open run and its current checkpoint."""
+    is_open, is_current = Q(runs__outcome=RunOutcome.OPEN), Q(checkpoints__retired_at=None)
+    rows = Query.objects.annotate(
+        open_run=FilteredRelation("runs", condition=is_open),
+        current=FilteredRelation("checkpoints", condition=is_current),
+    ).order_by()
+    return rows.select_related("target_revision", "open_run", "current")  # type: ignore[misc]
+
+
+def _complete(run: Run, query: Query, driver: Driver | None, checkpoint: Checkpoint | None) -> None:
+    """Set a run's related rows that were read with it."""
+    run.query = query
+    if query.target_revision is not None and run.revision_id == query.target_revision.pk:
+        run.revision = query.target_revision
+    if driver is not None and run.driver_id == driver.pk:
+        run.driver = driver
+    if checkpoint is not None and run.checkpoint_id == checkpoint.pk:
+        run.checkpoint = checkpoint
 
 
 def observation(
     rows: Rows, sighting: Sighting | None, *, now: datetime, silent_host: str = ""
 ) -> Observation:
-    """Return what is known of the application; `sighting` is of its open driver, if any.
+    """Return the observation of an application; `sighting` is of its open driver, if any.
 
-    `silent_host` is the host that it is placed on, where that one gives no sign of life.
+    `silent_host` is its host, if it is silent.
     """
     application = rows.application
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     by_run = {run: _said(status, spec) for run, status in statuses(sighting).items()}
     stalled = _stalled(rows, now) if spec.policy.restart_on_stall else frozenset()
     ended = sighting is not None and sighting.liveness in PASSED
-    # A script decides about its queries: what one of them fails by is no reason to end the rest.
+    # A script decides about its queries: one query's failure is not a reason to end the others.
     scope = spec.failure_scope if rows.script is None else "query"
     return Observation(
         application=application.pk,
@@ -187,7 +215,7 @@ def observation(
 
 
 def slots(spec: ApplicationSpec) -> Slots:
-    """Return what this host has left for one more driver of that size."""
+    """Return this host's free capacity for one more driver of that size."""
     others = Driver.objects.filter(
         host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES)
     ).select_related("application_revision")
@@ -204,7 +232,7 @@ def slots(spec: ApplicationSpec) -> Slots:
 
 
 def memory_mb(text: str) -> int:
-    """Return the MB of a size as Spark writes it: "1g", "512m", "2048" (MB)."""
+    """Return a Spark memory size in MB: "1g", "512m", "2048" (MB)."""
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
     if found is None:
         return 0
@@ -216,20 +244,22 @@ def _host_budget_mb() -> int:
 
 
 def statuses(sighting: Sighting | None) -> dict[int, RunStatus]:
-    """Return what the driver reports of its runs, by run."""
+    """Return the driver's reports on its runs, by run."""
     if sighting is None or sighting.status is None:
         return {}
     return {status.run: status for status in sighting.status.runs}
 
 
 def _said(status: RunStatus, spec: ApplicationSpec) -> RunStatus:
-    """Return what a run reports; a missing module that is in the code by now is called so.
+    """Return a run's report; a module reported missing that exists by now is marked as such.
 
     Only the control plane sees the code on disk: the driver runs the copy made at its start.
     """
     error = status.error
     module = missing_module(error.type_name, error.root_cause) if error else ""
-    if error is None or not module or not has_module(spec.python_path, module):
+    if error is None or not module:
+        return status
+    if not left_out(partial(has_module, spec.python_path, module), False):
         return status
     return replace(status, error=replace(error, type_name=MODULE_ADDED_LATER))
 
@@ -237,6 +267,8 @@ def _said(status: RunStatus, spec: ApplicationSpec) -> RunStatus:
 def _stalled(rows: Rows, now: datetime) -> frozenset[int]:
     """Return the queries whose health is STALLED."""
     found = healths([query for query in rows.queries if query.pk in rows.runs], rows.runs, now=now)
+    if rows.driver is not None and idle_since(rows.driver.executors_wanted):
+        return frozenset()  # a new driver would not get an executor either
     return frozenset(pk for pk, health in found.items() if health.verdict is Verdict.STALLED)
 
 
@@ -248,7 +280,7 @@ def _query(
     ended: bool,
 ) -> QuerySeen:
     run = rows.runs.get(query.pk)
-    wanted: Script | Query = rows.script or query  # a script's queries are to do what it does
+    wanted: Script | Query = rows.script or query  # a script's queries follow its desired state
     return QuerySeen(
         id=query.pk,
         name=query.name,
@@ -275,7 +307,7 @@ def _query(
 
 
 def _line(run: Run, by_run: dict[int, RunStatus]) -> RunStatus | None:
-    """Return what is reported of a run; a found one may not have heard of its row yet."""
+    """Return the report on a run; a found run's driver may not know its row yet."""
     return by_run.get(run.pk) or (by_run.get(-run.found) if run.found else None)
 
 
@@ -303,7 +335,7 @@ def _recent_of_script(application: Application) -> tuple[tuple[str, int | None],
 
 
 def _looks_for_a_culprit(rows: Rows) -> bool:
-    """Return whether it may matter what each query did at the last deaths of drivers."""
+    """Return whether it may matter what each query did at the last driver deaths."""
     shared = rows.script is None and len(rows.queries) > 1
     return shared and rows.application.failures >= DEATHS
 
@@ -324,6 +356,7 @@ def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
         created_at=run.created_at,
         ends_by_itself=trigger in ENDING_TRIGGERS,
         trigger=trigger,
+        subject=run.subject,
         proven_at=run.proven_at or committed or idle or None,
         committed=bool(committed),
         stop_asked_at=run.stop_asked_at,
@@ -334,13 +367,13 @@ def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
 
 
 def _in_flight(run: Run, trigger: str) -> tuple[bool, int | None]:
-    """Return whether a run's batch in flight can be known now that its driver is gone, and it."""
+    """Return whether a dead driver's batch in flight can be known, and that batch."""
+    if run.driver.host != settings.HEADGATE_HOST:
+        return False, None  # its files are on a host declared gone
     if trigger in HOLDING_TRIGGERS or tracking(run.revision.spec) is not None:
-        return False, None  # its logs follow the batches at a distance, or not at all
-    try:
-        return True, CheckpointLogs.at(run.checkpoint.location).in_flight()
-    except (NotLocal, OSError):
-        return False, None
+        return False, None  # its logs lag behind the batches, or have none
+    location = run.checkpoint.location
+    return left_out(lambda: (True, CheckpointLogs.at(location).in_flight()), (False, None))
 
 
 def _suspicion(query: Query) -> Suspicion:
@@ -384,5 +417,5 @@ def _driver(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | No
 
 
 def time_of(text: str | None) -> datetime | None:
-    """Return a reported time; None where nothing is reported."""
+    """Return a reported time; None if nothing is reported."""
     return datetime.fromisoformat(text) if text else None

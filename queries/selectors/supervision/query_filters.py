@@ -1,4 +1,4 @@
-"""Which queries a list, a bulk act or a REST call means: filters, as conditions of the database."""
+"""The queries selected by a list, a bulk action or a REST call: filters as database conditions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from queries.models.drivers import Run
 from queries.selectors.labels import label, labelled
 from queries.selectors.supervision.query_groups import GROUPS, ranked
 
-#: A query's own labels come before those of its application.
+#: A query's own labels take precedence over its application's.
 LABELS = ("labels", "application__labels")
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What living queries are narrowed to; what is empty lets everything through."""
+    """Filters on living queries; empty ones match everything."""
 
     names: tuple[str, ...] = ()
     application: str = ""
@@ -31,13 +31,13 @@ class Filters:
     desired: str = ""
     pool: str = ""
     search: str = ""  # in the names of queries and applications
-    #: its own, else its application's; "" for none, None for any value
+    #: Its own, else its application's; "" means no such label, None any value.
     labels: Mapping[str, str | None] = field(default_factory=dict)
-    group: str = ""  # of `standing.GROUPS`; every query belongs to an unknown one
+    group: str = ""  # of `standing.GROUPS`; an unknown group matches every query
 
 
 def queries(filters: Filters, *, now: datetime) -> QuerySet[Query]:
-    """Return the rows of living queries with their rank and their application, by name."""
+    """Return the rows of living queries with rank and application, by name."""
     rows = Query.objects.filter(archived_at__isnull=True)
     rows = rows.select_related("application__team", "target_revision")
     if filters.names:
@@ -63,7 +63,7 @@ def queries(filters: Filters, *, now: datetime) -> QuerySet[Query]:
 
 
 def _pool() -> Coalesce:
-    """Return the pool of the revision that runs, else of the newest."""
+    """Return the pool of the running revision, else of the newest."""
     running = Run.objects.filter(query=OuterRef("pk"), outcome=RunOutcome.OPEN)
     newest = QueryRevision.objects.filter(query=OuterRef("pk")).order_by("-number")
     return Coalesce(
@@ -75,9 +75,9 @@ def _pool() -> Coalesce:
 
 
 def selected(terms: Iterable[Term]) -> QuerySet[Query]:
-    """Return the living queries that all terms of a selector hold for, by name.
+    """Return the living queries that match all terms of a selector, by name.
 
-    Those that a script starts are left out: they are not started or stopped by themselves.
+    Queries started by a script are excluded: they are not started or stopped individually.
     """
     rows = Query.objects.filter(archived_at__isnull=True, identity="")
     rows = rows.select_related("application__team")
@@ -98,7 +98,7 @@ def selected(terms: Iterable[Term]) -> QuerySet[Query]:
                 rows = rows.alias(**{alias: label("team", *LABELS)})
                 team = Coalesce("application__team__name", Value(""))
                 rows = rows.alias(team_name=team)
-                none = "" in term.values  # neither a team nor a label of this name
+                none = "" in term.values  # no team, or no label with this name
                 both = Q(team_name="") & labels
                 holds = both if none else Q(team_name__in=term.values) | labels
             case name:

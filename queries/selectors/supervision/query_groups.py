@@ -1,7 +1,7 @@
-"""How queries stand, as conditions of the database: whom to look at first, what is changing.
+"""Query groups as database conditions: what to look at first, what is changing.
 
-Lists are narrowed, sorted and counted by these, so that no row is read that is not shown.
-Verdicts are those that `queries.services.supervision.verdicts` noted last: seconds old at most.
+Lists are filtered, sorted and counted by these, so that only displayed rows are read. Verdicts are
+the ones last stored by `queries.services.supervision.verdicts`, at most a few seconds old.
 """
 
 from collections import Counter
@@ -18,10 +18,10 @@ from queries.models.query_rank import Rank
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.newest import newest_runs
 
-#: Somebody else's batches are shown with the query for this long; its checkpoint keeps them.
+#: How long foreign batches are shown with the query; its checkpoint keeps them.
 FOREIGN_SHOWN_FOR = timedelta(hours=24)
 
-#: The groups that a list of queries can be narrowed to, of rows with their rank.
+#: The groups by which a query list can be filtered, for rows with their rank.
 GROUPS = {
     "all": Q(),
     "attention": Q(rank__lte=Rank.TROUBLED),
@@ -32,14 +32,14 @@ GROUPS = {
 }
 
 
-#: The order of a list: those at risk, those in trouble, the others.
+#: List order: queries at risk, queries in trouble, the others.
 RANK = F("rank")
 
 
 def ranked(rows: QuerySet[Query], *, now: datetime) -> QuerySet[Query]:
-    """Add to each row its `rank`: by its own columns, or because of something rare.
+    """Add to each row its `rank`: from its own columns, or because of a rare condition.
 
-    Crash loops, missing batches and foreign batches are asked for first; where there is none, the
+    Crash loops, missing batches and foreign batches are looked up first; if there are none, the
     column alone is the rank, and lists are read in the order of its index.
     """
     rare = {*crash_loops(now=now), *_with_holes(), *_foreign(now)}
@@ -51,15 +51,15 @@ def ranked(rows: QuerySet[Query], *, now: datetime) -> QuerySet[Query]:
 
 
 def counts(rows: QuerySet[Query]) -> dict[str, int]:
-    """Return how many rows, with their rank, each of `GROUPS` has: one aggregate."""
-    # Under names of their own: one like an annotation's would be taken for it.
+    """Return the number of ranked rows in each of `GROUPS`, in one aggregate."""
+    # Prefixed names: one equal to an annotation's would refer to that.
     wanted = {f"in_{name}": Count("pk", filter=asked) for name, asked in GROUPS.items()}
     found: dict[str, Any] = rows.order_by().aggregate(**wanted)
     return {name: found[f"in_{name}"] for name in GROUPS}
 
 
 def kinds() -> dict[str, int]:
-    """Return how many living queries have each verdict, or else each phase: one aggregate."""
+    """Return the number of living queries by verdict, or else by phase, in one aggregate."""
     rows = Query.objects.filter(archived_at=None).order_by().values_list("phase", "verdict")
     found: Counter[str] = Counter()
     for phase, verdict, count in rows.annotate(Count("pk")):
@@ -68,20 +68,20 @@ def kinds() -> dict[str, int]:
 
 
 def input_rate() -> float:
-    """Return the input rows a second of all queries that run and read, by their last batches."""
+    """Return the total input rate of running queries, in rows per second, by their last batches."""
     rows = Query.objects.filter(archived_at=None, phase=Phase.RUNNING)
     reading = rows.exclude(verdict__in=sorted(QUIET_VERDICTS)).order_by()
     return heard.input_rate(reading.values("pk"))
 
 
 def _foreign(now: datetime) -> Iterable[int]:
-    """Return the queries whose checkpoints hold somebody else's batches."""
+    """Return the queries whose checkpoints contain foreign batches."""
     rows = Checkpoint.objects.filter(retired_at=None, foreign_last__isnull=False).order_by()
     return rows.filter(foreign_at__gte=now - FOREIGN_SHOWN_FOR).values_list("query", flat=True)
 
 
 def _with_holes() -> set[int]:
-    """Return the queries with missing batches of their newest run's driver."""
+    """Return the queries with missing batches from their newest run's driver."""
     holes = heard.open_holes()
     newest = newest_runs(sorted({query for query, _ in holes}))
     return {

@@ -1,4 +1,4 @@
-"""The batches at the two ends of a run, with the offsets they read."""
+"""The first and last batches of a run, with the offsets they read."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from listeners.models import Progress
 
 @dataclass(frozen=True, slots=True)
 class EdgeBatch:
-    """One batch of a run: when, how much, from where to where."""
+    """One batch of a run: its time, size and offsets."""
 
     batch: int
     at: datetime
@@ -20,7 +20,7 @@ class EdgeBatch:
 
 
 def edge_batches(run_id: int) -> tuple[EdgeBatch, EdgeBatch] | None:
-    """Return the first and the last executed batch of a run; None where none is stored."""
+    """Return the first and the last executed batch of a run; None if none is stored."""
     rows = Progress.objects.filter(run=run_id).order_by("batch")
     first, last = rows.first(), rows.last()
     return (_edge(first), _edge(last)) if first and last else None

@@ -1,9 +1,9 @@
-"""Runs, newest first, and one run between its neighbours."""
+"""Runs, newest first, and one run with its neighbours."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from listeners import selectors as heard
 from queries.models.definitions import Query
@@ -11,17 +11,17 @@ from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Operation, Transition
 from queries.selectors.failures.failures import failures_of_run
-from queries.selectors.found import found
+from queries.selectors.first_or_missing import found
 
 
 @dataclass(frozen=True, slots=True)
 class RunDetail:
-    """A run with those before and after it, and what it did."""
+    """A run with its previous and next runs, and what it did."""
 
     run: Run
     previous: Run | None
     next: Run | None
-    failures: list[Failure]  # the death of its driver among them, where that ended it
+    failures: list[Failure]  # including the driver's death, if that ended it
     summary: dict[str, Any] | None  # listeners.selectors.run_summary
     transitions: list[Transition]  # oldest first
 
@@ -43,24 +43,22 @@ def runs_of(query: Query) -> QuerySet[Run]:
 
 
 def drivers_of_query(query: Query, *, most: int = 20) -> list[Driver]:
-    """Return the drivers that a query's runs were in, newest first."""
+    """Return the drivers of a query's runs, newest first."""
     hosts = Run.objects.filter(query=query).order_by().values("driver")
     rows = Driver.objects.filter(pk__in=hosts).select_related("application", "application_revision")
     return list(rows.order_by("-epoch")[:most])
 
 
 def first_attempt(operation: Operation) -> Run | None:
-    """Return the first run that a start or restart has led to, None where it led to none."""
+    """Return the first run that a start or restart led to, None if there is none."""
     rows = Run.objects.filter(query=operation.query_id, generation=operation.generation)
     return rows.order_by("epoch").first()
 
 
-def run_with_neighbours(*, run_id: int | None = None, epoch: int | None = None) -> RunDetail:
-    """Return a run by its id or its epoch; raise `Missing` where there is none."""
-    wanted = Q(pk=run_id) if epoch is None else Q(epoch=epoch)
-    which = run_id if epoch is None else f"with epoch {epoch}"
-    rows = runs().select_related("driver__application_revision").filter(wanted)
-    run = found(rows, f"Run {which} does not exist.")
+def run_with_neighbours(*, run_id: int) -> RunDetail:
+    """Return a run by its number; raise `Missing` if there is none."""
+    rows = runs().select_related("driver__application_revision").filter(pk=run_id)
+    run = found(rows, f"Run {run_id} does not exist.")
     others = Run.objects.filter(query=run.query_id)
     return RunDetail(
         run=run,

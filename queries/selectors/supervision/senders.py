@@ -1,27 +1,34 @@
-"""What is known of the drivers that send events (`controlplane.senders`)."""
+"""What is known about the drivers that send events (`controlplane.senders`)."""
 
 from collections.abc import Collection, Iterator
+from datetime import timedelta
+
+from django.db.models import Exists, OuterRef
+from django.db.models.functions import Now
 
 from controlplane.senders import event_key
 from listeners.senders import Sender
-from queries.domain.states import OPEN_DRIVER_STATES
+from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, Reason
+from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.models.drivers import Driver, Run
+from queries.models.hosts import Host
 
-_AT_ONCE = 500  # ids in one statement
+_AT_ONCE = 500  # ids per statement
+#: How long the revocation of a given-up driver stays in Redis if its host remains silent.
+_REVOKED_FOR = timedelta(days=30)
 
 
 def drivers(ids: Collection[int]) -> dict[int, Sender]:
-    """Return drivers by id; without those that have no row."""
+    """Return drivers by id, without those that have no row."""
     found: dict[int, Sender] = {}
     for some in _slices(ids):
-        rows = Driver.objects.filter(pk__in=some).values_list("pk", "epoch", "seals_events")
-        for pk, epoch, seals in rows:
-            found[pk] = Sender(epoch, event_key(pk, epoch) if seals else b"")
+        rows = Driver.objects.filter(pk__in=some).values_list("pk", "epoch")
+        found |= {pk: Sender(epoch, event_key(pk, epoch)) for pk, epoch in rows}
     return found
 
 
 def runs(ids: Collection[int]) -> dict[int, tuple[int, int]]:
-    """Return the driver and the query of runs by id; without those that have no row."""
+    """Return the driver and the query of runs by id, without those that have no row."""
     found: dict[int, tuple[int, int]] = {}
     for some in _slices(ids):
         rows = Run.objects.filter(pk__in=some).values_list("pk", "driver_id", "query_id")
@@ -31,8 +38,30 @@ def runs(ids: Collection[int]) -> dict[int, tuple[int, int]]:
 
 def living() -> dict[int, int]:
     """Return the epochs of the drivers that may send now, by id."""
-    rows = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES), seals_events=True)
+    rows = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES))
     return dict(rows.values_list("pk", "epoch"))
+
+
+def revoked() -> dict[int, int]:
+    """Return the epochs of the drivers that must end wherever they run, by id.
+
+    These are drivers whose host was declared gone, until it has a heartbeat: its worker ends them
+    first.
+    """
+    silent = list(
+        Host.objects.filter(seen_at__lt=Now() - SILENT_AFTER).values_list("name", flat=True)
+    )
+    if not silent:
+        return {}
+    unheard = Host.objects.filter(name=OuterRef("host"), seen_at__lt=OuterRef("end_wanted_at"))
+    rows = Driver.objects.filter(
+        Exists(unheard),
+        host__in=silent,
+        kind=DriverKind.SERVICE,
+        end_wanted=Reason.HOST_GONE,
+        end_wanted_at__gt=Now() - _REVOKED_FOR,
+    )
+    return dict(rows.order_by().values_list("pk", "epoch"))
 
 
 def _slices(ids: Collection[int]) -> Iterator[list[int]]:

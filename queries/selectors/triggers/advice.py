@@ -1,8 +1,9 @@
-"""Advise on a query's trigger from its own batches, and note sources that outgrew its cores."""
+"""Advise on a query's trigger from its own batches, and report sources that outgrew its cores."""
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from listeners import selectors as heard
@@ -24,23 +25,24 @@ from queries.selectors.triggers.cores import (
     partitions_by_topic,
 )
 
-#: Progress rows that are read: more than the fit takes, so that idle ones cost nothing.
+#: Progress rows read: more than the fit needs, so that idle ones do not matter.
 ROWS = 300
-#: Progress events that are read for async operators: the limiter has moved within them.
+#: Progress events read for async operators: enough for the limiter to have moved.
 ASYNC_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class QueryAdvice:
-    """The advice for a query, and the revisions that it is about."""
+    """The advice for a query, and the revisions on which it is based."""
 
     advice: Advice
-    revision: int  # the newest, which suggestions change
-    measured: int | None  # the one whose batches were measured; None: it has never run
+    revision: int  # newest, which suggestions change
+    measured: int | None  # whose batches were measured; None: it has never run
+    measured_at: datetime | None  # start of the newest of these batches; None: no batches
 
 
 def query_advice(line: QueryLine) -> QueryAdvice | None:
-    """Return the advice for a query; None where its definition cannot be read any more."""
+    """Return the advice for a query; None if its definition is no longer readable."""
     spec = parsed_or_none(line.newest.spec) if line.newest else None
     if line.newest is None or spec is None:
         return None
@@ -48,12 +50,15 @@ def query_advice(line: QueryLine) -> QueryAdvice | None:
     run = line.last_run
     batches = measured_batches(line.query.pk, run) if run else []
     return QueryAdvice(
-        advise(spec, ground, batches), line.newest.number, run.revision.number if run else None
+        advise(spec, ground, batches),
+        line.newest.number,
+        run.revision.number if run else None,
+        batches[-1].at if batches else None,
     )
 
 
 def preflight_doubts(query: Query, raw: Mapping[str, Any]) -> list[str]:
-    """Return, as sentences, what only a preflight can find out about a query's new definition."""
+    """Return, as sentences, what only a preflight can tell about a query's new definition."""
     spec = parsed_or_none(raw)
     if spec is None:
         return []
@@ -72,10 +77,10 @@ def measured_batches(query_id: int, run: Run) -> list[BatchSeen]:
 
 
 def trigger_note(line: QueryLine) -> str:
-    """Return the sentence for a query whose sources have outgrown its cores, "" while not.
+    """Return the sentence for a query whose sources have outgrown its cores, "" if they have not.
 
-    Partitions are those of the last look at the broker, or of its newest progress where that
-    has seen more.
+    Partitions are those of the last pass over the brokers, or of its newest progress if that has
+    seen more.
     """
     kind = str(line.trigger.get("kind", ""))
     if kind not in HOLDING_TRIGGERS or line.newest is None:
@@ -99,7 +104,7 @@ def trigger_note(line: QueryLine) -> str:
 
 
 def _application(line: QueryLine) -> ApplicationSpec:
-    """Return what the query's driver runs with; without a driver, what it would."""
+    """Return the application spec of the query's driver; without a driver, the next one's."""
     if line.driver is None:
         return newest_application_spec(line.query.application)
     return ApplicationSpec.model_validate(line.driver.application_revision.spec)
@@ -138,7 +143,7 @@ def _batch(row: dict[str, Any], *, first: bool) -> BatchSeen:
 
 
 def async_operators(query_id: int) -> list[tuple[async_calls.Operator, async_calls.Advice]]:
-    """Return a query's async operators with what bounds each, by name; [] where it has none."""
+    """Return a query's async operators with their limiting factor, by name; [] if it has none."""
     rows = heard.progress_page(query_id, limit=ASYNC_ROWS)
     found = async_calls.operators([row["progress"] for row in rows])
     return [(one, async_calls.advise(one)) for one in found]

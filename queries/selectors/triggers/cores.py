@@ -1,4 +1,4 @@
-"""How many partitions sources have, and which queries hold cores for them: from rows alone."""
+"""Partition counts of sources, and the queries that hold cores for them: from rows only."""
 
 import os
 from collections import Counter, defaultdict
@@ -19,9 +19,9 @@ Spec = SqlQuery | PythonQuery
 
 
 def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return the partitions of a query's Kafka sources as of the last look at the broker.
+    """Return the partitions of a query's Kafka sources as of the last pass over the brokers.
 
-    By the source's name; a source that was never looked at is left out.
+    The key is the source's name; sources never looked up are omitted.
     """
     topics = partitions_by_topic([query_id]).get(query_id, {})
     found = {}
@@ -33,7 +33,7 @@ def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
-    """Return {query: {topic: partitions}} as of the last look at the broker."""
+    """Return {query: {topic: partitions}} as of the last pass over the brokers."""
     found: dict[int, dict[str, int]] = defaultdict(Counter)
     rows = SourceLag.objects.filter(query__in=list(query_ids), latest__isnull=False)
     for query, topic in rows.values_list("query_id", "source"):
@@ -44,7 +44,7 @@ def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
 def cores_beside(application: Application, *, but: int | None) -> dict[str, int]:
     """Return the cores that an application's living queries hold permanently, by query name.
 
-    `but` is the query to leave out.
+    `but` is the query to exclude.
     """
     living = Query.objects.filter(application=application, archived_at=None).exclude(pk=but or 0)
     queries = dict(living.values_list("pk", "name"))
@@ -78,7 +78,7 @@ def newest_application_spec(application: Application) -> ApplicationSpec:
 
 
 def parsed_or_none(raw: Mapping[str, Any]) -> Spec | None:
-    """Return a stored definition; None where today's form cannot read it any more."""
+    """Return a stored definition; None if today's form can no longer read it."""
     try:
         return parsing.parse_query(raw)
     except Invalid:

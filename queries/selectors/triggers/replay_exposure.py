@@ -1,7 +1,7 @@
-"""Find what a query with async progress tracking would replay after a crash now.
+"""Find what a query with async progress tracking would replay if it crashed now.
 
-Read from the checkpoint's own files (where a start would continue) and from the batches that
-the driver has reported (what has been done since).
+The data come from the checkpoint's own files (where a start would continue) and from the batches
+reported by the driver (what has been done since).
 """
 
 from collections.abc import Iterable
@@ -14,32 +14,33 @@ from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logged_offsets import missing_batch, records_between, resumed_after
 from queries.domain.checkpoints.logs import Unreadable
 from queries.domain.states import RunOutcome
-from queries.domain.triggers.async_progress import rows_in_flight, tracking
-from queries.models.definitions import Checkpoint, Query
+from queries.domain.triggers.async_progress import Tracking, rows_in_flight, tracking
+from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
 from queries.selectors.hosts import logs_at
 
-#: Rows of progress that are read to add up what follows the last logged batch.
+#: Progress rows read to add up what follows the last logged batch.
 ROWS_READ = 5000
-#: Batches before the one in flight, by which it is estimated.
+#: Previous batches from which the one in flight is estimated.
 RECENT = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What a crash now would replay, of a query with async progress tracking."""
+    """What a crash now would replay for a query with async progress tracking."""
 
     interval_ms: int
-    kept: int | None  # batch after which a start would continue; None: from the beginning
+    by_default: bool  # on because it is Spark's default in real-time mode without state
+    kept: int | None  # batch to continue after; None: from the beginning
     kept_at: datetime | None  # when its commit was written
-    missing: int | None  # batch whose offsets Spark would miss with tracking off; None: none
+    missing: int | None  # batch whose offsets Spark would lack with tracking off
     newest: int | None  # newest executed batch
-    running: int | None  # batch in progress now, as far as is known
-    batches: int  # executed or in progress, and to be replayed
-    rows: int | None  # of those; None: not known
-    rows_from: str  # "offsets" | "progress" | "", of the executed ones
-    seconds: float | None  # of work since the last logged batch; None: not known
-    rows_in_flight: int | None = 0  # of `rows`: those of the running batch; None: not known
+    running: int | None  # batch in progress, as far as known
+    batches: int  # executed or in progress, to be replayed
+    rows: int | None  # in those; None: unknown
+    rows_from: str  # "offsets", "progress" or "", for the executed ones
+    seconds: float | None  # of work since the last logged batch; None: unknown
+    rows_in_flight: int | None = 0  # part of `rows` in the running batch; None: unknown
     unreadable: str = ""  # why the checkpoint's files could not be read
 
 
@@ -48,15 +49,16 @@ class Gap:
     """Offsets that Spark would not find once async progress tracking is off."""
 
     missing: int
-    newest: int  # newest batch that the log holds
-    before: int | None  # the one before it in the log
+    newest: int  # newest batch in the log
+    before: int | None  # its predecessor in the log
 
 
 def exposure(query: Query, *, now: datetime) -> Exposure | None:
-    """Return what a crash now would replay; None where async progress tracking is off.
+    """Return what a crash now would replay; None if async progress tracking is off.
 
-    The running revision counts, else the newest; and the one that ran last, where the newest
-    has it off and the log has a gap: it is not switched off safely yet.
+    The running revision counts, else the newest. However, the one that ran last counts if the
+    newest has tracking off and the log has a gap, because tracking has not been switched off safely
+    yet.
     """
     run = Run.objects.filter(query=query).select_related("revision").order_by("-epoch").first()
     live = run if run is not None and run.outcome == RunOutcome.OPEN else None
@@ -64,16 +66,16 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
     revision = live.revision if live else query.revisions.order_by("-number").first()
     if revision is None or checkpoint is None:
         return None
-    asked = tracking(revision.spec)
+    asked = tracking_of(revision, live)
     if asked is None and run is not None and live is None and gap_of(checkpoint.location):
-        asked = tracking(run.revision.spec)
+        asked = tracking_of(run.revision, run)
     if asked is None:
         return None
     try:
         logs = logs_at(checkpoint.location)
         begun, committed = logs.begun(), logs.committed()
     except (NotLocal, OSError) as error:
-        return _blind(asked.interval_ms, f"The checkpoint cannot be read from here: {error}")
+        return _blind(asked, f"The checkpoint cannot be read from here: {error}")
     kept = resumed_after(begun, committed)
     rows = _behind(query, run, kept)
     counted, counted_from = _rows(logs, kept, rows)
@@ -83,6 +85,7 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
     in_flight = _in_flight(logs, live, running, begun) if live and running is not None else 0
     return Exposure(
         interval_ms=asked.interval_ms,
+        by_default=asked.by_default,
         kept=kept,
         kept_at=kept_at,
         missing=missing_batch(begun),
@@ -97,9 +100,9 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
 
 
 def gap_of(location: str) -> Gap | None:
-    """Return the gap at the end of a checkpoint's offset log; None where there is none.
+    """Return the gap at the end of a checkpoint's offset log; None if there is none.
 
-    None, too, for a checkpoint that cannot be read on this host: only its driver can know.
+    Also None for a checkpoint that cannot be read on this host: only its driver can know.
     """
     try:
         begun = logs_at(location).begun()
@@ -111,8 +114,30 @@ def gap_of(location: str) -> Gap | None:
     return Gap(missing=missing, newest=begun[-1], before=begun[-2] if len(begun) > 1 else None)
 
 
-def _blind(interval_ms: int, why: str) -> Exposure:
-    return Exposure(interval_ms, None, None, None, None, None, 0, None, "", None, unreadable=why)
+def tracking_of(revision: QueryRevision, run: Run | None) -> Tracking | None:
+    """Return a revision's async progress tracking; None if it has none.
+
+    The run's driver provides the configuration, and its batches show whether the query keeps state,
+    which disables Spark's default. Without a run, the application's newest revision counts.
+    """
+    asked = tracking(revision.spec)
+    if asked is None or not asked.by_default:
+        return asked
+    application = (
+        run.driver.application_revision if run else revision.query.application.target_revision
+    )
+    asked = tracking(revision.spec, application.spec.get("conf") if application else None)
+    return None if asked is None or _keeps_state(revision.query_id) else asked
+
+
+def _keeps_state(query: int) -> bool:
+    newest = Progress.objects.filter(query=query).order_by("-at").first()
+    return newest is not None and bool(newest.body.get("stateOperators"))
+
+
+def _blind(asked: Tracking, why: str) -> Exposure:
+    nothing = (None, None, None, None, None, 0, None, "", None)
+    return Exposure(asked.interval_ms, asked.by_default, *nothing, unreadable=why)
 
 
 def _behind(query: Query, run: Run | None, kept: int | None) -> list[Progress]:
@@ -139,8 +164,8 @@ def _rows(logs: CheckpointLogs, kept: int | None, rows: list[Progress]) -> tuple
 def rows_behind(begin: Iterable[Any], rows: list[Progress]) -> tuple[int, str]:
     """Return the rows between the offsets `begin` and the end of the last batch of `rows`.
 
-    "offsets" says that they were counted from those; "progress" that they are the rows that the
-    batches reported, where offsets cannot be counted.
+    "offsets" means that they were counted from offsets; "progress" means that they are the rows
+    reported by the batches, because the offsets cannot be counted.
     """
     counts = [records_between(*pair) for pair in zip(begin, ends(rows[-1]), strict=False)]
     if counts and None not in counts:
@@ -157,7 +182,7 @@ def _kept_at(logs: CheckpointLogs, kept: int | None) -> datetime | None:
 def _running(live: Run | None, begun: list[int], newest: int | None) -> int | None:
     """Return the batch in progress: the one logged after the newest executed, else the next.
 
-    None where the query has said since its newest batch that it has nothing to read.
+    Returns None if the query has reported since its newest batch that there is nothing to read.
     """
     if live is None or live.started_at is None or _idles(live):
         return None
@@ -175,7 +200,7 @@ def _idles(live: Run) -> bool:
 
 
 def _in_flight(logs: CheckpointLogs, live: Run, running: int, begun: list[int]) -> int | None:
-    """Return how many rows the running batch may have written already."""
+    """Return how many rows the running batch may already have written."""
     recent = list(Progress.objects.filter(run=live.pk).order_by("-batch")[:RECENT])
     logged = logs.readable_offsets(running) if running in begun else None
     if logged is not None and recent:

@@ -1,13 +1,13 @@
-"""Measure what a run replayed of the run before it, from the offsets that both reported.
+"""Measure what a run replayed of the previous run, from the offsets that both reported.
 
-The batch in flight at a kill has reported nothing: it is counted with what it can have written at
-most.
+A batch in flight during a kill has not reported anything, so the most that it can have written is
+counted.
 """
 
 from typing import Any
 
+from headgate_ground.wire import Kind
 from listeners.models import Event, Progress
-from listeners.wire import Kind
 from queries.domain.checkpoints.logged_offsets import beyond
 from queries.domain.states import BAD_OUTCOMES
 from queries.domain.triggers.async_progress import rows_in_flight
@@ -24,14 +24,14 @@ from queries.selectors.triggers.replay_exposure import (
 
 
 def replayed_by(run: Run) -> dict[str, Any] | None:
-    """Return what a run replayed of the run before it, measured from offsets.
+    """Return what a run replayed of the previous run, measured from offsets.
 
     {batches, rows, seconds, first, last, after, from_run, rows_in_flight}: `batches` batches of the
     earlier run, from `first` to `last`, ended after the offsets at which this one began, or never
-    ended. `rows_in_flight` of `rows` are those of the batch that a failure or a kill interrupted:
-    at most so many, for no event tells of it; null where nobody can know. `seconds` are those of
-    the batches that ended. The first three are 0 where nothing was replayed. {} where no earlier
-    run is known; None while the telemetry of this run's first batch is missing.
+    ended. `rows_in_flight` is the part of `rows` in the batch that a failure or a kill interrupted:
+    an upper bound, because no event reports it; null if nobody can know. `seconds` covers the
+    batches that ended. The first three are 0 if nothing was replayed. Returns {} if no earlier run
+    is known; None while the telemetry of this run's first batch is missing.
     """
     first = Progress.objects.filter(run=run.pk).order_by("batch").first()
     if first is None:
@@ -68,8 +68,8 @@ def replayed_by(run: Run) -> dict[str, Any] | None:
 def _cut_off(before: Run, first: Progress) -> tuple[int | None, int | None]:
     """Return the batch that the end of a run interrupted, and how many rows it may have written.
 
-    (None, 0) where none was: the run was stopped, or had nothing to read at its end. `first` is the
-    next run's first batch, which read what the interrupted one had read, and perhaps more.
+    (None, 0) if there is none: the run was stopped, or had nothing to read at its end. `first` is
+    the next run's first batch, which read the same as the interrupted one, and perhaps more.
     """
     recent = list(Progress.objects.filter(run=before.pk).order_by("-batch")[:RECENT])
     idle = Event.objects.filter(run=before.pk, kind=Kind.IDLE, at__gt=ended(recent[0]))
@@ -77,7 +77,7 @@ def _cut_off(before: Run, first: Progress) -> tuple[int | None, int | None]:
         return None, 0
     rows = [row.num_input_rows for row in recent]
     begin, end = ends(recent[0]), ends(first)
-    # Within a limit of rows the next run's first batch may end before: it caps nothing then.
+    # With a row limit, the next run's first batch may end earlier, and is then not an upper bound.
     short = any(beyond(*pair) for pair in zip(begin, end, strict=False))
     return recent[0].batch + 1, rows_in_flight(begin, None if short else end, rows, exact=False)
 
@@ -98,10 +98,10 @@ def _ended_behind(row: Progress, begin: list[Any], first_batch: int) -> bool:
 
 
 def replays_of(failure: Failure) -> list[Run]:
-    """Return the runs that measured what they replayed after a failure, one for each query.
+    """Return the runs that measured their replay after a failure, one for each query.
 
-    A failure of a run is followed by the query's next runs; the death of a driver by those of
-    all queries that it ran.
+    After a run's failure these are the query's next runs; after a driver's death, those of all its
+    queries.
     """
     ended = [failure.run] if failure.run else Run.objects.filter(driver=failure.driver_id)
     found = []

@@ -1,4 +1,4 @@
-"""What an application's queries took of its cores over a range, from their drivers' heartbeats."""
+"""An application's cores as used by its queries over a range, from its drivers' heartbeats."""
 
 from collections import defaultdict
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from queries.models.drivers import Run
 from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.applications import ApplicationDetail
 
-#: How long a range of the pages is, and its name in a sentence.
+#: The length of a range on pages, and its name in a sentence.
 RANGES = {
     "15m": (timedelta(minutes=15), "the last 15 minutes"),
     "1h": (timedelta(hours=1), "the last hour"),
@@ -24,20 +24,20 @@ RANGES = {
 }
 DEFAULT_RANGE = "1h"
 
-_MOST_RUNS = 1_000  # the newest; a query that restarts without end has many short ones
+_MOST_RUNS = 1_000  # newest; a query in a crash loop has many short ones
 
 
 def waits(
     detail: ApplicationDetail, *, now: datetime, span: str = DEFAULT_RANGE
 ) -> tuple[list[TaskShare], list[Starved]]:
-    """Return an application's task shares over a range that ends now, and who waited in it."""
+    """Return an application's task shares over a range that ends now, and what waited."""
     length, words = RANGES[span]
     shares = task_shares(detail.application, since=now - length, until=now)
     return shares, starved_queries(detail, shares, span=words)
 
 
 def task_shares(application: Application, *, since: datetime, until: datetime) -> list[TaskShare]:
-    """Return the shares of an application's living queries that ran then, largest first.
+    """Return task shares of an application's living queries in the range, largest first.
 
     A range is exact to `listeners.latest.TASK_TIME_S`.
     """
@@ -87,9 +87,9 @@ def task_shares(application: Application, *, since: datetime, until: datetime) -
 def starved_queries(
     detail: ApplicationDetail, shares: list[TaskShare], *, span: str
 ) -> list[Starved]:
-    """Return the queries of an application that waited for others, and what mends it.
+    """Return the application's queries that waited for others, and the remedy.
 
-    `span` names the range in words ("the last hour").
+    `span` describes the range in words ("the last hour").
     """
     spec = ApplicationSpec.model_validate(detail.newest.spec if detail.newest else {})
     return starved(
@@ -102,7 +102,7 @@ def starved_queries(
 
 
 def _grown(runs: list[int], since: datetime, until: datetime) -> dict[int, TaskTime]:
-    """Return how much each run's sums have grown within a range."""
+    """Return the increase of each run's sums within a range."""
     rows = TaskTime.objects.filter(run__in=runs)
     before = rows.filter(at__lte=since).values("run").annotate(start=Max("start"))
     last = rows.filter(at__lte=until).values("run").annotate(start=Max("start"))

@@ -1,4 +1,4 @@
-"""Who may do what: accounts and their roles. Only an admin calls these."""
+"""Manage accounts and their roles. Only admins may call these functions."""
 
 import secrets
 from datetime import datetime
@@ -13,19 +13,19 @@ from queries.selectors.access.group_roles import comes_by_single_sign_on
 from queries.services.access.audit_trail import record_act
 from queries.services.access.sessions import end_sessions, end_streams
 
-#: Random bytes of a first password; 18 make 24 characters.
+#: Random bytes in an initial password; 18 bytes encode to 24 characters.
 PASSWORD_BYTES = 18
 
 
 def create_user(*, username: str, role: Role | None, actor: str, now: datetime) -> tuple[User, str]:
-    """Create an account and return it with its random password, which is shown only now."""
+    """Create an account and return it with its random password, which is shown only once."""
     name = username.strip()
     if not name or len(name) > 150 or not all(c.isalnum() or c in "@.+-_" for c in name):
         way_out = "Use 1 to 150 letters, digits and @ . + - _"
         raise Invalid([Problem("username", name[:200], "is not a valid name.", way_out)])
     with transaction.atomic():
         if User.objects.filter(username__iexact=name).exists():
-            raise Invalid([Problem("username", name, "is taken.", "Choose another.")])
+            raise Invalid([Problem("username", name, "is already in use.", "Choose another name.")])
         password = secrets.token_urlsafe(PASSWORD_BYTES)
         user = User.objects.create_user(name, password=password)
         give_role(user, role)
@@ -34,9 +34,9 @@ def create_user(*, username: str, role: Role | None, actor: str, now: datetime) 
 
 
 def set_role(*, user: User, role: Role | None, actor: str, now: datetime) -> None:
-    """Give a user this role alone; None takes every role away. Open pages show it at once.
+    """Give a user exactly one role; None removes every role. Open pages reflect this at once.
 
-    Raises `NotAllowed` where no admin would be left, or the role comes from groups.
+    Raises `NotAllowed` if no admin would remain, or if the role comes from groups.
     """
     _is_local(user)
     with transaction.atomic():
@@ -50,9 +50,9 @@ def set_role(*, user: User, role: Role | None, actor: str, now: datetime) -> Non
 
 
 def reset_password(*, user: User, actor: str, now: datetime) -> str:
-    """Give a user a new random password and return it; end what is signed in with the old one.
+    """Give a user a new random password and return it; end the user's existing sessions.
 
-    Raises `NotAllowed` where the user has none, because of single sign-on.
+    Raises `NotAllowed` for an account without a password (single sign-on).
     """
     _is_local(user)
     password = secrets.token_urlsafe(PASSWORD_BYTES)
@@ -65,7 +65,7 @@ def reset_password(*, user: User, actor: str, now: datetime) -> str:
 
 
 def note_new_password(*, user: User, but: str, now: datetime) -> None:
-    """Record that a user has chosen a new password; end his sessions but the one it was done in."""
+    """Record that a user has changed the password; end the user's sessions except `but`."""
     with transaction.atomic():
         name = user.username
         record_act(Act.PASSWORD_CHANGED, actor=name, now=now, subject=name)
@@ -75,7 +75,7 @@ def note_new_password(*, user: User, but: str, now: datetime) -> None:
 def set_active(*, user: User, active: bool, actor: str, now: datetime) -> None:
     """Activate an account, or deactivate it and end its sessions and open pages at once.
 
-    Its tokens are refused while it is not active; its history stays.
+    Tokens of an inactive account are rejected; its history is kept.
     """
     with transaction.atomic():
         if not active:
@@ -89,7 +89,7 @@ def set_active(*, user: User, active: bool, actor: str, now: datetime) -> None:
 
 
 def give_role(user: User, role: Role | None) -> None:
-    """Give a user this role alone, as whoever calls has decided."""
+    """Give a user exactly one role, without checks; the caller has already decided."""
     groups = {name: Group.objects.get_or_create(name=name)[0] for name in Role}
     user.groups.remove(*groups.values())
     if role is not None:
@@ -99,8 +99,8 @@ def give_role(user: User, role: Role | None) -> None:
 def _is_local(user: User) -> None:
     if comes_by_single_sign_on(user):
         raise NotAllowed(
-            f"{user.username} comes by single sign-on.",
-            way_out="Its role follows from its groups, and it has no password here.",
+            f"{user.username} signs in through SSO.",
+            way_out="The role comes from the user's groups, and there is no password here.",
         )
 
 

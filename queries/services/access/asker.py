@@ -1,7 +1,7 @@
-"""From where the request that is being served comes: address, browser, and the token it used.
+"""Identify the origin of the current request: address, browser and access token.
 
-Services take who acts and when as arguments. This is for the audit log and the limits alone, which
-every verb would otherwise have to hand through. A command or a task has no asker.
+Services take the actor and the time as arguments. Only the audit log and the rate limits need the
+origin, so it is not passed through every call. Commands and tasks have no asker.
 """
 
 from collections.abc import Iterator
@@ -13,26 +13,26 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The other end of a request."""
+    """The client that sent a request."""
 
     address: str = ""
     browser: str = ""  # its User-Agent
-    token: str = ""  # its name; "": a signed-in person
+    token: str = ""  # its name; "" for a session
     token_id: str = ""
-    bulk: bool = False  # one of many that one click, or one deploy, asked for
+    bulk: bool = False  # part of a bulk action or a deploy
 
 
 _asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 
 def asker() -> Asker | None:
-    """Return who asks; None where no request is being served."""
+    """Return the current request's asker; None outside a request."""
     return _asker.get()
 
 
 @contextmanager
 def asked_by(one: Asker) -> Iterator[None]:
-    """Let `one` be who asks, for as long as a request is served."""
+    """Set `one` as the asker while a request is served."""
     before = _asker.get()
     _asker.set(one)
     try:
@@ -43,13 +43,13 @@ def asked_by(one: Asker) -> Iterator[None]:
 
 @contextmanager
 def in_bulk() -> Iterator[None]:
-    """Let what is asked for inside count as part of one bulk action."""
+    """Count operations requested inside as part of one bulk action."""
     with asked_by(replace(_asker.get() or Asker(), bulk=True)):
         yield
 
 
 def note_token(token: Any) -> None:
-    """Note the access token by which the request being served was let in."""
+    """Record the access token that authenticated the current request."""
     here = _asker.get()
     if here is not None:
         _asker.set(replace(here, token=token.name, token_id=str(token.uuid)))

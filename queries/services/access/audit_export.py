@@ -1,4 +1,4 @@
-"""Export the audit log, which is itself an act that the log holds."""
+"""Export the audit log. The export itself is recorded in it."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
@@ -17,12 +17,12 @@ JSON_LINES = "application/x-ndjson"
 def export_audit_log(
     request: HttpRequest, *, actor: str, now: datetime, after: int = 0
 ) -> StreamingHttpResponse:
-    """Answer with the entries after this number as lines of JSON, some thousand at a time.
+    """Stream the entries after this number as JSON lines, fetching about a thousand at a time.
 
-    That it was asked for stands in the log, before anything is sent.
+    The export is recorded before anything is sent.
     """
     record_act(Act.EXPORTED, actor=actor, now=now, subject="audit log", what="log", since=after)
-    # Served by a loop, Django would take all that a plain iterator gives into memory first.
+    # Under ASGI, Django would read a plain iterator into memory completely first.
     in_a_loop = isinstance(request, ASGIRequest)
     lines = _asked_for_in_a_loop(after) if in_a_loop else _asked_for(after)
     answer = StreamingHttpResponse(lines, content_type=JSON_LINES)

@@ -1,4 +1,4 @@
-"""Prove that the audit log is what was written: every entry, and nothing missing at its end."""
+"""Verify that the audit log is unaltered: check each entry, and that its end is not missing."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -14,24 +14,24 @@ from queries.models.access.audit_guard import missing_guards
 from queries.models.access.audit_trail import AuditAnchor, AuditEntry, AuditHead
 from queries.services.access.audit_trail import key
 
-#: An entry that is not chained after this long was not written by Headgate, or nothing chains.
+#: An entry still unchained after this long was not written by Headgate, or chaining has stopped.
 CHAINED_WITHIN = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was looked at, and the end that the next proof must go through."""
+    """The entries verified, and the head that the next proof must include."""
 
     head: Mark
     entries: int
-    begins_after: int  # the number of the newest anchor; 0: nothing was ever removed
-    waiting: int  # entries that are a moment old and not chained yet
+    begins_after: int  # number of the newest anchor; 0 if nothing was ever removed
+    waiting: int  # recent entries that are not chained yet
 
 
 def prove(*, now: datetime, earlier: Mark = BEGINNING, old_keys: Sequence[str] = ()) -> Proof:
-    """Walk the whole log; raise `Broken` at the first entry that is not as it was written.
+    """Verify the whole log; raise `Broken` at the first entry that was altered.
 
-    `earlier` is a head that was exported before. `old_keys` are values that SECRET_KEY had.
+    `earlier` is a head exported before. `old_keys` are previous values of SECRET_KEY.
     """
     keys = {one.name: one for one in (key(), *map(key, old_keys))}
     if missing := missing_guards(connection):
@@ -41,14 +41,14 @@ def prove(*, now: datetime, earlier: Mark = BEGINNING, old_keys: Sequence[str] =
         try:
             return _walked(begin, now, earlier, keys)
         except Broken:
-            if _anchor(keys) == begin:  # else old entries were removed while it walked
+            if _anchor(keys) == begin:  # else old entries have been removed since
                 raise
 
 
 def _walked(begin: Mark, now: datetime, earlier: Mark, keys: dict[str, Key]) -> Proof:
-    """Walk what was chained until now, without a lock: others go on writing."""
+    """Verify the entries chained so far, without a lock: others keep writing."""
     last = AuditEntry.objects.aggregate(last=Max("number"))["last"] or 0
-    found = AuditHead.objects.filter(pk=1).first()  # after the last entry: it is never behind it
+    found = AuditHead.objects.filter(pk=1).first()  # after the last entry, so never behind it
     if found is None:
         raise Broken(0, "the head of the chain is missing")
     head = found.mark()
@@ -63,7 +63,7 @@ def _walked(begin: Mark, now: datetime, earlier: Mark, keys: dict[str, Key]) -> 
 
 
 def _anchor(keys: dict[str, Key]) -> Mark:
-    """Return where the log begins; raise `Broken` for an anchor that we did not make."""
+    """Return where the log begins; raise `Broken` for an anchor not written by Headgate."""
     begin = BEGINNING
     for row in AuditAnchor.objects.order_by("number"):
         sealed_by = keys.get(row.key)
@@ -74,7 +74,7 @@ def _anchor(keys: dict[str, Key]) -> Mark:
 
 
 def _waiting(keys: dict[str, Key], now: datetime) -> int:
-    """Return how many entries wait; raise `Broken` for one that nobody will chain."""
+    """Return the number of unchained entries; raise `Broken` for one that will never be chained."""
     waiting = 0
     for row in AuditEntry.objects.filter(number=None).order_by("pk"):
         sealed_by = keys.get(row.key)

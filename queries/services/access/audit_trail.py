@@ -1,11 +1,13 @@
-"""Write the audit log: an entry with each act, chained after its commit, pruned by anchors.
+"""Write the audit log: one entry per action, chained after commit, pruned up to anchors.
 
-1. `record_act` inserts a sealed entry in the transaction of the act: both are there, or neither.
-2. After the commit the entry gets its number and its MAC. Only that takes the lock of the chain's
-   head, for milliseconds, so that no act waits for another's transaction and two writers can never
-   go on from the same entry. What a process left that died in between, the next one chains.
-3. Entries older than `HEADGATE_AUDIT_DAYS` are removed up to an anchor, which keeps the number and
-   the MAC that the rest goes on from.
+1. `record_act` inserts a sealed entry in the action's own transaction, so that either both exist or
+   neither does.
+2. After the commit, the entry gets its number and its MAC. Only this step locks the head of the
+   chain, for milliseconds, so no action waits for another's transaction, and two writers can never
+   continue from the same entry. If a process dies in between, the next one chains the entries it
+   left.
+3. Entries older than `HEADGATE_AUDIT_DAYS` are removed up to an anchor, which stores the number and
+   the MAC from which the remaining entries continue.
 """
 
 import logging
@@ -27,13 +29,13 @@ from queries.services.prepared_rows import Prepared
 
 logger = logging.getLogger(__name__)
 
-#: Entries that one transaction chains, and removes: some tens of milliseconds.
+#: Entries chained or removed per transaction, which takes some tens of milliseconds.
 SLICE, REMOVED_AT_ONCE = 100, 1000
-_LONGEST = 500  # characters of a text in `details`
+_LONGEST = 500  # characters per text in `details`
 
 
 def key(secret_key: str | None = None) -> Key:
-    """Return the key of the audit log: of this SECRET_KEY, or of an earlier one."""
+    """Return the audit log's key, derived from this SECRET_KEY or an earlier one."""
     purpose = "headgate.audit"
     return Key(salted_hmac(purpose, "", secret=secret_key, algorithm="sha256").digest())
 
@@ -41,9 +43,9 @@ def key(secret_key: str | None = None) -> Key:
 def record_act(
     kind: Act, /, *, actor: str, now: datetime, subject: str = "", **details: Any
 ) -> None:
-    """Insert an entry into the audit log, in the transaction of the act.
+    """Insert an entry into the audit log, in the action's own transaction.
 
-    `details` are texts, whole numbers, flags, None, and lists of them; never a secret.
+    `details` can hold texts, integers, flags, None, and lists of them; never a secret.
     """
     act = sealed_act(kind, actor=actor, now=now, subject=subject, **details)
     insert_acts(Prepared([act]))
@@ -52,7 +54,7 @@ def record_act(
 def sealed_act(
     kind: Act, /, *, actor: str, now: datetime, subject: str = "", **details: Any
 ) -> AuditEntry:
-    """Return an entry as `record_act` inserts it: made before a transaction that must be short."""
+    """Return an entry to insert later, built in advance to keep that transaction short."""
     here = asker() or Asker()
     entry = AuditEntry(
         at=now,
@@ -70,7 +72,7 @@ def sealed_act(
 
 
 def insert_acts(entries: Prepared[AuditEntry]) -> None:
-    """Insert entries, in the transaction of their acts; they are chained after it."""
+    """Insert entries in their actions' transaction; they are chained after it."""
     with transaction.atomic():
         entries.insert()
         for _ in range(0, len(entries.rows), SLICE):
@@ -78,7 +80,7 @@ def insert_acts(entries: Prepared[AuditEntry]) -> None:
 
 
 def note_act(kind: Act, /, *, actor: str, now: datetime, subject: str = "", **details: Any) -> None:
-    """Record what only reads or was refused; a database that takes no row does not hinder it."""
+    """Record a read or a rejected action; if the database fails, only log the failure."""
     try:
         record_act(kind, actor=actor, now=now, subject=subject, **details)
     except DatabaseError:
@@ -86,10 +88,10 @@ def note_act(kind: Act, /, *, actor: str, now: datetime, subject: str = "", **de
 
 
 def chain_entries() -> int:
-    """Number entries that are not chained yet, `SLICE` at most; return how many.
+    """Number entries that are not chained yet, at most `SLICE`; return how many.
 
-    An entry whose seal is not ours was not written by Headgate: it stays outside of the chain, and
-    `manage.py verify_audit` names it.
+    An entry without a valid seal was not written by Headgate: it is never chained, and `manage.py
+    verify_audit` reports it.
     """
     with transaction.atomic():
         head = AuditHead.objects.select_for_update().get(pk=1)
@@ -114,9 +116,9 @@ def _sealed(entries: Iterable[AuditEntry]) -> Iterable[AuditEntry]:
 
 
 def prune_audit_log(*, now: datetime) -> int:
-    """Remove entries older than the audit log is kept; return how many.
+    """Remove entries past the audit log's retention; return how many.
 
-    Each slice is one transaction: an anchor, then the entries up to it. The newest entry stays.
+    Each slice is one transaction: an anchor, then the entries up to it. The newest entry is kept.
     """
     before = now - timedelta(days=settings.AUDIT_RETENTION_DAYS)
     removed = 0
@@ -131,7 +133,7 @@ def _prune_slice(before: datetime, now: datetime) -> int:
     with transaction.atomic():
         head = AuditHead.objects.select_for_update().get(pk=1)  # one worker at a time
         oldest = AuditEntry.objects.filter(number__lt=head.number).order_by("number")
-        # Up to the first that stays: entries are numbered as they are committed, not by time.
+        # Stop at the first entry to keep: entries are numbered in commit order, not by time.
         *_, last = (None, *takewhile(lambda entry: entry.at < before, oldest[:REMOVED_AT_ONCE]))
         if last is None or last.number is None:
             return 0
@@ -143,7 +145,7 @@ def _prune_slice(before: datetime, now: datetime) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as both databases give it back."""
+    """Return a value as both databases return it."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, list | tuple):
@@ -152,5 +154,5 @@ def _plain(value: Any) -> Any:
 
 
 def _clean(text: str, longest: int) -> str:
-    """Return a text that every database takes: without NUL and halves of surrogate pairs."""
+    """Return a text without NULs and lone surrogates, so that every database accepts it."""
     return text.replace("\x00", "").encode("utf-8", "replace").decode()[:longest]

@@ -1,8 +1,8 @@
-"""Who asks, by a token: its limits, its last use, and an end to guessing.
+"""Authenticate by token: enforce its limits, record its last use, and block guessing.
 
-Wrong tokens are counted by the address that they come from, each one once: a script that goes on
-with an expired token harms nobody, and whoever tries others is stopped. They are counted in the
-database, as wrong passwords are: an address has its guesses once, however many web processes run.
+Wrong tokens are counted per address, each distinct token once: a script that keeps using an expired
+token harms nobody, and an address that tries many is blocked. Like wrong passwords, they are
+counted in the database, so the limit holds across all web processes.
 """
 
 import logging
@@ -23,26 +23,26 @@ from queries.roles import limit_to
 
 logger = logging.getLogger(__name__)
 
-#: How exact a token's last use is: so often is it written at most.
+#: Resolution of a token's last use: it is written at most this often.
 USED_EVERY = timedelta(minutes=1)
-#: So many different wrong tokens of one address within the time; the next request waits.
+#: Distinct wrong tokens allowed per address within the window; the next request must wait.
 GUESSES_AT_MOST = 10
 GUESSES_WITHIN = timedelta(minutes=10)
-#: Guesses of all addresses that are remembered at once, the last ones.
+#: Guesses remembered across all addresses; the newest are kept.
 _GUESSES_KEPT = 100_000
 
 
 def wait_s(address: str, *, now: datetime) -> float:
-    """Return for how many seconds no token of an address is looked at; 0: it is."""
+    """Return the seconds until this address can try a token again; 0 if it can now."""
     recent = _recent(address, now).order_by("-at").values_list("at", flat=True)
     oldest = recent[GUESSES_AT_MOST - 1 : GUESSES_AT_MOST].first()
     return (oldest + GUESSES_WITHIN - now).total_seconds() if oldest else 0.0
 
 
 def note_guess(address: str, token: bytes, *, now: datetime) -> None:
-    """Count a wrong token, and forget those that count no longer.
+    """Count a wrong token, and delete expired guesses.
 
-    Where it cannot be written, on a full or busy disk, it is not counted.
+    If it cannot be written (disk full or busy), it is not counted.
     """
     name = salted_hmac(__name__, token).hexdigest()[:16]
     if _recent(address, now).filter(name=name).exists():
@@ -60,12 +60,12 @@ def _recent(address: str, now: datetime) -> QuerySet[TokenGuess]:
 
 
 class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
-    """A token in the header "Authorization: Token …"."""
+    """Authentication by an "Authorization: Token …" header."""
 
     def authenticate(self, request: Any) -> tuple[Any, AccessToken] | None:
-        """Return the user, limited to what the token allows, and the token; None without one.
+        """Return the user, restricted to the token's scope, and the token; None without a token.
 
-        Raises `Throttled` for an address that has guessed too often.
+        Raises `Throttled` for an address with too many wrong guesses.
         """
         self._address = str(request.META.get("REMOTE_ADDR", ""))
         found: tuple[Any, AccessToken] | None = super().authenticate(request)
@@ -77,9 +77,9 @@ class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
         return user, token
 
     def authenticate_credentials(self, token: bytes) -> Any:
-        """Return (user, token) for a token's text; raise `AuthenticationFailed` for a wrong one."""
+        """Return (user, token) for a token's text; raise `AuthenticationFailed` if it is wrong."""
         if wait := wait_s(self._address, now=timezone.now()):
-            raise Throttled(wait, "Too many wrong tokens came from your address.")
+            raise Throttled(wait, "Too many invalid tokens from your address.")
         try:
             return super().authenticate_credentials(token)
         except UnicodeDecodeError as error:
@@ -92,7 +92,7 @@ class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
 
 
 def note_use(token: AccessToken) -> None:
-    """Remember that a token is used now, to the minute; a full or busy disk keeps nobody out."""
+    """Record a token's use, to the minute; a full or busy disk does not reject the request."""
     now = timezone.now()
     if token.last_used_at is not None and now - token.last_used_at < USED_EVERY:
         return

@@ -1,4 +1,4 @@
-"""The table of roles by groups, for admins. A change counts from each person's next sign-in."""
+"""Manage the group-to-role table, for admins. Changes apply from each user's next sign-in."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from queries.services.access.audit_trail import record_act
 
 
 def add_group_role(*, group: str, role: str, actor: str, now: datetime) -> GroupRole:
-    """Give a group a role; raise `Invalid` for its faults, `Conflict` where the group has one."""
+    """Map a group to a role; raise `Invalid` for wrong values, `Conflict` for a mapped group."""
     row = GroupRole(
         group=read_group(group), role=_role(role), created_at=now, created_by=actor[:150]
     )
@@ -23,13 +23,13 @@ def add_group_role(*, group: str, role: str, actor: str, now: datetime) -> Group
             record_act(Act.GROUP_ROLES, actor=actor, now=now, subject=row.group, after=row.role)
     except IntegrityError as error:
         raise Conflict(
-            f"The group {row.group} has a role already.", way_out="Change that one, or remove it."
+            f"The group {row.group} already has a role.", way_out="Change that role, or remove it."
         ) from error
     return row
 
 
 def change_group_role(row: GroupRole, *, role: str, actor: str, now: datetime) -> None:
-    """Give the group of a line another role."""
+    """Change the role of a mapped group."""
     about = {"before": row.role, "after": _role(role)}
     with transaction.atomic():
         row.role = _role(role)
@@ -38,7 +38,7 @@ def change_group_role(row: GroupRole, *, role: str, actor: str, now: datetime) -
 
 
 def remove_group_role(row: GroupRole, *, actor: str, now: datetime) -> None:
-    """Take a group's role away."""
+    """Remove a group's mapping."""
     with transaction.atomic():
         row.delete()
         about = {"before": row.role, "after": "none"}
@@ -48,5 +48,5 @@ def remove_group_role(row: GroupRole, *, actor: str, now: datetime) -> None:
 def _role(word: str) -> Role:
     if word not in set(Role):
         way_out = f"Choose {', '.join(Role)}."
-        raise Invalid([Problem("role", word[:200], "is not a role.", way_out)])
+        raise Invalid([Problem("role", word[:200], "is not a valid role.", way_out)])
     return Role(word)

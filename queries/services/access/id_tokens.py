@@ -1,8 +1,8 @@
-"""Believe an ID token, or say why not.
+"""Validate an ID token.
 
-allauth trusts the connection that the token came by, and so checks neither its signature nor, as
-it sends none, a nonce; it takes the issuer from what the provider says of itself. Here all of
-OpenID Connect Core 3.1.3.7 is checked, whatever way the token came.
+allauth trusts the connection that delivered the token, so it does not check the signature; it
+neither sends nor checks a nonce, and it takes the issuer from the provider's own document. This
+module performs all checks of OpenID Connect Core 3.1.3.7, however the token arrived.
 """
 
 import hmac
@@ -14,33 +14,33 @@ import jwt
 from queries.domain.access.single_sign_on import LONGEST_SUBJECT
 from queries.domain.errors import SignInRefused
 
-#: Signatures by a key that the provider publishes. Never "none", and no HMAC: its key would be
-#: our secret, or the public key taken for one.
+#: Signature algorithms whose keys the provider publishes. Never "none", and never HMAC, whose key
+#: would be our client secret or a public key misused as one.
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
-#: Two clocks may differ so much, seconds.
+#: Accepted clock difference, in seconds.
 LEEWAY_S = 60
 _NEEDED = ["iss", "sub", "aud", "exp", "iat"]
-#: The first that fits says what is wrong.
+#: The first match gives the message.
 _SENTENCES: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
     (jwt.ExpiredSignatureError, "Its ID token has expired."),
     (jwt.ImmatureSignatureError, "Its ID token is not valid yet."),
     (jwt.InvalidIssuerError, "Its ID token comes from another issuer."),
-    (jwt.InvalidAudienceError, "Its ID token was made for another application."),
-    (jwt.InvalidAlgorithmError, "Its ID token is not signed by a method that proves its origin."),
-    (jwt.InvalidSignatureError, "The signature of its ID token does not fit."),
-    (jwt.MissingRequiredClaimError, "Its ID token lacks a part that it must have."),
+    (jwt.InvalidAudienceError, "Its ID token was issued for another application."),
+    (jwt.InvalidAlgorithmError, "Its ID token is not signed with an accepted algorithm."),
+    (jwt.InvalidSignatureError, "The signature of its ID token is invalid."),
+    (jwt.MissingRequiredClaimError, "Its ID token lacks a required claim."),
 )
 
 
 def claims_of(
     id_token: Any, *, keys: Mapping[str, Any], issuer: str, client_id: str, nonce: str
 ) -> dict[str, Any]:
-    """Return what an ID token says; raise `SignInRefused` where it is not to be believed.
+    """Return an ID token's claims; raise `SignInRefused` if the token is not valid.
 
-    `keys` is the provider's JWK set, `nonce` what this sign-in was begun with.
+    `keys` is the provider's JWK set, and `nonce` is the nonce with which this sign-in started.
     """
     if not isinstance(id_token, str):
         raise SignInRefused("It sent no ID token.")
@@ -62,14 +62,14 @@ def claims_of(
         raise SignInRefused("Its ID token belongs to another sign-in.")
     subject = claims["sub"]
     if not (0 < len(subject) <= LONGEST_SUBJECT and subject.isascii() and subject.isprintable()):
-        raise SignInRefused(f"Its name for the person is not of 1 to {LONGEST_SUBJECT} characters.")
+        raise SignInRefused(f"Its subject does not have 1 to {LONGEST_SUBJECT} characters.")
     return claims
 
 
 def _key(keys: Mapping[str, Any], header: Mapping[str, Any]) -> jwt.PyJWK:
-    """Return the published key that a token names; where it names none, one of its algorithm.
+    """Return the published key that a token names, or else one for its algorithm.
 
-    The key brings its algorithm: PyJWT refuses a token that asks for another one.
+    The key determines the algorithm: PyJWT rejects a token that asks for another.
     """
     named, algorithm = header.get("kid"), header.get("alg")
     for one in jwt.PyJWKSet.from_dict(dict(keys)).keys:
@@ -81,9 +81,9 @@ def _key(keys: Mapping[str, Any], header: Mapping[str, Any]) -> jwt.PyJWK:
 
 
 def _meant_for_us(claims: Mapping[str, Any], client_id: str) -> None:
-    """Refuse a token for several applications, or for another party, that merely names us too."""
+    """Reject a token with several audiences, or one issued to another party."""
     audience = claims["aud"]
     several = isinstance(audience, list) and len(audience) > 1
     party = claims.get("azp", None if several else client_id)
     if party != client_id:
-        raise SignInRefused("Its ID token was made for another application.")
+        raise SignInRefused("Its ID token was issued for another application.")

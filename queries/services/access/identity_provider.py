@@ -1,7 +1,8 @@
-"""Talk to the identity provider: allauth's OpenID Connect, with the checks that it leaves out.
+"""Talk to the identity provider through allauth's OpenID Connect, adding missing checks.
 
-allauth finds the provider's addresses, keeps the state and the secret of PKCE in the session,
-and exchanges the code. Of its own checks of the answer nothing is used: `id_tokens` has them.
+allauth discovers the provider's endpoints, keeps the state and the PKCE verifier in the session,
+and exchanges the code. None of its own checks of the response are used, because `id_tokens`
+performs them.
 """
 
 import logging
@@ -20,34 +21,37 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from queries.domain.access.single_sign_on import Arrival, groups_in, may_be_asked, name_in
+from headgate_ground.providers import may_be_asked
+from queries.domain.access.single_sign_on import Arrival, groups_in, name_in
 from queries.domain.errors import SignInRefused, Unavailable
 from queries.services.access.id_tokens import claims_of
 
 logger = logging.getLogger(__name__)
 
-#: For one answer of the provider, seconds.
+#: Timeout for one response of the provider, in seconds.
 ANSWER_LIMIT_S = 5
 BASIC = "client_secret_basic"
-#: What the provider's document must name: where browsers go, and where we ask.
+#: Endpoints that the provider's document must specify, for browsers and for Headgate.
 _PLACES = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-#: What may be wrong with an answer of the provider's that is not what it should be.
+#: Errors that a malformed or failed response can raise.
 _ODD = (requests.RequestException, ValueError, KeyError, TypeError, AttributeError)
 
 
 class BackChannel(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
-    """allauth's settings as code: by which sessions it asks (`SOCIALACCOUNT_ADAPTER`)."""
+    """allauth's settings as code: the HTTP session it uses (`SOCIALACCOUNT_ADAPTER`)."""
 
     def get_requests_session(self) -> requests.Session:
-        """Return a session that waits with a limit, and goes nowhere that is not allowed."""
+        """Return a session with a timeout that does not follow redirects."""
         return _Session()
 
 
 class _Session(requests.Session):  # type: ignore[misc]
     def request(self, method: Any, url: Any, *given: Any, **more: Any) -> requests.Response:
         if not may_be_asked(str(url), http_allowed=settings.OIDC_ALLOW_HTTP):
-            raise requests.exceptions.InvalidURL("the identity provider may not be asked there")
-        # A redirect could lead the code and our secret by plain http, or into the house.
+            raise requests.exceptions.InvalidURL(
+                "the identity provider must not be contacted there"
+            )
+        # A redirect could send the code and our secret over plain http, or to an internal host.
         more |= {"timeout": ANSWER_LIMIT_S, "allow_redirects": False}
         answer = super().request(method, url, *given, **more)
         if answer.is_redirect:
@@ -56,7 +60,7 @@ class _Session(requests.Session):  # type: ignore[misc]
 
 
 class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
-    """How allauth reaches this provider."""
+    """allauth's adapter for this provider."""
 
     def __init__(self, provider: "Provider") -> None:
         super().__init__(provider.request, provider.app.provider_id)
@@ -67,13 +71,13 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 
     @cached_property
     def openid_config(self) -> dict[str, Any]:
-        """Return what the provider says of itself; only the configured issuer may say it."""
+        """Return the provider's discovery document; its issuer must be the configured one."""
         said: dict[str, Any] = asked_of(self._provider.server_url)
         if said["issuer"] != self._provider.app.provider_id:
-            raise ValueError("the document of the issuer names another issuer")
+            raise ValueError("the issuer's document names another issuer")
         for name in _PLACES:
             if not may_be_asked(str(said[name]), http_allowed=settings.OIDC_ALLOW_HTTP):
-                raise ValueError(f"{name} is no address to go to")
+                raise ValueError(f"{name} is not a valid URL")
         return said
 
     @property
@@ -90,13 +94,13 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 
 
 class Provider(OpenIDConnectProvider):  # type: ignore[misc]
-    """The one identity provider of the settings."""
+    """The identity provider from the settings."""
 
     pkce_enabled_default = True
     oauth2_adapter_class = _Adapter
 
     def __init__(self, request: HttpRequest) -> None:
-        """Take the provider from the settings; there is one where HEADGATE_OIDC_ISSUER is set."""
+        """Read the provider from the settings; it exists if HEADGATE_OIDC_ISSUER is set."""
         app = SocialApp(
             provider=self.id,
             provider_id=settings.OIDC_ISSUER,
@@ -114,9 +118,9 @@ class Provider(OpenIDConnectProvider):  # type: ignore[misc]
         return _Adapter(self)
 
     def begin(self, *, next_address: str, nonce: str) -> Any:
-        """Return the redirect to the provider; raise `Unavailable` where it does not answer.
+        """Return the redirect to the provider; raise `Unavailable` if it does not respond.
 
-        The nonce and the secret of PKCE wait in the session, under the state.
+        The nonce and the PKCE verifier are kept in the session, under the state.
         """
         try:
             return self.redirect(
@@ -131,9 +135,9 @@ class Provider(OpenIDConnectProvider):  # type: ignore[misc]
 
 
 def arrival(provider: Provider, state: Mapping[str, Any]) -> Arrival:
-    """Return who has come with the code of this request.
+    """Return the user that this request's code identifies.
 
-    Raises `SignInRefused` where the answer is not to be believed, `Unavailable` without one.
+    Raises `SignInRefused` for an invalid response, `Unavailable` without one.
     """
     adapter = provider.get_oauth2_adapter(provider.request)
     try:
@@ -160,7 +164,7 @@ def arrival(provider: Provider, state: Mapping[str, Any]) -> Arrival:
 
 
 def asked_of(address: str) -> Any:
-    """Return the JSON at an address of the provider's; raise one of requests' errors, or others."""
+    """Return the JSON at one of the provider's addresses; raise an error listed in `_ODD`."""
     with get_adapter().get_requests_session() as session:
         answer = session.get(address)
         answer.raise_for_status()
@@ -168,10 +172,10 @@ def asked_of(address: str) -> Any:
 
 
 def _token(adapter: _Adapter, verifier: str) -> dict[str, Any]:
-    """Exchange the code of this request, with the secret of PKCE, for the tokens."""
+    """Exchange this request's code and PKCE verifier for the tokens."""
     provider = adapter.get_provider()
     client = adapter.get_client(provider.request, provider.app)
-    if adapter.basic_auth:  # RFC 6749, 2.3.1: both are encoded first, which allauth does not
+    if adapter.basic_auth:  # RFC 6749, 2.3.1: encode both first, which allauth does not do
         client.consumer_key = quote_plus(client.consumer_key)
         client.consumer_secret = quote_plus(client.consumer_secret)
     try:
@@ -180,12 +184,12 @@ def _token(adapter: _Adapter, verifier: str) -> dict[str, Any]:
         )
     except OAuth2Error as error:
         logger.warning("single sign-on: %s", str(error)[:500])
-        raise SignInRefused("It did not accept the code that it had sent.") from error
+        raise SignInRefused("It did not accept the code that it issued.") from error
     return token
 
 
 def _more(address: str, access_token: str, claims: dict[str, Any]) -> dict[str, Any]:
-    """Return the claims with what the provider tells on request; those of the ID token count."""
+    """Return the claims, completed from the userinfo endpoint; ID token claims take precedence."""
     try:
         with get_adapter().get_requests_session() as session:
             answer = session.get(address, headers={"Authorization": f"Bearer {access_token}"})
@@ -195,13 +199,13 @@ def _more(address: str, access_token: str, claims: dict[str, Any]) -> dict[str, 
     except _ODD as error:
         raise _silent(error) from error
     if subject != claims["sub"]:
-        raise SignInRefused("It told of another person than the one who signed in.")
+        raise SignInRefused("It returned a different person from the one who signed in.")
     return {**told, **claims}
 
 
 def _silent(error: Exception) -> Unavailable:
     logger.warning("single sign-on: %s: %s", type(error).__name__, str(error)[:500])
     return Unavailable(
-        f"{settings.OIDC_NAME} does not answer as it should.",
+        f"{settings.OIDC_NAME} does not respond as expected.",
         way_out="Try again in a minute. The log of the web process has the details.",
     )

@@ -1,9 +1,9 @@
-"""How often a minute one person, or one token, may ask for operations.
+"""Limit how many operations a user or a token can request per minute.
 
-The audit log is what is counted: it holds every request with its person and token, all web
-processes share it, and it is there when Redis is not, so no operator waits for Redis at 3 a.m.
-Only requests count, from pages and REST. Commands, tasks, and steps that an operation takes by
-itself do not. A bulk action counts once, whatever it starts, and has a limit of its own.
+Requests are counted in the audit log, which records every request with its user and token, is
+shared by all web processes, and works without Redis, so that no operator depends on Redis at 3 a.m.
+Only requests from pages and REST count. Commands, tasks, and steps taken by an operation itself do
+not. A bulk action counts once, whatever it starts, and has a limit of its own.
 """
 
 import math
@@ -23,20 +23,20 @@ from queries.services.access.asker import asker
 from queries.services.access.audit_trail import record_act
 
 WINDOW = timedelta(minutes=1)
-#: The setting that limits each kind of act, and what its requests are called.
+#: The setting that limits each kind of action, and the noun for its requests.
 _LIMITS = {
     Act.OPERATION: ("OPERATIONS_PER_MINUTE", "operations"),
-    Act.PROBE: ("PROBES_PER_MINUTE", "preflights, X-rays, looks at records, snapshots and clones"),
+    Act.PROBE: ("PROBES_PER_MINUTE", "preflights, X-rays, record look-ups, snapshots and clones"),
     Act.BULK: ("BULK_PER_MINUTE", "bulk actions"),
     Act.DEPLOY: ("DEPLOYS_PER_MINUTE", "deploys"),
     Act.CODE_UPLOADED: ("UPLOADS_PER_MINUTE", "uploads"),
 }
-#: Only a request's entry says it of an act that is also recorded when it ends.
+#: A detail found only in the request's entry; the action is recorded again when it ends.
 _ONLY_A_REQUEST = {Act.DEPLOY: "waves"}
 
 
 def record_operation(operation: Operation, *, now: datetime) -> None:
-    """Record who asked for an operation; raise `TooMany` where it is one too many.
+    """Record who requested an operation; raise `TooMany` if the limit is exceeded.
 
     Call it in the operation's own transaction. A step of another operation is not recorded.
     """
@@ -51,9 +51,9 @@ def record_operation(operation: Operation, *, now: datetime) -> None:
 
 
 def begin_bulk(*, verb: Verb, count: int, actor: str, now: datetime) -> None:
-    """Record a bulk action on so many queries; raise `TooMany` where it is one too many.
+    """Record a bulk action on `count` queries; raise `TooMany` if the limit is exceeded.
 
-    What a deploy starts and stops is part of it, and does not count.
+    What a deploy starts and stops is part of the deploy and is not counted.
     """
     here = asker()
     kind = Act.BULK_ITEM if here is not None and here.bulk else Act.BULK
@@ -63,13 +63,13 @@ def begin_bulk(*, verb: Verb, count: int, actor: str, now: datetime) -> None:
 
 
 def record_deploy(*, actor: str, now: datetime, subject: str, waves: int, **about: Any) -> None:
-    """Record that a deploy is asked for, in its transaction; raise `TooMany` for one too many."""
+    """Record a requested deploy, in its transaction; raise `TooMany` if the limit is exceeded."""
     _allow(Act.DEPLOY, actor, now)
     record_act(Act.DEPLOY, actor=actor, now=now, subject=subject, waves=waves, **about)
 
 
 def allow_upload(*, actor: str, now: datetime) -> None:
-    """Raise `TooMany` where somebody uploads code too often: before the archive is unpacked."""
+    """Raise `TooMany` if a user uploads code too often; called before the archive is unpacked."""
     with transaction.atomic():
         _allow(Act.CODE_UPLOADED, actor, now)
 
@@ -82,7 +82,7 @@ def _allow(kind: Act, actor: str, now: datetime) -> None:
     limit = getattr(settings, setting)
     if not limit:
         return
-    # Requests of one person at the same moment take turns, or all would see the same count.
+    # Serialize a user's simultaneous requests; otherwise all would see the same count.
     list(User.objects.select_for_update(no_key=True).filter(username=actor).values_list("pk"))
     rows = AuditEntry.objects.filter(
         actor=actor, kind=kind, token_id=here.token_id, at__gt=now - WINDOW
@@ -94,6 +94,6 @@ def _allow(kind: Act, actor: str, now: datetime) -> None:
         wait = max(1, math.ceil((counted[-1] + WINDOW - now).total_seconds()))
         whose = "This token has" if here.token_id else "You have"
         raise TooMany(
-            f"{whose} requested {limit} {words} within a minute, which is the most.",
+            f"{whose} requested {limit} {words} within a minute, which is the limit.",
             retry_after_s=wait,
         )

@@ -1,4 +1,4 @@
-"""End sessions, and with them the pages that are open in them."""
+"""End sessions and the pages open in them."""
 
 from datetime import datetime
 
@@ -14,21 +14,21 @@ from queries.services.access.audit_trail import record_act
 
 
 def note_use(session_key: str, *, now: datetime) -> None:
-    """Move the idle limit of a session."""
+    """Extend a session's idle timeout."""
     BrowserSession.objects.filter(session_key=session_key).update(seen_at=now)
 
 
 def end_session(*, user: User, name: str, actor: str, now: datetime) -> None:
-    """End one of a user's sessions, by the name that the page shows; raise `Missing` without it."""
+    """End one of a user's sessions, by its displayed name; raise `Missing` if there is none."""
     for row in sessions_of(user, now=now):
         if name_of(row.session_key) == name:
             _end(user, [row.session_key], actor, now)
             return
-    raise Missing("This browser is not signed in any more.")
+    raise Missing("This browser is no longer signed in.")
 
 
 def end_sessions(*, user: User, actor: str, now: datetime, but: str = "") -> int:
-    """End a user's sessions, all or all but one; return how many. Tokens are no sessions."""
+    """End a user's sessions, except `but` if given; return how many. Tokens are not sessions."""
     keys = [row.session_key for row in sessions_of(user, now=now) if row.session_key != but]
     if keys:
         _end(user, keys, actor, now)
@@ -45,13 +45,13 @@ def _end(user: User, keys: list[str], actor: str, now: datetime) -> None:
 
 
 def end_streams(user: User) -> None:
-    """Have every web process end the live pages of a user; a page that may come back comes back.
+    """Make every web process close a user's live pages; pages still allowed reconnect.
 
-    Where Redis is away, a web process notices by itself that a session has ended: within 5 s.
+    Without Redis, a web process notices by itself within 5 s that a session has ended.
     """
     changed(f"person:{user.pk}")
 
 
 def forget_expired_sessions(*, now: datetime) -> int:
-    """Delete sessions that have ended; return how many. Each sign-in that is begun makes one."""
+    """Delete expired sessions; return how many. Every attempted sign-in creates one."""
     return int(BrowserSession.objects.exclude(living(now)).delete()[0])

@@ -1,4 +1,4 @@
-"""Record who signs in, who fails to, who is locked out, and who signs out."""
+"""Record sign-ins, failed sign-ins, lock-outs and sign-outs."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,13 +15,12 @@ from queries.models.access.sessions import ADDRESS, BROWSER, LONGEST_BROWSER, SI
 from queries.services.access.asker import Asker, asker
 from queries.services.access.audit_trail import note_act, record_act
 
-#: Failed sign-ins of one address within a minute that are recorded: somebody who tries names and
-#: passwords by the thousand must not fill the log.
+#: Failed sign-ins recorded per address and minute, so that brute force cannot flood the log.
 FAILURES_A_MINUTE = 30
 
 
 def connect() -> None:
-    """Hear what Django and django-axes say of sign-ins."""
+    """Connect to the sign-in signals of Django and django-axes."""
     for signal, receiver in (
         (user_logged_in, _signed_in),
         (user_logged_out, _signed_out),
@@ -32,7 +31,7 @@ def connect() -> None:
 
 
 def _signed_in(request: Any, user: Any, **_: Any) -> None:
-    """Record it, and have the session say since when, from where and by which browser."""
+    """Record a sign-in, and store its time, address and browser in the session."""
     now, here = timezone.now(), asker() or Asker()
     session = getattr(request, "session", None)
     if session is not None:
@@ -48,14 +47,14 @@ def _signed_out(user: Any, **_: Any) -> None:
 
 
 def _failed(credentials: Any, request: Any = None, **_: Any) -> None:
-    """Record a wrong password; of one that is locked out, `_locked_out` says so once."""
+    """Record a wrong password; for a locked-out user, `_locked_out` records it once."""
     if getattr(request, "axes_locked_out", False):
         return
     _note_failure(**_whose(credentials.get("username")))
 
 
 def note_failed_arrival(why: str) -> None:
-    """Record that somebody came from the identity provider and was not let in."""
+    """Record a rejected sign-in from the identity provider."""
     _note_failure(actor="", why=why)
 
 
@@ -67,7 +66,7 @@ def _note_failure(**about: Any) -> None:
 
 
 def _locked_out(username: Any = None, **_: Any) -> None:
-    """Record a lock-out once while it lasts."""
+    """Record a lock-out once for as long as it lasts."""
     now = timezone.now()
     whose = _whose(username)
     lasting = AuditEntry.objects.filter(
@@ -83,7 +82,7 @@ def _address() -> str:
 
 
 def _whose(username: Any) -> dict[str, Any]:
-    """Return the account that was meant. An unknown name may be a password, typed too early."""
+    """Return the account concerned. An unknown name is omitted: it may be a mistyped password."""
     name = str(username or "").replace("\x00", "")
     known = get_user_model().objects.filter(username=name).exists()
     return {"actor": name} if known else {"actor": "", "account": "unknown"}

@@ -1,7 +1,7 @@
-"""Let in who comes from the identity provider: the account, and the role by its groups.
+"""Sign in users of the identity provider: find the account, and set the role from the groups.
 
-An account is found by issuer and subject alone. A name or an address of mail that fits a local
-account gives nothing: whoever may choose it at the provider would become that person here.
+Accounts are found by issuer and subject alone. A matching name or mail address grants nothing:
+otherwise, anyone who can choose it at the provider would become that local user.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ from queries.services.access.accounts import give_role
 from queries.services.access.audit_trail import record_act
 from queries.services.access.sessions import end_streams
 
-#: How many accounts may wish to be called the same; each after the first gets a number.
+#: Most accounts that can share a requested name; each one after the first gets a number.
 MOST_OF_A_NAME = 1000
 
 
@@ -28,12 +28,12 @@ class NoRole(SignInRefused):
 
 
 def let_in(arrival: Arrival, *, now: datetime) -> User:
-    """Return the account of who has come, with the role that the groups give now.
+    """Return the user's account, with the role that the groups grant now.
 
-    1. A known person gets this role, and loses the one before, even where it is none.
-    2. A new person gets an account without a password, if there is a role for it.
+    1. A known user's role is replaced by this one, or removed if the groups grant none.
+    2. A new user gets an account without a password if the groups grant a role.
 
-    Raises `NoRole` where no group is in the table, `SignInRefused` for a deactivated account.
+    Raises `NoRole` if no group is in the table, `SignInRefused` for a deactivated account.
     """
     with transaction.atomic():
         role = role_by_groups(arrival.groups)
@@ -42,7 +42,7 @@ def let_in(arrival: Arrival, *, now: datetime) -> User:
             _give(user, role, now)
         elif role is not None:
             user = _new(arrival, role, now)
-    # Outside of the transaction: what was taken away stays taken away.
+    # Outside the transaction: a role that was removed stays removed.
     if user is not None and not user.is_active:
         raise SignInRefused(
             "Your account here is deactivated.", way_out="An admin can activate it."
@@ -62,7 +62,7 @@ def _known(arrival: Arrival) -> User | None:
 
 
 def _give(user: User, role: Role | None, now: datetime) -> None:
-    """Give the role of the groups; where it is another than before, that is an act of its own."""
+    """Set the role granted by the groups; record a change of role as a separate action."""
     before = highest_role(user)
     give_role(user, role)
     if before != role:
@@ -85,8 +85,10 @@ def _new(arrival: Arrival, role: Role, now: datetime) -> User:
             about = {"role": role, "detail": "by single sign-on"}
             name = user.username
             record_act(Act.USER_CREATED, actor=name, now=now, subject=name, **about)
-    except IntegrityError as error:  # the same person, or the same name, in the same moment
-        raise Conflict("You are signing in twice at once.", way_out="Sign in again.") from error
+    except IntegrityError as error:  # same user or name at the same moment
+        raise Conflict(
+            "You are signing in twice at the same time.", way_out="Sign in again."
+        ) from error
     return user
 
 
@@ -95,4 +97,4 @@ def _free_name(wanted: str) -> str:
         name = wanted if number == 1 else f"{wanted}-{number}"
         if not User.objects.filter(username__iexact=name).exists():
             return name
-    raise Conflict(f"There are {MOST_OF_A_NAME} accounts called {wanted}.")
+    raise Conflict(f"There are already {MOST_OF_A_NAME} accounts named {wanted}.")

@@ -1,4 +1,4 @@
-"""Teams and their members, and what an account has beside its role. Only an admin calls these."""
+"""Manage teams, their members, and per-account grants. Only admins may call these functions."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ from queries.services.access.audit_trail import record_act
 
 
 def create_team(*, name: str, members: Sequence[str] = (), actor: str, now: datetime) -> Team:
-    """Make a team of these users. Raises `Invalid` for a name that will not do or is taken."""
+    """Create a team of these users; raise `Invalid` for a name that is not valid or is taken."""
     with transaction.atomic():
         taken = Team.objects.filter(name=name).exists()
         problems = name_problems(name, taken=taken, what="team")
@@ -26,11 +26,11 @@ def create_team(*, name: str, members: Sequence[str] = (), actor: str, now: date
 
 
 def set_members(*, team: Team, members: Sequence[str], actor: str, now: datetime) -> None:
-    """Make these users the members of a team, and no others; raise `Invalid` for unknown ones."""
+    """Replace a team's members; raise `Invalid` for unknown users."""
     users = list(User.objects.filter(username__in=list(members)))
     known = {user.username for user in users}
     unknown = [
-        Problem("members", name[:200], "is not a user.", "Check the list of users.")
+        Problem("members", name[:200], "is not an existing user.", "Check the list of users.")
         for name in members
         if name not in known
     ]
@@ -43,18 +43,18 @@ def set_members(*, team: Team, members: Sequence[str], actor: str, now: datetime
 
 
 def delete_team(*, team: Team, actor: str, now: datetime) -> None:
-    """Delete a team with the tokens that act for it; raise `Conflict` while it has applications.
+    """Delete a team and its tokens; raise `Conflict` while it has applications.
 
-    They would be everybody's without it.
+    Without the team, everybody could act on them.
     """
     with transaction.atomic():
         living = team.applications.filter(archived_at=None).order_by("name")
         if names := list(living.values_list("name", flat=True)[:5]):
             raise Conflict(
                 f"Team {team.name} has applications: {', '.join(names)}.",
-                way_out="Give them to another team first.",
+                way_out="Assign them to another team first.",
             )
-        team.applications.update(team=None)  # deleted ones, on which nobody acts any more
+        team.applications.update(team=None)  # deleted ones, on which nobody acts
         record_act(Act.TEAM, actor=actor, now=now, subject=team.name, deleted=True)
         team.delete()
 
@@ -62,7 +62,7 @@ def delete_team(*, team: Team, actor: str, now: datetime) -> None:
 def set_grants(
     *, user: User, all_teams: bool, write_python: bool, actor: str, now: datetime
 ) -> None:
-    """Let a user act on every team's applications or not, and write Python or not."""
+    """Set whether a user can act on every team's applications, and can write Python."""
     grants = {"all_teams": all_teams, "write_python": write_python}
     with transaction.atomic():
         Grant.objects.update_or_create(user=user, defaults=grants)

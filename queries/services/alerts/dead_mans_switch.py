@@ -1,38 +1,37 @@
-"""Tell an outside watcher again and again that all works: when we are gone, it misses us.
+"""Ping an external watcher while all is well, so that it raises an alarm if Headgate is gone.
 
-A task on beat's schedule calls this: without beat, worker, Redis or database it does not run, and
-it calls nothing while any other part has a problem.
+It is called by a scheduled task, so it does not run without beat, worker, Redis or database, and it
+does not ping while another part has a problem.
 """
 
 import logging
-import urllib.request
 from datetime import datetime
-from http.client import HTTPException, HTTPResponse
-from typing import Any
 
 from django.conf import settings
 
-from controlplane.health.system import READY_PARTS, system_health
-from queries.secret_references import ReferenceMissing, References
+from queries.channels.base import SendFailed
+from queries.channels.door import through
+from queries.channels.http import ask
+from queries.channels.places import way_of_url
+from queries.domain.system import READY_PARTS
+from queries.secret_references import ReferenceMissing
+from queries.services.alerts.sending import allowed_networks
 from queries.services.alerts.watcher import web_answers
+from queries.services.local_references import local_references
+from queries.services.system.health import system_health
 
 logger = logging.getLogger(__name__)
 
-#: For the outside watcher's answer. Seconds.
+#: Timeout for the external watcher's response, in seconds.
 LIMIT_S = 10.0
-#: Parts that must work for a call.
+#: Parts that must work before a ping is sent.
 NEEDED = (*READY_PARTS, "disk", "data")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any, **options: Any) -> None:
-        """Follow nothing: the address is the one that an admin wrote."""
-
-
 def call_outside(*, now: datetime) -> str:
-    """Call the address of `HEADGATE_DEAD_MANS_SWITCH_URL`; return why not, "" where it was called.
+    """Ping `HEADGATE_DEAD_MANS_SWITCH_URL`; return why it did not, "" if it did.
 
-    The address may be a secret: no text holds it.
+    The URL may be a secret, so no text contains it.
     """
     if not settings.DEAD_MANS_SWITCH_URL:
         return "HEADGATE_DEAD_MANS_SWITCH_URL is not set"
@@ -49,19 +48,13 @@ def call_outside(*, now: datetime) -> str:
 
 
 def _call() -> str:
-    references = References(
-        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
-    )
-    opener = urllib.request.build_opener(_NoRedirect)
+    references = local_references()
     try:
         url = references.resolve(settings.DEAD_MANS_SWITCH_URL).strip()
-        if not url.startswith(("https://", "http://")):
-            return "HEADGATE_DEAD_MANS_SWITCH_URL is no http address"
-        answer: HTTPResponse
-        with opener.open(url, timeout=LIMIT_S) as answer:
-            answer.read(1024)
+        with through(way_of_url(url), allowed=allowed_networks()):
+            ask("GET", url, timeout_s=LIMIT_S)
     except ReferenceMissing as error:
         return f"HEADGATE_DEAD_MANS_SWITCH_URL: {error}"
-    except (OSError, HTTPException, ValueError) as error:
-        return references.mask(f"{type(error).__name__}: {error}")
+    except SendFailed as error:
+        return references.mask(f"HEADGATE_DEAD_MANS_SWITCH_URL: {error}")
     return ""

@@ -1,7 +1,7 @@
-"""Tell people of incidents: an outbox of one row for each message, sent until it is delivered.
+"""Send incident messages from an outbox: one row per message, retried until delivered.
 
-Whether a message was delivered is known only to the worker that sent it. One that dies in
-between leaves a lease that runs out, and the message is sent once more, marked as a repeat.
+Only the worker that sent a message knows whether it was delivered. If that worker dies in between,
+its lease expires and the message is sent again, marked as a repeat.
 """
 
 import logging
@@ -23,31 +23,31 @@ from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentSta
 from queries.domain.alerts.routing import RoutedIncident, Rule, Telling, plan
 from queries.domain.secrets.bindings import channel as channel_named
 from queries.models.alerts import Channel, Delivery, Incident
-from queries.selectors.alerts.rules import rules_in_force
+from queries.selectors.alerts.rules import gone_at, rules_in_force
 from queries.selectors.secrets import bound_to
 from queries.services.alerts.sending import LIMIT_S, send
 
 logger = logging.getLogger(__name__)
 _each = each("alerts", logger)
 
-#: Incidents that are looked at in one call.
+#: Incidents examined per call.
 MOST_INCIDENTS = 500
-#: A message is tried for so long, then given up.
+#: How long a message is retried before it is given up.
 TRIED_FOR = timedelta(days=1)
 #: The pause after the first failed attempt; it doubles up to the longest.
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=15), timedelta(minutes=30)
-#: A worker that has begun to send and says nothing for so long is gone.
+#: A worker that started sending and has been silent for this long is considered dead.
 LEASE = timedelta(seconds=3 * LIMIT_S)
-#: One call sends for so long; what is left is sent by the next. Seconds.
+#: Sending time per call, in seconds; the next call sends the rest.
 BUDGET_S = 45.0
-#: Channels that are sent to side by side: a slow one must not hold up the others.
+#: Channels sent to in parallel: a slow one must not delay the others.
 SIDE_BY_SIDE = 8
 
-#: Steps of an incident that lasts: of no use once it is over.
+#: Steps of an open incident: useless once it has closed.
 _WHILE_OPEN = (Step.OPENED, Step.ESCALATED, Step.REMINDER)
 
 
-# --- what is to be told -------------------------------------------------------------------
+# --- which messages are due ---------------------------------------------------------------
 
 
 def announce_incidents(*, now: datetime) -> int:
@@ -67,7 +67,7 @@ def announce_incidents(*, now: datetime) -> int:
 def _announce(incident: Incident, rules: list[Rule], now: datetime) -> int:
     with transaction.atomic():
         told = of_incident(incident)
-        if not told.open:  # what was not sent while it lasted is of no use now
+        if not told.open:  # unsent messages of a closed incident are useless
             Delivery.objects.filter(
                 incident=incident, state=DeliveryState.WAITING, step__in=_WHILE_OPEN
             ).filter(Q(leased_until=None)).update(state=DeliveryState.SKIPPED, attempt_after=None)
@@ -86,7 +86,7 @@ def _announce(incident: Incident, rules: list[Rule], now: datetime) -> int:
             for one in found.tellings
         ]
         Delivery.objects.bulk_create(rows, ignore_conflicts=True)
-        # Where it has changed meanwhile, that change wants another look.
+        # If the row has changed since then, that change must be examined again.
         Incident.objects.filter(pk=incident.pk, announce_after=incident.announce_after).update(
             announce_after=found.again_at
         )
@@ -94,7 +94,7 @@ def _announce(incident: Incident, rules: list[Rule], now: datetime) -> int:
 
 
 def of_incident(incident: Incident) -> RoutedIncident:
-    """Return an incident as the decision reads it."""
+    """Return an incident in the form used for the decision."""
     return RoutedIncident(
         kind=IncidentKind(incident.kind),
         severity=Severity(incident.severity),
@@ -105,11 +105,12 @@ def of_incident(incident: Incident) -> RoutedIncident:
         acknowledged=bool(incident.acknowledged_by),
         acknowledged_until=incident.acknowledged_until,
         snoozed_until=incident.snoozed_until,
+        gone_at=gone_at(incident),
     )
 
 
 def _heard(incident: Incident) -> Iterator[Telling]:
-    """Yield what was told of this occurrence; what nobody was sent was not heard."""
+    """Yield what was announced about this occurrence; messages never sent do not count."""
     rows = Delivery.objects.filter(incident=incident, occurrence=incident.occurrence)
     told = rows.exclude(state=DeliveryState.SKIPPED)
     for step, channel, repeat in told.order_by("pk").values_list("step", "channel", "repeat"):
@@ -117,7 +118,7 @@ def _heard(incident: Incident) -> Iterator[Telling]:
 
 
 def message_of(incident: Incident, telling: Telling, now: datetime) -> Message:
-    """Return the message to one channel: what happened, where, and the page with the way out."""
+    """Return the message for one channel: what happened, where, and a link to the fix."""
     facts = [("Application", incident.application.name if incident.application else "")]
     facts += [("Query", incident.query.name if incident.query else "")]
     if incident.affected_count > 1:
@@ -125,7 +126,7 @@ def message_of(incident: Incident, telling: Telling, now: datetime) -> Message:
     facts += [("Host", incident.host), ("Since", f"{incident.opened_at:%Y-%m-%d %H:%M:%S} UTC")]
     if incident.closed_at and telling.step is Step.RESOLVED:
         facts.append(("Until", f"{incident.closed_at:%Y-%m-%d %H:%M:%S} UTC"))
-        facts.append(("Closed by", incident.closed_by or "itself: its cause is gone"))
+        facts.append(("Closed by", incident.closed_by or "Headgate: its cause cleared"))
     address = f"{settings.PUBLIC_URL}/alerts/{incident.uuid}/" if settings.PUBLIC_URL else ""
     return Message(
         key=f"headgate/{incident.uuid}/{incident.occurrence}",
@@ -159,9 +160,9 @@ def _message(form: dict[str, Any]) -> Message:
 
 
 def send_alerts(*, now: datetime, clock: Any, limit_s: float = BUDGET_S) -> int:
-    """Send what waits, channels side by side and each in its order; return how many were sent.
+    """Send pending messages, channels in parallel and each in order; return how many were sent.
 
-    `clock` returns the time, aware; `now` is when the call began.
+    `clock` returns the current aware time; `now` is when the call started.
     """
     sent = 0
     under_way: dict[Future[None], Delivery] = {}
@@ -170,13 +171,14 @@ def send_alerts(*, now: datetime, clock: Any, limit_s: float = BUDGET_S) -> int:
             busy = {delivery.channel_id for delivery in under_way.values()}
             if (clock() - now).total_seconds() < limit_s:
                 for delivery in _next(busy, SIDE_BY_SIDE - len(under_way), now=clock()):
-                    channel = delivery.channel
-                    message = _message(delivery.message)
-                    if delivery.leased_until is not None:
-                        message = replace(message, repeat=True)
-                    if _lease(delivery, now=clock()):
-                        future = pool.submit(_sending(channel, message))
-                        under_way[future] = delivery
+                    if not _lease(delivery, now=clock()):
+                        continue
+                    try:
+                        sending = _sending(delivery)
+                    except Exception as error:  # an unreadable row must not block the others
+                        _record(delivery, error, now=clock())
+                    else:
+                        under_way[pool.submit(sending)] = delivery
             if not under_way:
                 return sent
             done, _ = wait(under_way, timeout=LIMIT_S, return_when=FIRST_COMPLETED)
@@ -187,14 +189,19 @@ def send_alerts(*, now: datetime, clock: Any, limit_s: float = BUDGET_S) -> int:
                     sent += _record(delivery, future.exception(), now=clock())
 
 
-def _sending(channel: Channel, message: Message) -> Callable[[], None]:
-    """Return what sends a message; made before its thread, which uses no database."""
+def _sending(delivery: Delivery) -> Callable[[], None]:
+    """Return a callable that sends a message; built before its thread, which does not use the
+    database.
+    """
+    channel, message = delivery.channel, _message(delivery.message)
+    if delivery.leased_until is not None:  # by a worker that died: it may have sent it
+        message = replace(message, repeat=True)
     bound = bound_to(channel_named(channel.name))
     return partial(send, channel.kind, channel.settings, message, name=channel.name, bound=bound)
 
 
 def _next(busy: set[int], most: int, *, now: datetime) -> list[Delivery]:
-    """Return what waits, oldest first, one for each channel that nothing is being sent to."""
+    """Return pending deliveries, oldest first, one per idle channel."""
     free = Q(leased_until=None) | Q(leased_until__lte=now)
     waiting = Delivery.objects.filter(
         free, state=DeliveryState.WAITING, attempt_after__lte=now, channel__enabled=True
@@ -207,7 +214,7 @@ def _next(busy: set[int], most: int, *, now: datetime) -> list[Delivery]:
 
 
 def _lease(delivery: Delivery, *, now: datetime) -> bool:
-    """Claim a row before it is sent; return whether no other worker has it."""
+    """Lease a row before sending it; return False if another worker has it."""
     return bool(
         Delivery.objects.filter(
             pk=delivery.pk, state=DeliveryState.WAITING, leased_until=delivery.leased_until
@@ -245,14 +252,14 @@ def _record(delivery: Delivery, error: BaseException | None, *, now: datetime) -
 
 
 def try_channel(channel: Channel, *, actor: str, now: datetime) -> Delivery:
-    """Put a test message into the outbox of a channel; its row tells what became of it."""
+    """Queue a test message for a channel; the returned row records the result."""
     message = Message(
         key=f"headgate/test/{channel.pk}/{now:%Y%m%dT%H%M%S}",
         step=Step.OPENED,
         severity=Severity.WARNING,
         kind="test",
-        title="Test message of Headgate",
-        text=f"{actor} tries the channel {channel.name}. Nothing is wrong.",
+        title="Headgate test message",
+        text=f"{actor} is testing the channel {channel.name}. Nothing is wrong.",
         url="",
         at=now,
     )
@@ -267,7 +274,7 @@ def try_channel(channel: Channel, *, actor: str, now: datetime) -> Delivery:
 
 
 def forget_old(*, now: datetime) -> int:
-    """Remove the incidents that ended, and the messages that were made, before the history."""
+    """Delete closed incidents and messages that are older than the retention period."""
     before = now - timedelta(days=settings.HISTORY_RETENTION_DAYS)
     gone, _ = Incident.objects.filter(state=IncidentState.CLOSED, closed_at__lt=before).delete()
     tests, _ = Delivery.objects.filter(incident=None, created_at__lt=before).delete()

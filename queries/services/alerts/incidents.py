@@ -1,8 +1,8 @@
-"""Open, update and close incidents by what is wrong now, and do what people ask of them.
+"""Open, update and close incidents from current problems, and apply users' actions to them.
 
-Each look is whole and repeatable: a worker that dies in the middle leaves rows that the next look
-finishes. Whom an incident is told to is decided elsewhere, from its row: `announce_after` says
-that it has to be looked at.
+Each pass is complete and repeatable: if a worker dies, the next pass finishes its rows.
+Notifications are decided elsewhere, based on the incident's row, which `announce_after` marks as
+due for examination.
 """
 
 import logging
@@ -12,23 +12,23 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 
-from controlplane.health.system import system_health
 from controlplane.nudge import changed
 from listeners.loops.troubles import each
 from queries.domain.alerts.incidents import REOPENED_WITHIN, Act, Change, Known, changes, names_of
-from queries.domain.alerts.kinds import EntryKind, IncidentState
+from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState
 from queries.domain.alerts.matching import Selector
-from queries.domain.alerts.troubles import Trouble
+from queries.domain.alerts.troubles import Trouble, of_query
 from queries.domain.errors import Conflict, Invalid, Problem
 from queries.models.alerts import Incident, IncidentEntry, Maintenance
 from queries.selectors.alerts.troubles import troubles
+from queries.services.system.health import system_health
 
 logger = logging.getLogger(__name__)
 _each = each("incidents", logger)
 
 
 def watch_incidents(*, now: datetime) -> int:
-    """Compare what is wrong with the incidents that are known; return how many have changed."""
+    """Compare current problems with the known incidents; return how many have changed."""
     seen = list(_outside_maintenance(troubles(system_health(now).problems, now=now), now))
     count, lasting = 0, []
     for change in changes(_known(now), seen, now=now):
@@ -118,7 +118,7 @@ def _open(trouble: Trouble, now: datetime) -> int:
                 **_evidence(trouble, now),
             )
             _tell(row.pk, EntryKind.OPENED, now, text=trouble.detail)
-    except IntegrityError:  # another worker's look has opened it
+    except IntegrityError:  # opened by another worker's pass
         return 0
     _changed(row.pk)
     return 1
@@ -147,7 +147,7 @@ def _update(known: Known, trouble: Trouble, now: datetime) -> int:
         quiet_since=None, **_evidence(trouble, now)
     )
     if known.quiet_since is not None:
-        _tell(known.id, EntryKind.UPDATED, now, text="It is back.", done=done)
+        _tell(known.id, EntryKind.UPDATED, now, text="The problem is back.", done=done)
     elif known.affected != len(trouble.queries):
         _tell(known.id, EntryKind.UPDATED, now, text=trouble.title, done=done)
     return done
@@ -194,13 +194,23 @@ def _id(change: Change) -> int:
     return change.known.id if change.known else 0
 
 
-# --- what people do -----------------------------------------------------------------------
+def take_back(*, query: int, kind: IncidentKind, text: str, now: datetime) -> None:
+    """Note on a query's newest incident of this kind, open or closed, that its report was wrong."""
+    about = Incident.objects.filter(fingerprint=of_query(kind, query)).order_by("-opened_at")
+    if row := about.first():
+        detail = f"{row.detail} Corrected: {text}" if text not in row.detail else row.detail
+        Incident.objects.filter(pk=row.pk).update(detail=detail)
+        _tell(row.pk, EntryKind.CORRECTED, now, text=text)
+        _changed(row.pk)
+
+
+# --- users' actions -----------------------------------------------------------------------
 
 
 def acknowledge(
     incident: Incident, *, actor: str, now: datetime, until: datetime | None = None
 ) -> None:
-    """Take an incident on: nobody else is told, until it is closed or `until` has passed."""
+    """Acknowledge an incident: stop its notifications until it closes or `until` has passed."""
     _must_be_later(until, now, "until")
     _act(
         incident,
@@ -215,27 +225,27 @@ def acknowledge(
 
 
 def snooze(incident: Incident, *, until: datetime, actor: str, now: datetime) -> None:
-    """Tell nobody of it until then."""
+    """Suppress notifications until the given time."""
     _must_be_later(until, now, "until")
     text = f"until {until:%Y-%m-%d %H:%M} UTC"
     _act(incident, EntryKind.SNOOZED, actor, now, text=text, snoozed_until=until)
 
 
 def assign(incident: Incident, *, to: str, actor: str, now: datetime) -> None:
-    """Say who works on it; "" for nobody."""
+    """Assign the incident to a user; "" unassigns it."""
     _act(incident, EntryKind.ASSIGNED, actor, now, text=to or "nobody", assignee=to)
 
 
 def note(incident: Incident, *, text: str, actor: str, now: datetime) -> None:
-    """Add what a person has found out; an incident that is closed takes notes too."""
+    """Add a user's note; closed incidents accept notes too."""
     if not text.strip():
-        raise Invalid([Problem("text", text, "The note is empty.", "Write what you found.")])
+        raise Invalid([Problem("text", text, "The note is empty.", "Enter what you found.")])
     _tell(incident.pk, EntryKind.NOTE, now, text=text.strip()[:5000], actor=actor)
     _changed(incident.pk)
 
 
 def close(incident: Incident, *, actor: str, now: datetime) -> None:
-    """Close it; while its trouble lasts without a pause it is not opened again."""
+    """Close an incident; it is not reopened while its problem persists without a pause."""
     _act(
         incident,
         EntryKind.CLOSED,
@@ -262,8 +272,8 @@ def _act(
         )
         if not done:
             raise Conflict(
-                "The incident is closed already.",
-                way_out="It is opened again by itself when its trouble returns.",
+                "The incident is already closed.",
+                way_out="It reopens automatically when the problem returns.",
             )
         _tell(incident.pk, kind, now, text=text, actor=actor)
     _changed(incident.pk)

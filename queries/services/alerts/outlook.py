@@ -1,7 +1,7 @@
-"""Look ahead for each query that should run, and note in its row what is about to go wrong.
+"""Forecast problems for each query that should run, and store them in its row.
 
-Pages calculate the same when somebody looks; alerts must know without that. Files of checkpoints
-are read, so each host's worker looks at its own queries.
+Pages compute the same forecast on demand; alerts need it without a visitor. Checkpoint files are
+read, so each host's worker handles its own queries.
 """
 
 import logging
@@ -28,34 +28,35 @@ NOTHING: dict[str, Any] = {
 }
 
 
-#: For one call, in seconds. A query takes 3 ms, with much state 11 ms: a thousand take several
-#: calls, and leave the worker's other threads to their work in between.
+#: Time limit per call, in seconds. A query takes 3 ms, or 11 ms with a large state; a thousand
+#: queries take several calls, which leaves time for the worker's other threads.
 LIMIT_S = 0.5
-#: A round over all queries begins so long after the one before at the earliest.
+#: Minimum interval between the starts of two rounds over all queries.
 ROUND_EVERY = timedelta(seconds=60)
 _ROWS_AT_ONCE = 50
 
 
 @dataclass(slots=True)
 class Round:
-    """How far a round over this host's queries has come, in the memory of its worker."""
+    """Progress of a round over this host's queries, in the worker's memory."""
 
     began_at: datetime | None = None
-    after: int = 0  # the query looked at last; 0: the round is over
+    after: int = 0  # the last query examined; 0 if the round is over
 
 
 def look_ahead(*, now: datetime, limit_s: float = LIMIT_S, place: Round | None = None) -> int:
-    """Note when state will be full, what a crash would replay, whether a preflight fails.
+    """Record when state will be full, what a crash would replay, and whether a preflight fails.
 
-    Goes on where `place` says, for `limit_s` at most; without a place from the beginning. Returns
-    how many queries have news. What cannot be read is not known: no trouble is made of it.
+    Continues at `place` for at most `limit_s`; without `place`, starts from the beginning. Returns
+    the number of queries whose forecast has changed. Unreadable values count as unknown and are not
+    reported as problems.
     """
     place, end = place or Round(), time.monotonic() + limit_s
     if not place.after:
         if place.began_at is not None and now - place.began_at < ROUND_EVERY:
             return 0
         place.began_at = now
-        # What does not run has nothing ahead of it.
+        # Stopped queries have no forecast.
         resting = Query.objects.filter(placed_here("application__"), desired=Desired.STOPPED)
         resting.exclude(**NOTHING).update(**NOTHING)
     wanted = Query.objects.filter(

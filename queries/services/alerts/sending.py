@@ -1,4 +1,4 @@
-"""Send one message by one channel: its references resolved, the result without secrets."""
+"""Send one message through one channel: resolve its secrets, and mask them in errors."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -6,27 +6,27 @@ from typing import Any
 
 from django.conf import settings
 
+from headgate_ground.masking import references as named_in
 from queries.channels import kinds
 from queries.channels.base import Message, SendFailed
-from queries.channels.http import Network
+from queries.channels.door import Network
 from queries.channels.places import place_of
 from queries.domain.errors import in_words
-from queries.domain.masking import references as named_in
 from queries.domain.secrets.bindings import PAGE, Bound, channel, unbound
 from queries.domain.secrets.hosts import ANYWHERE
 from queries.domain.secrets.uses import Use
 from queries.secret_references import ReferenceMissing
 from queries.services.local_references import local_references
 
-#: For one message. Seconds.
+#: Time limit per message, in seconds.
 LIMIT_S = 20.0
 
 
 def send(kind: str, form: Mapping[str, Any], message: Message, *, name: str, bound: Bound) -> None:
-    """Deliver a message; raise `SendFailed`, whose text may be shown and stored.
+    """Deliver a message; raise `SendFailed`, whose text is safe to show and store.
 
-    `bound` are the secrets of the channel of that name, and the hosts that each may go to: one
-    that is not bound is not even read.
+    `bound` holds the channel's secrets and the hosts that each can be sent to: a secret that is not
+    bound is not even read.
     """
     references = local_references()
     told = place_of(kind, form)
@@ -40,14 +40,14 @@ def send(kind: str, form: Mapping[str, Any], message: Message, *, name: str, bou
         place = place_of(kind, stripped)
         if place == told:
             _require(named, (place,), name, bound)
-        elif unbound(_uses(named, (place,)), bound, channel(name)):  # where stands in a secret
-            raise SendFailed(f"Its address leads to a host that is not bound: {PAGE}.")
-        kinds.send(kind, stripped, message, timeout_s=LIMIT_S, allowed=_allowed())
+        elif unbound(_uses(named, (place,)), bound, channel(name)):  # the host is part of a secret
+            raise SendFailed(f"Its URL leads to a host that is not bound: {PAGE}.")
+        kinds.send(kind, stripped, message, timeout_s=LIMIT_S, allowed=allowed_networks())
     except ReferenceMissing as error:
         raise SendFailed(str(error)) from None
     except SendFailed as error:
         raise SendFailed(references.mask(str(error)), lasting=error.lasting) from None
-    except Exception as error:  # a channel's own bug is that channel's trouble
+    except Exception as error:  # a bug in a channel affects that channel only
         raise SendFailed(f"It failed with {type(error).__name__}.") from None
 
 
@@ -60,5 +60,6 @@ def _uses(secrets: set[str], places: tuple[str, ...]) -> list[Use]:
     return [Use(secret, "", places) for secret in sorted(secrets)]
 
 
-def _allowed() -> list[Network]:
+def allowed_networks() -> list[Network]:
+    """Return the private networks that alerts can be sent to."""
     return [ipaddress.ip_network(one, strict=False) for one in settings.ALERT_NETWORKS]

@@ -1,4 +1,4 @@
-"""Set alerts up: channels and rules by admins, maintenance windows by operators; all audited."""
+"""Configure alerts: channels and rules (admins), maintenance windows (operators); audited."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -30,17 +30,17 @@ _SETTINGS = {str(kind): (one.needed, one.optional, one.secret) for kind, one in 
 def save_channel(
     raw: Mapping[str, Any], *, actor: str, now: datetime, channel: Channel | None = None
 ) -> Channel:
-    """Make a channel, or change one; raise `Invalid` for its faults."""
+    """Create or change a channel; raise `Invalid` if it is not valid."""
     form = parse_channel(raw, _SETTINGS)
     row = channel or Channel(created_at=now, created_by=actor)
     before = row.name
     row.name, row.kind, row.enabled = form.name, form.kind, form.enabled
     row.settings = _filled(form)
-    # Bound to the name that it has had, or to the one that it gets.
+    # Bound to its previous name if it had one, else to the new name.
     holder = holder_named(before or row.name)
     if problems := unbound(uses_of_channel(row), bound_to(holder), holder):
         raise Invalid(problems)
-    if channel is not None:  # what was wrong with the old settings says nothing of these
+    if channel is not None:  # errors of the old settings no longer apply
         row.failing_since, row.last_error = None, ""
     with transaction.atomic():
         _save(row)
@@ -52,7 +52,7 @@ def save_channel(
 
 
 def is_same(channel: Channel, raw: Mapping[str, Any]) -> bool:
-    """Return whether a channel is as this describes it; raise `Invalid` for its faults."""
+    """Return whether a channel matches this description; raise `Invalid` if it is not valid."""
     form = parse_channel(raw, _SETTINGS)
     said = (form.name, form.kind, form.enabled, _filled(form))
     return said == (channel.name, channel.kind, channel.enabled, channel.settings)
@@ -70,14 +70,14 @@ def _filled(form: ChannelForm) -> dict[str, Any]:
 
 
 def delete_channel(channel: Channel, *, actor: str, now: datetime) -> None:
-    """Remove a channel, with its deliveries and what was bound to it.
+    """Delete a channel with its deliveries and secret bindings.
 
-    Raises `Conflict` where a rule has no other.
+    Raises `Conflict` if it is a rule's only channel.
     """
     for rule in AlertRule.objects.filter(channels=channel):
         if rule.channels.count() == 1:
             raise Conflict(
-                f"The rule {rule.name} tells nobody else.",
+                f"The rule {rule.name} has no other channel.",
                 way_out="Give the rule another channel, or delete it first.",
             )
     with transaction.atomic():
@@ -90,7 +90,7 @@ def delete_channel(channel: Channel, *, actor: str, now: datetime) -> None:
 def save_rule(
     raw: Mapping[str, Any], *, actor: str, now: datetime, rule: AlertRule | None = None
 ) -> AlertRule:
-    """Make a rule, or change one; raise `Invalid` for its faults."""
+    """Create or change a rule; raise `Invalid` if it is not valid."""
     form = parse_rule(raw)
     row = rule or AlertRule(created_at=now, created_by=actor)
     told = _channels(form, "channels")
@@ -118,7 +118,7 @@ def _channels(form: RuleForm, field: str) -> list[Channel]:
         known = ", ".join(Channel.objects.values_list("name", flat=True)) or "none yet"
         raise Invalid(
             [
-                Problem(field, name[:200], "is no channel.", f"Channels: {known}.")
+                Problem(field, name[:200], "is not an existing channel.", f"Channels: {known}.")
                 for name in missing
             ]
         )
@@ -126,7 +126,7 @@ def _channels(form: RuleForm, field: str) -> list[Channel]:
 
 
 def delete_rule(rule: AlertRule, *, actor: str, now: datetime) -> None:
-    """Remove a rule; without any, every channel hears of everything."""
+    """Delete a rule; without any rules, every channel gets everything."""
     with transaction.atomic():
         rule.delete()
         _record(rule, "deleted", actor, now)
@@ -134,7 +134,7 @@ def delete_rule(rule: AlertRule, *, actor: str, now: datetime) -> None:
 
 
 def save_maintenance(raw: Mapping[str, Any], *, actor: str, now: datetime) -> Maintenance:
-    """Make a maintenance window; raise `Invalid` for its faults."""
+    """Create a maintenance window; raise `Invalid` if it is not valid."""
     form = parse_maintenance(raw, now=now)
     row = Maintenance(
         name=form.name,
@@ -151,7 +151,7 @@ def save_maintenance(raw: Mapping[str, Any], *, actor: str, now: datetime) -> Ma
 
 
 def end_maintenance(window: Maintenance, *, actor: str, now: datetime) -> None:
-    """End a window now; one that has not begun is removed."""
+    """End a window now; one that has not started is deleted."""
     with transaction.atomic():
         if window.starts_at >= now:
             window.delete()
@@ -167,5 +167,5 @@ def _save(row: Channel | AlertRule | Maintenance) -> None:
             row.save()
     except IntegrityError:
         way_out = "Choose another name."
-        raise Invalid([Problem("name", row.name, "is taken.", way_out)]) from None
+        raise Invalid([Problem("name", row.name, "is already in use.", way_out)]) from None
     changed("alerts")

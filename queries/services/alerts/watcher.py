@@ -1,7 +1,7 @@
-"""Look at Headgate from outside its worker, and tell people when that cannot: decisions/0015.
+"""Watch Headgate from outside its worker, and notify when the worker cannot (decisions/0015).
 
-All that it needs is in one file: what it watches, the channels as the database last gave them
-(addresses are references, never secrets), and what is not delivered yet.
+All its state is in one file: what it watches, the channels as last read from the database
+(addresses are references, never secrets), and undelivered messages.
 """
 
 import contextlib
@@ -19,11 +19,9 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
-from controlplane import redis_client
-from controlplane.health import signs_of_life
-from controlplane.health.parts import State
-from controlplane.health.system import look
-from controlplane.web.tls import own_certificate
+from controlplane import redis_client, signs_of_life
+from controlplane.tls import own_certificate
+from headgate_ground.files import read_file, replace_file
 from queries.channels.base import Message, SendFailed
 from queries.domain.alerts.kinds import Step
 from queries.domain.alerts.watching import (
@@ -36,20 +34,21 @@ from queries.domain.alerts.watching import (
     forget_untold,
     to_tell,
 )
-from queries.files import read_file, replace_file
+from queries.domain.system import State
 from queries.selectors.alerts.own_routes import Route, own_routes
+from queries.services.system.health import look
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks.
+#: Interval between two checks, in seconds.
 EVERY_S = 10.0
-#: For the answer of the web process. Seconds.
+#: Timeout for the web process's response, in seconds.
 WEB_LIMIT_S = 5.0
-#: After a message failed: the pause before the next try, which doubles up to the longest.
+#: The pause after a failed message; it doubles up to the longest.
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=15), timedelta(minutes=15)
-#: A message that could not be delivered for so long is given up.
+#: How long a message is retried before it is given up.
 GIVEN_UP_AFTER = timedelta(days=1)
-#: Messages that may wait; more are of channels that deliver nothing.
+#: Most undelivered messages kept; with this many, the channels are not delivering anyway.
 MOST_WAITING = 200
 
 _LOOKS = {State.OK: Look.WELL, State.PROBLEM: Look.TROUBLE, State.UNKNOWN: Look.UNKNOWN}
@@ -59,28 +58,28 @@ Send = Callable[[Route, Message], None]
 
 @dataclass(slots=True)
 class Waiting:
-    """One message to one channel that is not delivered yet."""
+    """An undelivered message to one channel."""
 
     channel: str
     message: Message
     made_at: datetime
     due_at: datetime
     attempts: int = 0
-    begun: bool = False  # it may be out already: a watcher that finds this marks it as a repeat
+    begun: bool = False  # may have been sent: sent again, it is marked as a repeat
 
 
 @dataclass(slots=True)
 class Memory:
-    """What the watcher keeps in its file."""
+    """The watcher's state, stored in its file."""
 
     watched: dict[str, Watch] = field(default_factory=dict)
-    #: kind of incident -> the channels that hear of it
+    #: kind of incident -> the channels notified of it
     routes: dict[str, list[Route]] = field(default_factory=dict)
     waiting: list[Waiting] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> "Memory":
-        """Return what an earlier watcher left; nothing where its file cannot be read."""
+        """Return the state left by an earlier watcher; empty if its file cannot be read."""
         try:
             text = read_file(path)
             return cls._of(orjson.loads(text)) if text else cls()
@@ -101,7 +100,7 @@ class Memory:
         )
 
     def write(self, path: Path) -> None:
-        """Replace the file by what is known now."""
+        """Replace the file with the current state."""
         form = {
             "watched": {part: asdict(one) for part, one in self.watched.items()},
             "routes": {str(kind): [asdict(one) for one in on] for kind, on in self.routes.items()},
@@ -111,7 +110,7 @@ class Memory:
 
 
 class Watcher:
-    """Look, decide, remember, tell; one at a time for an installation."""
+    """Check, decide, store and notify; one watcher per installation."""
 
     def __init__(
         self,
@@ -133,12 +132,12 @@ class Watcher:
             try:
                 close_old_connections()
                 self.step(stop)
-            except Exception:  # the loop's edge: what watches must not end
+            except Exception:  # the loop must never end
                 logger.exception("a look has failed; the next follows")
             stop.wait(EVERY_S)
 
     def step(self, stop: threading.Event | None = None) -> None:
-        """Look once, and tell what is due."""
+        """Check once, and send the messages that are due."""
         now = self._clock()
         seen = [*_parts(now), _web()]
         self._learn(seen)
@@ -155,7 +154,7 @@ class Watcher:
                 self._deliver(one)
 
     def _learn(self, seen: Sequence[Seen]) -> None:
-        """Keep who hears of what as the database has it now, for when it does not answer."""
+        """Keep the current routes from the database, for use when it does not respond."""
         if any(one.part == "database" and one.look is Look.WELL for one in seen):
             try:
                 self._memory.routes = own_routes()
@@ -163,7 +162,7 @@ class Watcher:
                 logger.warning("the channels could not be read, the last ones stay: %s", error)
 
     def _live(self, now: datetime) -> None:
-        """Give a sign of life, so that the pages tell when nobody watches."""
+        """Record a heartbeat, so that the pages can report a missing watcher."""
         with (
             contextlib.suppress(redis.RedisError),
             redis_client.client(settings.REDIS_URL, limit_s=1.0) as client,
@@ -198,7 +197,7 @@ class Watcher:
 
     def _deliver(self, one: Waiting) -> None:
         route = self._route(one)
-        if route is None:  # the channel was removed meanwhile
+        if route is None:  # the channel has since been deleted
             self._drop(one)
             return
         message = one.message
@@ -210,7 +209,7 @@ class Watcher:
             self._send(route, message)
         except SendFailed as error:
             self._failed(one, error)
-        except Exception as error:  # a channel's own bug is that channel's trouble
+        except Exception as error:  # a bug in a channel affects that channel only
             self._failed(one, SendFailed(type(error).__name__))
         else:
             logger.info("%s told: %s", one.channel, message.title)
@@ -238,7 +237,7 @@ class Watcher:
     def _remember(self) -> None:
         try:
             self._memory.write(self._path)
-        except OSError as error:  # a full disk is one of the things to tell
+        except OSError as error:  # a full disk is one of the things to report
             logger.warning("%s could not be written: %s", self._path.name, error.strerror)
 
 
@@ -247,7 +246,7 @@ def _parts(now: datetime) -> list[Seen]:
 
 
 def web_answers() -> bool:
-    """Return whether the web process lives, asked over HTTP."""
+    """Return whether the web process responds over HTTP."""
     return _web().look is Look.WELL
 
 
@@ -260,8 +259,8 @@ def _web() -> Seen:
             answer.read(1024)
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", error)
-        return Seen("web", Look.TROUBLE, f"The console does not answer: {why}.")
-    return Seen("web", Look.WELL, "The console answers.")
+        return Seen("web", Look.TROUBLE, f"The console does not respond: {why}.")
+    return Seen("web", Look.WELL, "The console responds.")
 
 
 def _waiting(form: Mapping[str, Any]) -> Waiting:
@@ -272,7 +271,7 @@ def _waiting(form: Mapping[str, Any]) -> Waiting:
 
 
 def _times(form: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a form with its times read; times are aware."""
+    """Return the form's values with its times parsed as aware datetimes."""
     return {
         name: datetime.fromisoformat(value).astimezone(UTC)
         if isinstance(value, str) and name.endswith(("_at", "since"))

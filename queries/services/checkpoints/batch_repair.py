@@ -1,27 +1,107 @@
-"""Repair the record of batches from checkpoints' logs, where nothing else remembers them."""
+"""Count batches that runs committed but never reported, and restore them from checkpoint logs.
+
+A batch that the JVM commits after its Python has been killed does not leave a gap between reports:
+only the checkpoint's `commits/` shows it. Each run is therefore compared with these commits once it
+has ended.
+"""
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 
+from controlplane.nudge import changed
+from controlplane.redis_client import connection
+from headgate_ground.tolerant.values import at_ms
+from listeners import streams
 from listeners.loops.troubles import each
 from listeners.missing import recovered
 from listeners.missing.recovered import LostBatches, Recalled
+from listeners.models import Gap
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
-from queries.domain.checkpoints.logs import Offsets, Unreadable
+from queries.domain.checkpoints.foreign_batches import AFTER_ITS_END
+from queries.domain.checkpoints.logs import Offsets, begun_at
 from queries.models.drivers import Run
 
 logger = logging.getLogger(__name__)
 _each = each("repair from checkpoints", logger)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+#: How long after a run's end its reports may still arrive, from the spool or driver memory.
+UNDER_WAY = timedelta(seconds=60)
+_RUNS_AT_ONCE = 50
+
+
+def count_unreported(*, now: datetime) -> int:
+    """Compare this host's ended runs with their checkpoints' commits; return how many are missing.
+
+    Runs whose drivers' events are still being stored, or whose spool is still being read, are left
+    to a later call.
+    """
+    due = Run.objects.filter(
+        commits_compared_at=None, ended_at__lte=now - UNDER_WAY, driver__host=settings.HEADGATE_HOST
+    )
+    runs = list(due.select_related("driver", "checkpoint").order_by("ended_at")[:_RUNS_AT_ONCE])
+    if not runs:
+        return 0
+    epochs = {run.driver.epoch for run in runs}
+    stored = streams.stored_up_to(connection(), settings.EVENT_STREAM, epochs)
+    drivers = {run.driver_id for run in runs}
+    asked = Gap.objects.filter(kind="seq", driver__in=drivers, closed_at=None)
+    waiting = set(asked.values_list("driver", flat=True))
+    missing = 0
+    for run in runs:
+        over = ((run.ended_at or now) + UNDER_WAY).timestamp()
+        here = min(stored.get(run.driver.epoch, over), stored.get(0, over))
+        if here < over or run.driver_id in waiting:
+            continue
+        with _each.by_itself(f"the commits of run {run.pk}"):
+            missing += _compare(run, now)
+            Run.objects.filter(pk=run.pk).update(commits_compared_at=now)
+    return missing
+
+
+def _compare(run: Run, now: datetime) -> int:
+    try:
+        logs = CheckpointLogs.at(run.checkpoint.location)
+    except NotLocal:
+        return 0
+    committed = committed_by(logs, run.created_at, run.ended_at or now)
+    ended = recovered.Ended(
+        driver=run.driver_id,
+        epoch=run.driver.epoch,
+        query=run.query_id,
+        run=run.pk,
+        # A driver may have died before reporting Spark's id; its batches count nevertheless.
+        spark_run_id=run.spark_run_id or f"run {run.pk}",
+    )
+    missing = recovered.note_unreported(ended, committed, now=now)
+    if missing:
+        logger.warning("run %s has committed %s batches that it never reported", run.pk, missing)
+        changed(f"driver:{run.driver_id}", f"query:{run.query_id}")
+    return missing
+
+
+def committed_by(logs: CheckpointLogs, began: datetime, ended: datetime) -> list[int]:
+    """Return the batches whose commits were written between two times, where times are known.
+
+    The time of the commit decides, because a batch started by one run may have been committed by
+    another. Epochs of continuous queries have no time in the log and are omitted.
+    """
+    found = []
+    for batch in logs.committed():
+        at, offsets = logs.written_at("commits", batch), logs.readable_offsets(batch)
+        timed = offsets is not None and offsets.timestamp_ms is not None
+        if at is not None and timed and began <= at <= ended + AFTER_ITS_END:
+            found.append(batch)
+    return found
 
 
 def repair_from_checkpoints(*, now: datetime) -> int:
-    """Ask the checkpoints on this host for batches lost otherwise; return how many were found.
+    """Look up lost batches in this host's checkpoints; return how many were found.
 
-    Their logs show that a batch ran, when, and how far it read; its metrics stay unknown.
+    The logs show that a batch ran, when, and how far it read; its metrics remain unknown.
     """
     lost = recovered.lost_batches(now=now)
     runs = Run.objects.select_related("driver", "checkpoint").in_bulk([one.run for one in lost])
@@ -42,39 +122,28 @@ def _repair(one: LostBatches, run: Run, now: datetime) -> int:
         return 0
     told = [found for batch in one.batches if (found := read_batch(logs, batch)) is not None]
     if told:
-        recovered.keep(one.gap, told, now=now)
+        recovered.keep(one.gap, told, epoch=run.driver.epoch, now=now)
     return len(told)
 
 
 def read_batch(logs: CheckpointLogs, batch: int) -> Recalled | None:
-    """Return what the logs record of a committed batch; None where they do not."""
-    committed_at, offsets = logs.written_at("commits", batch), _offsets(logs, batch)
-    if committed_at is None or offsets is None or offsets.timestamp_ms is None:
+    """Return what the logs record about a committed batch; None if they do not contain it."""
+    committed_at, offsets = logs.written_at("commits", batch), logs.readable_offsets(batch)
+    began_at = at_ms(offsets.timestamp_ms) if offsets is not None else None
+    if committed_at is None or offsets is None or began_at is None:
         return None
-    began_at = _moment(offsets.timestamp_ms)
     return Recalled(
         batch=batch,
         began_at=began_at,
         took_ms=max(0, round((committed_at - began_at) / timedelta(milliseconds=1))),
-        sources=_sources(offsets, _offsets(logs, batch - 1)),
-        watermark=_moment(offsets.watermark_ms) if offsets.watermark_ms else None,
+        sources=_sources(offsets, logs.readable_offsets(batch - 1)),
+        watermark=at_ms(offsets.watermark_ms) if offsets.watermark_ms else None,
     )
 
 
-def _offsets(logs: CheckpointLogs, batch: int) -> Offsets | None:
-    try:
-        return logs.offsets(batch)
-    except (Unreadable, OSError):
-        return None  # purged in the meantime, or truncated
-
-
 def _sources(offsets: Offsets, before: Offsets | None) -> list[dict[str, Any]]:
-    starts = before.sources if before else {}
+    starts = begun_at(before, offsets)
     return [
         {"description": f"source {name}", "startOffset": starts.get(name), "endOffset": end}
         for name, end in offsets.sources.items()
     ]
-
-
-def _moment(ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=ms)

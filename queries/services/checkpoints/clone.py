@@ -1,7 +1,7 @@
-"""Clone: a new query that continues from another's checkpoint, in its own directory.
+"""Clone: create a query that continues from another's checkpoint, in its own directory.
 
-It gets its own id (Spark would stop the original otherwise), and its own sink, unless the user
-confirms that both write to the same one. It is left stopped.
+It gets its own id (Spark would otherwise stop the original) and its own sink, unless the user
+confirms that both write to the same one. It is created stopped.
 """
 
 import copy
@@ -11,20 +11,21 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
+from headgate_ground.masking import unmask
 from queries.checkpoints.file_sink import FileSink
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.kafka.topic_ids import as_json, as_of, ids_of
-from queries.domain.masking import unmask
 from queries.domain.states import Verb
 from queries.domain.validation.formats import FILES
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
+from queries.services import local_roots
 from queries.services.checkpoints.snapshot import local_logs
 from queries.services.checkpoints.switching import current, place_of
-from queries.services.definitions import catalog, surroundings
+from queries.services.definitions import catalog
 from queries.services.definitions.code_rights import insist_query, parsed
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
@@ -44,12 +45,14 @@ def request_clone(
 ) -> Operation:
     """Request a query `name` that continues from `query`'s checkpoint after `batch` (newest).
 
-    `snapshot_id` names one of its snapshots to use instead of the current checkpoint. The
-    clone is defined as `query` is now, with `sink` in place of its own; without one
-    `same_sink` must confirm that both write to the same place, which a file sink never allows.
-    It gets its own application, like the original's and of its team, unless one is named.
-    Raises `Invalid` with every problem of the new definition, `Forbidden` where it brings code in
-    and the actor may not write `python`.
+    `snapshot_id` selects one of its snapshots instead of the current checkpoint. The clone has
+    `query`'s current definition, with `sink` in place of its own; without `sink`, `same_sink` must
+    confirm that both write to the same place, which is never allowed for a file sink. Unless
+    `application` is given, the clone gets its own application, modelled on the original's and owned
+    by the same team.
+
+    Raises `Invalid` with every problem of the new definition, `Forbidden` if it brings in code and
+    the actor may not write `python`.
     """
     taken = current(query) if snapshot_id is None else snapshot_of(query, snapshot_id)
     origin = taken.location
@@ -63,14 +66,14 @@ def request_clone(
     if not application:
         host = query.application.revisions.order_by("-number")[0].spec
     used = Checkpoint.objects.values_list("location", flat=True)
-    location = surroundings.default_checkpoint(name, application, avoid=set(used))
+    location = local_roots.default_checkpoint(name, application, avoid=set(used))
     definition: dict[str, Any] = {
         "name": name,
         "spec": spec,
         "application": application,
         "application_spec": host,
     }
-    stays = application in ("", query.application.name)  # elsewhere it is new to the driver
+    stays = application in ("", query.application.name)  # elsewhere, its driver must load it first
     insist_query(python, parsed(spec), query if stays else None)
     catalog.check_query(**definition, checkpoint=location, python=True)
     copied = taken if isinstance(taken, Checkpoint) else taken.checkpoint
@@ -85,13 +88,13 @@ def request_clone(
 
 
 def _refuse_another_host(query: Query, application: str) -> None:
-    """Raise `NotAllowed` where the clone would run on a host that its checkpoint is not on."""
+    """Raise `NotAllowed` if the clone would run on a host that does not have its checkpoint."""
     named = Application.objects.filter(name=application, archived_at=None).first()
     if named is not None and named.host not in ("", query.application.host):
         raise NotAllowed(
-            f"Application {named.name} is placed on host {named.host}; the copy of the checkpoint "
-            f"would be on host {query.application.host or settings.HEADGATE_HOST}.",
-            way_out="Name no application: the clone gets its own.",
+            f"Application {named.name} is on host {named.host}, but the copy of the "
+            f"checkpoint would be on host {query.application.host or settings.HEADGATE_HOST}.",
+            way_out="Do not choose an application; the clone gets its own.",
         )
 
 
@@ -104,7 +107,7 @@ def _spec(
         problem = Problem(
             "sink",
             f"{before['format']} {_path(before)}".strip() if before else "",
-            "is the sink of the original: both would write there.",
+            "is the sink of the original, so both would write there.",
             "Give the clone its own sink, or confirm that it writes to the same one.",
         )
         raise Invalid([problem])
@@ -120,7 +123,7 @@ def _spec(
         )
         raise Invalid([problem])
     if own:
-        spec["pool"] = ""  # its own application has none
+        spec["pool"] = ""  # its own application has no pool
     return spec
 
 
@@ -141,7 +144,7 @@ def _copy(turn: StepContext) -> StepResult:
 
 
 def _seed_sink(turn: StepContext) -> StepResult:
-    """Start the log of a new file sink where the clone starts."""
+    """Initialize a new file sink's log at the batch where the clone starts."""
     sink = turn.arguments["spec"].get("sink") or {}
     if sink.get("format") in FILES:
         found = FileSink.at(_path(sink))
@@ -166,9 +169,9 @@ def _define(turn: StepContext) -> StepResult:
                 actor=turn.operation.actor,
                 now=turn.now,
                 team=turn.query.application.team,
-                python=True,  # asked when it was requested
+                python=True,  # checked when it was requested
             )
-            # Its checkpoint is a file of this host.
+            # Its checkpoint is local to this host.
             placed = Application.objects.filter(pk=clone.application_id, host="")
             placed.update(host=settings.HEADGATE_HOST)
             _carry_topic_ids(turn)
@@ -179,7 +182,7 @@ def _define(turn: StepContext) -> StepResult:
 
 
 def _carry_topic_ids(turn: StepContext) -> None:
-    """Remember with the copy which topics its offsets belong to."""
+    """Store the topic ids of the copied offsets with the copy."""
     batch = local_logs(turn.arguments["location"]).last_commit()
     if batch is not None:
         origin = Checkpoint.objects.get(pk=turn.arguments["checkpoint"])
@@ -198,7 +201,7 @@ PROCEDURE = Procedure(
     Verb.CLONE,
     (
         Step("Copy the checkpoint", _copy),
-        Step("Start the sink's log there", _seed_sink),
+        Step("Start the sink's log at the copy's batch", _seed_sink),
         Step("Define the clone", _define, commits=True),
     ),
     limit=timedelta(minutes=15),

@@ -1,4 +1,4 @@
-"""Find the sink of a query, as far as switching its checkpoint has to know it."""
+"""Find a query's sink, for switching its checkpoint."""
 
 import re
 
@@ -7,14 +7,14 @@ from queries.checkpoints.file_sink import FileSink
 from queries.domain.validation.formats import FILES
 from queries.models.definitions import Query
 
-#: What Spark calls a file sink in the progress of a query.
+#: Spark's name for a file sink in progress events.
 _DESCRIBED = re.compile(r"FileSink\[(.+)\]")
 
 
 def sink_of(query: Query) -> tuple[str, str]:
-    """Return (format, path or topic) of the sink that the query last wrote to; "" for unknown.
+    """Return (format, path or topic) of the sink that the query last wrote to; "" if unknown.
 
-    What the newest run wrote to counts, not a revision that never ran.
+    The newest run's sink counts, not that of a revision that never ran.
     """
     run = query.runs.select_related("revision").order_by("-epoch").first()
     revision = run.revision if run else query.revisions.order_by("-number").first()
@@ -27,7 +27,7 @@ def sink_of(query: Query) -> tuple[str, str]:
 
 
 def file_sink(query: Query) -> FileSink | None:
-    """Return the file sink whose log goes with the query's checkpoint; None for other sinks."""
+    """Return the file sink whose log belongs to the query's checkpoint; None for other sinks."""
     kind, path = sink_of(query)
     return FileSink.at(path) if path and (kind == "file" or kind in FILES) else None
 

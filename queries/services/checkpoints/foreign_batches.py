@@ -1,17 +1,18 @@
-"""Look for batches in checkpoints that no run of ours made, and note them with the checkpoint.
+"""Find batches in checkpoints that none of our runs wrote, and record them with the checkpoint.
 
-Plain PySpark beside Headgate knows none of its locks and cannot be kept off a checkpoint; the two
-fail on each other's batches, and a sink may get rows twice. It can be seen and said.
+Plain PySpark does not use Headgate's locks and cannot be kept off a checkpoint: each writer fails
+on the other's batches, and a sink may get rows twice. Headgate can only detect and report this.
 """
 
 import logging
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Max, Min, Q
 
 from controlplane.nudge import changed
+from headgate_ground.tolerant.values import at_ms
 from listeners.loops.troubles import each
 from listeners.models import Heartbeat, Received
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
@@ -22,17 +23,17 @@ from queries.models.drivers import Run
 logger = logging.getLogger(__name__)
 _each = each("foreign batches", logger)
 
-#: The newest batches of a log that are read at a look: a few milliseconds.
+#: Newest batches of a log read per check; this takes a few milliseconds.
 BATCHES = 30
-#: How far back batches are judged: a control plane that was away for a night still sees them.
+#: How far back batches are checked: covers a control plane that was down overnight.
 SPAN = timedelta(hours=24)
 
 
 def look_for_foreign_batches(*, now: datetime) -> int:
-    """Look into every held checkpoint of this host's queries; return how many have news.
+    """Check every held checkpoint of this host's queries; return how many have new findings.
 
-    Epochs of continuous queries have no time in the log and are not judged; neither is what lies
-    on no local file system.
+    Epochs of continuous queries, which have no time in the log, and checkpoints that are not on a
+    local file system are not checked.
     """
     held = Checkpoint.objects.filter(
         retired_at=None,
@@ -56,7 +57,7 @@ def _look(checkpoint: Checkpoint, since: datetime, now: datetime) -> bool:
     known = checkpoint.foreign_last
     if known is not None and newest.number <= known:
         return False
-    # Compare-and-set: of two looks at once, one writes.
+    # Compare-and-set: of two concurrent checks, one writes.
     wrote = Checkpoint.objects.filter(pk=checkpoint.pk, foreign_last=known).update(
         foreign_first=first.number if known is None else checkpoint.foreign_first,
         foreign_last=newest.number,
@@ -73,20 +74,18 @@ def _look(checkpoint: Checkpoint, since: datetime, now: datetime) -> bool:
 
 
 def _logged(logs: CheckpointLogs, since: datetime) -> list[LoggedBatch]:
-    """Return the newest batches that tell their time, oldest first."""
+    """Return the newest batches that have a time, oldest first."""
     found = []
     for number in logs.begun()[-BATCHES:]:
         offsets = logs.readable_offsets(number)
-        if offsets is None or not offsets.timestamp_ms:
-            continue
-        at = datetime.fromtimestamp(offsets.timestamp_ms / 1000, UTC)
-        if at > since:
+        at = at_ms(offsets.timestamp_ms) if offsets is not None and offsets.timestamp_ms else None
+        if at is not None and at > since:
             found.append(LoggedBatch(number, at))
     return found
 
 
 def _spans(checkpoint: Checkpoint, since: datetime) -> list[RunSpan]:
-    """Return when the query's runs lived, on whichever checkpoint: copies keep a batch's time."""
+    """Return when the query's runs were alive on any checkpoint: copies keep a batch's time."""
     runs = list(
         Run.objects.filter(Q(ended_at=None) | Q(ended_at__gt=since), query=checkpoint.query_id)
     )

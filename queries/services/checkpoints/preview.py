@@ -1,10 +1,11 @@
-"""Preview what a rewind or a reset will do; nothing in this module changes anything."""
+"""Preview a rewind or a reset; nothing in this module changes anything."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from queries.checkpoints import batches
 from queries.checkpoints.logs import CheckpointLogs
+from queries.domain.checkpoints.logs import begun_at
 from queries.domain.definitions.spec import UNKEPT_SINKS
 from queries.domain.errors import HeadgateError
 from queries.domain.kafka.offset_ranges import ranges, records
@@ -12,6 +13,7 @@ from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.services.checkpoints import rewind
 from queries.services.checkpoints.file_sinks import file_sink, sink_of
+from queries.services.checkpoints.reset import left_on
 from queries.services.checkpoints.snapshot import local_logs
 from queries.services.checkpoints.source_starts import Moved, WantedStart, starts
 from queries.services.checkpoints.switching import current
@@ -22,19 +24,19 @@ class Preview:
     """What is replayed or skipped, and what readers of the sink will notice."""
 
     verb: str
-    refusal: str  # why it cannot be done; "" where it can
+    refusal: str  # why it cannot be done; "" if it can
     batch: int | None = None  # rewind: the batch after which it continues
     newest: int | None = None  # the newest committed batch
-    batches: int | None = None  # that are replayed
-    records: int | None = None  # read again; None where it cannot be counted
+    batches: int | None = None  # batches replayed
+    records: int | None = None  # read again; None if unknown
     files: int | None = None  # read again
-    moved: tuple[Moved, ...] = ()  # a partition or a file source each
-    sink: tuple[str, ...] = ()  # what it will see, in sentences
+    moved: tuple[Moved, ...] = ()  # one per partition or file source
+    sink: tuple[str, ...] = ()  # effects on the sink, as sentences
     warnings: tuple[str, ...] = ()
 
 
 def preview_rewind(query: Query, batch: int) -> Preview:
-    """Preview continuing after `batch`; raise `NotAllowed` for a checkpoint that is not local."""
+    """Preview continuing after `batch`; raise `NotAllowed` if the checkpoint is not local."""
     logs = local_logs(current(query).location)
     newest = logs.last_commit()
     try:
@@ -46,7 +48,7 @@ def preview_rewind(query: Query, batch: int) -> Preview:
     if before is None or after is None:
         reason = f"The offsets of batch {batch} have been purged."
         return Preview("rewind", reason, batch=batch, newest=newest)
-    found = ranges(before.sources, after.sources)
+    found = ranges(begun_at(before, after), after.sources)
     earliest = _earliest(query)
     moved = [
         Moved(
@@ -66,7 +68,7 @@ def preview_rewind(query: Query, batch: int) -> Preview:
     warnings = _in_flight(logs) + _missing(files, missing)
     if any(each.note for each in moved):
         warnings.append(
-            "Some of it has been deleted at the broker: the query will fail there, or skip it."
+            "Some of it has been deleted from the broker: the query will fail there or skip it."
         )
     return Preview(
         "rewind",
@@ -83,9 +85,10 @@ def preview_rewind(query: Query, batch: int) -> Preview:
 
 
 def preview_reset(query: Query, wish: WantedStart) -> Preview:
-    """Preview starting elsewhere; asks brokers, changes nothing."""
-    logs = local_logs(current(query).location)
-    newest = logs.last_commit()
+    """Preview starting elsewhere; queries brokers, changes nothing."""
+    left = left_on(query)
+    logs = None if left else local_logs(current(query).location)
+    newest = logs.last_commit() if logs else None
     try:
         found = starts(query, logs, wish)
     except HeadgateError as error:
@@ -93,8 +96,13 @@ def preview_reset(query: Query, wish: WantedStart) -> Preview:
     known = [each for each in found.moved if each.repeated is not None]
     counted = [each.repeated or 0 for each in known if each.before is not None]
     files = [each.repeated or 0 for each in known if each.before is None]
-    warnings = _in_flight(logs)
-    if found.stateful:
+    warnings = _in_flight(logs) if logs else []
+    if left:
+        warnings.append(
+            f"Its checkpoint stays on host {left}: how far it has read is unknown, and batches "
+            "are numbered from 0. If the query still runs there, it may write to the same sink."
+        )
+    elif found.stateful:
         warnings.insert(
             0, "Its state is not carried over: aggregates, joins and windows start empty."
         )
@@ -116,14 +124,14 @@ def preview_reset(query: Query, wish: WantedStart) -> Preview:
 def _rewound_sink(query: Query, batch: int, again: Sequence[int]) -> list[str]:
     sink = file_sink(query)
     if not again:
-        return ["It sees nothing twice: no batch is replayed."]
+        return ["No duplicates: no batch is replayed."]
     span = f"batches {again[0]} to {again[-1]}" if len(again) > 1 else f"batch {again[0]}"
     if sink is not None:
         dropped = sink.beyond(batch)
         return [
-            f"The files of {span} are moved aside, {len(dropped.files)} of them, to "
-            f"{sink.root}/_headgate, and removed from the sink's log; its readers see each row "
-            "once. Anyone who already copied these files will get the rows twice."
+            f"The {len(dropped.files)} files of {span} are moved to {sink.root}/_headgate and "
+            "removed from the sink's log; its readers see each row once. Anyone who already "
+            "copied these files will get the rows twice."
         ]
     return [_twice(*sink_of(query), span)]
 
@@ -133,12 +141,12 @@ def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
     sink = file_sink(query)
     if sink is not None and stateful:
         return [
-            f"Everything it has written to {sink.root} is moved aside, to {sink.root}/_headgate: "
-            "the query numbers its batches from 0 again, and Spark would skip the numbers in the "
+            f"Everything it has written to {sink.root} is moved to {sink.root}/_headgate: the "
+            "query numbers its batches from 0 again, and Spark would skip the numbers in the "
             "log."
         ]
     if sink is not None:
-        return [f"{sink.root} keeps its files; what is read again is written a second time."]
+        return [f"{sink.root} keeps its files; rows that are read again are written a second time."]
     said = [_twice(kind, where, "what is read again")]
     if stateful and kind not in UNKEPT_SINKS:
         said.append(
@@ -150,7 +158,7 @@ def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
 
 def _twice(kind: str, where: str, what: str) -> str:
     if kind == "kafka":
-        return f"Topic {where} gets the rows of {what} a second time: its readers see both copies."
+        return f"Topic {where} gets the rows of {what} a second time; its readers see both copies."
     if kind in UNKEPT_SINKS:
         return f"The {kind} sink keeps nothing, so nothing is duplicated."
     return (
@@ -174,7 +182,7 @@ def _missing(files: int | None, missing: int) -> list[str]:
     if not missing:
         return []
     more = " at least" if files == batches.FILES_AT_MOST else ""
-    return [f"{missing} of{more} {files} files no longer exist: their rows cannot be read again."]
+    return [f"{missing} of{more} {files} files no longer exist; their rows cannot be read again."]
 
 
 def _gone(start: int | None, earliest: int | None) -> str:

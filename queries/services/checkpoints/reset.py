@@ -1,22 +1,30 @@
 """Reset: start a query's sources elsewhere, with a new checkpoint and without its state.
 
-The old directory stays as it is. A stateless query continues with the number of its next batch,
-and a file sink keeps its files. A stateful one starts at batch 0, where a file sink would
-skip every number that its log holds; so the sink's log and files are moved aside whole.
+The old directory stays unchanged. If its host is gone, another host takes over the query without
+anything from the old checkpoint. A stateless query continues with its next batch number, and a file
+sink keeps its files. A stateful query starts at batch 0, and a file sink would skip every batch
+number in its log, so the sink's log and all its files are moved aside.
 """
 
 from datetime import datetime, timedelta
 
-from queries.checkpoints.new_checkpoint import fresh
+from django.conf import settings
+
+from queries.checkpoints.new_checkpoint import fresh, fresh_without_logs
+from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.errors import NotAllowed
 from queries.domain.reasons import Because, Detail
-from queries.domain.states import Reason, Verb
-from queries.models.definitions import Query
+from queries.domain.states import OPEN_DRIVER_STATES, Reason, Verb
+from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
+from queries.selectors.definitions.locations import held_checkpoints, retired_locations
+from queries.selectors.hosts import WAIT_OR_DECLARE, away, heard_of
 from queries.services.checkpoints.file_sinks import file_sink
 from queries.services.checkpoints.rewind import undo
 from queries.services.checkpoints.snapshot import local_logs
 from queries.services.checkpoints.source_starts import WantedStart, starts
 from queries.services.checkpoints.switching import beside, current, place_of, switch
+from queries.services.local_roots import default_checkpoint
 from queries.services.procedures import stop_and_start
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
@@ -24,20 +32,72 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime) -> Operation:
     """Request that the query's sources start elsewhere.
 
-    Raises as `starts` does. Where exactly is decided once the query is stopped: "latest" is the
-    end at that moment, so that nothing is read twice.
+    Raises as `starts` does. The exact positions are determined once the query has stopped: "latest"
+    is the end at that moment, so nothing is read twice.
     """
     checkpoint = current(query)
-    found = starts(query, local_logs(checkpoint.location), wish)
+    left = left_on(query)
+    found = starts(query, None if left else local_logs(checkpoint.location), wish)
     arguments = {
         "checkpoint": checkpoint.pk,
         "to": wish.to,
         "at": wish.at.isoformat() if wish.at else None,
         "offsets": {topic: dict(parts) for topic, parts in wish.offsets.items()},
         "stateful": found.stateful,
+        "left_on": left,
         "location": beside(checkpoint.location, "reset", now),
     }
-    return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
+    host = _taker() if left else ""
+    return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now, host=host)
+
+
+def left_on(query: Query) -> str:
+    """Return the silent host that keeps the local checkpoint while its query starts elsewhere.
+
+    "" if the checkpoint is within reach. Raises `NotAllowed` if something may still write there, or
+    if another query's checkpoint would be left there without the application.
+    """
+    application = query.application
+    silent, location = away(application), current(query).location
+    if silent is None or silent.name == settings.HEADGATE_HOST or local_path(location) is None:
+        return ""
+    if application.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES)).exists():
+        raise NotAllowed(
+            f"{query.name} may still run on host {silent.name}, which does not respond.",
+            way_out=WAIT_OR_DECLARE,
+        )
+    others = Checkpoint.objects.filter(query__application=application, retired_at=None)
+    held = others.exclude(query=query).filter(location__startswith="file:")
+    if names := ", ".join(held.order_by("query__name").values_list("query__name", flat=True)[:5]):
+        raise NotAllowed(
+            f"Application {application.name} cannot leave host {silent.name} for {query.name} "
+            f"alone because the checkpoints of {names} are there too.",
+            way_out="Delete those queries first, or define this one in a separate application.",
+        )
+    return silent.name
+
+
+def _taker() -> str:
+    """Return the live host that takes over the query: this one, if it has a heartbeat."""
+    living = heard_of()
+    if not living:
+        raise NotAllowed(
+            "No host sends heartbeats.", way_out="Start a worker, then reset the query."
+        )
+    here = settings.HEADGATE_HOST
+    return here if here in living else min(living)
+
+
+def _place_here(turn: StepContext, old: Checkpoint) -> None:
+    """Choose the place after this host has taken over the query: its home directory may differ."""
+    if not old.by_default:
+        return
+    shared = "" if turn.query.application.own else turn.query.application.name
+    taken = retired_locations() | set(held_checkpoints())
+    place = default_checkpoint(turn.query.name, shared, avoid=taken)
+    arguments = {**turn.arguments, "location": place, "placed": True}
+    turn.operation.arguments = arguments
+    Operation.objects.filter(pk=turn.operation.pk).update(arguments=arguments)
 
 
 # --- the steps ----------------------------------------------------------------------------
@@ -45,20 +105,27 @@ def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime)
 
 def _build(turn: StepContext) -> StepResult:
     old = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
+    left = turn.arguments["left_on"]
+    if left and "placed" not in turn.arguments:
+        _place_here(turn, old)
     new = place_of(turn.arguments["location"])
     if not new.exists():
-        logs = local_logs(old.location)
+        logs = None if left else local_logs(old.location)
         at = turn.arguments["at"] and datetime.fromisoformat(turn.arguments["at"])
         wish = WantedStart(turn.arguments["to"], at, turn.arguments["offsets"])
         now_ms = int(turn.now.timestamp() * 1000)
-        built = fresh(logs, new, starts(turn.query, logs, wish).starts, now_ms=now_ms)
-        turn.result["batch"] = built.batch
+        found = starts(turn.query, logs, wish).starts
+        if logs is None:
+            fresh_without_logs(new, found)
+        else:
+            turn.result["batch"] = fresh(logs, new, found, now_ms=now_ms).batch
     return DONE
 
 
 def _switch(turn: StepContext) -> StepResult:
     detail = Because(Detail.TO_START, {"start": turn.arguments["at"] or turn.arguments["to"]})
-    return switch(turn, Reason.RESET, detail)
+    host = settings.HEADGATE_HOST if turn.arguments.get("left_on") else ""
+    return switch(turn, Reason.RESET, detail, host=host)
 
 
 def _move_sink_aside(turn: StepContext) -> StepResult:
@@ -74,9 +141,9 @@ PROCEDURE = Procedure(
     Verb.RESET,
     (
         Step("Stop the query", stop_and_start.stop),
-        Step("Build a checkpoint that starts there", _build),
+        Step("Build a checkpoint for the new start", _build),
         Step("Switch the query to it", _switch, commits=True),
-        Step("Move a stateful query's file output aside", _move_sink_aside),
+        Step("Move a stateful query's file output", _move_sink_aside),
         Step("Start the query again", stop_and_start.start_again),
     ),
     limit=timedelta(minutes=15),

@@ -1,8 +1,8 @@
-"""Rewind: go back to the checkpoint as it was after an earlier batch, in a new directory.
+"""Rewind: return to the checkpoint as of an earlier batch, in a new directory.
 
-The old directory is never edited. The new one is built next to it while the query may still
-run, so that a batch out of reach costs no stop. A file sink's log is put back after the
-switch only, and step by step: until then everything is as it was.
+The old directory is never edited. The new one is built next to it while the query may still run, so
+an unreachable batch does not stop the query. A file sink's log is rolled back only after the
+switch, step by step: until then, everything stays as it was.
 """
 
 from datetime import datetime, timedelta
@@ -21,9 +21,9 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 
 
 def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Operation:
-    """Request that the query continues after `batch`, committed in its checkpoint or a snapshot.
+    """Request that the query continue after `batch`, committed in its checkpoint or a snapshot.
 
-    Raises `NotAllowed` where that batch is not there, or the sink's log does not reach it.
+    Raises `NotAllowed` if that batch does not exist, or the sink's log does not reach it.
     """
     checkpoint = current(query)
     check(query, batch)
@@ -37,7 +37,7 @@ def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Op
 
 
 def check(query: Query, batch: int) -> None:
-    """Raise where a rewind to `batch` is certain to fail, before anything is touched."""
+    """Raise if a rewind to `batch` is certain to fail, before anything is changed."""
     logs = local_logs(origin_of(query, batch))
     committed = logs.committed()
     if batch not in committed:
@@ -52,10 +52,10 @@ def check(query: Query, batch: int) -> None:
 
 
 def origin_of(query: Query, batch: int) -> str:
-    """Return where `batch` is taken from: a snapshot after it that is kept, else the checkpoint.
+    """Return the source for `batch`: a kept snapshot after it, else the checkpoint.
 
-    A snapshot is whole however much has been purged since, and holds the operators' schemas as
-    they were: a later revision may have written others.
+    A snapshot is complete regardless of later purges, and keeps the operators' schemas as of that
+    time, as a later revision may have written others.
     """
     checkpoint = current(query)
     kept = checkpoint.snapshots.filter(batch=batch, removed_at=None).order_by("-taken_at").first()
@@ -66,11 +66,9 @@ def origin_of(query: Query, batch: int) -> str:
 
 
 def _build(turn: StepContext) -> StepResult:
-    old = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
     new = place_of(turn.arguments["location"])
     if not new.exists():
-        origin = turn.arguments.get("origin", old.location)  # of an earlier release: without
-        snapshot(origin, new, turn.arguments["batch"])
+        snapshot(turn.arguments["origin"], new, turn.arguments["batch"])
     return DONE
 
 
@@ -92,7 +90,7 @@ def _put_sink_back(turn: StepContext) -> StepResult:
 
 
 def undo(turn: StepContext) -> None:
-    """Remove what was built, unless a query holds it, and start again what was stopped."""
+    """Remove what was built, unless a query holds it, and restart what was stopped."""
     location = turn.arguments["location"]
     if not turn.query.checkpoints.filter(location=location).exists():
         remove(place_of(location))

@@ -1,7 +1,7 @@
-"""Snapshot: save the checkpoint as it is after a batch, of a running or a stopped query.
+"""Snapshot: save a running or stopped query's checkpoint as of one batch.
 
-Snapshots are in their own folder next to the checkpoint, on its file system, so that hard links
-work and no checkpoint is nested in another query's.
+Snapshots have their own folder next to the checkpoint, on its file system, so that hard links work
+and no checkpoint is nested in another query's.
 """
 
 import logging
@@ -21,7 +21,7 @@ from queries.domain.states import Verb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.selectors.hosts import OnAnotherHost, elsewhere, logs_at, placed_here
+from queries.selectors.hosts import OnAnotherHost, elsewhere, logs_at, placed_here, way_to
 from queries.services.checkpoints.switching import current, place_of
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
@@ -40,7 +40,7 @@ def request_snapshot(
 ) -> Operation:
     """Request a snapshot of the checkpoint after `batch`; None is the newest committed one.
 
-    Raises `NotAllowed` where the checkpoint is not on this host, or nothing is committed.
+    Raises `NotAllowed` if the checkpoint is not on this host, or nothing is committed.
     """
     checkpoint = current(query)
     if local_logs(checkpoint.location).last_commit() is None:
@@ -57,28 +57,28 @@ def request_snapshot(
 
 
 def pin(row: Snapshot, *, pinned: bool) -> None:
-    """Exempt a snapshot from pruning, or let it be pruned like the others."""
+    """Exempt a snapshot from pruning, or end its exemption."""
     Snapshot.objects.filter(pk=row.pk).update(pinned=pinned)
     changed(f"query:{row.checkpoint.query_id}")
 
 
 def remove_snapshot(row: Snapshot, *, now: datetime) -> None:
-    """Remove a snapshot's files; the row stays as history. A pinned one is refused."""
+    """Delete a snapshot's files; keep its row as history. A pinned snapshot is rejected."""
     with transaction.atomic():
         found = Snapshot.objects.select_for_update().get(pk=row.pk)
         if found.pinned:
             raise NotAllowed("The snapshot is pinned.", way_out="Unpin it first.")
         Snapshot.objects.filter(pk=row.pk, removed_at=None).update(removed_at=now)
-    if not elsewhere(row.checkpoint.query.application):  # else that host's `prune` removes them
+    if not elsewhere(row.checkpoint.query.application):  # else that host's `prune` deletes them
         remove(place_of(row.location))
     changed(f"query:{row.checkpoint.query_id}")
 
 
 def prune(*, now: datetime) -> int:
-    """Remove this host's snapshots beyond the newest `SNAPSHOTS_KEPT` of a query; return how many.
+    """Delete this host's snapshots beyond each query's newest `SNAPSHOTS_KEPT`; return how many.
 
-    Pinned ones are neither removed nor counted. Of those removed within a day, files that a dying
-    worker left are removed too.
+    Pinned snapshots are neither deleted nor counted. If a dying worker left files behind, those of
+    snapshots removed within the last day are deleted too.
     """
     gone = 0
     here = Snapshot.objects.filter(placed_here("checkpoint__query__application__"))
@@ -98,15 +98,14 @@ def prune(*, now: datetime) -> int:
 
 
 def local_logs(location: str) -> CheckpointLogs:
-    """Return a checkpoint's logs; raise `NotAllowed` where they are on no local file system."""
+    """Return a checkpoint's logs; raise `NotAllowed` if they are not on a local file system."""
     try:
         return logs_at(location)
     except OnAnotherHost as error:
-        way_out = f"Open Headgate on host {error.host}."
-        raise NotAllowed(str(error), way_out=way_out) from error
+        raise NotAllowed(str(error), way_out=way_to(error.host)) from error
     except NotLocal as error:
         raise NotAllowed(
-            str(error), way_out="Copy the folder with the tools of that storage."
+            str(error), way_out="Copy the folder with that storage's own tools."
         ) from error
 
 

@@ -1,16 +1,18 @@
-"""Decide where each source of a query starts after a reset, and what that repeats or skips."""
+"""Determine where each source of a query starts after a reset, and what is repeated or skipped."""
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from headgate_ground.files import NotPlain, read_file
 from queries.brokers.options import Unusable, client_options
 from queries.brokers.reader import At, BrokerReader, Ends, Unreachable
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.new_checkpoint import Start, is_stateful
 from queries.checkpoints.source_files import ELSEWHERE, found_files
+from queries.domain.checkpoints.logs import first_offsets
 from queries.domain.errors import Invalid, NotAllowed, Problem, Unavailable
 from queries.domain.kafka.offset_ranges import is_file, is_kafka
 from queries.domain.validation.formats import FILES
@@ -26,7 +28,7 @@ TARGETS: tuple[Target, ...] = ("earliest", "latest", "time", "offsets")
 
 @dataclass(frozen=True, slots=True)
 class WantedStart:
-    """Where a reset is to go."""
+    """The starting point requested for a reset."""
 
     to: Target
     at: datetime | None = None  # for "time"
@@ -35,7 +37,7 @@ class WantedStart:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One partition, or one file source, before and after."""
+    """One partition or file source, before and after."""
 
     source: str
     what: str  # "flights-0", or what the files are
@@ -48,7 +50,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """The beginnings of all sources, and what they mean."""
+    """The starting positions of all sources, and their consequences."""
 
     starts: tuple[Start, ...]
     moved: tuple[Moved, ...]
@@ -56,7 +58,7 @@ class Starts:
 
 
 def offsets_of(given: Any) -> dict[str, dict[str, int]]:
-    """Return offsets as text and integers; raise `Invalid` for any other form."""
+    """Return offsets as text and integers; raise `Invalid` for any other structure."""
     try:
         found = {
             str(topic): {str(int(number)): int(at) for number, at in parts.items()}
@@ -64,10 +66,10 @@ def offsets_of(given: Any) -> dict[str, dict[str, int]]:
         }
     except (AttributeError, TypeError, ValueError) as error:
         raise _not_offsets(
-            given, "is not a set of offsets.", 'Write {"flights": {"0": 1200}}.'
+            given, "is not a valid set of offsets.", 'Write {"flights": {"0": 1200}}.'
         ) from error
     if any(abs(at) > 2**62 for parts in found.values() for at in parts.values()):
-        raise _not_offsets(given, "contains an offset that no partition can have.")
+        raise _not_offsets(given, "contains an impossible offset.")
     return found
 
 
@@ -75,29 +77,29 @@ def _not_offsets(given: Any, message: str, way_out: str = "") -> Invalid:
     return Invalid([Problem("offsets", str(given)[:200], message, way_out)])
 
 
-def starts(query: Query, logs: CheckpointLogs, wish: WantedStart) -> Starts:
-    """Return where every source starts; asks brokers, so it may raise `Unavailable`.
+def starts(query: Query, logs: CheckpointLogs | None, wish: WantedStart) -> Starts:
+    """Return where every source starts; queries brokers, so it may raise `Unavailable`.
 
-    Raises `NotAllowed` where a source cannot start there, `Invalid` for offsets out of range.
+    If `logs` is None, they are on a host that is gone. In that case, the sources are taken from the
+    definition, and the query starts at batch 0, as a stateful one does.
+
+    Raises `NotAllowed` if a source cannot start there, `Invalid` for offsets out of range.
     """
     if wish.to == "time" and wish.at is None:
         raise Invalid([Problem("at", "", "is missing.", "Set the time to start from.")])
-    newest = max(logs.begun(), default=None)
-    offsets = logs.offsets(newest) if newest is not None else None
-    if offsets is None:
-        raise NotAllowed(f"{query.name} has not started a batch yet.", way_out="Start it instead.")
-    stateful = is_stateful(logs)
     sources = query.revisions.order_by("-number")[0].spec.get("sources") or []
+    ends, stateful = _known(query, logs, sources, wish)
+    read = _read(logs, list(ends)) if logs is not None else {}
     found: list[Start] = []
     moved: list[Moved] = []
-    for place, (name, end) in enumerate(offsets.sources.items()):
+    for place, (name, end) in enumerate(ends.items()):
         spec = sources[place] if place < len(sources) else {}
         if is_kafka(end) or spec.get("format") == "kafka":
             host = query.application.name
             refused = unbound_sentence({"sources": [spec]}, host)
             if refused := refused or files_outside(spec.get("options") or {}, host):
-                raise NotAllowed(f"The broker of source {name} is not asked: {refused}")
-            start, rows = _kafka(name, end or {}, spec, wish)
+                raise NotAllowed(f"The broker of source {name} is not contacted: {refused}")
+            start, rows = _kafka(name, read.get(name) or {}, spec, wish)
         elif is_file(end) or spec.get("format") in FILES:
             start, rows = _files(name, spec, wish, stateful=stateful)
         else:
@@ -105,6 +107,43 @@ def starts(query: Query, logs: CheckpointLogs, wish: WantedStart) -> Starts:
         found.append(start)
         moved += rows
     return Starts(tuple(found), tuple(moved), stateful)
+
+
+def _read(logs: CheckpointLogs, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return how far each source was read: by the newest commit, else where it began.
+
+    A batch that started but did not commit counts as unread; otherwise, partitions that keep their
+    position would skip its records.
+    """
+    committed = logs.last_commit()
+    offsets = logs.offsets(committed) if committed is not None else None
+    if offsets is not None:
+        return offsets.sources
+    began = {}
+    for name in names:
+        with suppress(NotPlain, OSError, UnicodeDecodeError):
+            text = read_file(logs.root / "sources" / name / "0", within=logs.root)
+            began[name] = first_offsets(text or "")
+    return began
+
+
+def _known(
+    query: Query, logs: CheckpointLogs | None, sources: list[Any], wish: WantedStart
+) -> tuple[Mapping[str, Any], bool]:
+    """Return how far each source was read, and whether the query starts at batch 0."""
+    if logs is None:
+        if not sources and wish.to != "earliest":
+            raise NotAllowed(
+                f"The sources of {query.name} are in its code, and its checkpoint is not "
+                "accessible.",
+                way_out="Reset to earliest: it starts where its code specifies.",
+            )
+        return {str(place): {} for place in range(len(sources))}, True
+    newest = max(logs.begun(), default=None)
+    offsets = logs.offsets(newest) if newest is not None else None
+    if offsets is None:
+        raise NotAllowed(f"{query.name} has not started a batch yet.", way_out="Start it instead.")
+    return offsets.sources, is_stateful(logs)
 
 
 # --- kafka --------------------------------------------------------------------------------
@@ -134,7 +173,7 @@ def _kafka(
 
 
 def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
-    """Return each partition's ends, and where it starts (for any `to` but offsets)."""
+    """Return each partition's ends and where it starts, for any `to` except offsets."""
     references = local_references()
     at_ms = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
     try:
@@ -147,7 +186,7 @@ def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
             way_out="Try again when it responds, or reset to offsets.",
         ) from error
     if not found:
-        raise NotAllowed(f"Source {source.name} has no partitions now.")
+        raise NotAllowed(f"Source {source.name} currently has no partitions.")
     if wish.to in ("earliest", "latest"):
         return {at: (ends, getattr(ends, wish.to)) for at, (ends, _) in found.items()}
     return found
@@ -156,7 +195,7 @@ def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
 def _given(
     before: Mapping[At, int], known: Mapping[At, tuple[Ends, int]], wish: WantedStart
 ) -> dict[At, int]:
-    """Return the requested offsets; partitions that are not named stay where they are."""
+    """Return the requested offsets; partitions not named keep their position."""
     after = dict(before)
     problems = []
     for topic, parts in wish.offsets.items():

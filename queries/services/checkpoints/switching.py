@@ -1,7 +1,7 @@
-"""Point a stopped query at another checkpoint directory: one transaction; the old row stays.
+"""Point a stopped query at another checkpoint directory, in one transaction; keep the old row.
 
-The new directory is built next to the old one, which stays byte for byte as it is. Its location
-is decided when the operation is requested, so that a step taken twice uses the same one.
+The new directory is built next to the old one, which stays unchanged byte for byte. Its location is
+decided when the operation is requested, so that a repeated step uses the same one.
 """
 
 import re
@@ -18,6 +18,7 @@ from queries.domain.errors import Conflict, Invalid, NotAllowed
 from queries.domain.kafka.topic_ids import as_json, as_of, ids_of
 from queries.domain.reasons import Because
 from queries.domain.states import Desired, Reason, RunOutcome
+from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.selectors.definitions.locations import held_checkpoints
@@ -26,12 +27,12 @@ from queries.services.procedures.engine import DONE, StepContext, StepResult, wa
 from queries.services.supervision.operation_rows import wake
 from queries.services.supervision.operations import locked
 
-#: What `beside` appends to a name; removed before the next is appended.
+#: The suffix that `beside` appends to a name; removed before the next one is appended.
 _SUFFIX = re.compile(r"\.(r\d+|reset)-\d{8}T\d{6}")
 
 
 def current(query: Query) -> Checkpoint:
-    """Return the checkpoint that the query holds now."""
+    """Return the checkpoint that the query holds."""
     return Checkpoint.objects.get(query=query, retired_at=None)
 
 
@@ -46,7 +47,7 @@ def place_of(location: str) -> Path:
 def beside(location: str, kind: str, now: datetime) -> str:
     """Return a location next to another, named by its purpose: `delays.r40-20260302T120000`.
 
-    Raises `Invalid` where some query holds it, or it is nested in one that does.
+    Raises `Invalid` if a query holds it, or if it is nested in one that a query holds.
     """
     parent, _, name = location.rpartition("/")
     place = f"{parent}/{_SUFFIX.sub('', name)}.{kind}-{now:%Y%m%dT%H%M%S}"
@@ -57,12 +58,17 @@ def beside(location: str, kind: str, now: datetime) -> str:
 
 
 def switch(
-    turn: StepContext, reason: Reason, detail: Because, *, batch: int | None = None
+    turn: StepContext,
+    reason: Reason,
+    detail: Because,
+    *,
+    batch: int | None = None,
+    host: str = "",
 ) -> StepResult:
-    """Retire the query's checkpoint and give it the one that the operation has built from it.
+    """Retire the query's checkpoint and switch it to the one that the operation has built.
 
-    `batch` is the one that it continues after; None where its sources start elsewhere, and with
-    whichever topics are there.
+    `batch` is the one to continue after; None if the sources start elsewhere, with whichever topics
+    exist at that time. `host` takes over the application as well; "" if it does not move.
     """
     location = turn.arguments["location"]
     if not place_of(location).exists():
@@ -73,18 +79,25 @@ def switch(
         turn.insist()
         old = current(row)
         if old.location == location:
-            return DONE  # the worker that did it died before it recorded that
+            return DONE  # already done by a worker that died before recording it
         if Run.objects.filter(query=row, outcome=RunOutcome.OPEN).exists():
             return waiting("a run is still open")
         if row.desired != Desired.STOPPED:
             raise Conflict(f"{row.name} was started in the meantime.", way_out="Request it again.")
-        # A decision on rows that were read before this moment loses the compare-and-set.
+        # Decisions on rows read before this moment fail the compare-and-set.
         wake(row.application_id, turn.now)
         Checkpoint.objects.filter(pk=old.pk).update(retired_at=turn.now)
         ids = as_json(as_of(ids_of(old.topic_ids), batch)) if batch is not None else {}
         Checkpoint.objects.create(
-            query=row, location=location, created_at=turn.now, built_from=old, topic_ids=ids
+            query=row,
+            location=location,
+            by_default=old.by_default,
+            created_at=turn.now,
+            built_from=old,
+            topic_ids=ids,
         )
+        if host:
+            Application.objects.filter(pk=row.application_id).update(host=host)
         about = {"application": row.application, "query": row, "detail": detail}
         who = {"actor": turn.operation.actor, "operation": turn.operation}
         before, after = _name(old.location), _name(location)

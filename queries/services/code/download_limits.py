@@ -1,7 +1,7 @@
-"""How long a whole download may take, and how much it may bring: fetched code, or packages.
+"""Limit the time and size of a whole download: fetched code, or packages.
 
-What a server sends slowly is ended by the time, what it sends without end by the size. Both are
-the installation's settings, and are named where they end something.
+The time limit ends a slow transfer, and the size limit an endless one. Both are settings of the
+installation, and the error message names the limit that was reached.
 """
 
 import os
@@ -12,51 +12,51 @@ from pathlib import Path
 
 from django.conf import settings
 
-#: Seconds between two looks at the folders; at most a tenth of the time goes into looking.
+#: Seconds between two checks of the folders; checking takes at most a tenth of the time.
 LOOK_EVERY_S = 0.5
 _SHARE = 10
 
 
 class LimitReached(Exception):
-    """A download has taken too long or brought too much; the message is a sentence."""
+    """A download took too long or grew too large; the message is a sentence."""
 
 
 @dataclass(slots=True)
 class Download:
-    """One download, of several commands: what it may still do."""
+    """The limits of one download, which may consist of several commands."""
 
-    folders: tuple[Path, ...]  # that it writes to
-    ends: float  # by the monotonic clock
-    before: int  # bytes that the folders held
+    folders: tuple[Path, ...]  # it writes to these
+    ends: float  # monotonic time
+    before: int  # bytes in the folders at the start
+    said: str  # its limit, for messages
 
     @classmethod
-    def into(cls, *folders: Path) -> "Download":
-        """Return a download that begins now."""
-        return cls(folders, time.monotonic() + settings.DOWNLOAD_S, _size(folders))
+    def into(cls, *folders: Path, seconds: float | None = None) -> "Download":
+        """Return a download that starts now; None uses the time limit from the settings."""
+        limit = settings.DOWNLOAD_S if seconds is None else seconds
+        said = f"{limit:g} s and was ended" + (" (HEADGATE_DOWNLOAD_S)" if seconds is None else "")
+        return cls(folders, time.monotonic() + limit, _size(folders), said)
 
     def pause(self) -> float:
-        """Return the seconds up to the next look; raise `LimitReached` beyond a limit."""
+        """Return the seconds until the next check; raise `LimitReached` if a limit is exceeded."""
         began = time.monotonic()
         self.check()
         now = time.monotonic()
         return max(0.0, min(max(LOOK_EVERY_S, (now - began) * _SHARE), self.ends - now))
 
     def check(self) -> None:
-        """Raise `LimitReached` beyond a limit."""
+        """Raise `LimitReached` if a limit is exceeded."""
         if time.monotonic() >= self.ends:
-            raise LimitReached(
-                f"It took longer than {settings.DOWNLOAD_S:g} s and was ended "
-                "(HEADGATE_DOWNLOAD_S)."
-            )
+            raise LimitReached(f"It took longer than {self.said}.")
         if _size(self.folders) - self.before > settings.DOWNLOAD_MB * 2**20:
             raise LimitReached(
-                f"It brought more than {settings.DOWNLOAD_MB:g} MB and was ended "
+                f"It downloaded more than {settings.DOWNLOAD_MB:g} MB and was ended "
                 "(HEADGATE_DOWNLOAD_MB)."
             )
 
 
 def _size(folders: tuple[Path, ...]) -> int:
-    """Return the bytes of all files below folders, as far as they are there."""
+    """Return the total size of the files below folders, in bytes; missing ones are skipped."""
     found, left = 0, [str(one) for one in folders]
     while left:
         with suppress(OSError), os.scandir(left.pop()) as entries:

@@ -1,4 +1,4 @@
-"""The code and packages of one driver: copies that no later edit can change."""
+"""Freeze the code and packages of one driver: copies that later edits cannot change."""
 
 from dataclasses import dataclass
 
@@ -13,18 +13,18 @@ from queries.services.code.preparing import take
 class Frozen:
     """What a driver imports."""
 
-    roots: tuple[str, ...] = ()  # copies, in order
+    roots: tuple[str, ...] = ()  # copies, in import order
     sha256: str = ""  # of all of them
-    packages: str = ""  # folder; "" for none
+    packages: str = ""  # folder; "" if none
 
 
 NO_CODE = Frozen()
 
 
 def freeze(spec: ApplicationSpec, launcher: Launcher) -> Frozen:
-    """Return what a driver that is launched now imports.
+    """Return what a driver launched now imports.
 
-    Raises `LaunchRefused` where that is not to be had; `passing` while it is put into place.
+    Raises `LaunchRefused` if it is not available, with `passing` while it is being prepared.
     """
     found = take(spec)
     roots, sha256 = launcher.freeze_code(found.roots)
@@ -32,9 +32,9 @@ def freeze(spec: ApplicationSpec, launcher: Launcher) -> Frozen:
 
 
 def frozen(driver: Driver, launcher: Launcher) -> Frozen:
-    """Return what was frozen for a driver whose launch has to be completed.
+    """Return what was frozen for a driver whose launch must be completed.
 
-    Raises `LaunchRefused` where it is gone, and cannot be had again.
+    Raises `LaunchRefused` if it is gone and cannot be restored.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     found = take(spec)
@@ -43,8 +43,8 @@ def frozen(driver: Driver, launcher: Launcher) -> Frozen:
         copies, now = launcher.freeze_code(found.roots)
         if now != driver.code_sha256:
             raise LaunchRefused(
-                f"The copy of the code that driver {driver.epoch} was to run "
-                f"({driver.code_sha256[:12]}) is gone, and the files have changed since. "
-                "Start it again: a new driver runs the current files."
+                f"The copy of the code for driver {driver.epoch} ({driver.code_sha256[:12]}) "
+                "is gone, and the files have changed since. Start it again; a new driver runs "
+                "the current files."
             )
     return Frozen(copies, driver.code_sha256, found.packages)

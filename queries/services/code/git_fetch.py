@@ -1,8 +1,8 @@
-"""Fetch one folder of one commit from git, with nothing of the repository being run.
+"""Fetch one folder of a git commit, without running anything from the repository.
 
-Git runs without configuration, hooks, filters, prompts, submodules and other transports than the
-one that is named. What it has fetched is read as an archive (`git archive`), so no working tree is
-ever made of it, and goes through the same judge as an upload.
+Git runs without configuration, hooks, filters, prompts or submodules, and without any transport but
+the named one. The result is read as an archive (`git archive`), so no working tree is ever created,
+and passes the same checks as an upload.
 """
 
 import shutil
@@ -11,28 +11,28 @@ from pathlib import Path
 
 from django.conf import settings
 
+from headgate_ground.files import replace_file
 from queries.domain.code.git_references import git_problems, repository
 from queries.domain.definitions.spec import Code
 from queries.domain.errors import Invalid, in_words
-from queries.files import replace_file
 from queries.selectors.code import code_hosts, git_note
 from queries.services.code.commands import CommandFailed, environment, run
 from queries.services.code.download_limits import Download
 from queries.services.code.unpacking import DRAFT, unpack
 
-#: Bytes a second below which, for a minute, a transfer is given up.
+#: Bytes a second; a transfer that stays slower for a minute is aborted.
 _SLOWEST = 1000
 _SSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ClearAllForwardings=yes"
 
 
 class FetchFailed(Exception):
-    """The code could not be fetched; the message is a sentence with git's own words."""
+    """The code could not be fetched; the message includes git's own output."""
 
 
 def fetch(code: Code) -> None:
-    """Put a folder of a commit into the place that its content names, and note which it is.
+    """Store a commit's folder at its content-addressed location, and record which one that is.
 
-    Raises `FetchFailed`. The host is asked for again: it may have been taken off the list.
+    Raises `FetchFailed`. The host is checked again: it may have been removed from the list.
     """
     if problems := git_problems(code.git, code.commit, code.folder, hosts=code_hosts()):
         raise FetchFailed(in_words(problems))
@@ -49,7 +49,7 @@ def fetch(code: Code) -> None:
     except Invalid as error:
         raise FetchFailed(f"The code of {_named(code)}: {in_words(error.problems)}") from error
     except OSError as error:
-        raise FetchFailed(f"The code of {_named(code)} cannot be kept: {error}.") from error
+        raise FetchFailed(f"The code of {_named(code)} cannot be stored: {error}.") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     note = git_note(code)
@@ -61,8 +61,12 @@ def _named(code: Code) -> str:
     return f"{code.git} at {code.commit[:12]}"
 
 
-def _archive(code: Code, draft: Path, archive: Path) -> None:
-    where = repository(code.git)
+def git_command(git: str, draft: Path) -> tuple[list[str], dict[str, str], str]:
+    """Return the git command for a repository, its environment, and the repository's URL.
+
+    `draft` is a private folder in which the repository `git` can be created.
+    """
+    where = repository(git)
     assert where is not None, "its problems have been looked for"
     scheme = where.url.partition(":")[0].lower()
     env = environment(
@@ -80,10 +84,14 @@ def _archive(code: Code, draft: Path, archive: Path) -> None:
         GIT_NO_REPLACE_OBJECTS="1",
         GIT_CEILING_DIRECTORIES=str(draft),
     )
-    git = ["git", "--git-dir", str(draft / "git")]
+    command = ["git", "--git-dir", str(draft / "git")]
     for name, value in _settings(scheme).items():
-        git += ["-c", f"{name}={value}"]
+        command += ["-c", f"{name}={value}"]
+    return command, env, where.url
 
+
+def _archive(code: Code, draft: Path, archive: Path) -> None:
+    git, env, url = git_command(code.git, draft)
     download = Download.into(draft)
 
     def do(*arguments: str, output: Path | None = None) -> str:
@@ -97,7 +105,7 @@ def _archive(code: Code, draft: Path, archive: Path) -> None:
         "--depth=1",
         "--no-tags",
         "--no-write-fetch-head",
-        where.url,
+        url,
         code.commit,
     )
     if do("cat-file", "-t", code.commit).strip() != "commit":
@@ -120,7 +128,7 @@ def _settings(scheme: str) -> dict[str, str]:
         "fetch.fsckObjects": "true",
         "transfer.fsckObjects": "true",
         "credential.helper": "",
-        "http.followRedirects": "false",  # a listed host must not send on to another
+        "http.followRedirects": "false",  # a listed host must not redirect to another
         "http.lowSpeedLimit": str(_SLOWEST),
         "http.lowSpeedTime": "60",
         "gc.auto": "0",

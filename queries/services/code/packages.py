@@ -1,9 +1,9 @@
-"""Install an application's packages: wheels from the installation's index, by uv, into a folder.
+"""Install an application's packages: wheels from the installation's index, with uv.
 
-1. Everything that drivers have already stays as it is: its versions are constraints.
-2. uv resolves the wishes against that, and names what is missing (`--dry-run`).
-3. The wheels of that are unpacked into a draft, which then gets its name. Nothing is built, and
-   nothing of a package is run.
+1. Constraints keep the versions of the packages that every driver has.
+2. uv resolves the requirements against these, and lists what is missing (`--dry-run`).
+3. The missing wheels are unpacked into a draft folder, which is then renamed. Nothing is built, and
+   no package code is run.
 """
 
 import re
@@ -34,26 +34,26 @@ from queries.services.code.commands import CommandFailed, Said, environment, run
 from queries.services.code.download_limits import Download
 from queries.services.code.unpacking import DRAFT
 
-#: File in a folder of packages that says what is in it.
+#: File in a package folder that lists its contents.
 INSTALLED = "installed.txt"
-#: What uv says where the index cannot be asked; the cache may still do.
+#: uv's message when the index cannot be reached; the cache may still do.
 _NO_NETWORK = re.compile(
     r"error sending request|dns error|connection|timed out|failed to fetch", re.IGNORECASE
 )
 
 
-#: What uv says before anything else.
+#: uv's first line of output.
 _PREAMBLE = re.compile(r"^Using Python .*\n")
-#: A package that uv would install, as its dry run says.
+#: A package that uv would install, in its dry run.
 _MISSING = re.compile(r"^ \+ (\S+==\S+)$", re.MULTILINE)
 
 
 class InstallFailed(Exception):
-    """The packages could not be installed; the message is a sentence with uv's own words."""
+    """The packages could not be installed; the message includes uv's own output."""
 
 
 def install(spec: ApplicationSpec) -> None:
-    """Put an application's packages into the folder that its wishes name; raise `InstallFailed`."""
+    """Install an application's packages into their folder; raise `InstallFailed`."""
     wanted, folder = requirements.read(spec.packages), code.packages_folder(spec)
     if folder is None:
         return
@@ -73,7 +73,7 @@ def install(spec: ApplicationSpec) -> None:
         said = _PREAMBLE.sub("", str(error))
         raise InstallFailed(f"The packages cannot be installed. uv says: {said}") from error
     except OSError as error:
-        raise InstallFailed(f"The packages cannot be kept: {error}.") from error
+        raise InstallFailed(f"The packages cannot be stored: {error}.") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -104,19 +104,19 @@ def _install(text: str, draft: Path, place: Path) -> None:
 
 
 def _pack(place: Path, draft: Path) -> None:
-    """Put the archive for executors into the folder, with the module that finds it there."""
+    """Put the executors' archive into the folder, with the module that locates it there."""
     shipped = draft / SHIPPED
     shipped.mkdir(mode=0o700)
     daemon = shipped / f"{DAEMON_MODULE}.py"
     daemon.write_text(DAEMON_SOURCE)
-    with tarfile.open(shipped / ARCHIVE, "w") as archive:  # plain: it is sent once an executor
+    with tarfile.open(shipped / ARCHIVE, "w") as archive:  # uncompressed: sent once per executor
         archive.add(place, arcname=INSIDE)
         archive.add(daemon, arcname=daemon.name)
     shipped.rename(place / SHIPPED)
 
 
 def _uv(*arguments: str, **how: Any) -> Said:
-    """Run uv as the installation's index settings say; where the index is away, from the cache."""
+    """Run uv with the installation's index settings; from its cache if the index is unreachable."""
     command = [
         *(uv.find_uv_bin(), *arguments),
         *(
@@ -141,7 +141,7 @@ def _uv(*arguments: str, **how: Any) -> Said:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of uv: its own variables, else what pip is configured with."""
+    """Return uv's environment: its own variables, else pip's configuration."""
     env = environment("UV_", "NETRC", "XDG_CONFIG_")
     env.setdefault("UV_CACHE_DIR", str(Path(settings.PACKAGES_DIR) / "cache"))
     for name, value in _of_pip().items():
@@ -160,7 +160,7 @@ _FROM_PIP = {
 
 @cache
 def _of_pip() -> dict[str, str]:
-    """Return what pip's files and variables say of the index, in uv's variables."""
+    """Return the index settings from pip's files and variables, as uv's variables."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     env = environment("PIP_", "XDG_CONFIG_")
     try:

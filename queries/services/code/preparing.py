@@ -1,8 +1,8 @@
-"""Have code and packages put into place before a driver needs them, in threads of the worker.
+"""Prepare code and packages before a driver needs them, in threads of the worker.
 
-Fetching and installing take minutes, and supervision does not wait: reconcile asks for it (`begin`)
-and looks again until the places are there (`take`). A failure is told once, as the application's;
-the next start that somebody asks for tries again.
+Fetching and installing take minutes, and supervision does not wait for them: reconcile starts the
+preparation (`begin`) and checks again until everything is in place (`take`). A failure is reported
+once, as the application's; the next requested start tries again.
 """
 
 import logging
@@ -16,8 +16,8 @@ from pathlib import Path
 from django.conf import settings
 from django.db import close_old_connections
 
+from headgate_ground.files import lock_of, read_file, replace_file, take_lock, use_folder
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.files import lock_of, read_file, replace_file, take_lock, use_folder
 from queries.launchers.base import LaunchRefused
 from queries.selectors import code as places
 from queries.services.code.git_fetch import FetchFailed, fetch
@@ -25,7 +25,7 @@ from queries.services.code.packages import InstallFailed, install
 
 logger = logging.getLogger(__name__)
 
-#: Places that are filled at a time: each takes a core and much of the network.
+#: Parallel preparations: each uses a core and much of the network bandwidth.
 AT_ONCE = 2
 _at_work: dict[Path, threading.Thread] = {}
 _lock = threading.Lock()
@@ -36,21 +36,21 @@ _slots = threading.Semaphore(AT_ONCE)
 class InPlace:
     """Where an application's code and packages are on this host."""
 
-    roots: tuple[str, ...] = ()  # of code, in order
-    packages: str = ""  # folder; "" for none
+    roots: tuple[str, ...] = ()  # of code, in import order
+    packages: str = ""  # folder; "" if none
 
 
 def take(spec: ApplicationSpec) -> InPlace:
-    """Return where code and packages are.
+    """Return where the code and packages are.
 
-    Raises `LaunchRefused` with the failure where they could not be put there, which is forgotten by
-    that; `passing` where they are still to come.
+    Raises `LaunchRefused` with the failure if they could not be prepared, and clears that failure;
+    raises it with `passing` while they are being prepared.
     """
     told = [_told(place) for place in places.missing_places(spec)]
     if said := " ".join(filter(None, told)):
         raise LaunchRefused(said)
     if told:
-        raise LaunchRefused("Its code or packages are being put into place.", passing=True)
+        raise LaunchRefused("Its code or packages are being prepared.", passing=True)
     roots = places.roots_of(spec)
     if roots is None:
         assert spec.code is not None, "what lies in python_path is always named"
@@ -61,13 +61,13 @@ def take(spec: ApplicationSpec) -> InPlace:
     folder = places.packages_folder(spec) if spec.packages.strip() else None
     kept = places.root_of(spec.code)
     used = [one for one in (kept.parent if kept else None, folder) if one is not None]
-    if not all(map(use_folder, used)):  # one has just been let go of
-        raise LaunchRefused("Its code or packages are being put into place.", passing=True)
+    if not all(map(use_folder, used)):  # one has just been released
+        raise LaunchRefused("Its code or packages are being prepared.", passing=True)
     return InPlace(roots, str(folder or ""))
 
 
 def _told(place: Path) -> str:
-    """Return why a place could not be filled, and forget it; "" where nothing is known."""
+    """Return and clear the reason a place could not be prepared; "" if none is known."""
     marker = places.marker(place)
     said = read_file(marker) or ""
     marker.unlink(missing_ok=True)
@@ -75,7 +75,7 @@ def _told(place: Path) -> str:
 
 
 def begin(spec: ApplicationSpec) -> None:
-    """Begin to fill the places that are still empty, each once at a time."""
+    """Start preparing the missing places, each at most once at a time."""
     missing = places.missing_places(spec)
     for place in missing:
         is_code = spec.code is not None and place == places.git_note(spec.code)
@@ -91,7 +91,7 @@ def begin(spec: ApplicationSpec) -> None:
 
 
 def wait(timeout_s: float) -> None:
-    """Wait until nothing is being put into place, or for so long."""
+    """Wait until nothing is being prepared, at most `timeout_s`."""
     with _lock:
         threads = list(_at_work.values())
     for thread in threads:
@@ -102,7 +102,7 @@ def _fill(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
     try:
         with _slots:
             _alone(place, spec, work)
-    except Exception as error:  # the thread's edge: what went wrong is the application's to tell
+    except Exception as error:  # thread boundary: the application reports the failure
         known = isinstance(error, FetchFailed | InstallFailed)
         if not known:
             logger.exception("code or packages could not be put into place")
@@ -114,7 +114,7 @@ def _fill(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
 
 
 def _alone(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
-    """Do it unless another process of this host does, or has done it."""
+    """Do the work unless another process of this host is doing it or has done it."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     held = take_lock(lock_of(place))
     if held is None:

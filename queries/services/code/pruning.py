@@ -1,9 +1,9 @@
-"""Let go of code and packages that nothing has named for some days.
+"""Delete code and packages that have not been referenced for some days.
 
-What is named: by each revision of a living application (a rollback may go back to it), by drivers
-and runs that are alive or as young as history is kept, and by deploys and operations that have not
-ended. A folder goes only under the lock that putting it into place and taking it for a start take,
-so that no start meets one that is being deleted.
+References are: each revision of a living application (a rollback may return to it), drivers and
+runs that are alive or within retention, and unfinished deploys and operations. A folder is deleted
+only under the lock that preparing and starting also take, so no start finds one that is being
+deleted.
 """
 
 import logging
@@ -22,12 +22,13 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Min, Q
 
+from headgate_ground.files import lock_of, read_file, take_lock
+from headgate_ground.tolerant.values import at_s
 from listeners.loops.troubles import each
 from queries.domain.code.digests import named, sha256_of
 from queries.domain.code.retention import Content, forgotten
 from queries.domain.deploys.states import ChangeKind
 from queries.domain.states import OPEN_DRIVER_STATES, OperationOutcome, RunOutcome
-from queries.files import lock_of, read_file, take_lock
 from queries.models.applications import ApplicationRevision, UploadedCode
 from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.models.drivers import Driver, Run
@@ -39,39 +40,39 @@ from queries.services.code.unpacking import DRAFT
 logger = logging.getLogger(__name__)
 _each = each("code", logger)
 
-#: Contents that one run of the task deletes of each kind.
+#: Items of each kind deleted per run of the task.
 _AT_ONCE = 500
-#: A draft that is older was left by a process that died.
+#: An older draft was left by a process that died.
 _DRAFT_LIVES_S = 24 * 3600
 _CONTENT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(slots=True)
 class Names:
-    """What is named, by the names of folders and files on a host."""
+    """Referenced folders and files of a host, by name."""
 
     uploads: set[str] = field(default_factory=set)  # SHA-256
-    code: set[str] = field(default_factory=set)  # SHA-256: uploads, and what else drivers run
+    code: set[str] = field(default_factory=set)  # SHA-256: uploads and other code that drivers run
     notes: set[str] = field(default_factory=set)  # of commits
     packages: set[str] = field(default_factory=set)
 
     def add(self, code: Any, packages: Any) -> None:
-        """Add what an application's definition names."""
+        """Add what an application's definition references."""
         if isinstance(code, dict) and (sha256 := sha256_of(str(code.get("upload") or ""))):
             self.uploads.add(sha256)
         elif isinstance(code, dict) and code.get("git"):
             said = (str(code.get(name) or "") for name in ("git", "commit", "folder"))
             self.notes.add(places.note_of(*said).name)
         for shipped in (False, True) if isinstance(packages, str) else ():
-            # Whatever the master is by now: a driver may run on the one of before.
+            # Regardless of the current master: a driver may run on the previous one.
             if folder := places.folder_of_packages(packages, shipped=shipped):
                 self.packages.add(folder.name)
 
 
 def prune_contents(*, now: datetime) -> int:
-    """Delete this host's code and packages that nothing has named for some days; return how many.
+    """Delete this host's code and packages that have long been unreferenced; return how many.
 
-    What cannot be deleted is logged, and keeps no other.
+    Items that cannot be deleted are logged, and do not block others.
     """
     before = now - timedelta(days=settings.CODE_DAYS)
     code_dir, notes = Path(settings.CODE_DIR), Path(settings.CODE_DIR) / "git"
@@ -90,7 +91,7 @@ def prune_contents(*, now: datetime) -> int:
 
 
 def find_names(*, now: datetime) -> Names:
-    """Return what definitions, runs and unfinished work name."""
+    """Return what definitions, runs and unfinished work reference."""
     found = Names()
     since = now - timedelta(days=settings.HISTORY_RETENTION_DAYS)
     drivers = Driver.objects.filter(Q(ended_at=None) | Q(ended_at__gte=since))
@@ -106,7 +107,7 @@ def find_names(*, now: datetime) -> Names:
         ).values_list("arguments__application_spec__code", "arguments__application_spec__packages"),
     ):
         found.add(code, packages)
-    # A set may name uploads in any text of it: by a value, or for an application that is new.
+    # Any text in a set can name uploads: through a value, or for a new application.
     for asked in Deploy.objects.filter(ended_at=None).values_list("asked", flat=True):
         found.uploads |= set(re.findall(r"sha256:([0-9a-f]{64})", str(asked)))
     for rows in (drivers, runs):
@@ -115,14 +116,14 @@ def find_names(*, now: datetime) -> Names:
 
 
 def _forget_uploads(names: Names, before: datetime) -> int:
-    """Delete the rows of uploads that nothing names, so that nothing can name them any more."""
+    """Delete the rows of unreferenced uploads, so that they can no longer be referenced."""
     old = UploadedCode.objects.filter(uploaded_at__lt=before, host=settings.HEADGATE_HOST)
     rows = old.order_by("uploaded_at").values_list("pk", "sha256")
     forgotten_ones = [(pk, sha256) for pk, sha256 in rows if sha256 not in names.uploads]
     removed = 0
     for pk, sha256 in forgotten_ones[:_AT_ONCE]:
         with _each.by_itself(f"upload {sha256[:12]}"), transaction.atomic():
-            Installation.lock()  # definitions are saved under this lock: it is not named meanwhile
+            Installation.lock()  # definitions are saved under this lock: no new references
             revisions = ApplicationRevision.objects.filter(application__archived_at=None)
             if not revisions.filter(spec__code__upload=named(sha256)).exists():
                 kept = UploadedCode.objects.filter(pk=pk, uploaded_at__lt=before)
@@ -131,7 +132,7 @@ def _forget_uploads(names: Names, before: datetime) -> int:
 
 
 def _fetched(notes: Path) -> set[str]:
-    """Return the contents of the commits whose notes are left."""
+    """Return the contents of the commits whose notes still exist."""
     files = [one for one in _listed(notes) if one.is_file()]
     return {sha256 for one in files if (sha256 := read_file(one, 64))}
 
@@ -139,7 +140,7 @@ def _fetched(notes: Path) -> set[str]:
 def _remove(
     folder: Path, kept: Iterable[str], before: datetime, oldest_driver: datetime | None = None
 ) -> int:
-    """Delete what may go of a folder's contents; return how many."""
+    """Delete the prunable contents of a folder; return how many."""
     contents = [Content(one.name, _used_at(one)) for one in _listed(folder)]
     going = forgotten(contents, named=set(kept), before=before, oldest_driver=oldest_driver)
     removed = 0
@@ -150,7 +151,7 @@ def _remove(
 
 
 def _listed(folder: Path) -> list[Path]:
-    """Return the contents of a folder: not its locks, drafts, marks of failures, or caches."""
+    """Return a folder's contents, except locks, drafts, failure marks and caches."""
     with suppress(FileNotFoundError):
         return [one for one in folder.iterdir() if _CONTENT.fullmatch(one.name)]
     return []
@@ -158,17 +159,18 @@ def _listed(folder: Path) -> list[Path]:
 
 def _used_at(place: Path) -> datetime:
     with suppress(FileNotFoundError):
-        return datetime.fromtimestamp(place.stat().st_mtime, UTC)
-    return datetime.max.replace(tzinfo=UTC)  # gone already
+        if (at := at_s(place.stat().st_mtime)) is not None:
+            return at
+    return datetime.max.replace(tzinfo=UTC)  # gone already, or a time out of range
 
 
 def _remove_one(place: Path, before: datetime) -> bool:
-    """Delete one content unless somebody has it; return whether it is gone."""
+    """Delete one item unless it is in use; return whether it is gone."""
     held = take_lock(lock_of(place))
     if held is None:
         return False
     try:
-        if _used_at(place) >= before:  # taken since it was looked at
+        if _used_at(place) >= before:  # used since it was examined
             return False
         away = Path(tempfile.mkdtemp(prefix=DRAFT, dir=place.parent))
         place.rename(away / place.name)

@@ -1,7 +1,7 @@
-"""Unpack an archive of code into the place that its content names: whole, or not at all.
+"""Unpack a code archive into its content-addressed place: completely or not at all.
 
-Uploads and what git gives come through here. Nothing of an archive is written before its header
-has been judged (`queries.domain.code.archive`), and nothing outside of a draft of its own.
+Uploads and git archives both pass through here. Nothing is written before a member's header has
+been checked (`queries.domain.code.archive`), and nothing outside a private draft folder.
 """
 
 import gzip
@@ -17,6 +17,7 @@ from typing import IO, cast
 
 from django.conf import settings
 
+from headgate_ground.files import use_folder
 from queries.code_roots import (
     FILES_AT_MOST,
     LIMIT_BYTES,
@@ -25,11 +26,11 @@ from queries.code_roots import (
     is_left_out,
 )
 from queries.domain.code.archive import MEMBERS_PER_FILE, Judge, Member, problem
-from queries.files import use_folder
+from queries.services.code import zips
 
-_BLOCK = 512  # bytes; a tar consists of them, and ends with empty ones (POSIX pax)
+_BLOCK = 512  # bytes; the unit of a tar, which ends with empty ones (POSIX pax)
 _GZIP = b"\x1f\x8b"
-#: With headers: for each member two blocks and, if its name is long, two more.
+#: Headers included: two blocks per member, and two more if its name is long.
 _READ_MOST = LIMIT_BYTES + MEMBERS_PER_FILE * FILES_AT_MOST * 4 * _BLOCK
 DRAFT = ".draft-"
 _KINDS = {
@@ -40,23 +41,25 @@ _KINDS = {
     tarfile.FIFOTYPE: "a named pipe",
     tarfile.GNUTYPE_SPARSE: "a sparse file",
 }
-_WAY_OUT = "Pack it again, as `tar -czf code.tar.gz -C FOLDER .` does."
+_WAY_OUT = "Pack it again as a plain zip, or with `tar -czf code.tar.gz -C FOLDER .`."
 
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """Code that lies in its place."""
+    """Code that is in its place."""
 
     sha256: str
     files: int
     bytes: int
-    is_new: bool  # it was not there before
+    is_new: bool  # it did not exist before
 
 
-def unpack(archive: IO[bytes]) -> Unpacked:
-    """Unpack a tar, plain or by gzip, to `CODE_DIR/<sha256>/0`; raise `Invalid` for a bad one.
+def unpack(archive: IO[bytes], *, module: str = "") -> Unpacked:
+    """Unpack a tar (plain or gzip), a zip or a wheel to `CODE_DIR/<sha256>/0`.
 
-    The same files give the same place, whatever the archive's order, times and owners.
+    If `module` is set, the upload is one file with this name, not an archive. Raises `Invalid` for
+    an invalid archive. The same files always go to the same place, regardless of archive format,
+    order, times and owners.
     """
     code_dir = Path(settings.CODE_DIR)
     code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,10 +69,10 @@ def unpack(archive: IO[bytes]) -> Unpacked:
         root = draft / "0"
         root.mkdir(mode=0o700)
         with _bad_archives(source):
-            _write(cast(IO[bytes], source), root)
+            _write(cast(IO[bytes], source), root, module)
         files = list(files_of((str(root),)))
         if not files:
-            raise problem(source.said, "contains no file of code.", _WAY_OUT)
+            raise problem(source.said, "contains no code files.", _WAY_OUT)
         sha256 = digest_of(files)
         size = sum((root / name).stat().st_size for _, _, name in files)
         return Unpacked(sha256, len(files), size, _put_in_place(draft, code_dir / sha256))
@@ -78,7 +81,7 @@ def unpack(archive: IO[bytes]) -> Unpacked:
 
 
 def _put_in_place(draft: Path, place: Path) -> bool:
-    """Give a draft its name; return whether nothing was there by it."""
+    """Rename a draft to its place; return whether the place was free."""
     if use_folder(place):
         return False
     try:
@@ -86,7 +89,7 @@ def _put_in_place(draft: Path, place: Path) -> bool:
     except OSError:
         if not place.is_dir():
             raise
-        return False  # somebody was first, with the same content
+        return False  # another process was first, with the same content
     return True
 
 
@@ -94,23 +97,39 @@ def _put_in_place(draft: Path, place: Path) -> bool:
 def _bad_archives(source: "_Counted") -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, *zips.FAULTS) as error:
         raise problem(source.said, f"cannot be read: {error}.", _WAY_OUT) from error
     except (RecursionError, OverflowError, ValueError, UnicodeError) as error:
-        raise problem(source.said, f"is not a tar ({type(error).__name__}).", _WAY_OUT) from error
+        why = type(error).__name__
+        raise problem(source.said, f"is not a readable archive ({why}).", _WAY_OUT) from error
 
 
-def _write(archive: IO[bytes], root: Path) -> None:
-    """Write the files of an archive below a new folder."""
+def _write(archive: IO[bytes], root: Path, module: str) -> None:
+    """Write the uploaded files below a new folder."""
     judge = Judge(most_bytes=LIMIT_BYTES, most_files=FILES_AT_MOST)
-    source = _Bounded(_plain(archive))
-    # A stream: what a header claims cannot lead back, nor beyond what has been read.
+    head = archive.read(len(zips.MAGIC[0]))
+    whole = cast(IO[bytes], _Joined(head, archive))
+    if module or head in zips.MAGIC:  # must be read completely first: its size, or its end, decides
+        with tempfile.TemporaryFile(dir=root.parent) as copy:
+            shutil.copyfileobj(cast(IO[bytes], _Bounded(whole)), copy)
+            size = copy.tell()
+            copy.seek(0)
+            alone = iter([(Member(module, "file", size), cast(IO[bytes], copy))])
+            for member, content in alone if module else zips.members(copy):
+                _take(judge, member, content, root)
+    elif head.startswith(_GZIP):
+        _write_tar(judge, cast(IO[bytes], gzip.GzipFile(fileobj=whole, mode="rb")), root)
+    else:
+        _write_tar(judge, whole, root)
+
+
+def _write_tar(judge: Judge, archive: IO[bytes], root: Path) -> None:
+    source = _Bounded(archive)
+    # As a stream: a header cannot point back, or beyond what has been read.
     with tarfile.open(fileobj=cast(IO[bytes], source), mode="r|") as tar:
         for info in tar:
             member = Member(info.name, _kind(info), info.size)
-            path = judge.judge(member)
-            if member.kind == "file" and not is_left_out(path):
-                _write_file(tar, info, root / path)
+            _take(judge, member, tar.extractfile(info) if member.kind == "file" else None, root)
     source.require_end()
 
 
@@ -122,25 +141,23 @@ def _kind(info: tarfile.TarInfo) -> str:
     return "file" if info.isreg() else _KINDS.get(info.type, "no plain file")
 
 
-def _write_file(tar: tarfile.TarFile, info: tarfile.TarInfo, path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    content = tar.extractfile(info)
+def _take(judge: Judge, member: Member, content: IO[bytes] | None, root: Path) -> None:
+    """Write a member if it is a code file; `content` is None if it is not a file."""
+    name = judge.judge(member)
+    if member.kind != "file" or is_left_out(name):
+        return
     assert content is not None, "a plain file has content"
+    path = root / name
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with path.open("xb") as file:
         shutil.copyfileobj(content, file)
-        if file.tell() != info.size:
-            raise tarfile.ReadError("unexpected end of data")
+        if file.tell() != member.size:
+            raise EOFError("unexpected end of data")
     path.chmod(0o600)
 
 
-def _plain(archive: IO[bytes]) -> IO[bytes]:
-    head = archive.read(2)
-    whole = cast(IO[bytes], _Joined(head, archive))
-    return cast(IO[bytes], gzip.GzipFile(fileobj=whole, mode="rb")) if head == _GZIP else whole
-
-
 class _Counted:
-    """A stream that knows how much of it has been read."""
+    """A stream that counts the bytes read from it."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source, self._count = source, 0
@@ -153,12 +170,12 @@ class _Counted:
 
     @property
     def said(self) -> str:
-        """Return what was sent, as far as it was read."""
+        """Return the content read so far."""
         return f"{self._count:,} bytes"
 
 
 class _Joined:
-    """A stream whose first bytes have been looked at."""
+    """A stream whose first bytes were read for inspection."""
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         self._head, self._rest = head, rest
@@ -175,7 +192,7 @@ class _Joined:
 
 
 class _Bounded:
-    """A stream of which no more is read than an archive may have, however well it is packed."""
+    """A stream limited to an archive's maximum size, however well it is compressed."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -189,14 +206,14 @@ class _Bounded:
         if self._read > _READ_MOST:
             raise problem(
                 f"more than {_READ_MOST:,} bytes",
-                "is more than an archive of code may unpack to.",
-                "Leave data out, or pack a smaller folder.",
+                "exceeds the limit for an unpacked code archive.",
+                "Remove data, or choose a smaller folder.",
             )
         self._tail = (self._tail + data)[-_BLOCK:]
         return data
 
     def require_end(self) -> None:
-        """Raise where the archive does not end as a tar does: something of it may be missing."""
+        """Raise if the archive does not end as a tar does: part of it may be missing."""
         while self.read(64 * 1024):
             pass
         if self._tail.strip(b"\0") or len(self._tail) < _BLOCK:

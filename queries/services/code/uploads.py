@@ -1,4 +1,4 @@
-"""Take code that somebody uploads."""
+"""Accept uploaded code."""
 
 from datetime import datetime
 from typing import IO
@@ -14,17 +14,20 @@ from queries.services.access.rate_limits import allow_upload
 from queries.services.code.unpacking import unpack
 
 
-def take_upload(archive: IO[bytes], *, actor: str, now: datetime) -> tuple[UploadedCode, bool]:
-    """Keep an archive's files by their content; return the row, and whether it is new.
+def take_upload(
+    archive: IO[bytes], *, module: str = "", actor: str, now: datetime
+) -> tuple[UploadedCode, bool]:
+    """Store an archive's files by content hash; return the row, and whether it is new.
 
-    Raises `Invalid` with the fault of a bad archive; nothing of it is kept then. Raises `TooMany`
-    where the actor uploads too often.
+    If `module` is set, the upload is one Python file with this name; "" means an archive. Raises
+    `Invalid` for an invalid archive, of which nothing is kept, and `TooMany` if the actor uploads
+    too often.
     """
     allow_upload(actor=actor, now=now)
-    code = unpack(archive)
+    code = unpack(archive, module=module)
     with transaction.atomic():
-        allow_upload(actor=actor, now=now)  # others may have come while it was unpacked
-        Installation.lock()  # pruning lets go of rows under it
+        allow_upload(actor=actor, now=now)  # others may have uploaded while it was unpacked
+        Installation.lock()  # pruning deletes rows under this lock
         row, made = UploadedCode.objects.get_or_create(
             sha256=code.sha256,
             defaults={

@@ -1,4 +1,4 @@
-"""Keep and forget a person's views of the list of queries."""
+"""Save and remove a user's views of the query list."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,27 +10,31 @@ from django.db import transaction
 from queries.domain.errors import Invalid, Problem
 from queries.models.saved_views import SavedView
 
-#: Views of one person; they are all shown above the list.
+#: Most views per user; all are shown above the list.
 MOST_VIEWS = 20
 
 
 def save_view(*, user: User, name: str, asked: Mapping[str, str], now: datetime) -> SavedView:
-    """Keep filters and grouping under a name; one of that name is replaced.
+    """Save filters and grouping under a name, replacing an existing view with that name.
 
-    Raises `Invalid` for a name that cannot be used, for no filter at all, and for too many views.
+    Raises `Invalid` for an unusable name, if there is no filter at all, and for too many views.
     """
     name = " ".join(name.split())
     address = urlencode({key: value for key, value in asked.items() if value})
     problem: Problem | None = None
     if not 1 <= len(name) <= 80:
-        problem = Problem("name", name[:80], "is no name.", "Give it 1 to 80 letters.")
+        problem = Problem("name", name[:80], "is not a valid name.", "Use 1 to 80 letters.")
     elif not address or len(address) > 1000:
-        problem = Problem("filters", address[:80], "cannot be kept.", "Set a filter, or group.")
+        problem = Problem(
+            "filters", address[:80], "cannot be saved.", "Set a filter or grouping first."
+        )
     with transaction.atomic():
         others = SavedView.objects.filter(user=user).exclude(name=name).count()
         if problem is None and others >= MOST_VIEWS:
-            way_out = "Forget one first."
-            problem = Problem("name", name, f"would be more than {MOST_VIEWS} views.", way_out)
+            way_out = "Remove one first."
+            problem = Problem(
+                "name", name, f"would exceed the limit of {MOST_VIEWS} views.", way_out
+            )
         if problem is not None:
             raise Invalid([problem])
         row, _ = SavedView.objects.update_or_create(
@@ -40,5 +44,5 @@ def save_view(*, user: User, name: str, asked: Mapping[str, str], now: datetime)
 
 
 def forget_view(*, user: User, view_id: int) -> None:
-    """Remove one of a person's own views; another's stays as it is."""
+    """Remove one of the user's own views; other users' views are not affected."""
     SavedView.objects.filter(user=user, pk=view_id).delete()

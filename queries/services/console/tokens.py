@@ -1,4 +1,4 @@
-"""Tokens for CI: given by an admin on page, by REST or by command; revoked by owner or admin."""
+"""Tokens for CI: created by admins by page, REST or command; revoked by owner or admin."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -17,12 +17,12 @@ from queries.services.access.audit_trail import record_act
 #: How many days a token is valid by default, and at most.
 DEFAULT_DAYS = 90
 LONGEST_DAYS = 366
-#: What a token may do at most where nothing is said.
+#: A token's scope if none is given.
 DEFAULT_SCOPE = Scope.AUTHOR
-#: Scopes that team and applications do not limit, and why they are refused together.
+#: Scopes that cannot be restricted to a team or applications, and why.
 _UNLIMITED = {
-    Scope.READ: "is not limited to applications: everybody who may read reads all of them.",
-    Scope.ADMIN: "is not limited to applications: an admin gives rights on all of them.",
+    Scope.READ: "cannot be limited to applications: everyone who can read can read all of them.",
+    Scope.ADMIN: "cannot be limited to applications: an admin assigns rights on all of them.",
 }
 
 
@@ -37,18 +37,18 @@ def create_token(
     team: str = "",
     applications: Sequence[str] = (),
 ) -> tuple[AccessToken, str]:
-    """Return a new token's row and its text, which cannot be read again afterwards.
+    """Return a new token's row and its text, which is shown only once.
 
-    It expires after `days` (1 to 366). It does what its user may do, no more than its scope, and
-    acts on that team's applications and on those that are named, as far as either is given.
-    Raises `Invalid` for what it cannot be.
+    It expires after `days` (1 to 366). It has its user's rights, limited to its scope and, if
+    given, to the team's applications and the ones in `applications`. Raises `Invalid` for invalid
+    arguments.
     """
     problems = _limit_problems(scope, limited=bool(team or applications))
     chosen, listed = _limits(team, applications, problems)
     if not name.strip() or len(name) > 80:
         problems.append(
             Problem(
-                "name", name[:200], "must have 1 to 80 characters.", "Say what the token is for."
+                "name", name[:200], "must have 1 to 80 characters.", "Enter what the token is for."
             )
         )
     if not 1 <= days <= LONGEST_DAYS:
@@ -57,7 +57,7 @@ def create_token(
                 "days",
                 str(days),
                 f"is not between 1 and {LONGEST_DAYS}.",
-                "Renew it before it expires.",
+                "Replace the token before it expires.",
             )
         )
     if problems:
@@ -80,9 +80,11 @@ def create_token(
 
 def _limit_problems(scope: str, *, limited: bool) -> list[Problem]:
     if scope not in set(Scope):
-        return [Problem("scope", scope[:200], "is not a scope.", f"Choose {', '.join(Scope)}.")]
+        return [
+            Problem("scope", scope[:200], "is not a valid scope.", f"Choose {', '.join(Scope)}.")
+        ]
     if limited and scope in _UNLIMITED:
-        way_out = "Leave team and applications out, or choose operate or author."
+        way_out = "Remove team and applications, or choose operate or author."
         return [Problem("scope", scope, _UNLIMITED[Scope(scope)], way_out)]
     return []
 
@@ -90,7 +92,7 @@ def _limit_problems(scope: str, *, limited: bool) -> list[Problem]:
 def _limits(
     team: str, applications: Sequence[str], problems: list[Problem]
 ) -> tuple[Team | None, list[Application]]:
-    """Return the rows of these names; add a problem for each that is not there."""
+    """Return the rows of these names; add a problem for each that does not exist."""
     chosen = None
     try:
         chosen = team_named(team) if team else None
@@ -100,7 +102,7 @@ def _limits(
     listed = list(living)
     known = {row.name for row in listed}
     problems += [
-        Problem("applications", name[:200], "is not an application.", "Check the names.")
+        Problem("applications", name[:200], "is not an existing application.", "Check the names.")
         for name in applications
         if name not in known
     ]

@@ -1,6 +1,7 @@
 """Validate definitions and store them as immutable revisions, completely or not at all."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -8,10 +9,10 @@ from typing import Any
 from django.db import transaction
 
 from controlplane.nudge import changed
+from headgate_ground.masking import unmask
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem, StaleRevision
-from queries.domain.masking import unmask
 from queries.domain.reasons import Because, Detail
 from queries.domain.validation import query_rules
 from queries.domain.validation.joining import kind_problem
@@ -23,10 +24,13 @@ from queries.models.applications import (
 )
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.installation import Installation
+from queries.services.code.git_refs import resolved
 from queries.services.definitions.code_rights import insist_application, insist_query
 from queries.services.definitions.drafts import (
+    Checked,
     QueryDraft,
     application_form,
+    conf_around,
     kind_of,
     orphaned_queries,
 )
@@ -52,11 +56,12 @@ def create_application(
     team: Team | None = None,
     python: bool = False,
 ) -> Application:
-    """Create an application with revision 1; without a team it is everybody's.
+    """Create an application with revision 1; without a team it belongs to everybody.
 
-    `python` says whether the actor may write Python, here and below; `Forbidden` is raised for
-    code in a definition of those who may not. Raises `Invalid` with every problem found.
+    `python` says whether the actor may write Python, here and below; without it, a definition that
+    contains code raises `Forbidden`. Raises `Invalid` with every problem found.
     """
+    spec = _at_commit(spec, python)
     with transaction.atomic():
         one_at_a_time()
         form = _new_application(name, spec, python)
@@ -74,11 +79,12 @@ def revise_application(
     now: datetime,
     python: bool = False,
 ) -> ApplicationRevision:
-    """Add a revision. Raises `StaleRevision` where `expected_revision` is not the newest.
+    """Add a revision. Raises `StaleRevision` if `expected_revision` is not the newest.
 
-    The living driver keeps what it was launched with; the next launch takes the newest.
-    A spec equal to the newest adds nothing and returns that one.
+    The running driver keeps the revision it was launched with; the next launch uses the newest. A
+    spec equal to the newest adds nothing and returns that revision.
     """
+    spec = _at_commit(spec, python)
     with transaction.atomic():
         one_at_a_time()
         _refuse_archived(Application.objects.get(pk=application.pk))
@@ -93,15 +99,16 @@ def revise_application(
 
 
 def check_new_application(*, name: str, spec: dict[str, Any], python: bool = False) -> None:
-    """Validate an application that is to be created, without writing; raises `Invalid`."""
-    _new_application(name, spec, python)
+    """Validate a new application without writing; raises `Invalid`."""
+    _new_application(name, _at_commit(spec, python), python)
 
 
 def check_application(
     *, application: Application, spec: dict[str, Any], python: bool = False
 ) -> None:
-    """Validate a new form of an application without writing; raises `Invalid`."""
+    """Validate a change of an application without writing; raises `Invalid`."""
     newest = application.revisions.order_by("-number")[0]
+    spec = _at_commit(spec, python)
     _revised_application(application, unmask(spec, before=newest.spec), python)
 
 
@@ -158,22 +165,26 @@ def create_query(
     team: Team | None = None,
     python: bool = False,
 ) -> Query:
-    """Create a query with revision 1, its checkpoint row and, unless one is named, its
-    own application (with `application_spec` or the defaults, of `team`), in one transaction.
+    """Create a query with revision 1, its checkpoint row and, if needed, its own application.
 
-    An empty `checkpoint` is `file://CHECKPOINTS_DIR/NAME`, with a number after it where an
-    archived query has left files. Raises `Invalid` with every problem found (name
-    taken, checkpoint held or nested, naming the holder, …).
+    This happens in one transaction. Unless `application` is given, the query gets its own, created
+    with `application_spec` or the defaults, for `team`. An empty `checkpoint` means
+    `file://CHECKPOINTS_DIR/NAME`, with a number appended if an archived query left files there.
+    Raises `Invalid` with every problem found (name taken, checkpoint held or nested, naming the
+    holder, …).
     """
+    application_spec = _own_at_commit(application_spec, python)
+    parsed = ask_spark(spec, conf_around(None, application, application_spec))
     drafted = partial(
-        QueryDraft, name, spec, application, application_spec, checkpoint, parsed=ask_spark(spec)
+        QueryDraft, name, spec, application, application_spec, checkpoint, parsed=parsed
     )
-    seen = _partitions(drafted, spec)
+    beginning = partitions.begins(None, checkpoint)
+    seen = _partitions(drafted, spec, beginning=beginning)
     with transaction.atomic():
         one_at_a_time()
-        draft = drafted(partitions=seen)
+        draft = drafted(partitions=seen.counts)
         _insist(python, draft)
-        _refuse(draft.problems)
+        _refuse(draft.problems + seen.problems)
         host = draft.host or add_application(
             name=draft.host_name,
             spec=draft.application_form,
@@ -183,8 +194,10 @@ def create_query(
             team=team,
         )
         query = Query.objects.create(name=name, application=host, created_at=now, phase_since=now)
-        Checkpoint.objects.create(query=query, location=draft.location, created_at=now)
-        add_query_revision(query, 1, draft.form, actor, now)
+        Checkpoint.objects.create(
+            query=query, location=draft.location, by_default=not checkpoint, created_at=now
+        )
+        add_query_revision(query, 1, draft.form, actor, now, draft.checked)
         changed(f"query:{query.pk}", f"application:{host.pk}")
         return query
 
@@ -199,29 +212,34 @@ def revise_query(
     gap_accepted: bool = False,
     python: bool = False,
 ) -> QueryRevision:
-    """Add a revision; it runs from the next start or restart on. See `revise_application`.
+    """Add a revision, used from the next start or restart on. See `revise_application`.
 
     Switching async progress tracking off while the offset log has a gap is `Invalid`, unless
-    `gap_accepted`: its safe way off puts a definition back that way.
+    `gap_accepted` is set: the operation that switches it off safely uses this to restore a
+    definition.
     """
     refuse_discovered(query)
     before = query.revisions.order_by("-number")[0]
-    parsed = None if spec.get("sql") == before.spec.get("sql") else ask_spark(spec)
-    drafted = partial(QueryDraft, query.name, query=query, parsed=parsed)
     known = unmask(spec, before=before.spec)
-    seen = _partitions(partial(drafted, known), known, query)
+    parsed = None if known == before.spec else ask_spark(known, conf_around(query, "", None))
+    drafted = partial(QueryDraft, query.name, query=query, parsed=parsed)
+    beginning = partitions.begins(query)
+    seen = _partitions(partial(drafted, known), known, query, beginning=beginning)
     with transaction.atomic():
         one_at_a_time()
         _refuse_archived(Query.objects.get(pk=query.pk))
         newest = query.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
         spec = unmask(spec, before=newest.spec)
-        draft = drafted(spec, partitions=seen)
+        draft = drafted(spec, partitions=seen.counts)
         insist_query(python, draft.form, query)
-        _refuse(draft.problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
+        problems = draft.problems + seen.problems
+        _refuse(problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
         if draft.form is None or parsing.as_json(draft.form) == newest.spec:
             return newest
-        revision = add_query_revision(query, newest.number + 1, draft.form, actor, now)
+        revision = add_query_revision(
+            query, newest.number + 1, draft.form, actor, now, draft.checked
+        )
         changed(f"query:{query.pk}")
         return revision
 
@@ -235,12 +253,16 @@ def check_query(
     checkpoint: str = "",
     query: Query | None = None,
     python: bool = False,
-) -> None:
-    """Validate without writing; raises `Invalid`. `query` is the one being edited, if any."""
+) -> Checked:
+    """Validate without writing; raises `Invalid`. `query` is the one being edited, if any.
+
+    Returns the results of the checks, and which of them were skipped.
+    """
     if query is not None:
         refuse_discovered(query)
     newest = query.revisions.order_by("-number")[0] if query else None
     spec = unmask(spec, before=newest.spec) if newest else spec
+    application_spec = _own_at_commit(application_spec, python)
     drafted = partial(
         QueryDraft,
         name,
@@ -249,33 +271,57 @@ def check_query(
         application_spec,
         checkpoint,
         query=query,
-        parsed=ask_spark(spec),
+        parsed=ask_spark(spec, conf_around(query, application, application_spec)),
     )
-    draft = drafted(partitions=_partitions(drafted, spec, query))
+    beginning = partitions.begins(query, checkpoint)
+    seen = _partitions(drafted, spec, query, beginning=beginning)
+    draft = drafted(partitions=seen.counts)
     _insist(python, draft, query)
     gaps = gap_problems(query, newest, draft.form) if query and newest else []
-    _refuse(draft.problems + gaps)
+    _refuse(draft.problems + seen.problems + gaps)
+    return draft.checked
 
 
 def _partitions(
-    drafted: Callable[[], QueryDraft], spec: dict[str, Any], query: Query | None = None
-) -> dict[str, int]:
-    """Ask the broker for partitions where the definition is valid without them."""
-    if not partitions.needed(spec) or (draft := drafted()).problems:
-        return {}
-    return partitions.look(spec, draft.host_name, query)
+    drafted: Callable[[], QueryDraft],
+    spec: dict[str, Any],
+    query: Query | None = None,
+    *,
+    beginning: bool,
+) -> partitions.Looked:
+    """Ask the broker for partitions if the definition is valid without them."""
+    if not partitions.needed(spec, beginning=beginning) or (draft := drafted()).problems:
+        return partitions.Looked()
+    return partitions.look(spec, draft.host_name, query, beginning=beginning)
 
 
 def one_at_a_time() -> None:
-    """Let one definition be written at a time, so that no two take overlapping checkpoints."""
+    """Serialize definition writes, so that no two take overlapping checkpoints."""
     Installation.lock()
 
 
 def _insist(python: bool, draft: QueryDraft, query: Query | None = None) -> None:
-    """Raise `Forbidden` where a draft brings code in and its author may not."""
+    """Raise `Forbidden` if a draft brings in code and its author may not write Python."""
     insist_query(python, draft.form, query)
     if draft.host is None:
         insist_application(python, draft.application_form, None)
+
+
+def _at_commit(spec: dict[str, Any], python: bool) -> dict[str, Any]:
+    """Return an application's definition with the commit of its branch or tag.
+
+    Users without the right to code are rejected later; no host is contacted for them.
+    """
+    return resolved(spec)[0] if python else spec
+
+
+def _own_at_commit(spec: dict[str, Any] | None, python: bool) -> dict[str, Any] | None:
+    """Return the same for a query's own application; None if the application has the defaults."""
+    try:
+        return spec and _at_commit(spec, python)
+    except Invalid as error:
+        below = (replace(one, field=f"application_spec.{one.field}") for one in error.problems)
+        raise Invalid(list(below)) from error
 
 
 def _refuse(problems: list[Problem]) -> None:
@@ -320,7 +366,7 @@ def _revised_application(
 
 
 def _pools_named_by(query: Query) -> set[str]:
-    """Return the pools that the query's newest and its pinned revision name."""
+    """Return the pools that the query's newest revision and its pinned one name."""
     revisions = [query.revisions.order_by("-number").first(), query.target_revision]
     return {str(revision.spec.get("pool", "")) for revision in revisions if revision}
 

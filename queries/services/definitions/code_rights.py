@@ -1,4 +1,4 @@
-"""Who may bring code into a driver: asked of every definition that is checked, tried or saved."""
+"""Check who may bring code into a driver, for each definition that is checked, tried or saved."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from queries.selectors.access.insisting import who_can_help
 
 
 def insist_query(python: bool, form: SqlQuery | PythonQuery | None, query: Query | None) -> None:
-    """Raise `Forbidden` where a definition of a query brings code in; `query` is what it revises.
+    """Raise `Forbidden` if a query definition brings in code; `query` is the one it revises.
 
-    `python` says whether who asks may write Python.
+    `python` says whether the user may write Python.
     """
     if python or form is None:
         return
@@ -25,13 +25,13 @@ def insist_query(python: bool, form: SqlQuery | PythonQuery | None, query: Query
 def insist_query_form(
     python: bool, before: dict[str, Any] | None, form: SqlQuery | PythonQuery
 ) -> None:
-    """Raise `Forbidden` where a form brings code in; `before` is what was there, None: nothing."""
+    """Raise `Forbidden` if a form brings in code; `before` is the previous one, None if new."""
     if python:
         return
     fields = brings_code(parsed(before) if before else None, form)
     if fields == ["kind"]:
         raise Forbidden(
-            "You may write SQL, not Python.",
+            "You have the right to write SQL, but not Python.",
             way_out=f"Write the query in SQL, or ask an admin ({who_can_help()}) for the right.",
         )
     _insist(fields)
@@ -40,13 +40,13 @@ def insist_query_form(
 def insist_application(
     python: bool, form: ApplicationSpec | None, application: Application | None
 ) -> None:
-    """Raise `Forbidden` where a definition of an application does; None: it is a new one."""
+    """Raise `Forbidden` if an application definition brings in code; None means a new one."""
     if python or form is None:
         return
     newest = application.revisions.order_by("-number")[0] if application else None
     try:
         before = parse_application(newest.spec) if newest else None
-    except Invalid:  # today's models cannot read it any more
+    except Invalid:  # today's models can no longer read it
         before = None
     insist_application_form(python, before, form)
 
@@ -54,7 +54,7 @@ def insist_application(
 def insist_application_form(
     python: bool, before: ApplicationSpec | None, form: ApplicationSpec
 ) -> None:
-    """Raise `Forbidden` where an application's form brings in other code than it had before."""
+    """Raise `Forbidden` if an application's form has different code than before."""
     if not python:
         _insist(application_brings_code(before, form))
 
@@ -62,14 +62,14 @@ def insist_application_form(
 def _insist(fields: list[str]) -> None:
     if fields:
         raise Forbidden(
-            f"You may not write Python, and what this changes is code to a driver: "
-            f"{', '.join(fields)}.",
-            way_out=f"Leave that as it is, or ask an admin ({who_can_help()}) for the right.",
+            "You don't have the right to write Python, and these fields load code into the "
+            f"driver: {', '.join(fields)}.",
+            way_out=f"Leave them unchanged, or ask an admin ({who_can_help()}) for the right.",
         )
 
 
 def parsed(spec: dict[str, Any]) -> SqlQuery | PythonQuery | None:
-    """Return a query's form; None where its shape is wrong."""
+    """Return a query's form; None if its structure is invalid."""
     try:
         return parse_query(spec)
     except Invalid:

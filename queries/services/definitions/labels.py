@@ -1,4 +1,4 @@
-"""Change the labels of applications and queries: nothing is restarted, no revision is made."""
+"""Change the labels of applications and queries: no restart, no revision."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,7 +18,7 @@ from queries.services.definitions.revisions import record_definition
 def relabel(
     row: Application | Query, labels: Mapping[str, Any], *, actor: str, now: datetime
 ) -> dict[str, str]:
-    """Give a row these labels and no others; return them. Raises `Invalid` for one that is none."""
+    """Replace a row's labels and return them. Raises `Invalid` for an invalid one."""
     form = parse_labels(labels)
     query, application = (row, row.application) if isinstance(row, Query) else (None, row)
     with transaction.atomic():

@@ -1,9 +1,11 @@
-"""Which places definitions name outside of the data roots: what an upgrade would stop."""
+"""Find places named by definitions that are outside the data roots."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from listeners.loops.troubles import each
 from queries.domain.definitions.data_roots import (
     DataRoots,
     conf_places,
@@ -22,23 +24,25 @@ from queries.selectors.supervision.drift import newest_application_revisions
 from queries.selectors.triggers.cores import parsed_or_none
 from queries.services.local_roots import data_roots, follow, is_own, outside
 
+_each = each("places in use", logging.getLogger(__name__))
+
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A place that a living definition names and that no data root holds."""
+    """A place named by a living definition that is not in any data root."""
 
     application: str  # its name
-    about: str  # "query delays" | "application flights"
+    about: str  # "query delays" or "application flights"
     field: str
     text: str
     root: str  # the folder or URL prefix that would allow it
 
 
 def places_outside() -> Iterator[Outside]:
-    """Yield the places of living definitions that lie outside of the data roots."""
+    """Yield the places of living definitions that are outside the data roots."""
     given = all_given_roots()
 
-    @cache  # links are followed once for an application, not for each of its queries
+    @cache  # resolve links once per application, not per query
     def roots_of(application: str, *, checkpoints: bool = False) -> DataRoots:
         mine = given.get(application, ())
         return data_roots(application, checkpoints=checkpoints, given=mine)
@@ -59,15 +63,17 @@ def places_outside() -> Iterator[Outside]:
             yield _outside(application, f"query {name}", problem)
     applications = dict(Application.objects.filter(archived_at=None).values_list("pk", "name"))
     for pk, newest in sorted(newest_application_revisions(list(applications)).items()):
-        name, conf = applications[pk], ApplicationSpec.model_validate(newest.spec).conf
-        for problem in outside(conf_places(conf), roots_of(name)):
-            yield _outside(name, f"application {name}", problem)
+        name = applications[pk]
+        with _each.by_itself(f"application {name}"):
+            conf = ApplicationSpec.model_validate(newest.spec).conf
+            for problem in outside(conf_places(conf), roots_of(name)):
+                yield _outside(name, f"application {name}", problem)
 
 
 def _outside(application: str, about: str, problem: Problem) -> Outside:
-    """Propose the folder in which a place lies, so that its neighbours are allowed with it.
+    """Propose the folder that contains a place, so that its neighbours are allowed too.
 
-    Nothing where that is the control plane's own.
+    Proposes nothing for the control plane's own folders.
     """
     field, text = problem.field, problem.value
     try:
@@ -81,7 +87,7 @@ def _outside(application: str, about: str, problem: Problem) -> Outside:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A root that would allow an application what it names; "" where nothing would."""
+    """A root that would allow an application the places it names; "" if none would."""
 
     application: str
     root: str
@@ -89,7 +95,7 @@ class Proposal:
 
 
 def proposals() -> list[Proposal]:
-    """Return the roots that would allow what is outside, by application; nothing is given."""
+    """Return the roots that would allow the places outside, by application; grants nothing."""
     found: dict[tuple[str, str], list[Outside]] = {}
     for one in places_outside():
         found.setdefault((one.application, one.root), []).append(one)

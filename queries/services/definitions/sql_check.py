@@ -1,12 +1,14 @@
-"""Ask Spark's own parser whether a text is SQL, before it is saved.
+"""Check a text with Spark's own parser and analyzer before it is saved.
 
-A worker answers, on its host: the web process has no JVM, and one is enough for all. It starts with
-the first question and leaves when nobody has asked for a while. Where nobody answers in time, the
-text is judged as far as it can be without Spark; the first start judges the rest.
+A worker answers, on its host: the web process has no JVM, and one is enough for all. The JVM starts
+with the first question and exits after a period without questions. If no answer arrives in time,
+the text is validated as far as possible without Spark, the result says "SQL not checked", and
+`sql_recheck` asks again.
 """
 
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,49 +21,107 @@ from uuid import uuid4
 import redis
 from django.conf import settings
 
-from controlplane import redis_client
-from controlplane.health import signs_of_life
-from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar
+from controlplane import redis_client, signs_of_life
+from queries.domain.definitions import parsing
+from queries.domain.definitions.spec import Source, SqlQuery, Table
+from queries.domain.definitions.sql_verdict import (
+    Question,
+    SqlVerdict,
+    View,
+    folder_of,
+    has_own_grammar,
+    question_about,
+)
+from queries.domain.errors import Invalid
 from queries.domain.supervision.hosts import SILENT_AFTER
+from queries.domain.validation.skipped import Check, Skip
+from queries.services.system import parser_life
 from queries.spark_parser.parser import NoParser, SparkParser
 
 logger = logging.getLogger(__name__)
 
-#: A person waits for a form for so long at most. Seconds.
+#: Maximum time that a user waits for a form, in seconds.
 ASK_LIMIT_S = 3
-#: The JVM leaves after so long without a question. Seconds.
+#: Idle time after which the JVM exits, in seconds.
 IDLE_S = 300
-#: An answer that nobody fetches, and a question that nobody takes, are forgotten. Seconds.
+#: Lifetime of unfetched answers and unanswered questions, in seconds.
 _KEPT_S = 30
-#: How long a worker waits for a question before it looks at the clock.
+#: How long a worker waits for a question before checking its timers.
 _WAIT_S = 2
 _AGAIN_S = 5
-_LONGEST = 200_000  # characters
-_SOME = 20  # questions of one set that wait at once; some tenths of a second
+LONGEST = 200_000  # characters
+_ENTRIES = 1000  # of a folder, examined for partitions
+_SOME = 20  # questions of one set queued at once; some tenths of a second
 
 
 def _questions() -> str:
-    return f"{settings.QUEUE}:parse"
+    return parser_life.questions()
 
 
-def ask_spark(spec: Mapping[str, Any]) -> SqlVerdict | None:
-    """Return what Spark says of a definition's SQL; None where it has none, or nobody answers."""
-    text = _text_of(spec)
-    if text is None or not _is_answered():
+def ask_spark(spec: Mapping[str, Any], conf: Mapping[str, str] | None = None) -> SqlVerdict | None:
+    """Return Spark's verdict on a definition's SQL; None without SQL, or without an answer.
+
+    `conf` is its application's configuration.
+    """
+    asked = question_of(spec, conf or {})
+    if asked is None or not _is_answered():
         return None
-    return _ask([text], limit_s=ASK_LIMIT_S)[0]
+    return _ask([asked], limit_s=ASK_LIMIT_S)[0]
 
 
-def _text_of(spec: Mapping[str, Any]) -> str | None:
-    """Return the SQL of a definition, of whatever shape; None where it has none to ask about."""
-    text, conf = spec.get("sql"), spec.get("conf") or {}
-    if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST:
+def question_of(spec: Mapping[str, Any], conf: Mapping[str, str]) -> Question | None:
+    """Return the question about a definition with any structure; None if there is none."""
+    try:
+        form = parsing.parse_query(dict(spec))
+    except Invalid:
         return None
-    return text if isinstance(conf, Mapping) and not has_own_grammar(conf) else None
+    if not isinstance(form, SqlQuery) or not form.sql.strip() or len(form.sql) > LONGEST:
+        return None
+    if has_own_grammar({**conf, **form.conf}):
+        return None
+    return question_about(form, conf=conf, partitioned=_partitioned(form))
+
+
+def sql_skips(form: SqlQuery, verdict: SqlVerdict | None, conf: Mapping[str, str]) -> list[Skip]:
+    """Return which parts of an accepted text were not checked, each with the reason."""
+    if verdict is not None:
+        return [Skip(Check.NAMES, f"{verdict.unjudged}.")] if verdict.unjudged else []
+    if has_own_grammar({**conf, **form.conf}):
+        why = "spark.sql.extensions or the parser settings change Spark's grammar."
+    elif len(form.sql) > LONGEST:
+        why = f"it has more than {LONGEST:,} characters."
+    else:
+        why = "Spark's parser did not respond. The SQL will be checked when it does."
+        return [Skip(Check.SQL, why, again=True)]
+    return [Skip(Check.SQL, why)]
+
+
+def _partitioned(form: SqlQuery) -> dict[str, str]:
+    """Return the folders whose partitions may add columns, each with the reason.
+
+    A local folder is examined; one that cannot be examined from here may have partitions.
+    """
+    parts: list[Source | Table] = [*form.sources, *form.tables]
+    folders = {folder for part in parts if (folder := folder_of(part))}
+    found = {}
+    for folder in sorted(folders):
+        path = folder.removeprefix("file://") if folder.startswith("file:///") else folder
+        if not path.startswith("/"):
+            found[folder] = "they cannot be read from here"
+            continue
+        try:
+            with os.scandir(path) as entries:
+                first = islice(entries, _ENTRIES)
+                names = [one.name for one in first if "=" in one.name and one.is_dir()]
+        except OSError:
+            continue  # it does not exist, so nothing adds a column yet
+        if names:
+            found[folder] = f"{names[0]} exists"
+    return found
 
 
 def _is_answered() -> bool:
-    """Return whether a worker gives signs of life that would answer."""
+    """Return whether a worker that would answer has a recent heartbeat."""
     try:
         with redis_client.client(settings.REDIS_URL, limit_s=ASK_LIMIT_S + 1.0) as client:
             worker = signs_of_life.heard(client).get(signs_of_life.WORKER)
@@ -71,15 +131,15 @@ def _is_answered() -> bool:
     return worker is not None and datetime.now(UTC) - worker.at <= SILENT_AFTER
 
 
-def _ask(texts: Sequence[str], *, limit_s: float) -> list[SqlVerdict | None]:
-    """Ask about texts, and wait for all answers together; None for those that do not come."""
-    mine = {f"{_questions()}:{uuid4()}": text for text in texts}
+def _ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | None]:
+    """Ask all questions and wait for their answers; None for each that does not arrive."""
+    mine = {f"{_questions()}:{uuid4()}": asdict(one) for one in questions}
     answers: dict[str, SqlVerdict | None] = {}
     deadline = time.monotonic() + limit_s
-    # One second more, for the connection; the wait itself is bounded by the command.
+    # One extra second for the connection; the command limits the wait itself.
     try:
         with redis_client.client(settings.REDIS_URL, limit_s=limit_s + 1.0) as client:
-            asked = [{"to": to, "text": text, "at": time.time()} for to, text in mine.items()]
+            asked = [{"to": to, "asked": one, "at": time.time()} for to, one in mine.items()]
             client.rpush(_questions(), *map(json.dumps, asked))
             client.expire(_questions(), _KEPT_S)
             while (open_ := [to for to in mine if to not in answers]) and (
@@ -100,29 +160,38 @@ def _as_text(name: str | bytes) -> str:
 
 
 def ask_spark_of_many(
-    specs: Sequence[Mapping[str, Any]], *, limit_s: float
+    asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]], *, limit_s: float
 ) -> list[SqlVerdict | None]:
-    """Return what Spark says of the SQL of many definitions, as far as it is told in time.
+    """Return Spark's verdict on many definitions, each with its application's configuration.
 
-    A few at a time, so that a person who saves a form need not wait for all of them. Each text is
-    asked once. None for those of which nothing was said within `limit_s` seconds.
+    Asks a few at a time, so that a user saving a form is not stuck behind all of them. Identical
+    questions are asked once. None for those not answered within `limit_s` seconds.
     """
-    texts = {text: spec for spec in specs if (text := _text_of(spec)) is not None}
-    said: dict[str, SqlVerdict | None] = {}
+    questions = [question_of(spec, conf) for spec, conf in asked]
+    keys = [None if one is None else repr(one) for one in questions]
+    different = {key: one for key, one in zip(keys, questions, strict=True) if one is not None}
+    said: dict[str | None, SqlVerdict | None] = {}
     deadline = time.monotonic() + limit_s
-    if texts and _is_answered():
-        waiting = iter(texts.items())
+    if different and _is_answered():
+        waiting = iter(different.items())
         while (left := deadline - time.monotonic()) > 0 and (some := list(islice(waiting, _SOME))):
-            answers = _ask([text for text, _ in some], limit_s=min(left, ASK_LIMIT_S))
-            said |= dict(zip((text for text, _ in some), answers, strict=True))
+            answers = _ask([one for _, one in some], limit_s=min(left, ASK_LIMIT_S))
+            said |= dict(zip((key for key, _ in some), answers, strict=True))
             if not any(answers):
-                break  # nobody answers any more
-    found = (_text_of(spec) for spec in specs)
-    return [said.get(text) if text is not None else None for text in found]
+                break  # nobody is answering any more
+    return [said.get(key) for key in keys]
+
+
+def _read(asked: dict[str, Any]) -> Question:
+    views = [
+        View(**{**one, "watermark": tuple(one["watermark"]) if one["watermark"] else None})
+        for one in asked["views"]
+    ]
+    return Question(**{**asked, "views": tuple(views)})
 
 
 class Answering:
-    """A worker's thread that answers, with a JVM while there is something to answer."""
+    """A worker's thread that answers questions, with a JVM while there are any."""
 
     def __init__(
         self, leaving: threading.Event, *, start: Callable[[], SparkParser] = SparkParser
@@ -130,10 +199,11 @@ class Answering:
         self._leaving = leaving
         self._start = start
         self.parser: SparkParser | None = None
+        self.error = ""  # why the last question was not answered
         self._asked_at = time.monotonic()
 
     def run(self) -> None:
-        """Answer until this worker leaves; without Redis, try again after a while."""
+        """Answer until this worker stops; without Redis, retry after a while."""
         try:
             while not self._leaving.is_set():
                 try:
@@ -144,7 +214,7 @@ class Answering:
                     logger.debug("nobody can ask Spark's parser: %s", error)
                     self._rest()
                     self._leaving.wait(_AGAIN_S)
-                except Exception as error:  # the loop's edge: one question, not the next
+                except Exception as error:  # loop boundary: one question must not affect the next
                     said = f"{type(error).__name__}: {error}"
                     logger.warning("a question to Spark's parser is not answered: %s", said)
                     self._end()
@@ -152,7 +222,7 @@ class Answering:
             self._end()
 
     def turn(self, client: redis.Redis, *, wait_s: float = _WAIT_S) -> None:
-        """Wait for one question and answer it; end the JVM where nobody has asked for long."""
+        """Wait for one question and answer it; stop the JVM after a long idle time."""
         found: Any = client.blpop([_questions()], timeout=wait_s)
         if found is None:
             self._rest()
@@ -160,19 +230,23 @@ class Answering:
         self._asked_at = time.monotonic()
         question = json.loads(found[1])
         if time.time() - question["at"] > _KEPT_S:
-            return  # who asked has gone on
-        verdict = self._parse(question["text"])
+            return  # the client has stopped waiting
+        began = time.monotonic()
+        verdict = self._judge(_read(question["asked"]))
+        parser_life.note(client, time.monotonic() - began, self.error, now=datetime.now(UTC))
         client.rpush(question["to"], json.dumps(asdict(verdict) if verdict else None))
         client.expire(question["to"], _KEPT_S)
 
-    def _parse(self, text: str) -> SqlVerdict | None:
+    def _judge(self, question: Question) -> SqlVerdict | None:
         try:
             if self.parser is None:
                 self.parser = self._start()
-            return self.parser.parse(text)
+            self.error = ""
+            return self.parser.judge(question)
         except NoParser as error:
             logger.warning("%s", error)
-            self._end()  # the next question begins with another
+            self.error = str(error)
+            self._end()  # the next question starts a new one
             return None
 
     def _rest(self) -> None:

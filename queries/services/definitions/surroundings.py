@@ -1,17 +1,13 @@
-"""Look up what pure validation cannot: settings, and folders, modules, connectors on this host."""
+"""Look up what pure validation cannot: settings, and this host's folders, modules, connectors."""
 
 import ast
 import os
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 from django.conf import settings
 
 from queries.code_roots import has_module
 from queries.domain.code.digests import sha256_of
-from queries.domain.definitions.data_roots import resolved
-from queries.domain.definitions.locations import canonical
 from queries.domain.definitions.spec import ApplicationSpec, Code, PythonQuery
 from queries.domain.errors import Problem
 from queries.domain.validation.application_rules import Root, Surroundings
@@ -19,7 +15,6 @@ from queries.domain.validation.code_rules import KeptCode
 from queries.models.applications import UploadedCode
 from queries.selectors.code import code_hosts, root_of
 from queries.selectors.definitions.connectors import declared_connectors, ready_connectors
-from queries.services.local_roots import checkpoints_of, follow
 
 
 def look(application: ApplicationSpec) -> Surroundings:
@@ -36,29 +31,8 @@ def look(application: ApplicationSpec) -> Surroundings:
     )
 
 
-def canonical_checkpoint(text: str) -> str:
-    """Return a checkpoint's canonical location, symbolic links resolved where it is local."""
-    return resolved(canonical(text), follow)
-
-
-def default_checkpoint(name: str, application: str, *, avoid: set[str]) -> str:
-    """Return `file://CHECKPOINTS_DIR/NAME`, numbered where an archived query left its files.
-
-    In an application of several queries, whose name is given, it is in that one's own folder.
-    """
-    folder = checkpoints_of(application) if application else settings.CHECKPOINTS_DIR
-    places = (str(folder / each) for each in numbered(name))
-    return next(at for place in places if (at := canonical_checkpoint(place)) not in avoid)
-
-
-def numbered(name: str) -> Iterator[str]:
-    """Yield a name, then the name with the numbers from 2 after it, without end."""
-    yield name
-    yield from (f"{name}-{number}" for number in count(2))
-
-
 def function_problems(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
-    """Return a problem where the module or the function certainly does not exist."""
+    """Return a problem if the module or the function certainly does not exist."""
     return _member_problems("function", spec.function, application, "function")
 
 
@@ -72,12 +46,12 @@ def listener_problems(application: ApplicationSpec) -> list[Problem]:
 
 
 def script_problems(application: ApplicationSpec) -> list[Problem]:
-    """Return a problem for each file or module of its script that certainly does not exist."""
+    """Return a problem for each of its script's files or modules that certainly does not exist."""
     script = application.script
     roots = tuple(root for root in application.python_path if _root(root).allowed)
     kept = root_of(application.code)
     if application.code is not None and kept is None:
-        return []  # it is fetched at the start, or its absence is reported already
+        return []  # fetched at the start, or already reported as missing
     roots = (*roots, *([str(kept)] if kept is not None else []))
     if application.kind != "script" or script is None or not roots:
         return []
@@ -85,7 +59,7 @@ def script_problems(application: ApplicationSpec) -> list[Problem]:
     for name, files in (("py_files", script.submit.py_files), ("files", script.submit.files)):
         named |= {f"script.submit.{name}.{place}": file for place, file in enumerate(files)}
     problems = [
-        Problem(field, file, "is not a file on this host.", "Correct the path, or write the file.")
+        Problem(field, file, "is not a file on this host.", "Correct the path, or create the file.")
         for field, file in named.items()
         if any(_is_missing(file, root) for root in (roots if file.startswith("/") else roots[-1:]))
     ]
@@ -97,7 +71,7 @@ def script_problems(application: ApplicationSpec) -> list[Problem]:
 
 
 def _is_missing(file: str, root: str) -> bool:
-    """Return whether a file belongs into a root, and is not there."""
+    """Return whether a file belongs in a root but does not exist."""
     place = Path(root) / file
     return place.is_relative_to(root) and ".." not in place.parts and not place.is_file()
 
@@ -125,7 +99,7 @@ def _modules(folder: Path) -> frozenset[str]:
 
 
 def _kept(code: Code | None) -> KeptCode:
-    """Return what is known of uploaded code, or of code from git that has been fetched."""
+    """Return what is known about uploaded code, or about code fetched from git."""
     if code is None:
         return KeptCode()
     root = root_of(code)
@@ -143,10 +117,10 @@ def _member_problems(
     if application.code is not None:
         kept = root_of(application.code)
         if kept is None:
-            return []  # it is fetched at the start, or its absence is reported already
+            return []  # fetched at the start, or already reported as missing
         roots.append(kept)
     if not member or not roots:
-        return []  # reported already by the rules of form
+        return []  # already reported by the rules for forms
     relative = Path(*module.split("."))
     candidates = [
         path
@@ -181,7 +155,7 @@ def _member_problems(
 
 
 def _names(tree: ast.Module) -> set[str]:
-    """Return every name that a module may define anywhere at its top level, "*" included."""
+    """Return every name that a module may define at its top level, "*" included."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

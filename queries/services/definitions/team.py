@@ -1,4 +1,4 @@
-"""Whose an application is: only an admin gives it to a team."""
+"""Assign applications to teams, which only an admin can do."""
 
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from queries.services.definitions.revisions import record_definition
 def give_application(
     *, application: Application, team: Team | None, actor: str, now: datetime
 ) -> None:
-    """Give an application to a team; None: to everybody. Nothing is restarted."""
+    """Assign an application to a team, or to everybody if None. Nothing is restarted."""
     with transaction.atomic():
         rows = Application.objects.select_for_update(of=("self",)).select_related("team")
         held = rows.get(pk=application.pk)

@@ -1,11 +1,12 @@
-"""Take the steps of deploys: look, decide, and carry out one act at a time.
+"""Advance deploys: look at the state, decide, and carry out one action at a time.
 
-1. Each change that the stage is about is looked at (`Result`).
-2. Where nothing was asked for yet, the stage's act asks for it, in one transaction.
-3. Else `domain.deploys.course.move` says where the deploy goes, and one transaction writes that.
+1. Each change of the current stage is examined (`Result`).
+2. If the stage has not requested anything yet, its action does so, in one transaction.
+3. Otherwise `domain.deploys.course.move` decides where the deploy goes, and one transaction writes
+   that.
 
-Every step is taken by whichever worker comes by: what is done is written in the transaction that
-does it (`steps`), so a worker that dies between two of them leaves nothing half-done.
+Any worker can take the next step: the transaction that does the work also records it (`steps`), so
+a worker that dies between two steps leaves nothing half-done.
 """
 
 import logging
@@ -27,15 +28,15 @@ from queries.domain.errors import Conflict, HeadgateError, NotAllowed, Unavailab
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.services.access.asker import asked_by
-from queries.services.deploys import back, forward, sets
+from queries.services.deploys import sets, wave_rollback, wave_rollout
 from queries.services.deploys.ending import end
+from queries.services.deploys.requester import asker_of
 from queries.services.deploys.steps import DeployStep, Overtaken, note, refused
-from queries.services.deploys.whose import asker_of
 
 logger = logging.getLogger(__name__)
 _each = each("deploys", logger)
 
-#: Steps that one worker takes of one deploy before it looks at the others.
+#: Steps that a worker takes of one deploy before it turns to the others.
 STEPS_AT_ONCE = 500
 
 Act = Callable[[DeployStep, Sequence[DeployChange]], bool]
@@ -43,23 +44,23 @@ Act = Callable[[DeployStep, Sequence[DeployChange]], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is done in one stage."""
+    """The work of one stage."""
 
     look: Callable[[DeployStep, DeployChange], Result]
-    act: Act | None = None  # returns whether it did anything; None: there is nothing to ask for
-    prepare: Callable[[DeployStep], Any] | None = None  # what takes time, before the transaction
+    act: Act | None = None  # returns whether it did anything; None if there is nothing to do
+    prepare: Callable[[DeployStep], Any] | None = None  # slow work, done before the transaction
 
 
 _WORK: dict[Stage, _Work] = {
-    Stage.PREFLIGHT: _Work(forward.look_at_preflight, forward.begin_preflights),
-    Stage.SNAPSHOT: _Work(forward.look_at_snapshot, forward.take_snapshot),
-    Stage.WRITE: _Work(forward.look_at_write, forward.write, sets.prepare_wave),
-    Stage.RESTART: _Work(forward.look_at_restart, forward.restart),
-    Stage.JUDGE: _Work(forward.look_at_judgement),
-    Stage.TRY_BACK: _Work(back.look_at_trial, back.try_former),
-    Stage.WRITE_BACK: _Work(back.look_at_write, back.write_former),
-    Stage.RESTART_BACK: _Work(back.look_at_restart, back.restart_former),
-    Stage.JUDGE_BACK: _Work(back.look_at_judgement),
+    Stage.PREFLIGHT: _Work(wave_rollout.look_at_preflight, wave_rollout.begin_preflights),
+    Stage.SNAPSHOT: _Work(wave_rollout.look_at_snapshot, wave_rollout.take_snapshot),
+    Stage.WRITE: _Work(wave_rollout.look_at_write, wave_rollout.write, sets.prepare_wave),
+    Stage.RESTART: _Work(wave_rollout.look_at_restart, wave_rollout.restart),
+    Stage.JUDGE: _Work(wave_rollout.look_at_judgement),
+    Stage.TRY_BACK: _Work(wave_rollback.look_at_trial, wave_rollback.try_former),
+    Stage.WRITE_BACK: _Work(wave_rollback.look_at_write, wave_rollback.write_former),
+    Stage.RESTART_BACK: _Work(wave_rollback.look_at_restart, wave_rollback.restart_former),
+    Stage.JUDGE_BACK: _Work(wave_rollback.look_at_judgement),
 }
 
 
@@ -70,14 +71,14 @@ def due_deploys() -> list[int]:
 
 
 def advance_all(*, now: datetime) -> None:
-    """Take what steps can be taken now, of each deploy by itself."""
+    """Take all steps that are possible now, of each deploy independently."""
     for deploy_id in due_deploys():
         with _each.by_itself(f"deploy number {deploy_id}"):
             advance(deploy_id, now=now)
 
 
 def advance(deploy_id: int, *, now: datetime) -> None:
-    """Take as many steps of one deploy as can be taken now."""
+    """Take as many steps of one deploy as are possible now."""
     for _ in range(STEPS_AT_ONCE):
         deploy = Deploy.objects.get(pk=deploy_id)
         if deploy.ended_at is not None:
@@ -91,7 +92,7 @@ def advance(deploy_id: int, *, now: datetime) -> None:
 
 
 def _step(deploy: Deploy, now: datetime) -> bool:
-    """Take one step; return whether there may be another to take now."""
+    """Take one step; return whether another may be possible now."""
     if deploy.state == DeployState.PENDING:
         step = DeployStep(deploy, [], now)
         return _go(step, Move(course.first_place(_course(deploy))), [])
@@ -114,7 +115,7 @@ def _step(deploy: Deploy, now: datetime) -> bool:
 
 
 def _settle(step: DeployStep, place: Place) -> bool:
-    """Write the rest of the set and end in success, in one transaction; else turn back."""
+    """Write the rest of the set and finish with success, in one transaction; else roll back."""
     found, rest = judging.OK, None
     if not step.deploy.cancelled_by:
         try:
@@ -150,7 +151,7 @@ def _cancelled(deploy: Deploy) -> Because:
 
 
 def _concerned(deploy: Deploy, place: Place) -> list[DeployChange]:
-    """Return what a stage is about: its wave, all, or all that was written."""
+    """Return a stage's changes: its wave's, all of them, or all that were written."""
     rows = deploy.changes.select_related("query", "application")
     if place.stage in BACK:
         rows = rows.filter(to_revision__isnull=False)
@@ -160,7 +161,7 @@ def _concerned(deploy: Deploy, place: Place) -> list[DeployChange]:
 
 
 def _act(step: DeployStep, work: _Work, place: Place, todo: Sequence[DeployChange]) -> bool:
-    """Ask for what a stage still lacks; return whether that was done."""
+    """Request what a stage still lacks; return whether that has been done."""
     assert work.act is not None, "only what a stage acts on is to do"
     fail_points.reach(f"deploy.{place.stage}.before")
     try:
@@ -173,11 +174,11 @@ def _act(step: DeployStep, work: _Work, place: Place, todo: Sequence[DeployChang
         return _refused(step, place, todo[0], error)
     except Overtaken:
         raise
-    except Exception as error:  # a database that is away comes back, up to the wave's deadline
+    except Exception as error:  # an unavailable database is retried, up to the wave's deadline
         if not step.is_late:
             raise
         logger.exception("stage %s of deploy %s", place.stage, step.deploy.uuid)
-        way_out = "Look into the worker's log."
+        way_out = "See the worker's log."
         told = NotAllowed(f"{type(error).__name__}: {error}", way_out=way_out)
         return _refused(step, place, todo[0], told)
     fail_points.reach(f"deploy.{place.stage}.after")
@@ -185,9 +186,10 @@ def _act(step: DeployStep, work: _Work, place: Place, todo: Sequence[DeployChang
 
 
 def _refused(step: DeployStep, place: Place, change: DeployChange, error: HeadgateError) -> bool:
-    """Note what refuses an act: it is tried again while that may pass, and while there is time.
+    """Record why an action was rejected; it is retried while that can pass and time is left.
 
-    Another worker may have done it meanwhile, and that may be what refuses it now: the claim tells.
+    Another worker may have done it in the meantime, which may be why it is rejected now: the claim
+    decides.
     """
     passes = isinstance(error, Conflict | Unavailable) and not step.is_late
     with transaction.atomic():
@@ -207,9 +209,9 @@ def _go(
     results: Sequence[Result],
     also: Callable[[DeployStep], None] | None = None,
 ) -> bool:
-    """Write what was seen, and where the deploy goes; return whether it went anywhere.
+    """Write the results and the deploy's next stage; return whether the deploy moved.
 
-    `also` is done in the same transaction.
+    `also` is called in the same transaction.
     """
     stage = step.deploy.stage or "begin"
     moves = move.place is not None or move.state is not None
@@ -237,7 +239,7 @@ def _is_news(change: DeployChange, result: Result) -> bool:
     )
 
 
-#: What a change is once its stage's result is good.
+#: A change's state once its stage has a good result.
 _GOOD = {Stage.JUDGE: ChangeState.GOOD, Stage.JUDGE_BACK: ChangeState.ROLLED_BACK}
 
 
@@ -267,7 +269,7 @@ def _move(step: DeployStep, move: Move) -> None:
 
 
 def _note_span(deploy: Deploy, wave: int, now: datetime) -> None:
-    """Note that the wave of before has ended, and that another begins; 0 is none."""
+    """Record that the previous wave has ended and another begins; 0 means no wave."""
     if wave == deploy.wave:
         return
     if deploy.wave and deploy.spans:

@@ -1,4 +1,4 @@
-"""End a deploy: its receipt is whole, and what it held is free for others."""
+"""End a deploy: complete its receipt, and release what it held."""
 
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from queries.services.access.audit_trail import record_act
 
 def end(deploy: Deploy, state: DeployState, reason: Because, *, now: datetime) -> None:
     """Close a deploy, in the transaction of its last step."""
-    if reason and deploy.reason and reason != deploy.reason:  # the way back failed too
+    if reason and deploy.reason and reason != deploy.reason:  # the rollback failed too
         params = {"why": deploy.reason.as_json(), "about": reason.as_json()}
         reason = Because(Detail.NOT_BACK, params)
     deploy.reason = reason or deploy.reason

@@ -1,4 +1,4 @@
-"""Ask for a deploy, and have one ended."""
+"""Request and cancel deploys."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
@@ -26,7 +26,8 @@ from queries.selectors.newest import newest_revisions
 from queries.services.access.audit_trail import record_act
 from queries.services.access.rate_limits import record_deploy
 from queries.services.deploys import sets
-from queries.services.deploys.whose import asker_of_request, touched
+from queries.services.deploys.requester import asker_of_request, touched
+from queries.services.manifests.applying import refuse_state_changes
 from queries.services.manifests.items import SetItem
 from queries.services.manifests.planning import Plan, plan
 
@@ -34,14 +35,18 @@ from queries.services.manifests.planning import Plan, plan
 def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) -> Deploy:
     """Plan a set of changes and have it deployed wave by wave.
 
-    Raises `Invalid` with everything that is wrong with the set or its waves, `Forbidden` where the
-    user may not define one of its objects, `Conflict` while another deploy changes one of them,
-    `TooMany` where the user asks too often.
+    Raises `Invalid` with every problem of the set or its waves, `Forbidden` if the user may not
+    define one of its objects, `Conflict` while another deploy changes one of them, `TooMany` if the
+    user makes requests too often.
     """
     asked = _set(form)
     found = plan(asked, user=user, now=now)
+    asked = found.asked  # every wave uses the commits resolved now
     sets.refuse(found)
     changes = _changes(found)
+    running = {one.name for one in changes if one.runs and one.kind == ChangeKind.QUERY}
+    starting = (one for one in found.items if one.kind == Kind.QUERY and one.name in running)
+    refuse_state_changes(starting, accepted=asked.accept_state_change)
     waves = divide(_units(changes), form.waves)
     numbers = {
         (unit.kind, unit.name): number for number, wave in enumerate(waves, 1) for unit in wave
@@ -67,9 +72,9 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
 
 
 def cancel_deploy(deploy: Deploy, *, actor: str, now: datetime) -> Deploy:
-    """Have a deploy ended: nothing more goes forward; what is written goes back, if it is to.
+    """Cancel a deploy: nothing more is rolled out, and on_failure decides whether to roll back.
 
-    Raises `NotAllowed` where it has ended, or is on its way back.
+    Raises `NotAllowed` if it has ended, or is already rolling back.
     """
     with transaction.atomic():
         row = Deploy.objects.select_for_update().get(pk=deploy.pk)
@@ -77,7 +82,7 @@ def cancel_deploy(deploy: Deploy, *, actor: str, now: datetime) -> Deploy:
             raise NotAllowed(f"The deploy has ended: {row.state}.")
         if row.stage in BACK:
             way_out = "Wait until it has ended."
-            raise NotAllowed("The deploy is being rolled back already.", way_out=way_out)
+            raise NotAllowed("The deploy is already being rolled back.", way_out=way_out)
         if not row.cancelled_by:
             Deploy.objects.filter(pk=row.pk).update(cancelled_by=actor, version=F("version") + 1)
             subject = row.owner or str(row.uuid)[:8]
@@ -127,8 +132,9 @@ def _insert(
 
 
 def _requires_preflight(found: Plan) -> bool:
-    """Return whether an application of what changes starts nothing without a preflight."""
-    concerned = {item.host for item in found.items if item.kind == Kind.QUERY and item.spec_differs}
+    """Return whether an application among the changes requires a preflight to start."""
+    queries = [item for item in found.items if item.kind == Kind.QUERY]
+    concerned = {item.host for item in queries if item.is_new or item.effect}
     concerned |= {item.name for item in found.items if _has_new_imports(item)}
     of_set = {item.name: item for item in found.items if item.kind == Kind.APPLICATION}
     return any(
@@ -140,12 +146,12 @@ def _requires_preflight(found: Plan) -> bool:
 
 
 def _has_new_imports(item: SetItem) -> bool:
-    """Return whether an application that is there gets other code or packages."""
+    """Return whether an existing application gets other code or packages."""
     is_there = item.kind == Kind.APPLICATION and not item.is_new
     return is_there and imports_differ(item.before["spec"], item.after["spec"])
 
 
-# --- what changes -------------------------------------------------------------------------
+# --- changes ------------------------------------------------------------------------------
 
 
 def _changes(found: Plan) -> list[DeployChange]:
@@ -174,17 +180,17 @@ def _changes(found: Plan) -> list[DeployChange]:
 def _goes_in_a_wave(item: SetItem) -> bool:
     """Return whether a query, or an application, is written and restarted in a wave.
 
-    What is new and does not run, and what is to stop, is written with the rest of the set.
+    New objects that do not run, and objects to stop, are written with the rest of the set.
     """
     if item.is_new or item.desired is Desired.STOPPED:
         return item.desired is Desired.RUNNING
-    differs = item.spec_differs if item.kind == Kind.QUERY else _restarts_driver(item)
+    differs = bool(item.effect) if item.kind == Kind.QUERY else _restarts_driver(item)
     return differs or item.desired is Desired.RUNNING
 
 
 def _restarts_driver(item: SetItem) -> bool:
     pools = [states.pools_of_state(one) for one in (item.before, item.after)]
-    return item.spec_differs or pools[0] != pools[1]
+    return bool(item.effect) or pools[0] != pools[1]
 
 
 def _of_query(item: SetItem, application: Application | None, *, with_driver: bool) -> DeployChange:
@@ -207,14 +213,14 @@ def _of_query(item: SetItem, application: Application | None, *, with_driver: bo
 def _neighbours(
     rows: Sequence[Query], changed: Iterable[DeployChange], driven: Iterable[SetItem]
 ) -> list[DeployChange]:
-    """Return queries that do not change, and restart with their application's driver."""
+    """Return unchanged queries that restart with their application's driver."""
     newest = newest_revisions([row.pk for row in rows])
     pinned = {row.pk: row.target_revision or newest[row.pk] for row in rows}
     tried = tried_beside(
         [
             Beside(row.name, row.application.name, pinned[row.pk].spec.get("kind") == "python")
             for row in rows
-            if not row.discovered  # its script starts it, and no preflight can
+            if not row.discovered  # its script starts it; no preflight is possible
         ],
         new_imports={item.name for item in driven if _has_new_imports(item)},
         tried={
@@ -240,7 +246,7 @@ def _of_neighbour(row: Query, pinned: QueryRevision, *, tried: bool) -> DeployCh
 
 
 def _of_application(item: SetItem, running: Collection[int | None]) -> DeployChange:
-    """Return an application's own change; `running` are those with a query that is to run."""
+    """Return an application's own change; `running` are those with a query that should run."""
     row = item.row if isinstance(item.row, Application) else None
     script = Script.objects.filter(application=row).first() if row else None
     ran = script.desired if script else Desired.STOPPED
@@ -293,7 +299,7 @@ def _taken(changes: Iterable[DeployChange]) -> Conflict:
         held = DeployChange.objects.filter(kind=one.kind, name=one.name, over=False).first()
         if held is not None:
             return Conflict(
-                f"{one.name} is being deployed already.",
+                f"{one.name} is already being deployed.",
                 way_out=f"Wait for deploy {held.deploy.uuid}, or cancel it.",
             )
     return Conflict("Another deploy has begun.", way_out="Request it again.")

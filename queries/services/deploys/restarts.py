@@ -1,8 +1,8 @@
-"""Restart a unit, forward and back: one query, or an application with all that its driver runs.
+"""Restart a unit, forward and back: one query, or an application with its driver.
 
-What belongs to the application (its script, what this starts, queries that do not change) restarts
-with its driver, by the application's own operation. A query is asked by itself where its
-definition changes, or where it is held and nothing else would start it.
+What belongs to the application (its script, the script's queries, unchanged queries) restarts with
+its driver, by the application's own operation. A query is requested separately if its definition
+changes, or if it is held and nothing else would start it.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,12 +39,12 @@ def unit_of(changes: Sequence[DeployChange], first: DeployChange) -> list[Deploy
 def restart_unit(
     step: DeployStep, unit: Sequence[DeployChange], stage: Stage, ask: Ask
 ) -> list[DeployChange]:
-    """Ask what a unit takes, and note that on each change; return those that nothing restarts.
+    """Request a unit's restart, and record it on each change; return those that nothing restarts.
 
-    What is asked for nothing itself goes along with its application's driver, where that does.
+    A change without an operation of its own restarts with its application's driver.
     """
     asked = {change.pk: ask(step, change) for change in unit}
-    epoch = Installation.get().last_epoch  # all locks are held: what comes now has a higher one
+    epoch = Installation.get().last_epoch  # all locks are held: later epochs are higher
     own = next((one for one in unit if one.kind == ChangeKind.APPLICATION), None)
     driver = asked[own.pk] if own is not None else None
     left = []
@@ -66,18 +66,18 @@ def _goes_along(change: DeployChange) -> bool:
 
 
 def ask_forward(step: DeployStep, change: DeployChange) -> Operation | None:
-    """Ask that a change runs on what the deploy has written."""
+    """Request that a change run on what the deploy has written."""
     if not change.runs:
         return None
     if change.kind == ChangeKind.APPLICATION:
         assert change.application is not None, "it was written"
         return request_application_restart(application=change.application, **step.by)
     query = query_of(change)
-    return run_newest(query, **step.by) if change.is_written else _again(step, query)
+    return _run_written(step, query) if change.is_written else _again(step, query)
 
 
 def ask_back(step: DeployStep, change: DeployChange) -> Operation | None:
-    """Ask that a change does what it did before the deploy; what somebody stopped stays so."""
+    """Request that a change run as before the deploy; what a user stopped stays stopped."""
     if change.restarted_at is None:  # it never ran on the new definition
         return None
     if change.kind == ChangeKind.APPLICATION:
@@ -88,7 +88,7 @@ def ask_back(step: DeployStep, change: DeployChange) -> Operation | None:
         return None
     if not change.was_to_run:
         return operations.request_stop(query=query, mode=StopMode.GRACEFUL, **step.by)
-    return run_newest(query, **step.by) if change.is_written else _again(step, query)
+    return _run_written(step, query) if change.is_written else _again(step, query)
 
 
 def _application_back(
@@ -104,8 +104,13 @@ def _application_back(
     return request_application_restart(application=application, **step.by)
 
 
+def _run_written(step: DeployStep, query: Query) -> Operation:
+    """Run what the deploy wrote; unaccepted state changes were rejected when it was requested."""
+    return run_newest(query, **step.by, accept_state_change=True)
+
+
 def _again(step: DeployStep, query: Query) -> Operation | None:
-    """Have a query that is held, or waits, tried again; its definition stays as it is."""
+    """Retry a query that is held or waiting; its definition stays as it is."""
     if query.discovered or query.phase not in FAILED_PHASES:
         return None
     return operations.request_again(query=query, **step.by)

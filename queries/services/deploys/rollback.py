@@ -1,4 +1,4 @@
-"""Put one query back on an earlier revision, by hand."""
+"""Roll one query back to an earlier revision, on a user's request."""
 
 from datetime import datetime
 
@@ -17,14 +17,21 @@ from queries.services.supervision import operations
 
 
 def rollback_query(
-    *, query: Query, revision: int, actor: str, now: datetime, python: bool
+    *,
+    query: Query,
+    revision: int,
+    actor: str,
+    now: datetime,
+    python: bool,
+    accept_state_change: bool = False,
 ) -> Operation:
-    """Make an earlier revision the newest again, and have the query run on it.
+    """Make an earlier revision the newest again, and run the query on it.
 
-    Offsets go on: the checkpoint stays as it is, and a preflight says beforehand whether that
-    revision can go on from it. Raises `Missing` where there is no such revision, `NotAllowed` for
-    the newest one, `Invalid` where it could not be saved today, `Forbidden` where it brings code
-    in and the actor may not write `python`, `Conflict` while a deploy changes the query.
+    The checkpoint stays as it is, so offsets continue; a preflight shows beforehand whether that
+    revision can continue from it. Raises `Missing` if there is no such revision, `NotAllowed` for
+    the newest one, `Invalid` if it could not be saved today, `Forbidden` if it brings in code and
+    the actor may not write `python`, `Conflict` while a deploy changes the query or, unless
+    `accept_state_change`, if it changes the meaning of the state.
     """
     former = _former(query, revision, python=python)
     catalog.check_query(
@@ -37,28 +44,31 @@ def rollback_query(
     with transaction.atomic():
         catalog.one_at_a_time()
         _refuse_beside_a_deploy(query)
-        _former(query, revision, python=python)  # somebody may have saved another meanwhile
+        _former(query, revision, python=python)  # a new one may have been saved since
         restore_query(query, revision, actor=actor, now=now)
         changed(f"query:{query.pk}")
-        return run_newest(query, actor=actor, now=now)
+        accepts = accept_state_change
+        return run_newest(query, actor=actor, now=now, accept_state_change=accepts)
 
 
 def _former(query: Query, number: int, *, python: bool) -> QueryRevision:
-    """Return the revision to go back to, judged against the newest there is now."""
+    """Return the revision to go back to, checked against the current newest one."""
     former = former_revision(query, number)
     if former.number == query.revisions.order_by("-number")[0].number:
-        way_out = "Restart the query to have it run on it."
-        raise NotAllowed(f"Revision {number} is the newest of {query.name}.", way_out=way_out)
+        way_out = "Restart the query to run that revision."
+        raise NotAllowed(
+            f"Revision {number} is already the newest of {query.name}.", way_out=way_out
+        )
     insist_query(python, parsed(former.spec), query)
     return former
 
 
-def run_newest(query: Query, *, actor: str, now: datetime) -> Operation:
-    """Have a query run on its newest revision, whether it runs now or not."""
+def run_newest(query: Query, *, actor: str, now: datetime, accept_state_change: bool) -> Operation:
+    """Run a query on its newest revision, whether or not it is running now."""
     row = Query.objects.get(pk=query.pk)
     runs = row.desired == Desired.RUNNING and row.phase not in FAILED_PHASES
     ask = operations.request_restart if runs else operations.request_start
-    return ask(query=row, actor=actor, now=now)
+    return ask(query=row, actor=actor, now=now, accept_state_change=accept_state_change)
 
 
 def _refuse_beside_a_deploy(query: Query) -> None:
@@ -66,5 +76,7 @@ def _refuse_beside_a_deploy(query: Query) -> None:
     if held is not None:
         raise Conflict(
             f"{query.name} is being deployed.",
-            way_out=f"Cancel deploy {held.deploy.uuid}, which rolls back, or wait for its end.",
+            way_out=(
+                f"Cancel deploy {held.deploy.uuid}, which rolls it back, or wait for it to end."
+            ),
         )

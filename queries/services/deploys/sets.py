@@ -1,8 +1,8 @@
-"""A deploy's set of manifests: what changes in which wave, and how each part of it is written.
+"""A deploy's set of manifests: which wave changes what, and how each part is written.
 
-The definitions of a wave are written when the wave begins, by an apply of those objects alone: a
-driver that dies meanwhile takes no definition whose wave has not come. The rest of the set (alert
-rules, labels, what does not run, what is pruned) is written at the end.
+A wave's definitions are written when the wave begins, by applying those objects alone: a driver
+that dies in the meantime does not pick up a later wave's definition. The rest of the set (alert
+rules, labels, objects that do not run, pruning) is written at the end.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,15 +14,15 @@ from queries.domain.manifests.sets import ApplySet
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import DeployChange
+from queries.services.deploys.requester import user_of
 from queries.services.deploys.steps import DeployStep, note
-from queries.services.deploys.whose import user_of
 from queries.services.manifests.applying import apply
 from queries.services.manifests.items import SetItem
 from queries.services.manifests.planning import Plan, plan
 
 
 def refuse(found: Plan) -> None:
-    """Raise `Invalid` with each problem of a set, by file and field."""
+    """Raise `Invalid` with each of a set's problems, by file and field."""
     problems = [
         Problem(f"{one.path}: {fault.field}", fault.value, fault.message, fault.way_out)
         for one in found.objects
@@ -51,9 +51,9 @@ def prepare_wave(step: DeployStep) -> Plan:
 
 
 def write(step: DeployStep, todo: Sequence[DeployChange]) -> None:
-    """Write the wave's definitions, and note the revision of each, in the caller's transaction.
+    """Write the wave's definitions and record each revision, in the caller's transaction.
 
-    Raises `NotAllowed` where somebody has changed one of them since the deploy was asked for.
+    Raises `NotAllowed` if somebody has changed one of them since the deploy was requested.
     """
     found: Plan = step.prepared
     items = {(item.kind, item.name): item for item in found.items}
@@ -62,7 +62,7 @@ def write(step: DeployStep, todo: Sequence[DeployChange]) -> None:
         if item is not None and not item.is_new and item.revision != change.former.get("newest"):
             raise NotAllowed(
                 f"{change.name} was changed after the deploy was requested.",
-                way_out="Request it again; its answer has the new difference.",
+                way_out="Request it again; the response shows the new differences.",
             )
     apply(found, actor=step.deploy.actor, via=f"deploy {step.deploy.uuid}", now=step.now)
     for change in todo:
@@ -70,7 +70,7 @@ def write(step: DeployStep, todo: Sequence[DeployChange]) -> None:
 
 
 def _note_written(change: DeployChange, item: SetItem | None) -> None:
-    if not change.is_written or item is None:  # it restarts with its application alone
+    if not change.is_written or item is None:  # it only restarts with its application
         note(change, to_revision=change.from_revision)
         return
     if isinstance(item.row, Query):
@@ -81,12 +81,12 @@ def _note_written(change: DeployChange, item: SetItem | None) -> None:
 
 
 def prepare_rest(step: DeployStep) -> Plan:
-    """Plan the whole set, of which the waves are written: what is left of it."""
+    """Plan the whole set again; the waves are written, so the rest remains."""
     return _part(_planned(step), lambda item: True, leaving=True)
 
 
 def write_rest(step: DeployStep) -> None:
-    """Write what is left of the set, and note what follows, in the caller's transaction."""
+    """Write the rest of the set and record the consequences, in the caller's transaction."""
     by = {"actor": step.deploy.actor, "via": f"deploy {step.deploy.uuid}"}
     step.deploy.follows = apply(step.prepared, **by, now=step.now).operations
     step.deploy.save(update_fields=["follows"])
@@ -98,7 +98,7 @@ def _planned(step: DeployStep) -> Plan:
     started = set(step.deploy.changes.filter(runs=True).values_list("kind", "name"))
     for item in found.items:
         if (item.kind, item.name) in started:
-            item.desired = None  # its wave starts it, and judges it: no apply does so again
+            item.desired = None  # its wave starts and evaluates it; apply must not start it again
     return found
 
 

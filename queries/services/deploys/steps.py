@@ -1,8 +1,8 @@
-"""What a step of a deploy works with: the deploy, those of its changes concerned, and the moment.
+"""The context of a deploy's step: the deploy, the changes concerned, and the time.
 
-Each act is one transaction that first claims the deploy by its version. What it asks for (an
-operation, a revision) and the note of it are written together, or neither is: a worker that dies
-before or after loses nothing, and two workers do nothing twice.
+Each action is one transaction that first claims the deploy by its version. What it requests (an
+operation, a revision) and the record of it are written together or not at all: a worker that dies
+before or after does not lose anything, and two workers never do the same work twice.
 """
 
 from dataclasses import dataclass
@@ -21,36 +21,36 @@ from queries.models.history import Operation
 
 
 class Overtaken(Exception):
-    """Another worker, or a request, has moved the deploy meanwhile."""
+    """Another worker, or a request, has advanced the deploy in the meantime."""
 
 
 @dataclass(slots=True)
 class DeployStep:
-    """A deploy as it is now, and what of it is concerned."""
+    """A deploy as it is now, and the changes concerned."""
 
     deploy: Deploy
-    changes: list[DeployChange]  # that the stage is about
+    changes: list[DeployChange]  # those of the stage
     now: datetime
     prepared: Any = None  # what the stage looked up before its transaction
 
     @property
     def good(self) -> Good:
-        """Return what counts as good."""
+        """Return the criteria for a good result."""
         return Good.model_validate(self.deploy.good)
 
     @property
     def by(self) -> dict[str, Any]:
-        """Return who acts, and when, as services take it."""
+        """Return actor and time as keyword arguments for services."""
         return {"actor": self.deploy.actor, "now": self.now}
 
     @property
     def is_late(self) -> bool:
-        """Return whether the stage has lasted as long as a wave may."""
+        """Return whether the stage has reached a wave's time limit."""
         since = self.deploy.stage_since or self.now
         return self.now >= since + timedelta(minutes=self.good.deadline_minutes)
 
     def claim(self) -> None:
-        """Raise `Overtaken` where the deploy is no longer as it was read; call it first."""
+        """Raise `Overtaken` if the deploy has changed since it was read; call this first."""
         mine = Deploy.objects.filter(pk=self.deploy.pk, version=self.deploy.version, ended_at=None)
         if not mine.update(version=F("version") + 1):
             raise Overtaken
@@ -69,12 +69,12 @@ def asked_for(change: DeployChange, stage: str, operation: Operation) -> dict[st
 
 
 def settled(change: DeployChange) -> Result | None:
-    """Return the result of a change that is out already, whatever the stage; None for others."""
+    """Return a change's final result, whatever the stage; None if it has none yet."""
     return bad(change.reason) if change.state in OUT else None
 
 
 def followed(change: DeployChange, stage: str) -> Result:
-    """Return how the operation that was asked for in a stage stands."""
+    """Return the state of the operation that a stage requested."""
     row = Operation.objects.filter(uuid=change.operations[stage]).first()
     if row is None:
         return bad(_failed(stage, change, NOTHING))
@@ -91,5 +91,5 @@ def _failed(verb: str, change: DeployChange, about: Because) -> Because:
 
 
 def refused(error: Any) -> Because:
-    """Return what an error of ours says, as a reason."""
+    """Return a Headgate error's message as a reason."""
     return Because(Detail.REFUSED, {"error": error.code, "message": str(error)})

@@ -1,6 +1,6 @@
-"""Read the texts of a driver: the only way in for them, with their secrets masked.
+"""Read a driver's texts, with secrets masked: every such text must come through here.
 
-A driver masks by value whatever it writes itself. Spark and users' code can write anything into
+A driver masks, by value, everything it writes itself. Spark and users' code can write anything into
 its log, and a status may come from an older release; so everything is masked again before it is
 stored, sent or shown.
 """
@@ -23,11 +23,11 @@ from queries.models.failures import Failure
 from queries.secret_references import References
 from queries.services.local_references import local_references
 
-#: Lines shown at most; the launcher returns at most 256 KiB.
+#: Most lines shown; the launcher returns at most 256 KiB.
 MOST_LINES = 5000
-#: Bytes of a log that a page shows, and that a search looks through at a time.
+#: Bytes of a log that a page shows, and that a search reads at a time.
 SHOWN, SEARCHED = 128 * 1024, 8 * 1024 * 1024
-#: Lines that a page shows at most.
+#: Most lines that a page shows.
 MOST_FOUND = 1000
 
 
@@ -45,11 +45,11 @@ class LogElsewhere(NotAllowed):
 
 
 def read_log(driver: Driver, *specs: Any, launcher: Launcher, lines: int = 200) -> str:
-    """Return the end of a driver's or a probe's log, at most 5,000 lines; "" where there is none.
+    """Return the end of a driver's or a probe's log, at most 5,000 lines; "" if there is none.
 
-    Raises `LogElsewhere` where it is on the host that the driver ran on.
-    The secrets that its definitions (of a probe: `specs`) name are looked up on this host and
-    masked by value, everything else that looks like one by its form.
+    Raises `LogElsewhere` if it is on the host that the driver ran on. The secrets named in the
+    driver's definitions (for a probe: `specs`) are looked up on this host and masked by value;
+    anything else that looks like a secret is masked by its form.
     """
     if driver.host != settings.HEADGATE_HOST:
         raise LogElsewhere(driver)
@@ -65,9 +65,9 @@ class LogPage:
     """Some lines of a driver's log, oldest first."""
 
     lines: list[LogLine]
-    end: int  # what is written later begins here, in bytes
-    older: int | None  # lines before this place have not been shown; None: these are the first
-    searched: int  # bytes that were looked through
+    end: int  # offset in bytes at which later output begins
+    older: int | None  # offset before which lines were not shown; None if none are left
+    searched: int  # bytes searched
 
 
 def log_page(
@@ -79,23 +79,23 @@ def log_page(
     words: str = "",
     least: Level | None = None,
 ) -> LogPage:
-    """Return lines of a driver's log, masked: the newest, or those before or after a place.
+    """Return lines of a driver's log, masked: the newest, or those before or after an offset.
 
-    With words or a least level, at most `SEARCHED` bytes are looked through: `older` is where to go
-    on. Raises `LogElsewhere` where the log is on the host that the driver ran on.
+    With words or a minimum level, at most `SEARCHED` bytes are searched: `older` is where to
+    continue. Raises `LogElsewhere` if the log is on the host that the driver ran on.
     """
     if driver.host != settings.HEADGATE_HOST:
         raise LogElsewhere(driver)
     name, epoch = driver.application.name, driver.epoch
     total = launcher.log_size(name, epoch)
     span = SEARCHED if words or least is not None else SHOWN
-    if after is not None and after <= total:  # a shorter file was emptied
+    if after is not None and after <= total:  # a shorter file was truncated
         start, end = max(after, total - span), total
     else:
         end = total if before is None else min(before, total)
         start = max(0, end - span)
     data = launcher.log_part(name, epoch, start=start, size=end - start)
-    if after is not None and not data.endswith(b"\n"):  # a line that is being written
+    if after is not None and not data.endswith(b"\n"):  # an incomplete last line
         data = data[: data.rfind(b"\n") + 1]
     lines = list(lines_of(data, start, whole=start in (0, after)))
     kept, all_of_them = select(
@@ -106,7 +106,7 @@ def log_page(
 
 
 def whole_log(driver: Driver, *, launcher: Launcher) -> Iterator[str]:
-    """Yield a driver's log, masked, for a download; raises `LogElsewhere` at the first step."""
+    """Yield a driver's log, masked, for a download; raise `LogElsewhere` at the first step."""
     if driver.host != settings.HEADGATE_HOST:
         raise LogElsewhere(driver)
     mask = secrets_of(driver).mask
@@ -125,7 +125,7 @@ def whole_log(driver: Driver, *, launcher: Launcher) -> Iterator[str]:
 
 
 def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
-    """Return what was seen of a driver with the texts in its status masked."""
+    """Return a driver's sighting with the texts in its status masked."""
     status = sighting.status
     if status is None or not _says_something(status):
         return sighting
@@ -134,7 +134,7 @@ def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
 
 
 def _says_something(status: Status) -> bool:
-    """Return whether a status contains texts of Spark or of users' code; few do."""
+    """Return whether a status contains texts from Spark or users' code; few do."""
     return (
         status.error is not None
         or any(run.error or run.warnings for run in status.runs)
@@ -145,9 +145,9 @@ def _says_something(status: Status) -> bool:
 
 
 def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult | None:
-    """Return what a probe has found so far, None for nothing; `specs` are what it was to try.
+    """Return what a probe has found so far, None if nothing; `specs` are what it had to try.
 
-    Raises ValueError (`Unreadable`, or bytes that are not text) where the answer is incomplete.
+    Raises ValueError (`Unreadable`, or bytes that are not text) if the answer is incomplete.
     """
     text = launcher.probe_result(driver.application.name, driver.epoch)
     if not text:
@@ -157,7 +157,7 @@ def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult
 
 
 def mask_failure(failure: Failure) -> Failure:
-    """Mask a stored failure's texts in memory: earlier releases stored them masked by form only."""
+    """Mask a stored failure's texts in memory, including secrets that became known later."""
     masked = secrets_of(failure.driver).mask
     for name in ("root_cause", "message", "log_tail"):
         setattr(failure, name, masked(getattr(failure, name)))

@@ -1,11 +1,11 @@
-"""Record failures in their groups, with everything that an operator needs afterwards."""
+"""Record failures in their groups, with all the details an operator needs afterwards."""
 
 from datetime import datetime
 
 from django.db.models import F, Q
 
 from controlplane.nudge import changed
-from queries.domain.masking import mask
+from headgate_ground.masking import mask
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import GroupStatus, Reason
 from queries.domain.supervision.decision import Decision, Fault, QueryDecision
@@ -27,7 +27,7 @@ def record_failure(
 ) -> Failure:
     """Insert a failure into its group; a resolved group reopens.
 
-    `choice` says which attempt it was, and when the next is. The texts came in through
+    `choice` says which attempt it was, and when the next one is due. The texts came from
     `driver_logs`, which has masked the secrets.
     """
     query = run.query if run is not None else None

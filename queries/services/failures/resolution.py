@@ -1,4 +1,4 @@
-"""Resolve and reopen failure groups for users; supervision reopens what fails again."""
+"""Resolve and reopen failure groups for users; supervision reopens those that fail again."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from queries.services.changes import record
 
 
 def resolve_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
-    """Mark a failure group as dealt with; its next failure reopens it."""
+    """Mark a failure group as resolved; its next failure reopens it."""
     _mark(group, GroupStatus.RESOLVED, actor, now, resolved_at=now, resolved_by=actor)
 
 

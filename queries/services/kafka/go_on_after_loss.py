@@ -1,9 +1,9 @@
-"""Continue without the lost data: one operation that accepts lost source data and keeps the state.
+"""Continue without the lost data: accept lost source data in one operation, keeping the state.
 
-The checkpoint stays as it is. It is run once with the gap accepted (`failOnDataLoss=false` for
-that run alone, carried by its assignment), until its commits are past the gap; then it runs
-as defined, and fails on the next gap as before. The loss is in the ledger from the moment that
-the first run is requested, with the name of the user who accepted it.
+The checkpoint stays as it is. The query runs once with the gap accepted (`failOnDataLoss=false` for
+that run alone, set in its assignment) until its commits are past the gap. Then it runs as defined,
+and fails on the next gap as before. The loss is recorded in the ledger when the first run is
+requested, with the name of the user who accepted it.
 """
 
 from datetime import datetime, timedelta
@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
-from queries.domain.failures.categories import TO_EARLIEST, Category, Remedy
+from queries.domain.failures.categories import Category, Remedy
 from queries.domain.failures.diagnosis import classify
+from queries.domain.failures.subjects import Subject, fitted
 from queries.domain.kafka.losses import Gap, gaps_of
 from queries.domain.kafka.topic_ids import names
 from queries.domain.reasons import why
@@ -31,7 +32,7 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure
 from queries.models.history import Operation
-from queries.selectors.hosts import elsewhere
+from queries.selectors.hosts import elsewhere, way_to
 from queries.selectors.kafka.lag import look_of
 from queries.selectors.kafka.sources import readings
 from queries.selectors.kafka.topic_ids import replaced_topics
@@ -49,34 +50,45 @@ from queries.services.procedures.engine import (
 from queries.services.procedures.stop_and_start import remember, waiting_for
 from queries.services.supervision import operations
 
-#: For all steps together; most of it is for a driver that starts and a backlog that is read.
+#: A query whose definition specifies a Kafka source is a SQL query.
+TO_EARLIEST = fitted("{to_earliest}", Subject.SQL)
+#: Time limit for all steps together, most of it for starting a driver and reading a backlog.
 LIMIT = timedelta(hours=1)
 
 
 def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation:
-    """Begin to continue from what is left; `offsets` is the number that is accepted as lost.
+    """Continue from what is left; `offsets` is the number accepted as lost.
 
-    The broker is asked first. Raises `Unavailable` where it does not answer, `NotAllowed` where
-    nothing is gone, `Conflict` where another count is, or an operation with steps is under way.
+    The broker is queried first. Raises `Unavailable` if it does not respond, `NotAllowed` if
+    nothing is missing or a run may have read it, and `Conflict` if the count differs or an
+    operation with steps is in progress.
     """
     gaps = _look(query, now)
     count = sum(gap.offsets for gap in gaps)
     if replaced := replaced_topics(query):
         raise NotAllowed(
-            f"{names(replaced)} deleted and created again: {query.name} cannot continue from its "
-            "offsets, which are the old one's.",
+            f"{names(replaced)} deleted and recreated: {query.name} cannot continue from its "
+            "offsets, which belong to the old topic.",
             way_out=TO_EARLIEST,
         )
     if not gaps:
         raise NotAllowed(
-            f"{query.name} has lost no offsets: everything that it has yet to read is still in "
-            "its topics.",
+            f"{query.name} has lost no offsets: all offsets that it has not read yet are "
+            "still in its topics.",
             way_out=_way_out(query),
         )
     if offsets != count:
         raise Conflict(
-            f"{count:,} offsets are lost, not {offsets:,}: check the list again.",
+            f"{count:,} offsets are lost, not {offsets:,}. Check the list again.",
             way_out=f"Type {count} to accept the loss.",
+        )
+    if Run.objects.filter(query=query, outcome=RunOutcome.OPEN, accepts_loss=False).exists():
+        raise NotAllowed(
+            f"{query.name} has an open run, which may have fetched the deleted offsets.",
+            way_out=(
+                "Wait: if they are lost, it fails and can then continue without them. Or stop "
+                "it first."
+            ),
         )
     arguments = {"offsets": count, "gaps": [_as_row(gap) for gap in gaps]}
     return begin(GO_ON, query=query, arguments=arguments, actor=actor, now=now)
@@ -86,7 +98,7 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
 
 
 def _accept(turn: StepContext) -> StepResult:
-    """Write the loss into the ledger and request a run that skips the gap, both or neither."""
+    """Write the loss to the ledger and request a run that skips the gap, both or neither."""
     query, operation = turn.query, turn.operation
     gaps = [Gap(*row) for row in turn.arguments["gaps"]]
     with transaction.atomic():
@@ -108,7 +120,7 @@ def _accept(turn: StepContext) -> StepResult:
 
 
 def _go_beyond(turn: StepContext) -> StepResult:
-    """Wait until every partition has committed beyond its gap."""
+    """Wait until every partition has committed past its gap."""
     _refuse_dead(turn)
     found = readings([turn.query.pk])
     committed = found[0].committed if found else {}
@@ -117,11 +129,11 @@ def _go_beyond(turn: StepContext) -> StepResult:
         if at < until:
             phase = Phase(turn.query.phase).label
             return waiting(f"{phase}: {topic}-{partition} has committed {at:,} of {until:,}.")
-    return StepResult(True, "Its commits are past the gap.")
+    return StepResult(True, "It has committed past the gap.")
 
 
 def _fail_on_loss_again(turn: StepContext) -> StepResult:
-    """Let the query run as defined; one with an ending trigger may have ended already."""
+    """Run the query as defined again; one with an ending trigger may have ended already."""
     run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).first()
     if turn.result.get("accepting"):
         with transaction.atomic():
@@ -143,7 +155,7 @@ GO_ON = Procedure(
     (
         Step("Record the loss and start past the gap", _accept),
         Step("Commit past the gap", _go_beyond),
-        Step("Fail on lost data again", _fail_on_loss_again),
+        Step("Restore failing on lost data", _fail_on_loss_again),
     ),
     limit=LIMIT,
 )
@@ -153,7 +165,7 @@ GO_ON = Procedure(
 
 
 def _way_out(query: Query) -> str:
-    """Return what to do where no offsets are lost; not what the newest failure proves useless."""
+    """Return what to do if no offsets are lost, without what the newest failure rules out."""
     failure = Failure.objects.filter(run__query=query).order_by("-pk").first()
     if query.phase not in HELD_PHASES or failure is None:
         return "Start it, or check its latest failure."
@@ -171,31 +183,32 @@ def _way_out(query: Query) -> str:
 
 
 def _look(query: Query, now: datetime) -> list[Gap]:
-    """Ask the broker what is gone now.
+    """Query the broker for what is missing now.
 
-    Raises `NotAllowed` where the checkpoint, which says what is committed, is on another host.
+    Raises `NotAllowed` if the checkpoint, which holds the committed offsets, is on another host.
     """
     if host := elsewhere(query.application):
         raise NotAllowed(
             f"The checkpoint of {query.name} is on host {host}.",
-            way_out=f"Open Headgate on host {host}.",
+            way_out=way_to(host),
         )
     if not look_at_sources(now=now, query_ids=[query.pk]):
         raise NotAllowed(
-            f"{query.name} names no Kafka source in its definition.",
-            way_out="What its code reads is unknown; reset it to an offset instead.",
+            f"{query.name} has no Kafka source in its definition.",
+            way_out="The sources in its code are unknown; reset it to an offset instead.",
         )
     rows = list(SourceLag.objects.filter(query=query))
     errors = [row.error for row in rows if row.error]
     if errors:
         raise Unavailable(
-            f"The lost offsets cannot be determined now: {errors[0]}", way_out="Try again."
+            f"The lost offsets cannot be determined at the moment: {errors[0]}",
+            way_out="Try again.",
         )
     return gaps_of(look_of(row) for row in rows)
 
 
 def _run_anew(turn: StepContext) -> None:
-    """Start the query, or restart it where a run is open."""
+    """Start the query, or restart it if a run is open."""
     open_run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).exists()
     ask = operations.request_start
     if open_run and turn.query.desired == Desired.RUNNING:
@@ -204,7 +217,7 @@ def _run_anew(turn: StepContext) -> None:
 
 
 def _refuse_dead(turn: StepContext) -> None:
-    """Raise `Conflict` where the requested run has failed as well."""
+    """Raise `Conflict` if the requested run has failed as well."""
     query = turn.query
     asked = Operation.objects.filter(parent=turn.operation).order_by("-pk").first()
     if asked is None or asked.outcome in GOOD_OPERATIONS:

@@ -1,8 +1,8 @@
-"""Look at the brokers that every living query reads from, and write what was seen.
+"""Query the brokers of every living query, and store the results.
 
-This task alone writes `SourceLag`, and of a query `risk`, `risk_at`, `source_reachable` and
-`source_unreachable_since` (docs/decisions). Each broker set is asked once a look, all of them in
-parallel and each within its own time limit; rows are written as answers arrive.
+Only this task writes `SourceLag` and a query's `risk`, `risk_at`, `source_reachable` and
+`source_unreachable_since` (docs/decisions). Each broker set is queried once per pass. All are
+queried in parallel, each within its own time limit, and rows are written as answers arrive.
 """
 
 import hashlib
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controlplane.nudge import changed
+from headgate_ground.masking import mask_text
 from listeners.loops.troubles import each
 from queries.brokers.options import Unusable, Wanted, client_options
 from queries.brokers.reader import At, Ends, Readers, Unreachable
-from queries.domain.masking import mask_text
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
@@ -40,13 +40,13 @@ _each = each("look at sources", logger)
 
 BROKER_SETS_AT_ONCE = 8
 
-#: One for the process: connections stay open between looks.
+#: One per process: connections stay open between passes.
 READERS = Readers()
 
 
 @dataclass(slots=True)
 class _Asked:
-    """One broker set with everything that this look asks it for."""
+    """One broker set, with everything that this pass queries it for."""
 
     brokers: Brokers
     wanted: set[Wanted] = field(default_factory=set)
@@ -56,13 +56,13 @@ class _Asked:
 def look_at_sources(
     *, now: datetime, readers: Readers = READERS, query_ids: Sequence[int] | None = None
 ) -> int:
-    """Look at every broker set once and write what was seen; return how many queries read Kafka.
+    """Query every broker set once and store the results; return how many queries read Kafka.
 
-    Looks for the queries of this host, whose checkpoints say what is committed; of those on no
-    host yet, one of the living hosts does. `query_ids` names others instead.
+    Covers the queries of this host, whose checkpoints hold the committed offsets; queries without a
+    host are covered by one of the live hosts. `query_ids` selects others instead.
     """
     mine = looked_after("application__") if query_ids is None else None
-    passed_over: set[int] = set()  # what is known of them stays
+    passed_over: set[int] = set()  # their stored rows stay
     found = readings(query_ids, where=mine, each=_each.by_itself, passed_over=passed_over)
     if query_ids is None:
         theirs = {reading.query.pk for reading in found} | passed_over
@@ -95,10 +95,11 @@ def _sets(reading: Reading) -> set[Brokers]:
 def _answers(
     found: Sequence[Reading], known: Mapping[int, Known], readers: Readers
 ) -> Iterator[tuple[_Asked, Answer]]:
-    """Yield the answer to each reading's broker sets; those it may take its secrets to are asked.
+    """Yield each reading's broker sets with their answers, if they may get its secrets.
 
-    A secret that is not bound to the query's application is not sent for it. What has only been
-    saved sends nothing: brokers are asked that a run has read from, or that an admin has allowed.
+    A secret that is not bound to the query's application is not sent for it. A definition that has
+    only been saved sends nothing: the brokers queried are those that a run has read from, or that
+    an admin has allowed.
     """
     secrets = BrokerSecrets()
     allowed: dict[int, set[Brokers]] = defaultdict(set)
@@ -154,13 +155,13 @@ def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer
     options: dict[str, str] = {}
 
     def told(error: Exception) -> str:
-        """Return an error's text without what no page may show."""
+        """Return an error's text without parts that no page may show."""
         references.learn(options)
         return references.mask(str(error))[:300]
 
     try:
         options = client_options(references.resolve_all(dict(one.brokers)))
-        # A changed secret makes another reader; the old one is closed when idle.
+        # A changed secret creates another reader; the old one is closed when idle.
         key = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()
         return Answer(
             look=readers.look(
@@ -174,7 +175,7 @@ def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer
         return Answer(silent=told(error))
     except (Unusable, ReferenceMissing) as error:
         return Answer(unusable=told(error))
-    except Exception as error:  # the edge of the loop: the others must still be asked
+    except Exception as error:  # loop boundary: the others must still be queried
         logger.warning("a broker set could not be asked: %s", type(error).__name__)
         return Answer(unusable=told(error) or type(error).__name__)
 
@@ -184,7 +185,7 @@ def _records_wanted(
     ends: Mapping[At, Ends],
     known: Mapping[int, Known],
 ) -> dict[At, int]:
-    """Return the offsets whose records' times are not known yet; the earliest of each partition."""
+    """Return the earliest offset of each partition whose record time is not known yet."""
     found: dict[At, int] = {}
     for reading in readings:
         for at, one in ends.items():
@@ -193,7 +194,7 @@ def _records_wanted(
                 continue
             first = max(committed, one.earliest)
             if one.stable is not None and first >= one.stable:
-                continue  # it waits for an open transaction: nobody may read it yet
+                continue  # part of an open transaction: not readable yet
             row = known[reading.query.pk].get(at)
             if row is not None and is_known(row, first):
                 continue
@@ -201,7 +202,7 @@ def _records_wanted(
     return found
 
 
-# --- what is known ---------------------------------------------------------------------
+# --- stored rows -----------------------------------------------------------------------
 
 
 def _known(query_ids: list[int]) -> dict[int, dict[At, SourceLag]]:
@@ -212,7 +213,7 @@ def _known(query_ids: list[int]) -> dict[int, dict[At, SourceLag]]:
 
 
 def _forget_others(reading: set[int]) -> None:
-    """Remove what is known of this host's queries that read no Kafka any more, or are gone."""
+    """Delete the stored rows of this host's queries that are gone or no longer read Kafka."""
     if not SourceLag.objects.exists():
         return
     others = SourceLag.objects.filter(looked_after("query__application__"))

@@ -1,9 +1,9 @@
-"""Write what a look at the brokers found for one query: partitions, risk, reachability.
+"""Store what a pass over the brokers found for one query: partitions, risk, reachability.
 
-`lag.py` asks the brokers, this module writes; nothing else does (docs/decisions).
+`lag.py` queries the brokers and this module writes the results; nothing else does (docs/decisions).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,16 +16,18 @@ from listeners.models import upsert
 from queries.brokers.options import Wanted
 from queries.brokers.reader import At, BrokerLook, Ends, RecordSeen
 from queries.domain.kafka.lag import PartitionLook, after, is_new, unread
-from queries.domain.kafka.losses import gaps_of
+from queries.domain.kafka.losses import Gap, gaps_of
 from queries.domain.kafka.retention import Retention, risk
 from queries.domain.kafka.topic_ids import replaced_in
-from queries.domain.states import LossKind
+from queries.domain.states import LossKind, RunOutcome
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
+from queries.models.drivers import Run
 from queries.selectors.kafka.lag import clock_of, look_of, measured, retention_of
 from queries.selectors.kafka.sources import Reading, ReportedOffsets
 from queries.selectors.kafka.topic_ids import remembered_ids
 from queries.services.kafka import topic_ids
+from queries.services.kafka.loss_corrections import tell_at_risk
 from queries.services.kafka.loss_ledger import write_gaps
 
 Brokers = tuple[tuple[str, str], ...]
@@ -34,11 +36,11 @@ Known = Mapping[At, SourceLag]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a broker set answered, or why it did not."""
+    """A broker set's answer, or why there is none."""
 
     look: BrokerLook | None = None
-    silent: str = ""  # it does not answer
-    unusable: str = ""  # it could not be asked from this host
+    silent: str = ""  # it does not respond
+    unusable: str = ""  # it could not be queried from this host
 
 
 def is_known(row: SourceLag, first: int) -> bool:
@@ -49,7 +51,7 @@ def is_known(row: SourceLag, first: int) -> bool:
 
 
 def committed_of(reading: Reading, at: At) -> int | None:
-    """Return the next offset to read; Spark reads a partition that is new from its beginning."""
+    """Return the next offset to read; Spark reads a new partition from its beginning."""
     topic, partition = at
     if not any(source.wanted.matches(topic) for source in reading.sources if not source.error):
         return None
@@ -93,7 +95,7 @@ def write(
         rows = list(SourceLag.objects.filter(query=reading.query))
         topic_ids.store(reading, memory, now)
         news = _judge(reading, answers, rows, memory.replaced, now)
-        _note_silent_gaps(reading, rows, now)
+        _note_gaps(reading, known, rows, now)
     before = {at: (row.committed, row.latest, row.error) for at, row in known.items()}
     after_ = {(row.source, row.partition): (row.committed, row.latest, row.error) for row in rows}
     changed(f"lag:{reading.query.pk}")
@@ -102,7 +104,7 @@ def write(
 
 
 def write_told(told: ReportedOffsets, now: datetime) -> None:
-    """Write what only a query's progress reports: committed and latest, with their rates."""
+    """Write what only a query's progress reports: committed and latest offsets, with rates."""
     known = {(row.source, row.partition): row for row in SourceLag.objects.filter(query=told.query)}
     rows = {}
     for topic, partitions in told.latest.items():
@@ -124,7 +126,9 @@ def write_told(told: ReportedOffsets, now: datetime) -> None:
         SourceLag.objects.filter(pk__in=gone).delete()
         upsert(SourceLag, rows.values(), "query", "source", "partition")
         replaced = replaced_in(remembered_ids(told.query.pk))
-        fresh = _risk(told.query, list(rows.values()), replaced, running=True, now=now)
+        fresh = _risk(
+            told.query, list(rows.values()), replaced, running=True, may_have_read=True, now=now
+        )
         news = _store_risk(told.query, fresh)
     changed(f"lag:{told.query.pk}", *([f"query:{told.query.pk}"] if news else []))
 
@@ -180,7 +184,7 @@ def _seen(
 ) -> PartitionLook:
     """Return one partition as it is now, with its rates and the time of its first unread record.
 
-    Of a topic that has replaced another, that time is not known: the old one's says nothing.
+    If the topic has replaced another, that time is unknown: the old topic's time does not apply.
     """
     look = PartitionLook(
         topic=at[0],
@@ -202,7 +206,7 @@ def _seen(
 
 
 def _mean_bytes(row: SourceLag | None, record: RecordSeen | None) -> float | None:
-    """Return the mean size of a record in bytes, over the records that were sampled so far."""
+    """Return the mean size of a record in bytes, over the records sampled so far."""
     before = row.record_bytes if row is not None else None
     if record is None:
         return before
@@ -225,7 +229,7 @@ def _store(
     error: str,
     now: datetime,
 ) -> None:
-    """Write the rows of a look; a row that was not seen stays, with the reason why it is old."""
+    """Write a pass's rows; a row that was not seen is kept, with the reason why it is old."""
     rows = SourceLag.objects.filter(query=reading.query)
     rows.filter(pk__in=[known[at].pk for at in gone]).delete()
     upsert(SourceLag, fresh.values(), "query", "source", "partition")
@@ -233,20 +237,45 @@ def _store(
     if stale:
         why = error or "Its partition has no leader now."
         rows.filter(pk__in=[known[at].pk for at in stale]).update(error=why)
-    elif error and not fresh:  # nothing is known yet: a separate row says why
+    elif error:  # no partition row can hold the reason: a separate one does
         names = ", ".join(source.name for source in reading.sources)[:255]
         SourceLag.objects.create(
             query=reading.query, source=names, partition=-1, error=error, seen_at=now
         )
 
 
-def _note_silent_gaps(reading: Reading, rows: Sequence[SourceLag], now: datetime) -> None:
-    """Record what is gone from sources whose gaps Spark skips silently."""
+def _note_gaps(reading: Reading, known: Known, rows: Sequence[SourceLag], now: datetime) -> None:
+    """Record data missing from sources whose gaps Spark skips, once that is certain.
+
+    While a run is open, it may have fetched what the topic has since deleted: its batches' rows
+    show what they skipped (`loss_ledger`). Where offsets are not records, the rows show nothing;
+    what a committed batch has passed over counts instead.
+    """
     silent = [source for source in reading.sources if not source.fails_on_loss]
-    gaps = gaps_of(look_of(row) for row in rows if row.partition >= 0)
-    lost = [gap for gap in gaps if any(source.wanted.matches(gap.topic) for source in silent)]
-    if lost:
+
+    def skipped(gaps: Iterable[Gap]) -> list[Gap]:
+        return [gap for gap in gaps if any(one.wanted.matches(gap.topic) for one in silent)]
+
+    before = gaps_of(look_of(row) for row in known.values() if row.partition >= 0)
+    after = {(row.source, row.partition): row for row in rows}
+    passed = [gap for one in before for gap in _passed(one, after.get((one.topic, one.partition)))]
+    if reading.may_have_read:
+        if passed and not skipped(passed) and not (reading.run and reading.run.accepts_loss):
+            tell_at_risk(reading.query, passed, now=now)  # it fails on a loss, but has not failed
+        lost = [gap for gap in passed if not after[gap.topic, gap.partition].counts_records]
+    else:
+        lost = gaps_of(look_of(row) for row in rows if row.partition >= 0)
+        if lost and Run.objects.filter(query=reading.query, outcome=RunOutcome.OPEN).exists():
+            return  # it has started since, and may have fetched them before this pass
+    if lost := skipped(lost):
         write_gaps(query=reading.query, gaps=lost, kind=LossKind.SKIPPED, now=now)
+
+
+def _passed(gap: Gap, row: SourceLag | None) -> list[Gap]:
+    """Return the part of a gap that committed batches have since passed; [] if none."""
+    if row is None or row.replaced or row.committed is None or row.committed <= gap.first:
+        return []
+    return [replace(gap, until=min(gap.until, row.committed))]
 
 
 def _judge(
@@ -256,12 +285,13 @@ def _judge(
     replaced: Collection[str],
     now: datetime,
 ) -> bool:
-    """Write risk and reachability where they have changed; return whether they have."""
+    """Write risk and reachability if they have changed; return whether they have."""
     query = reading.query
     silent = any(answer.silent for answer in answers.values())
     asked = all(answer.look is not None for answer in answers.values())
     since = (query.source_unreachable_since or now) if silent else None
-    wanted = _risk(query, rows, replaced, running=reading.running, now=now) | {
+    may = reading.may_have_read
+    wanted = _risk(query, rows, replaced, running=reading.running, may_have_read=may, now=now) | {
         "source_reachable": False if silent else (True if asked else None),
         "source_unreachable_since": since,
     }
@@ -274,12 +304,14 @@ def _risk(
     replaced: Collection[str],
     *,
     running: bool,
+    may_have_read: bool,
     now: datetime,
 ) -> dict[str, Any]:
-    """Return what a query is to say of what will be lost, and of when."""
+    """Return the columns that say what a query will lose, and when."""
     found = risk(
         [(look_of(row), clock_of(row, now=now)) for row in rows if row.partition >= 0],
         running=running,
+        may_have_read=may_have_read,
         within=timedelta(hours=settings.RISK_WITHIN_H),
         now=now,
         replaced=replaced,
@@ -290,11 +322,11 @@ def _risk(
 
 
 def _store_risk(query: Query, wanted: dict[str, Any]) -> bool:
-    """Write risk and reachability where they have changed; return whether they have."""
+    """Write risk and reachability if they have changed; return whether they have."""
     fresh = {name: value for name, value in wanted.items() if getattr(query, name) != value}
     if not fresh:
         return False
-    # Compare-and-set: of two looks at once, the one that read the older row does nothing.
+    # Compare-and-set: of two concurrent passes, the one that read the older row does nothing.
     won = Query.objects.filter(
         pk=query.pk,
         risk=query.risk,

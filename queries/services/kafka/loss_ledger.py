@@ -1,9 +1,9 @@
 """Keep the loss ledger: every record that a query never read, written once.
 
-Losses come from three sources: the look at the brokers (offsets that were deleted before a query
-with `failOnDataLoss=false` read them), the batches themselves (rows that are missing, rows that
-came too late), and a user who accepts what a failed query has lost. No offset is in the ledger
-twice, whichever source noticed it first.
+Losses come from three sources: the pass over the brokers (offsets deleted before a query with
+`failOnDataLoss=false` read them), the batches themselves (missing rows, rows that came too late),
+and users who accept what a failed query has lost. No offset is recorded twice in the ledger,
+whichever source noticed it first.
 """
 
 import logging
@@ -21,23 +21,32 @@ from listeners.loops.backlogs import LEDGER, rows_left
 from listeners.loops.slices import BulkRun, Slice, bulk_work, lies_in_the_row
 from listeners.loops.troubles import each, set_aside
 from listeners.models import Cursor, Progress
-from queries.domain.kafka.losses import Gap, Offsets, late_rows, shortfall, skipped, without
+from queries.domain.kafka.losses import (
+    Gap,
+    Offsets,
+    late_rows,
+    read_whole,
+    shortfall,
+    skipped,
+    without,
+)
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.selectors.kafka.loss_ledger import has_ranges, known_ranges
+from queries.selectors.kafka.loss_ledger import has_ranges, known_ranges, with_ranges
 from queries.selectors.kafka.sources import kafka_sources
 from queries.selectors.kafka.topic_ids import read_ids
+from queries.services.kafka.loss_corrections import correct_by_batch
 
 logger = logging.getLogger(__name__)
 _each = each("loss ledger", logger)
 
-_ROWS_AT_ONCE = 1_000  # batches of one read; bodies are some KB each
-_LATE_LINES = 8  # of one slice: each is read and written by itself
-LIMIT_S = 5.0  # for one call, so that ticks every 10 s leave the worker's thread to others
-#: How long a batch with missing rows waits for a look at its broker before it is judged without.
+_ROWS_AT_ONCE = 1_000  # batches per read; bodies are some KB each
+_LATE_LINES = 8  # per slice: each is read and written separately
+LIMIT_S = 5.0  # per call; ticks come every 10 s, which leaves the worker's thread to others
+#: How long a batch with missing rows waits for a pass over its broker before it is evaluated.
 LOOK_WITHIN = timedelta(seconds=60)
 
 
@@ -51,12 +60,15 @@ def write_gaps(
     operation: Operation | None = None,
     batch: int | None = None,
     topic_id: str | None = None,
+    corrected_too: bool = False,
 ) -> list[Loss]:
-    """Write offsets that are gone, without those that the ledger holds; return the new lines.
+    """Write missing offsets that are not in the ledger yet; return the new lines.
 
     Records are counted only where offsets are records: neither compacted nor transactional.
-    `topic_id` names the topic where it is not the one that the query reads now: two topics of one
-    name have the same offsets.
+    `topic_id` identifies the topic if it is not the one that the query reads now: two topics with
+    the same name have the same offsets. What a correction has withdrawn is written again only if a
+    batch is the evidence (`corrected_too`), because a pass over the brokers only sees the same data
+    as before.
     """
     with transaction.atomic():
         Query.objects.select_for_update().get(pk=query.pk)
@@ -67,7 +79,9 @@ def write_gaps(
             for own in ([gap for gap in gaps if gap.topic == topic],)
         }
         ids = read_ids(query.pk)
-        known = known_ranges(query.pk, within=within, topic_id=topic_id)
+        known = known_ranges(
+            query.pk, within=within, topic_id=topic_id, corrected=not corrected_too
+        )
         plain = _plain(_lags(query.pk))
         rows = [
             Loss(
@@ -96,11 +110,11 @@ def write_gaps(
 
 
 def keep_ledger(*, now: datetime, limit_s: float = LIMIT_S) -> int:
-    """Judge the batches that came since the last call; return how many there were.
+    """Evaluate the batches since the last call; return how many there were.
 
-    It reads outside of transactions and writes in slices, for `limit_s` at most; the next call
-    goes on. The place up to which is read moves in the transaction that writes the losses: a
-    batch is judged once, by whichever worker. A batch that cannot be judged is set aside.
+    Reads outside of transactions and writes in slices, for at most `limit_s`; the next call
+    continues. The read position moves in the transaction that writes the losses, so each batch is
+    evaluated once, by whichever worker. A batch that cannot be evaluated is set aside.
     """
     judged = 0
     with bulk_work(LEDGER, limit_s=limit_s) as work:
@@ -121,7 +135,7 @@ def _rows_after(position: int) -> list[Progress]:
 
 
 def _write(work: BulkRun, batches: "list[_Batch]", now: datetime) -> int:
-    """Write what batches have lost, as far as there is time; return how many were written."""
+    """Write the losses of batches, as far as time allows; return the number of batches written."""
     done = 0
     while done < len(batches) and work.has_time:
         try:
@@ -136,7 +150,7 @@ def _write(work: BulkRun, batches: "list[_Batch]", now: datetime) -> int:
 
 
 def _write_some(batches: "Sequence[_Batch]", now: datetime, one: Slice) -> int:
-    """Write batches until the slice is over; return how many that were."""
+    """Write batches until the slice is complete; return how many were written."""
     taken: list[_Batch] = []
     late: set[tuple[int, str, date]] = set()
     lags: _Lags = {}
@@ -147,6 +161,9 @@ def _write_some(batches: "Sequence[_Batch]", now: datetime, one: Slice) -> int:
         late.update(_late_lines(batch))
         if batch.short:
             _write_short(batch, lags, now)
+        for span in batch.whole:
+            if batch.query is not None:
+                correct_by_batch(query=batch.query, batch=batch.row.batch, span=span, now=now)
         if len(late) >= _LATE_LINES or one.over:
             break
     _write_late([batch for batch in taken if batch.late], now)
@@ -155,7 +172,7 @@ def _write_some(batches: "Sequence[_Batch]", now: datetime, one: Slice) -> int:
 
 
 def _write_one(work: BulkRun, batch: "_Batch", now: datetime) -> int:
-    """Write one batch by itself, or set it aside: something of its slice cannot be stored."""
+    """Write one batch separately, or set it aside: something in its slice cannot be stored."""
     with work.slice() as one:
         try:
             with transaction.atomic():
@@ -175,53 +192,59 @@ def _name(row: Progress) -> str:
 # --- batches ----------------------------------------------------------------------------
 
 
-_Lags = dict[int, list[SourceLag]]  # query -> its partitions, as a slice has read them
+_Lags = dict[int, list[SourceLag]]  # query -> its partitions, as read by a slice
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """One executed batch, with what may have been lost in it."""
+    """One executed batch, with what it may have lost."""
 
     row: Progress
     query: Query | None
     late: dict[str, int]
-    short: list[dict[str, Any]]  # entries of its sources that read fewer rows than offsets
+    short: list[dict[str, Any]]  # its source entries with fewer rows than offsets
+    whole: list[tuple[Offsets, Offsets]]  # (start, end) of sources with a row for each offset
     may_skip: bool  # Spark skips gaps silently in this run
-    unsound: Exception | None = None  # why it cannot be judged
+    unsound: Exception | None = None  # why it cannot be evaluated
 
 
 def _judged(rows: list[Progress], now: datetime) -> list[_Batch]:
-    """Return the batches that can be judged now, up to one that waits for a look at its broker."""
+    """Return the batches to evaluate now, up to one that waits for a pass over its broker."""
     queries = Query.objects.in_bulk({row.query for row in rows})
     runs = Run.objects.select_related("revision").in_bulk({row.run for row in rows})
     skips: dict[int, bool] = {}
     for pk, run in runs.items():
         with _each.by_itself(f"run {pk}"):
             skips[pk] = _may_skip(run)
-    looked = _looked_at(queries)
+    looked, doubted = _looked_at(queries), with_ranges(queries)
     found = []
     for row in rows:
         query, may_skip = queries.get(row.query), skips.get(row.run, False)
         try:
             late, short = _lost_in(row.body)
+            whole = _whole_in(row.body) if row.query in doubted else []
             if short and row.run in runs and row.run not in skips:
                 raise ValueError(f"the definition of run {row.run} cannot be read")
-        except Exception as error:  # one row must not stop the ledger for good
-            found.append(_Batch(row, query, {}, [], may_skip, unsound=error))
+        except Exception as error:  # one bad row must not stop the ledger for good
+            found.append(_Batch(row, query, {}, [], [], may_skip, unsound=error))
             continue
         ended = row.at + timedelta(milliseconds=row.batch_duration_ms)
         seen = looked.get(row.query)
         unseen = seen is not None and seen < ended and ended > now - LOOK_WITHIN
         if short and may_skip and unseen:
             break
-        found.append(_Batch(row, query, late, short, may_skip))
+        found.append(_Batch(row, query, late, short, whole, may_skip))
     return found
 
 
 def _lost_in(body: Mapping[str, Any]) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """Return the late rows of a batch, and the entries of its sources that came up short."""
+    """Return a batch's late rows, and its source entries with missing rows."""
     sources = body.get("sources") or ()
     return late_rows(body), [source for source in sources if shortfall(source) is not None]
+
+
+def _whole_in(body: Mapping[str, Any]) -> list[tuple[Offsets, Offsets]]:
+    return [one for source in body.get("sources") or () if (one := read_whole(source))]
 
 
 def _may_skip(run: Run) -> bool:
@@ -238,7 +261,7 @@ def _looked_at(queries: Iterable[int]) -> dict[int, datetime]:
 
 
 def _write_short(batch: _Batch, lags: _Lags, now: datetime) -> None:
-    """Write what a batch skipped; one that lost nothing shows that offsets have holes."""
+    """Write what a batch skipped; if nothing was lost, record that offsets have holes."""
     if batch.query is None:
         return
     if batch.query.pk not in lags:
@@ -265,6 +288,7 @@ def _write_short(batch: _Batch, lags: _Lags, now: datetime) -> None:
                     kind=LossKind.SKIPPED,
                     now=now,
                     batch=batch.row.batch,
+                    corrected_too=True,
                 )
             else:
                 Loss.objects.create(
@@ -279,19 +303,19 @@ def _write_short(batch: _Batch, lags: _Lags, now: datetime) -> None:
         if not found and not known and not has_ranges(batch.query.pk):
             # Nothing was deleted, yet rows are missing: transaction markers, or a LIMIT.
             SourceLag.objects.filter(query=batch.query, source__in=list(end)).update(holes=True)
-            lags.pop(batch.query.pk, None)  # to be read again for the next batch
+            lags.pop(batch.query.pk, None)  # read them again for the next batch
             plain |= dict.fromkeys(end, False)
 
 
 def _late_lines(batch: _Batch) -> set[tuple[int, str, date]]:
-    """Return the lines of the ledger that a batch's late rows are counted in."""
+    """Return the ledger lines that count a batch's late rows."""
     if batch.query is None:
         return set()
     return {(batch.query.pk, operator, batch.row.at.date()) for operator in batch.late}
 
 
 def _write_late(batches: list[_Batch], now: datetime) -> None:
-    """Add the rows that were dropped behind watermarks to their day."""
+    """Add the rows dropped behind watermarks to their day's line."""
     counted: dict[tuple[int, str, Any], int] = defaultdict(int)
     for batch in batches:
         if batch.query is not None:
@@ -315,15 +339,15 @@ def _lags(query_id: int) -> list[SourceLag]:
 
 
 def _plain(lags: Iterable[SourceLag]) -> dict[str, bool]:
-    """Return for each topic of a query whether its offsets are records, as far as is known."""
+    """Return for each topic of a query whether its offsets are records, as far as known."""
     found: dict[str, bool] = {}
     for lag in lags:
-        found[lag.source] = found.get(lag.source, True) and not lag.compacted and not lag.holes
+        found[lag.source] = found.get(lag.source, True) and lag.counts_records
     return found
 
 
 def _spans(start: Offsets, end: Offsets) -> dict[str, tuple[int, int]]:
-    """Return for each topic the offsets [first, until) that a batch's partitions lie in."""
+    """Return for each topic the offset range [first, until) of a batch's partitions."""
     return {
         topic: (
             min(start.get(topic, {}).get(partition, 0) for partition in partitions),

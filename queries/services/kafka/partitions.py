@@ -1,17 +1,21 @@
-"""Ask the broker how many partitions a source has, when a trigger holds a core for each.
+"""Query the broker for a source's partitions, if a definition depends on them.
 
-Asked before a definition is saved and outside of its transaction: a broker that does not answer
-costs a few seconds, and delays no other user. What was seen earlier is used instead.
+A trigger may hold a core for each partition, and starting offsets must specify each. The broker is
+queried before a definition is saved and outside its transaction, so one that does not respond costs
+a few seconds and does not delay other users. Earlier values are used instead.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any
 
 from queries.brokers.options import Unusable, client_options
-from queries.brokers.reader import BrokerReader, Unreachable
+from queries.brokers.reader import At, BrokerReader, Unreachable
 from queries.domain.definitions.spec import HOLDING_TRIGGERS
+from queries.domain.errors import Problem
+from queries.domain.kafka.options import BY_PARTITION, uncovered
 from queries.domain.secrets.bindings import application as holder_named
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
@@ -23,28 +27,53 @@ from queries.services.secrets.refusals import may_ask
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 3.0  # for a broker set
+LOOK_S = 3.0  # per broker set
 
 
-def needed(spec: Mapping[str, Any]) -> bool:
-    """Return whether the trigger of a definition, of whatever shape, holds cores by partition."""
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What brokers returned for a definition's sources."""
+
+    counts: dict[str, int] = field(default_factory=dict)  # partitions by source name
+    problems: list[Problem] = field(default_factory=list)  # starting offsets that do not match
+
+
+def begins(query: Query | None, checkpoint: str = "") -> bool:
+    """Return whether sources would start at their configured offsets, with no earlier batch.
+
+    `checkpoint` is the one that a new query names: it may contain batches.
+    """
+    if query is None:
+        return not checkpoint
+    return not query.runs.exclude(first_commit_at=None).exists()
+
+
+def needed(spec: Mapping[str, Any], *, beginning: bool) -> bool:
+    """Return whether a definition, with any structure, depends on the brokers' partitions.
+
+    True if its trigger holds cores per partition, or it starts from offsets per partition.
+    """
     trigger = spec.get("trigger")
-    return isinstance(trigger, dict) and trigger.get("kind") in HOLDING_TRIGGERS
+    if isinstance(trigger, dict) and trigger.get("kind") in HOLDING_TRIGGERS:
+        return True
+    return beginning and any(_listing(options) for _, options in _kafka_options(spec))
 
 
-def look(spec: Mapping[str, Any], application: str, query: Query | None = None) -> dict[str, int]:
-    """Return the partitions of a definition's Kafka sources by the source's name.
+def look(
+    spec: Mapping[str, Any], application: str, query: Query | None = None, *, beginning: bool
+) -> Looked:
+    """Return the partitions of a definition's Kafka sources, and what does not match them.
 
-    Where its options do not set their number. For a
-    broker set that does not answer, what was seen of `query` before is used; what is unknown is
-    left out.
+    Only sources whose options do not set the number are looked up. For a broker set that does not
+    respond, earlier values for `query` are used; unknown ones are omitted.
 
-    The definition must be valid in everything else: its options carry secrets to the broker that
-    it names, and a refused definition sends nothing anywhere. Nor does a valid one of this
-    application to a broker that no admin has allowed: what was seen before is used for it, too.
+    The definition must be valid in every other respect: its options carry secrets to the broker
+    that it names, and a rejected definition must not send anything anywhere. Nor is anything sent
+    to a broker that no admin has allowed for this application; in this case, too, earlier values
+    are used.
     """
     sources = [one for one in kafka_sources(spec) if one.wanted.topics or one.wanted.pattern]
-    found = known_partitions(query.pk, spec) if query else {}
+    found = Looked(known_partitions(query.pk, spec) if query else {})
     bound = bound_to(holder_named(application))
     for brokers in {source.brokers for source in sources}:
         if not may_ask(brokers, bound):
@@ -55,11 +84,48 @@ def look(spec: Mapping[str, Any], application: str, query: Query | None = None) 
                 application,
             )
             continue
-        found |= _ask(brokers, [source for source in sources if source.brokers == brokers])
+        asked = [source for source in sources if source.brokers == brokers]
+        seen = _ask(brokers, asked)
+        found.counts.update({name: len(read) for name, read in seen.items()})
+        if beginning:
+            whole = [one.name for one in asked if _is_whole(one, seen.get(one.name, set()))]
+            found.problems.extend(_uncovered(spec, {name: seen[name] for name in whole}))
     return found
 
 
-def _ask(brokers: tuple[tuple[str, str], ...], sources: list[KafkaSource]) -> dict[str, int]:
+def _is_whole(source: KafkaSource, read: set[At]) -> bool:
+    """Return whether the broker has every topic that the source names; one may be created later."""
+    return bool(read) and set(source.wanted.topics) <= {topic for topic, _ in read}
+
+
+def _uncovered(spec: Mapping[str, Any], seen: Mapping[str, set[At]]) -> Iterator[Problem]:
+    for index, options in _kafka_options(spec):
+        if (read := seen.get(spec["sources"][index].get("name", ""))) is not None:
+            yield from uncovered(f"sources.{index}.options", options, read)
+
+
+def _kafka_options(spec: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    sources = spec.get("sources")
+    rows = enumerate(sources if isinstance(sources, list) else ())
+    return [
+        (index, one["options"])
+        for index, one in rows
+        if isinstance(one, dict)
+        and one.get("format") == "kafka"
+        and isinstance(one.get("options"), dict)
+    ]
+
+
+def _listing(options: Mapping[str, Any]) -> bool:
+    listing = {name.lower() for name in BY_PARTITION}
+    return any(
+        name.lower() in listing and str(value).lstrip().startswith("{")
+        for name, value in options.items()
+    )
+
+
+def _ask(brokers: tuple[tuple[str, str], ...], sources: list[KafkaSource]) -> dict[str, set[At]]:
+    """Query the partitions that each source reads; sources without any are omitted."""
     references = local_references()
     wanted = [source.wanted for source in sources]
     try:
@@ -69,7 +135,5 @@ def _ask(brokers: tuple[tuple[str, str], ...], sources: list[KafkaSource]) -> di
     except (Unreachable, Unusable, ReferenceMissing) as error:
         logger.info("the partitions of a source are not known: %s", references.mask(str(error)))
         return {}
-    counts = {
-        source.name: sum(source.wanted.matches(topic) for topic, _ in found) for source in sources
-    }
-    return {name: count for name, count in counts.items() if count}
+    read = {source.name: {at for at in found if source.wanted.matches(at[0])} for source in sources}
+    return {name: ats for name, ats in read.items() if ats}

@@ -1,9 +1,9 @@
-"""Remember with a checkpoint which topics its offsets belong to, and count what a new one costs.
+"""Store a checkpoint's topic ids with it, and count what a replaced topic costs.
 
-A look at the brokers compares (`judge`, which writes nothing) and stores (`store`). A topic that
-was replaced stays in memory under strict reading: the query is at risk until it is reset, and its
-driver refuses to start it. Where Spark is told to go over gaps, the new topic is remembered as soon
-as a batch has read it. What was never read is in the ledger in both cases.
+A pass over the brokers compares (`judge`, which writes nothing) and stores (`store`). Under strict
+reading, the id of a replaced topic is kept: the query is at risk until it is reset, and its driver
+refuses to start it. If Spark is configured to skip gaps, the new topic's id is stored as soon as a
+batch has read it. In both cases, the ledger records what was never read.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,12 @@ from queries.domain.kafka.topic_ids import (
     Remembered,
     after_look,
     as_json,
+    ended_at,
     entered,
     ids_of,
     lost_by,
     replaced_in,
+    rest_of,
     while_missing,
 )
 from queries.domain.states import LossKind
@@ -42,24 +44,24 @@ Known = Mapping[At, SourceLag]
 
 @dataclass(slots=True)
 class Memory:
-    """What a look says about the topics of one query."""
+    """A pass's findings about one query's topics."""
 
-    before: dict[str, Any]  # as the checkpoint's row has it
+    before: dict[str, Any]  # as in the checkpoint's row
     ids: Ids
-    unread: set[str] = field(default_factory=set)  # replaced, and not read since
-    lost: list[tuple[str, list[Gap]]] = field(default_factory=list)  # (topic id, offsets of it)
-    left: list[tuple[str, str]] = field(default_factory=list)  # (topic, id of the one that is gone)
+    unread: set[str] = field(default_factory=set)  # replaced, and not read since then
+    lost: list[tuple[str, list[Gap]]] = field(default_factory=list)  # (topic id, its offsets)
+    left: list[tuple[str, str]] = field(default_factory=list)  # (topic, id of the deleted one)
 
     @property
     def replaced(self) -> set[str]:
-        """Return the topics whose name another topic has taken."""
+        """Return the topics whose names now belong to another topic."""
         return replaced_in(self.ids)
 
 
 def judge(
     reading: Reading, looks: Mapping[tuple[tuple[str, str], ...], BrokerLook], known: Known
 ) -> Memory:
-    """Compare each topic that a query reads with the one that its checkpoint has offsets of."""
+    """Compare each topic that a query reads with the one whose offsets its checkpoint contains."""
     row = reading.checkpoint
     raw = row.topic_ids if row is not None else {}
     memory = Memory(raw, ids_of(raw))
@@ -86,14 +88,15 @@ def judge(
 
 
 def store(reading: Reading, memory: Memory, now: datetime) -> None:
-    """Write what a look has found out, unless another has been faster; within a transaction."""
+    """Store a pass's results, unless another was faster; call it within a transaction."""
     after = as_json(memory.ids)
-    if reading.checkpoint is None or after == memory.before:
+    if reading.checkpoint is None or (after == memory.before and not memory.lost):
         return
     row = Checkpoint.objects.select_for_update().filter(pk=reading.checkpoint.pk).first()
     if row is None or row.retired_at is not None or row.topic_ids != memory.before:
         return
-    Checkpoint.objects.filter(pk=row.pk).update(topic_ids=after)
+    if after != memory.before:
+        Checkpoint.objects.filter(pk=row.pk).update(topic_ids=after)
     for topic, gone in memory.left:
         Loss.objects.filter(query=reading.query, source=topic, topic_id="").update(topic_id=gone)
     for topic_id, gaps in memory.lost:
@@ -115,7 +118,7 @@ def _topic(
     known: Known,
     memory: Memory,
 ) -> Remembered | None:
-    """Return what is remembered of one topic after a look, and note what it has lost."""
+    """Return what to store about one topic after a pass, and record what it has lost."""
     ends = {number: one for (name, number), one in look.ends.items() if name == topic}
     latest = {number: one.latest for number, one in ends.items()}
     at = reading.committed.get(topic) or first_offsets_at(row.location).get(topic) or {}
@@ -130,6 +133,10 @@ def _topic(
     if held is None or not held.is_unread:
         return held
     found = entered(held, topic, history_at(row.location), latest)
+    if found is None and not reading.may_have_read:  # its rest is certainly gone
+        held = ended_at(held, at)
+        if rest := rest_of(held, topic):
+            memory.lost.append((held.id, rest))
     if found is None:
         return held
     old, new = lost_by(
@@ -150,9 +157,9 @@ def _fails_on_loss(reading: Reading, source: KafkaSource) -> bool:
 def _places(
     row: Checkpoint, wanted: Wanted, topic: str, at: Mapping[int, int], known: Known
 ) -> dict[int, Place]:
-    """Return where the query was in a topic's partitions at the look before this one.
+    """Return the query's position in a topic's partitions at the previous pass.
 
-    What was seen before the checkpoint was made is about another checkpoint.
+    Values from before the checkpoint was created belong to another checkpoint.
     """
     found = {number: Place(committed, None) for number, committed in at.items()}
     for (name, number), lag in known.items():

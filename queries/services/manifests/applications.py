@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate_ground.masking import unmask
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Invalid, Problem
-from queries.domain.masking import unmask
 from queries.domain.states import Desired, Phase
 from queries.domain.validation.joining import kind_problem
 from queries.models.access.teams import Team
@@ -26,24 +26,24 @@ from queries.services.manifests.pruning import Leaving
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """An application as the set leaves it: what its queries are checked against."""
+    """An application as the set leaves it: its queries are checked against it."""
 
     name: str
     form: ApplicationSpec
     pools: Mapping[str, PoolSpec]
-    row: Application | None = None  # None: it is not there yet
-    refused: bool = False  # its own manifest has faults
+    row: Application | None = None  # None: it does not exist yet
+    refused: bool = False  # its own manifest has errors
 
 
 @dataclass(slots=True)
 class Teams:
-    """Whose new applications are: asked once for each name of a team."""
+    """The teams of new applications: each name is looked up once."""
 
     user: Any
     known: dict[str, Team | None] = field(default_factory=dict)
 
     def of(self, item: SetItem) -> None:
-        """Give a new application its team, or note what is wrong with that."""
+        """Set a new application's team, or record what is wrong with it."""
         assert item.manifest is not None
         name = item.manifest.team
         try:
@@ -59,7 +59,7 @@ class Teams:
 
 
 def plan_applications(items: list[SetItem], present: Present, *, user: Any) -> dict[str, Host]:
-    """Compare and validate applications; return those of the set and those that are there."""
+    """Compare and validate applications; return those in the set and those that exist."""
     python, teams = may(user, WRITE_PYTHON), Teams(user)
     hosts = {
         name: Host(
@@ -97,8 +97,8 @@ def _compare(item: SetItem, present: Present) -> None:
             item.refuse(
                 "metadata.team",
                 manifest.team,
-                f"is not its team, which is {row.team or 'nobody'}.",
-                f"Leave it out, or have an admin PUT /api/v1/applications/{row.name}/team/.",
+                f"is not its team, which is {row.team or 'none'}.",
+                f"Remove it, or ask an admin to PUT /api/v1/applications/{row.name}/team/.",
             )
     script = getattr(row, "script", None)
     if script is not None:
@@ -111,7 +111,7 @@ def _compare(item: SetItem, present: Present) -> None:
 
 
 def _validated(item: SetItem, before: ApplicationSpec | None) -> ApplicationSpec | None:
-    """Return the form of a new or changed definition, and note what is wrong with it."""
+    """Return the form of a new or changed definition, and record its problems."""
     if not item.is_new and not item.spec_differs:
         return before
     spec = {name: held for name, held in item.after["spec"].items() if name != "pools"}
@@ -127,9 +127,9 @@ def _validated(item: SetItem, before: ApplicationSpec | None) -> ApplicationSpec
 def look_for_orphans(
     items: list[SetItem], queries: list[SetItem], present: Present, going: Iterable[Leaving]
 ) -> None:
-    """Note which living queries could not run with what the set makes of their applications.
+    """Record which living queries could not run with the set's version of their application.
 
-    Those that the set itself changes are validated in their new application already.
+    Queries that the set itself changes have already been validated in their new application.
     """
     leaving = {one.query.pk for one in going if one.query is not None}
     validated = {item.query.pk for item in queries if item.query is not None and item.spec_differs}
@@ -153,7 +153,7 @@ def look_for_orphans(
                 Problem(
                     f"spec.{blamed.get(one.field, 'connectors')}",
                     one.value,
-                    f"query {names[pk]} would no longer work: its {one.field} {one.message}",
+                    f"would break query {names[pk]}: its {one.field} {one.message}",
                     f"Change query {names[pk]} in the same set, or first.",
                 )
                 for one in faults(form, sorted(after), {}, {}, new)

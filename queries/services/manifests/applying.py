@@ -1,11 +1,12 @@
-"""Write what a plan says: all of it in one short transaction, or nothing.
+"""Write a plan in one short transaction: completely or not at all.
 
-Everything slow has happened before: what is validated, sealed and looked up is in the plan. Where a
-definition has changed since it was made, nothing is written, and the plan is made again. What runs
-goes on with its revision; what is to start, stop, or be deleted once it has stopped, follows in an
-operation that the same transaction inserts.
+All slow work is done beforehand: the plan contains everything that was validated, sealed and looked
+up. If a definition has changed since the plan was made, nothing is written, and the plan is made
+again. Running queries keep their revision; starts, stops, and deletions that must wait for a stop
+follow in an operation that the same transaction inserts.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,7 @@ from django.db.models import OuterRef, Subquery
 
 from controlplane.nudge import changed
 from queries.domain.access.acts import Act
+from queries.domain.code.git_references import GitRef
 from queries.domain.definitions import parsing
 from queries.domain.definitions.labels import labels_text
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
@@ -34,15 +36,17 @@ from queries.selectors.manifests.present import changed_since
 from queries.services.access.audit_trail import insert_acts, sealed_act
 from queries.services.alerts.setup import delete_rule, save_rule
 from queries.services.definitions.catalog import one_at_a_time
+from queries.services.definitions.revisions import checked_columns, pin_if_in_force
 from queries.services.manifests import ownership
 from queries.services.manifests.items import SetItem
 from queries.services.manifests.planning import Plan, plan
 from queries.services.prepared_rows import Prepared
-from queries.services.procedures.many import begin_many
+from queries.services.procedures.bulk_operations import begin_many
 from queries.services.supervision.application_operations import archive_application
 from queries.services.supervision.operations import archive_stopped
+from queries.services.supervision.required_preflight import StateChanges
 
-#: How often a plan is made again when somebody else has changed a definition meanwhile.
+#: How often a plan is made again because someone else has changed a definition.
 ATTEMPTS = 5
 
 
@@ -52,23 +56,46 @@ class StalePlan(Conflict):
     code = "stale-plan"
 
 
+def refuse_state_changes(starting: Iterable[SetItem], *, accepted: bool) -> None:
+    """Raise `StateChanges` naming the queries that would start on state of a different meaning."""
+    changed_ = {
+        item.name: item.state_change.silent
+        for item in starting
+        if item.state_change is not None and item.state_change.silent
+    }
+    if changed_ and not accepted:
+        said = " ".join(f"{name}: {'; '.join(found)}." for name, found in changed_.items())
+        raise StateChanges(
+            "Spark would continue with the old state without an error but with wrong results. "
+            f"{said}",
+            way_out=(
+                "Reset these queries, or accept the change: “accept_state_change” in the set, "
+                "or --accept-state-change with headgate apply and headgate deploy."
+            ),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What an apply has done: objects as the plan has them, and the operations that follow."""
+    """The result of an apply: the plan's objects, and the operations that follow."""
 
     objects: list[ObjectPlan]
     operations: list[str] = field(default_factory=list)  # UUIDs
+    resolved: tuple[GitRef, ...] = ()  # the results of resolving branches and tags
 
 
 def apply_set(asked: ApplySet, *, user: Any, actor: str, via: str, now: datetime) -> Applied:
-    """Plan a set and apply it, unless it is refused or a dry run; nothing is written then.
+    """Plan a set and apply it; a rejected set or a dry run writes nothing.
 
-    Raises `Forbidden`, and `Conflict` where others change definitions all the time.
+    Raises `Forbidden`, and `Conflict` if others keep changing definitions.
     """
     for attempt in range(1, ATTEMPTS + 1):
         found = plan(asked, user=user, now=now)
         if found.refused or asked.dry_run:
-            return Applied(found.objects)
+            return Applied(found.objects, resolved=found.asked.resolved)
+        starting = (item for item in found.items if item.desired is Desired.RUNNING)
+        refuse_state_changes(starting, accepted=asked.accept_state_change)
+        asked = found.asked  # another attempt uses the same commits
         try:
             return apply(found, actor=actor, via=via, now=now)
         except StalePlan:
@@ -78,9 +105,9 @@ def apply_set(asked: ApplySet, *, user: Any, actor: str, via: str, now: datetime
 
 
 def apply(found: Plan, *, actor: str, via: str, now: datetime) -> Applied:
-    """Write a plan that is not refused; `via` names what applied it ("rest", a deploy…).
+    """Write an accepted plan; `via` names what applied it ("rest", a deploy…).
 
-    Raises `StalePlan` where a definition has changed since the plan was made.
+    Raises `StalePlan` if a definition has changed since the plan was made.
     """
     writer = _Writer(found, actor, via, now)
     try:
@@ -89,13 +116,13 @@ def apply(found: Plan, *, actor: str, via: str, now: datetime) -> Applied:
             if changed_since(found.present.as_of):
                 raise StalePlan(way_out="Send it again.")
             writer.write()
-    except IntegrityError as error:  # a location or a name was taken in another way
+    except IntegrityError as error:  # a location or a name has been taken in another way
         raise StalePlan(way_out="Send it again.") from error
-    return Applied(found.objects, writer.operations)
+    return Applied(found.objects, writer.operations, found.asked.resolved)
 
 
 class _Writer:
-    """The rows of one apply, made before the transaction: it writes them, and no more."""
+    """The rows of one apply, built before the transaction, which only writes them."""
 
     def __init__(self, found: Plan, actor: str, via: str, now: datetime) -> None:
         self._plan, self._actor, self._now = found, actor, now
@@ -104,7 +131,7 @@ class _Writer:
         self._applications = [item for item in items if item.kind == Kind.APPLICATION]
         self._queries = [item for item in items if item.kind == Kind.QUERY]
         self._rules = [item for item in items if item.kind == Kind.ALERT_RULE]
-        # Told by what is there now: what follows changes the items.
+        # Computed from the current state: the code below changes the items.
         self._moves = {id(item): _moves(item) for item in (*self._applications, *self._queries)}
         self._acts = Prepared(self._sealed(via))
         self._new_applications = self._make_applications()
@@ -119,7 +146,12 @@ class _Writer:
         ]
         self._new_queries = [self._make_query(one) for one in self._queries if one.is_new]
         self._checkpoints = [
-            Checkpoint(query=one.query, location=one.location, created_at=now)
+            Checkpoint(
+                query=one.query,
+                location=one.location,
+                by_default=one.manifest is None or not one.manifest.checkpoint,
+                created_at=now,
+            )
             for one in self._queries
             if one.is_new
         ]
@@ -127,7 +159,7 @@ class _Writer:
             self._revise_query(one, one.query_form) for one in self._queries if one.query_form
         ]
         self._managed = ownership.Taking(items, found.asked, actor=actor, now=now)
-        # In this order: a row may refer to those before it.
+        # In this order: a row may refer to earlier ones.
         self._definitions = [
             Prepared[Any](self._new_applications.values()),
             Prepared[Any](self._scripts),
@@ -140,7 +172,7 @@ class _Writer:
         self._transitions = Prepared(self._story())
 
     def _sealed(self, via: str) -> list[AuditEntry]:
-        """Return an entry for each definition that changes, and one for the whole."""
+        """Return an audit entry for each changed definition, and one for the whole set."""
         asked, found = self._plan.asked, []
         for item in (*self._applications, *self._queries):
             for before, after, detail in self._moves[id(item)]:
@@ -195,7 +227,7 @@ class _Writer:
         return found
 
     def _new_pools(self) -> list[SchedulerPool]:
-        """Return the pools of new applications; of others, what differs is written."""
+        """Return the pools of new applications; for existing ones, write the differences."""
         return [
             SchedulerPool(
                 application=self._rows[item.name], name=name, **pool.model_dump(exclude={"name"})
@@ -225,10 +257,20 @@ class _Writer:
             spec=parsing.as_json(form),
             author=self._actor,
             created_at=self._now,
+            **checked_columns(item.checked),
+            **self._accepted(item),
         )
 
+    def _accepted(self, item: SetItem) -> dict[str, Any]:
+        """Return who accepted a state change, for the next start."""
+        change = item.state_change
+        if not (self._plan.asked.accept_state_change and change and change.silent):
+            return {}
+        held = Checkpoint.objects.filter(query=item.query, retired_at=None).first()
+        return {"accepted_on": held, "accepted_by": self._actor}
+
     def _story(self) -> list[Transition]:
-        """Return the line of each definition that changes in its history."""
+        """Return the history line of each changed definition."""
         return [
             Transition(
                 at=self._now,
@@ -246,15 +288,19 @@ class _Writer:
         ]
 
     def write(self) -> None:
-        """Write all rows, in the transaction of the caller."""
+        """Write all rows, in the caller's transaction."""
         for rows in self._definitions:
             rows.insert()
-        # Later ones are pinned by a start or a restart, not by a relaunch.
+        # A start or restart pins later revisions, not a relaunch.
         made = self._new_applications.values()
         first = ApplicationRevision.objects.filter(application=OuterRef("pk"), number=1)
         Application.objects.filter(pk__in=[row.pk for row in made]).update(
             target_revision=Subquery(first.values("pk")[:1])
         )
+        for item in (*self._applications, *self._queries):
+            owner = item.query or item.application
+            if owner is not None and item.spec_differs and not item.is_new and not item.effect:
+                pin_if_in_force(owner)
         for item in self._applications:
             if item.changes and not item.is_new:
                 self._set_pools(item)
@@ -282,7 +328,7 @@ class _Writer:
                 )
 
     def _relabel(self) -> None:
-        """Write labels that have changed: one statement for each set of labels."""
+        """Write changed labels: one statement per distinct set of labels."""
         for items, rows in ((self._applications, Application), (self._queries, Query)):
             alike: dict[str, list[SetItem]] = {}
             for item in items:
@@ -306,7 +352,7 @@ class _Writer:
             one.done = True
 
     def _tell(self) -> None:
-        """Tell open pages what has changed."""
+        """Notify open pages of the changes."""
         topics: dict[str, None] = {}
         for item in (*self._applications, *self._queries):
             if self._moves[id(item)]:
@@ -317,7 +363,7 @@ class _Writer:
             changed(*topics)
 
     def _follow(self) -> None:
-        """Insert the operations that start, stop and delete what the set says."""
+        """Insert the operations that start, stop and delete as the set requires."""
         wanted = {Verb.START_MANY: Desired.RUNNING, Verb.STOP_MANY: Desired.STOPPED}
         by: dict[str, Any] = {"actor": self._actor, "now": self._now}
         about = {"owner": self._plan.asked.owner}
@@ -348,7 +394,7 @@ class _Writer:
 
 
 def _moves(item: SetItem) -> list[tuple[str, str, Because]]:
-    """Return what of a definition moves: before, after, and what it is."""
+    """Return the changes of a definition: before, after, and a description."""
     number = item.revision or 0
     found = []
     if item.is_new:

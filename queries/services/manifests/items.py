@@ -1,9 +1,11 @@
-"""One object of a set on its way from a file to the tables: what differs, and what is wrong."""
+"""One object of a set on its way from a file to the tables: its differences and problems."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from queries.domain.definitions.effects import Effect, strongest
+from queries.domain.definitions.parsing import application_changes, query_changes
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Problem
 from queries.domain.manifests.forms import Kind, Manifest
@@ -15,7 +17,9 @@ from queries.domain.manifests.plans import (
     differences,
     settle,
 )
+from queries.domain.probes.state_change import StateChange
 from queries.domain.states import Desired
+from queries.domain.validation.skipped import as_json
 from queries.models.access.teams import Team
 from queries.models.alerts import AlertRule
 from queries.models.applications import Application
@@ -23,6 +27,8 @@ from queries.models.definitions import Query
 from queries.models.manifests.managed import Managed
 from queries.selectors.manifests import states
 from queries.selectors.manifests.states import State, comparable
+from queries.selectors.state_changes import sentences
+from queries.services.definitions.drafts import Checked
 
 Row = Application | Query | AlertRule
 
@@ -34,9 +40,9 @@ class SetItem:
     path: str
     kind: str
     name: str
-    manifest: Manifest | None = None  # None: it cannot be read
-    row: Row | None = None  # None: it is not there yet
-    is_new: bool = True  # it was not there when the set was planned
+    manifest: Manifest | None = None  # None: unreadable
+    row: Row | None = None  # None: it does not exist yet
+    is_new: bool = True  # it did not exist when the set was planned
     managed: Managed | None = None
     before: State = field(default_factory=dict)
     after: State = field(default_factory=dict)
@@ -44,31 +50,33 @@ class SetItem:
     problems: list[Problem] = field(default_factory=list)
     revision: int | None = None
     drift: Drift | None = None
-    # What writing it takes; of an application or a query.
+    # Needed to write an application or a query.
     application_form: ApplicationSpec | None = None
     query_form: SqlQuery | PythonQuery | None = None
+    state_change: StateChange | None = None  # of a changed query
+    checked: Checked = field(default_factory=Checked)  # of a new or changed query
     host: str = ""  # the application's name
-    own: ApplicationSpec | None = None  # of the application that a new query brings
+    own: ApplicationSpec | None = None  # of a new query's application
     location: str = ""  # of a new query's checkpoint
     team: Team | None = None  # of a new application
-    desired: Desired | None = None  # where it changes
-    completed: bool = False  # its trigger has ended it, or its script itself: nobody stopped it
+    desired: Desired | None = None  # if it changes
+    completed: bool = False  # its trigger or its script ended it, not a user
 
     @property
     def query(self) -> Query | None:
-        """Return the row of a query; None where it is not there, or no query."""
+        """Return a query's row; None if it does not exist, or is not a query."""
         return self.row if isinstance(self.row, Query) else None
 
     @property
     def application(self) -> Application | None:
-        """Return the row of the application that it is, or is in; None where there is none."""
+        """Return the row of the application that it is, or belongs to; None if there is none."""
         if self.query is not None:
             return self.query.application
         return self.row if isinstance(self.row, Application) else None
 
     @property
     def outcome(self) -> Outcome:
-        """Return what becomes of it."""
+        """Return what the apply does with it."""
         if self.problems:
             return Outcome.REFUSED
         if self.is_new:
@@ -81,16 +89,24 @@ class SetItem:
         return _spec(self.before) != _spec(self.after)
 
     @property
+    def effect(self) -> Effect:
+        """Return what its changed fields require, apart from pools and labels."""
+        changes = query_changes if self.kind == Kind.QUERY else application_changes
+        is_defined = self.kind in (Kind.QUERY, Kind.APPLICATION) and not self.is_new
+        found = changes(_spec(self.before), _spec(self.after)) if is_defined else {}
+        return strongest(found)
+
+    @property
     def labels_differ(self) -> bool:
         """Return whether its labels change."""
         return _labels(self.before) != _labels(self.after)
 
     def refuse(self, field: str, value: str, message: str, way_out: str) -> None:
-        """Note what is wrong with it."""
+        """Record a problem."""
         self.problems.append(Problem(field, value[:200], message, way_out))
 
     def compare(self) -> None:
-        """Note each field that differs, and what was edited since its file was applied."""
+        """Record each field that differs, and edits made since its file was applied."""
         if not self.is_new:
             self.changes += differences(comparable(self.before, self.after), self.after)
         before = states.unedited(self.before, completed=self.completed)
@@ -101,7 +117,7 @@ class SetItem:
             self.drift = Drift(edited, way_out) if edited else None
 
     def plan(self) -> ObjectPlan:
-        """Return what the answer says of it."""
+        """Return its part of the response."""
         return ObjectPlan(
             kind=self.kind,
             name=self.name,
@@ -111,21 +127,24 @@ class SetItem:
             problems=tuple(self.problems),
             drift=self.drift,
             revision=self.revision,
+            skipped=tuple(as_json(self.checked.skipped)),
+            state_change=tuple(sentences(self.state_change)) if self.state_change else (),
+            effect=self.effect.words if self.outcome is Outcome.CHANGED else None,
         )
 
 
 def below_spec(problems: Iterable[Problem]) -> list[Problem]:
-    """Return problems of a definition as those of its manifest."""
+    """Return a definition's problems with fields relative to its manifest."""
     return [replace(one, field=f"spec.{one.field}") for one in problems]
 
 
 def below_metadata(problems: Iterable[Problem]) -> list[Problem]:
-    """Return problems of what names an object as those of its manifest."""
+    """Return problems of an object's metadata with fields relative to its manifest."""
     return [replace(one, field=f"metadata.{one.field}") for one in problems]
 
 
 def _spec(state: State) -> dict[str, Any]:
-    """Return a definition without the pools, which are rows of their own."""
+    """Return a definition without the pools, which have rows of their own."""
     return {name: held for name, held in state.get("spec", {}).items() if name != "pools"}
 
 

@@ -1,4 +1,4 @@
-"""Note whose an object is and what its file said; release it from its owner."""
+"""Record an object's owner and its file's content, or release it from its owner."""
 
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from queries.services.access.audit_trail import record_act
 from queries.services.manifests.items import SetItem
 from queries.services.prepared_rows import Prepared
 
-#: The column of each kind of object.
+#: The column for each kind of object.
 _COLUMNS: dict[str, str] = {
     Kind.APPLICATION: "application",
     Kind.QUERY: "query",
@@ -24,16 +24,16 @@ _COLUMNS: dict[str, str] = {
 
 
 class Taking:
-    """Note that objects are as their owner's files say: made first, then written.
+    """Record that objects match their owner's files: built first, then written.
 
-    Of those that are as they were, only the source is written. A row that is made here may be of an
-    object that has no id before it is written itself.
+    For unchanged objects, only the source is written. A row built here may belong to an object that
+    has no id until it is written itself.
     """
 
     def __init__(self, items: list[SetItem], asked: ApplySet, *, actor: str, now: datetime) -> None:
         self._source = {"repository": asked.source.repository, "commit": asked.source.commit}
         self._same, self._old, fresh = [], [], []
-        self._later: list[tuple[SetItem, Managed]] = []  # made as they are written
+        self._later: list[tuple[SetItem, Managed]] = []  # built only when they are written
         for item in items:
             known = item.managed
             if known is not None and (known.applied, known.path) == (item.after, item.path):
@@ -70,16 +70,16 @@ class Taking:
 
 
 def release(row: Managed | None, *, actor: str, now: datetime) -> None:
-    """Let nobody own an object: its files no longer decide, and nothing prunes it.
+    """Remove an object's owner: its files no longer control it, and nothing prunes it.
 
-    Raises `Missing` where it has no owner.
+    Raises `Missing` if it has no owner.
     """
     if row is None:
-        raise Missing("It belongs to no owner.", way_out="There is nothing to release.")
+        raise Missing("It has no owner.", way_out="There is nothing to release.")
     kind, name = key_of(row)
     with transaction.atomic():
         if not Managed.objects.filter(pk=row.pk).delete()[0]:
-            raise Missing("It belongs to no owner.", way_out="There is nothing to release.")
+            raise Missing("It has no owner.", way_out="There is nothing to release.")
         about = {"of": kind.lower(), "owner": row.owner, "path": row.path}
         record_act(Act.RELEASED, actor=actor, now=now, subject=name, **about)
         if row.query_id is not None:

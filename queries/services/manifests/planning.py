@@ -1,16 +1,16 @@
-"""Say what an apply of a set would do: everything is looked up and validated, nothing is written.
+"""Plan an apply: look up and validate everything, write nothing.
 
-1. Each file is read by itself: values are put in, the shape is checked.
-2. What is there is read in bulk (`selectors.manifests.present`).
-3. Each object is compared with what is there; what is unchanged is not validated again.
-4. What is new or changed is validated as if it had been saved by itself, in the surroundings that
-   the whole set makes.
-5. What the owner no longer has in the set is pruned, where that is asked for.
+1. Each file is read separately: values are filled in, the structure is checked.
+2. The existing objects are read in bulk (`selectors.manifests.present`).
+3. Each object is compared with the existing one; unchanged ones are not validated again.
+4. New and changed objects are validated as if saved individually, in the context that the whole set
+   creates.
+5. If requested, the owner's objects that are no longer in the set are pruned.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,42 +20,47 @@ from queries.domain.manifests.forms import Kind, parse_manifest
 from queries.domain.manifests.plans import Change, ObjectPlan, Outcome
 from queries.domain.manifests.reading import read_text, with_values
 from queries.domain.manifests.sets import MOST_FILES, ApplySet, SetFile
-from queries.roles import ADMINISTER, DEFINE, may
+from queries.roles import ADMINISTER, DEFINE, WRITE_PYTHON, may
 from queries.selectors.access.insisting import insist, who_can_help
 from queries.selectors.manifests.present import Present, look_up
+from queries.services.code.git_refs import resolved
 from queries.services.manifests import applications, queries, rules
-from queries.services.manifests.items import SetItem
+from queries.services.manifests.items import SetItem, below_spec
 from queries.services.manifests.pruning import Leaving, leaving
 
 
 @dataclass(slots=True)
 class Plan:
-    """What an apply would do, and all that doing it takes."""
+    """What an apply would do, and everything needed to do it."""
 
-    asked: ApplySet
+    asked: ApplySet  # with its branches and tags resolved to commits
     present: Present
     items: list[SetItem]
     leaving: list[Leaving] = field(default_factory=list)
 
     @property
     def objects(self) -> list[ObjectPlan]:
-        """Return what becomes of each object, in the order of the files; then what is pruned."""
+        """Return each object's outcome, in the order of the files, then the pruned objects."""
         return [item.plan() for item in self.items] + [one.plan() for one in self.leaving]
 
     @property
     def refused(self) -> bool:
-        """Return whether anything keeps the set from being applied."""
+        """Return whether anything prevents the set from being applied."""
         return any(one.outcome is Outcome.REFUSED for one in self.objects)
 
 
 def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
-    """Return what an apply of a set by a user would do; nothing is written.
+    """Return what an apply of a set by a user would do; writes nothing.
 
-    Raises `Forbidden` where the user may not do all of it.
+    Raises `Forbidden` if the user may not do all of it.
     """
     if not may(user, DEFINE):
-        raise Forbidden("Only authors define.", way_out=f"Ask an admin ({who_can_help()}).")
+        raise Forbidden(
+            "Only authors can change definitions.", way_out=f"Ask an admin ({who_can_help()})."
+        )
     items = _read(asked)
+    if may(user, WRITE_PYTHON):
+        asked = _resolved(asked, items)
     sound = [item for item in items if item.manifest is not None and not item.problems]
     present = look_up((item.manifest for item in sound if item.manifest), owner=asked.owner)
     for item in sound:
@@ -70,7 +75,7 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
     hosts = applications.plan_applications(of_kind[Kind.APPLICATION], present, user=user)
     for one in found.leaving:
         if one.kind is Kind.APPLICATION:
-            hosts.pop(one.name, None)  # no query of the set can be in it
+            hosts.pop(one.name, None)  # no query of the set can belong to it
     queries.plan_queries(of_kind[Kind.QUERY], present, hosts, user=user)
     applications.look_for_orphans(
         of_kind[Kind.APPLICATION], of_kind[Kind.QUERY], present, found.leaving
@@ -80,7 +85,7 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
 
 
 def _read(asked: ApplySet) -> list[SetItem]:
-    """Return each manifest of a set, well formed or with what is wrong with it."""
+    """Return a set's manifests, valid or with their problems."""
     items = [item for index, file in enumerate(asked.manifests) for item in _of(index, file, asked)]
     if len(items) > MOST_FILES:
         items[-1].refuse("manifests", str(len(items)), "are too many.", f"Send {MOST_FILES}.")
@@ -105,7 +110,7 @@ def _of(index: int, file: SetFile, asked: ApplySet) -> Iterator[SetItem]:
         return
     if not raws:
         empty = SetItem(path, "", "")
-        empty.refuse("text", "", "holds no manifest.", "Write one, or leave the file out.")
+        empty.refuse("text", "", "contains no manifest.", "Write one, or omit the file.")
         yield empty
     for raw in raws:
         try:
@@ -116,8 +121,25 @@ def _of(index: int, file: SetFile, asked: ApplySet) -> Iterator[SetItem]:
             yield SetItem(path, manifest.kind, manifest.name, manifest)
 
 
+def _resolved(asked: ApplySet, items: Iterable[SetItem]) -> ApplySet:
+    """Resolve each application's branch or tag to a commit, once for the whole set."""
+    found = list(asked.resolved)
+    for item in items:
+        if item.manifest is None or item.kind != Kind.APPLICATION or item.problems:
+            continue
+        try:
+            spec, ref = resolved(item.manifest.spec, found)
+        except Invalid as error:
+            item.problems += below_spec(error.problems)
+            continue
+        item.manifest = replace(item.manifest, spec=spec)
+        if ref is not None and ref not in found:
+            found.append(ref)
+    return asked.model_copy(update={"resolved": tuple(found)})
+
+
 def _guessed(raw: Any) -> tuple[str, str]:
-    """Return the kind and the name that a manifest with faults seems to have."""
+    """Return the likely kind and name of an invalid manifest."""
     held = raw if isinstance(raw, dict) else {}
     metadata = held.get("metadata")
     name = metadata.get("name", "") if isinstance(metadata, dict) else ""
@@ -126,7 +148,7 @@ def _guessed(raw: Any) -> tuple[str, str]:
 
 
 def _match(item: SetItem, present: Present, owner: str) -> None:
-    """Find what is there of an object; note where that is another owner's."""
+    """Find the existing object; record a problem if it has another owner."""
     assert item.manifest is not None
     kind, name = item.manifest.key
     rows: dict[Kind, dict[str, Any]] = {
@@ -150,7 +172,7 @@ def _match(item: SetItem, present: Present, owner: str) -> None:
 
 
 def _insist(user: Any, of_kind: dict[Kind, list[SetItem]], going: Iterable[Leaving]) -> None:
-    """Raise `Forbidden` where the user may not define one of the objects."""
+    """Raise `Forbidden` if the user may not define one of the objects."""
     concerned = {
         row.pk: row
         for row in (
@@ -163,6 +185,6 @@ def _insist(user: Any, of_kind: dict[Kind, list[SetItem]], going: Iterable[Leavi
     has_rules = of_kind[Kind.ALERT_RULE] or any(one.kind is Kind.ALERT_RULE for one in going)
     if has_rules and not may(user, ADMINISTER):
         raise Forbidden(
-            "Only admins set alerts up, and the set holds alert rules.",
-            way_out=f"Leave them out, or ask an admin ({who_can_help()}) to apply them.",
+            "Only admins can configure alerts, and the set contains alert rules.",
+            way_out=f"Remove them, or ask an admin ({who_can_help()}) to apply them.",
         )

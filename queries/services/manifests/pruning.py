@@ -1,4 +1,4 @@
-"""Plan what leaves with a set: objects of its owner that it no longer holds."""
+"""Plan the pruning of a set: its owner's objects that it no longer contains."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,32 +25,32 @@ from queries.selectors.manifests.present import Present, key_of
 
 @dataclass(slots=True)
 class Leaving:
-    """An object that is deleted with the apply, or after it by the operation that follows."""
+    """An object deleted by the apply, or afterwards by the operation that follows."""
 
     kind: Kind
     name: str
     managed: Managed
-    later: bool = False  # it runs: stopped first, then deleted
+    later: bool = False  # it is running: stop first, then delete
     problems: list[Problem] = field(default_factory=list)
     done: bool = False
 
     @property
     def query(self) -> Query | None:
-        """Return the query, where it is one."""
+        """Return the query; None for other objects."""
         return self.managed.query
 
     @property
     def rule(self) -> AlertRule | None:
-        """Return the alert rule, where it is one."""
+        """Return the alert rule; None for other objects."""
         return self.managed.rule
 
     @property
     def application(self) -> Application | None:
-        """Return the application that it is, or is in; None for an alert rule."""
+        """Return the application that it is, or belongs to; None for an alert rule."""
         return self.query.application if self.query is not None else self.managed.application
 
     def plan(self) -> ObjectPlan:
-        """Return what the answer says of it."""
+        """Return its part of the response."""
         outcome = Outcome.PRUNED if self.done else Outcome.TO_BE_PRUNED
         return ObjectPlan(
             kind=self.kind,
@@ -62,7 +62,7 @@ class Leaving:
 
 
 def leaving(asked: ApplySet, present: Present, kept: set[tuple[str, str]]) -> list[Leaving]:
-    """Return what is pruned, queries first; with what is wrong where it cannot be."""
+    """Return what is pruned, queries first, with the problems of what cannot be."""
     found = [
         Leaving(Kind(key[0]), key[1], row)
         for row in present.managed.values()
@@ -78,7 +78,7 @@ def leaving(asked: ApplySet, present: Present, kept: set[tuple[str, str]]) -> li
 
 
 def _look_at_runs(queries: list[Leaving], *, may_stop: bool) -> None:
-    """Note which queries run, and refuse those where nobody said that they may be stopped."""
+    """Find which queries are running, and reject those that the request may not stop."""
     rows = {one.query.pk: one for one in queries if one.query is not None}
     open_runs = Run.objects.filter(query__in=rows, outcome=RunOutcome.OPEN)
     running = set(open_runs.order_by().values_list("query", flat=True))
@@ -98,12 +98,12 @@ def _look_at_runs(queries: list[Leaving], *, may_stop: bool) -> None:
 def _look_into_applications(
     applications: list[Leaving], queries: list[Leaving], *, may_stop: bool
 ) -> None:
-    """Refuse applications with queries that stay; those with queries that run go after them."""
+    """Reject applications whose queries remain; delete those with running queries afterwards."""
     rows = {one.application.pk: one for one in applications if one.application is not None}
     going = {one.query.pk: one for one in queries if one.query is not None}
     _look_at_scripts(rows, may_stop=may_stop)
     living = Query.objects.filter(application__in=rows, archived_at=None, identity="")
-    living = living.order_by("name")  # those that a script has started go with it
+    living = living.order_by("name")  # those started by a script are deleted with it
     for pk, name, application in living.values_list("pk", "name", "application"):
         one = rows[application]
         if pk not in going:
@@ -118,7 +118,7 @@ def _look_into_applications(
 
 
 def _look_at_scripts(rows: Mapping[int, Leaving], *, may_stop: bool) -> None:
-    """Note whose script has not ended, and refuse those that nobody said may be stopped."""
+    """Find scripts that have not ended, and reject those that the request may not stop."""
     ended = Q(desired=Desired.STOPPED, phase__in=sorted(STOPPED_PHASES))
     for script in Script.objects.filter(application__in=rows).exclude(ended):
         one = rows[script.application_id]

@@ -1,4 +1,4 @@
-"""Plan the queries of a set: compared in bulk, and validated where they are new or changed."""
+"""Plan the queries of a set: compare in bulk, and validate new and changed ones."""
 
 import time
 from collections import defaultdict
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from headgate_ground.masking import unmask
 from queries.domain.definitions import parsing
 from queries.domain.definitions.locations import A_LOCATION, HeldLocations, NotALocation
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Manifest
-from queries.domain.masking import unmask
 from queries.domain.states import Desired, Phase
 from queries.domain.triggers.cores import ground_of, held
 from queries.domain.validation.joining import joining_problems, team_problem
@@ -22,26 +22,34 @@ from queries.selectors.access.insisting import insist
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.manifests import states
 from queries.selectors.manifests.present import Present
+from queries.selectors.state_changes import change_of
 from queries.selectors.triggers.cores import cores_beside, known_partitions, parsed_or_none
 from queries.services import local_roots
-from queries.services.definitions import surroundings
 from queries.services.definitions.code_rights import insist_query_form
-from queries.services.definitions.drafts import application_form, form_problems, holder_of
+from queries.services.definitions.drafts import (
+    Checked,
+    application_form,
+    conf_of,
+    form_problems,
+    holder_of,
+    skips,
+)
+from queries.services.definitions.revisions import checked_columns
 from queries.services.definitions.sql_check import ask_spark_of_many
 from queries.services.kafka import partitions
 from queries.services.manifests.applications import Host, Teams
 from queries.services.manifests.items import SetItem, below_metadata, below_spec
 from queries.services.supervision.offset_gaps import gap_problems
 
-#: Seconds: Spark's parser and the brokers are asked for so long, whatever the size of the set. What
-#: is not answered by then is judged without them, as where they do not answer at all.
+#: Maximum time for querying Spark's parser and the brokers, in seconds, whatever the size of the
+#: set. What is not answered by then is validated without them, as if they did not respond.
 ASK_LIMIT_S = 10.0
 
 
 def plan_queries(
     items: list[SetItem], present: Present, hosts: dict[str, Host], *, user: Any
 ) -> None:
-    """Compare and validate queries in the applications that the set leaves."""
+    """Compare and validate queries in the applications as the set leaves them."""
     python, teams = may(user, WRITE_PYTHON), Teams(user)
     places = _Places(items)
     taken = _taken_names(items, hosts)
@@ -54,7 +62,7 @@ def plan_queries(
     for item in fresh:
         try:
             item.query_form = parsing.parse_query(item.after["spec"])
-        except Invalid as error:  # a masked text that was put back no longer fits
+        except Invalid as error:  # a masked text, once restored, no longer fits
             item.problems += below_spec(error.problems)
             continue
         row = present.query_revisions.get(item.query.pk) if item.query is not None else None
@@ -76,7 +84,7 @@ def _compare(item: SetItem, row: Query, present: Present) -> None:
             "metadata.application",
             manifest.application,
             f"is not its application, which is {item.host} and cannot be changed.",
-            "Leave it out, or delete the query and create it again.",
+            "Remove it, or delete the query and create it again.",
         )
     if manifest.checkpoint:
         _same_place(item, manifest, present.locations.get(row.pk, []))
@@ -85,12 +93,12 @@ def _compare(item: SetItem, row: Query, present: Present) -> None:
 
 
 def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None:
-    """Note where a manifest names another checkpoint than one that the query has had.
+    """Record a problem if a manifest names a checkpoint that the query never had.
 
-    After a rewind or reset the query's directory is another, and its file names the first.
+    After a rewind or reset, the query has another directory, while its file still names the first.
     """
     try:
-        location = surroundings.canonical_checkpoint(manifest.checkpoint)
+        location = local_roots.canonical_checkpoint(manifest.checkpoint)
     except NotALocation as error:
         _no_location(item, manifest, error)
         return
@@ -98,13 +106,13 @@ def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None
         item.refuse(
             "spec.checkpoint",
             manifest.checkpoint,
-            f"is not its checkpoint, which is {locations[0] if locations else 'not known'}.",
-            "Leave it out; a checkpoint is changed by rewind, reset or clone alone.",
+            f"is not its checkpoint, which is {locations[0] if locations else 'unknown'}.",
+            "Remove it; only rewind, reset and clone change a checkpoint.",
         )
 
 
 class _Places:
-    """Where new checkpoints may lie: looked up once for the whole set."""
+    """Allowed places for new checkpoints, looked up once for the whole set."""
 
     def __init__(self, items: Iterable[SetItem]) -> None:
         new = [item for item in items if item.is_new]
@@ -112,14 +120,14 @@ class _Places:
         self._left = retired_locations() if new else set()
 
     def of(self, item: SetItem, manifest: Manifest) -> None:
-        """Give a new query its checkpoint, or note what is wrong with that."""
+        """Set a new query's checkpoint, or record what is wrong with it."""
         if not manifest.checkpoint:
-            location = surroundings.default_checkpoint(
+            location = local_roots.default_checkpoint(
                 item.name, "" if item.own is not None else item.host, avoid=self._left
             )
         else:
             try:
-                location = surroundings.canonical_checkpoint(manifest.checkpoint)
+                location = local_roots.canonical_checkpoint(manifest.checkpoint)
             except NotALocation as error:
                 _no_location(item, manifest, error)
                 return
@@ -152,7 +160,7 @@ def _place(
     if manifest.application:
         _join(item, manifest, hosts, user)
     else:
-        item.host = next(name for name in surroundings.numbered(item.name) if name not in taken)
+        item.host = next(name for name in local_roots.numbered(item.name) if name not in taken)
         taken.add(item.host)
         form, _ = application_form({}, item.host)
         item.own = form or ApplicationSpec()
@@ -165,12 +173,12 @@ def _join(item: SetItem, manifest: Manifest, hosts: Mapping[str, Host], user: An
     item.host = manifest.application
     host = hosts.get(manifest.application)
     if host is None:
-        way_out = "Put its manifest into the set, or leave it out for an application of its own."
-        message = "is neither an application nor one of the set."
+        way_out = "Add its manifest to the set, or remove the field for a separate application."
+        message = "is neither an existing application nor in the set."
         item.refuse("metadata.application", manifest.application, message, way_out)
         return
     if host.refused:
-        message = "has faults itself."
+        message = "has problems itself."
         way_out = "Correct its own manifest first."
         item.refuse("metadata.application", manifest.application, message, way_out)
     if host.row is not None:
@@ -183,7 +191,7 @@ def _join(item: SetItem, manifest: Manifest, hosts: Mapping[str, Host], user: An
 
 
 def _taken_names(items: Iterable[SetItem], hosts: Mapping[str, Host]) -> set[str]:
-    """Return the names that a new query's own application cannot have."""
+    """Return the names that are taken for a new query's own application."""
     if not any(item.is_new and item.manifest and not item.manifest.application for item in items):
         return set()
     living = Application.objects.filter(archived_at=None).order_by()
@@ -193,11 +201,11 @@ def _taken_names(items: Iterable[SetItem], hosts: Mapping[str, Host]) -> set[str
 def _validate(
     fresh: list[SetItem], items: list[SetItem], present: Present, hosts: Mapping[str, Host]
 ) -> None:
-    """Note what is wrong with new and changed queries, as if each were saved by itself."""
+    """Record the problems of new and changed queries, as if each were being saved individually."""
     deadline = time.monotonic() + ASK_LIMIT_S
-    asked = [item for item in fresh if _sql(item.before) != _sql(item.after)]
-    verdicts = ask_spark_of_many([item.after["spec"] for item in asked], limit_s=ASK_LIMIT_S)
-    parsed = {id(item): verdict for item, verdict in zip(asked, verdicts, strict=True)}
+    asked = [(item.after["spec"], conf_of(hosts[item.host].form)) for item in fresh]
+    verdicts = ask_spark_of_many(asked, limit_s=ASK_LIMIT_S)
+    parsed = {id(item): verdict for item, verdict in zip(fresh, verdicts, strict=True)}
     beside = _Beside(items, hosts)
     for item in fresh:
         assert item.query_form is not None
@@ -213,16 +221,25 @@ def _validate(
             parsed=parsed.get(id(item)),
         )
         found = look(partitions=counts)
-        if not found and partitions.needed(item.after["spec"]) and time.monotonic() < deadline:
-            counts = partitions.look(item.after["spec"], host.name, row)
-            found = look(partitions=counts)
+        beginning = partitions.begins(row, item.after.get("checkpoint", ""))
+        asks = partitions.needed(item.after["spec"], beginning=beginning)
+        if not found and asks and time.monotonic() < deadline:
+            seen = partitions.look(item.after["spec"], host.name, row, beginning=beginning)
+            found = look(partitions=seen.counts) + seen.problems
         if row is not None:
             found += gap_problems(row, present.query_revisions[row.pk], item.query_form)
         item.problems += below_spec(found)
-
-
-def _sql(state: states.State) -> Any:
-    return state.get("spec", {}).get("sql")
+        verdict = parsed[id(item)]
+        left = (
+            []
+            if found
+            else skips(item.query_form, application=host.form, partitions=counts, parsed=verdict)
+        )
+        item.checked = Checked(tuple(left), verdict.state if verdict else None)
+        if row is not None and not found:
+            columns = checked_columns(item.checked)
+            spec, by = item.after["spec"], columns["state_by"]
+            item.state_change = change_of(row, spec, columns["state"], by)
 
 
 def _holds(item: SetItem) -> bool:
@@ -230,7 +247,7 @@ def _holds(item: SetItem) -> bool:
 
 
 class _Beside:
-    """The cores that queries hold permanently in their application, once the set is applied."""
+    """The cores that queries hold permanently in their application, after the apply."""
 
     def __init__(self, items: list[SetItem], hosts: Mapping[str, Host]) -> None:
         self._hosts = hosts
@@ -243,7 +260,7 @@ class _Beside:
         self._there: dict[str, dict[str, int]] = {}
 
     def of(self, item: SetItem) -> dict[str, int]:
-        """Return what others hold beside a query, by name."""
+        """Return the cores held by a query's neighbours, by name."""
         host = self._hosts[item.host]
         if host.row is not None and host.name not in self._there:
             there = cores_beside(host.row, but=None)

@@ -7,7 +7,7 @@ from queries.services.manifests.items import SetItem
 
 
 def plan_rules(items: list[SetItem]) -> None:
-    """Compare rules with what is there, and note channels that are not."""
+    """Compare rules with the existing ones, and record missing channels."""
     known = set(Channel.objects.values_list("name", flat=True)) if items else set()
     for item in items:
         assert item.manifest is not None
@@ -20,7 +20,7 @@ def plan_rules(items: list[SetItem]) -> None:
                 Problem(
                     f"spec.{field}.{index}",
                     name[:200],
-                    "is no channel.",
+                    "is not an existing channel.",
                     f"Channels: {', '.join(sorted(known)) or 'none yet'}.",
                 )
                 for index, name in enumerate(item.after["spec"][field])

@@ -1,21 +1,21 @@
 """Preflight: try a definition on a copy of its query's checkpoint before it runs.
 
-The copy's newest batch is executed again by the new definition, with the real source and
-without a sink, in a probe driver; then a little of what is new. The two plans are compared,
-because Spark silently accepts changes that make results wrong. Nothing real is written: the copy
-and all output are deleted, whatever the outcome.
+In a probe driver, the new definition executes the copy's newest batch again, with the real source
+and without a sink, and then some new data. The two plans are compared, because Spark silently
+accepts changes that make results wrong. Nothing real is written: the copy and all output are
+deleted, whatever the outcome.
 """
 
 import os
 from datetime import datetime
 from typing import Any
 
+from headgate_ground.masking import unmask
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.replayable import batch_to_replay, is_continuous, pinned_configuration
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
-from queries.domain.masking import unmask
 from queries.domain.probes.plan_comparison import pinned
 from queries.domain.probes.preflight import Asked, Verdict, digest, judge, sentence
 from queries.domain.probes.questions import PreflightTask
@@ -45,10 +45,10 @@ def begin_preflight(
 ) -> Operation:
     """Try a definition (None: the newest revision) against the query's checkpoint.
 
-    Raises `Invalid` where it could not even be saved, `Forbidden` where it brings code in and the
-    actor may not write `python`; the newest revision is tried for anybody, as it is started. The
-    operation is DONE where the definition passes (`result.preflight.verdict` is passed, or differs
-    where Spark silently accepts what changes results) and FAILED where it does not.
+    Raises `Invalid` if it could not even be saved, `Forbidden` if it brings in code and the actor
+    may not write `python`; the newest revision can be tried by anyone who can start it. The
+    operation is DONE if the definition passes (`result.preflight.verdict` is passed, or differs if
+    Spark silently accepts something that changes results), and FAILED if it does not pass.
     """
     wanted = query.revisions.order_by("-number")[0].spec
     if spec is not None:
@@ -74,8 +74,8 @@ def begin_trial(
 ) -> Operation:
     """Begin the preflight of a definition that has been validated already.
 
-    It is tried with its application's newest revision, unless `application_revision` names another
-    or `application_spec` is a definition that is still to be written.
+    It is tried with its application's newest revision, unless `application_revision` selects
+    another or `application_spec` is a definition not yet written.
     """
     name = digest(spec)
     newest = query.revisions.order_by("-number")[0]
@@ -96,7 +96,7 @@ def _copy(turn: StepContext) -> StepResult:
     checkpoint = probe_steps.checkpoint_of(turn)
     turn.result |= {"checkpoint": checkpoint.pk, "batch": None, "copy_missing": ""}
     place = probe_steps.folder(turn, checkpoint)
-    remove(place)  # of a worker that died here
+    remove(place)  # left by a worker that died here
     try:
         logs = CheckpointLogs.at(checkpoint.location)
     except NotLocal as error:
@@ -104,7 +104,7 @@ def _copy(turn: StepContext) -> StepResult:
         return DONE
     batch = batch_to_replay(logs)
     if batch is None:
-        turn.result["copy_missing"] = "the checkpoint: no batch has committed in it yet"
+        turn.result["copy_missing"] = "the checkpoint: no batch has committed yet"
         return StepResult(True, "No batch has committed yet; there is nothing to copy.")
     turn.result["pinned"] = pinned_configuration(logs, batch)
     if is_continuous(logs, batch):
@@ -112,7 +112,7 @@ def _copy(turn: StepContext) -> StepResult:
             "the checkpoint: it was written by continuous processing, and micro-batches cannot "
             "continue from it"
         )
-        return StepResult(True, "Written by continuous processing; it cannot be tried.")
+        return StepResult(True, "Written by continuous processing; it cannot be tested.")
     copied = snapshot(checkpoint.location, place / "copy", batch, keep_commit=False, new_id=True)
     snapshot(checkpoint.location, place / "sink", batch, keep_commit=False, new_id=True)
     turn.result["batch"] = copied.batch
@@ -148,7 +148,7 @@ def _old(
     """Return what ran last, why it cannot be compared, its code, and whether that is the same."""
     run = last_good_run(checkpoint)
     if run is None:
-        said = "what ran before: no run is known" if turn.result.get("batch") else ""
+        said = "the previous definition: no run is known" if turn.result.get("batch") else ""
         return None, said, (), True
     turn.result["compared_with"] = run.revision.number
     spec: dict[str, Any] = run.revision.spec
@@ -157,12 +157,12 @@ def _old(
     before = ApplicationSpec.model_validate(run.driver.application_revision.spec)
     roots = turn.launcher.frozen_code(count_of_roots(before), run.code_sha256)
     if roots is None:
-        return None, f"revision {run.revision.number}: the code that it ran is gone", (), False
+        return None, f"revision {run.revision.number}: its code is gone", (), False
     return spec, "", roots, False
 
 
 def _judge(turn: StepContext) -> StepResult:
-    """Judge the findings; raise `DidNotPass` where Spark refused."""
+    """Evaluate the findings; raise `DidNotPass` if Spark refused."""
     answer = probe_steps.await_answer(turn)
     if isinstance(answer, StepResult):
         return answer
@@ -193,7 +193,7 @@ PROCEDURE = Procedure(
         Step("Copy the checkpoint", _copy),
         Step("Wait for a slot on the host", probe_steps.take_place),
         Step("Launch a probe driver", _launch),
-        Step("Try the definition", _judge),
+        Step("Test the definition", _judge),
         Step("Delete the copy", probe_steps.forget),
     ),
     limit=LIMIT,

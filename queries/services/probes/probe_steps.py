@@ -1,8 +1,8 @@
-"""Steps that every procedure with a probe driver shares: its slot on the host, launch, and end.
+"""Steps shared by all procedures with a probe driver: taking a slot, launch, and end.
 
-A probe driver is a Driver row of kind PROBE from before its launch until its end is proven, so it
-takes a start slot and memory like any driver; it runs no query, and reconcile ignores it. Its
-row is found by its operation, whichever worker takes the next step.
+A probe driver has a Driver row of kind PROBE from before its launch until its end is proven, so it
+takes a start slot and memory like any driver; it does not run a query, and reconcile ignores it.
+Its row is found through its operation, whichever worker takes the next step.
 """
 
 import logging
@@ -20,9 +20,10 @@ from queries.checkpoints.snapshot import remove
 from queries.domain.checkpoints.lock_files import FOLDER, local_path
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed, Problem
+from queries.domain.failures.diagnosis import classify_exit
 from queries.domain.failures.error_text import first_sentence
 from queries.domain.probes.questions import PreflightTask, ProbeResult, RecordsTask, XrayTask
-from queries.domain.protocol import DriverSpec
+from queries.domain.protocol import DriverSpec, ExitReport
 from queries.domain.reasons import Because, Detail, phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverState, Reason
 from queries.domain.supervision.observation import PASSED, Liveness
@@ -39,21 +40,21 @@ from queries.services.code.preparing import begin
 from queries.services.failures.driver_logs import probe_answer, read_log
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.services.secrets.refusals import query_refusal
-from queries.services.supervision import records
+from queries.services.supervision import decision_rows
 from queries.services.supervision.assignments import driver_spec
 
 logger = logging.getLogger(__name__)
 
-#: A probe's cores, whatever the application's master: two, as for a laptop.
+#: A probe's cores, whatever the application's master: two, as on a laptop.
 MASTER = "local[2]"
-#: Settings for a cluster or its executors, which mean nothing to a probe driver.
+#: Cluster and executor settings, which do not apply to a probe driver.
 _DROPPED = ("spark.executor.", "spark.dynamicAllocation.", "spark.cores.", "spark.kubernetes.")
 STOP_TIMEOUT_S = 10.0
 SHOWN_FOR = timedelta(hours=1)  # rows may be personal data
-LEAVES_S = 5.0  # for a probe that has answered to end by itself
-#: Of an operation with a probe, including the wait for a slot on the host.
+LEAVES_S = 5.0  # for a probe to exit once it has answered
+#: Time limit of an operation with a probe, including the wait for a slot on the host.
 LIMIT = timedelta(minutes=10)
-ROWS, MOST_ROWS = 50, 500  # that somebody looks at: unless told, and at most
+ROWS, MOST_ROWS = 50, 500  # to look at: by default, and at most
 
 
 class NoAnswer(NotAllowed):
@@ -62,11 +63,26 @@ class NoAnswer(NotAllowed):
     code = "no-answer"
 
 
+def no_answer(report: ExitReport | None, tail: str) -> NoAnswer:
+    """Return the error for a probe driver that ended without an answer.
+
+    `report` is None if it is unknown how it ended.
+    """
+    if report is None:
+        report = ExitReport("UNKNOWN", "UNKNOWN", core=False, oom=False, at="")
+    ended = classify_exit(
+        python=report.python, jvm=report.jvm, oom=report.oom, killed=report.killed
+    )
+    way_out = "Try again; give the application more memory." if report.oom else "Try again."
+    text = f"The probe driver ended without a result. {ended.title}. {ended.meaning} {tail}"
+    return NoAnswer(text.strip(), way_out=way_out)
+
+
 def folder(turn: StepContext, checkpoint: Checkpoint) -> Path:
     """Return the operation's own folder for temporary files.
 
-    Next to a local checkpoint, because hard links do not work across file systems; else under
-    the drivers' folder.
+    It is next to a local checkpoint, because hard links do not work across file systems; otherwise
+    below the drivers' folder.
     """
     path = local_path(checkpoint.location)
     if path is None:
@@ -77,14 +93,14 @@ def folder(turn: StepContext, checkpoint: Checkpoint) -> Path:
 
 
 def rows_problems(rows: int) -> list[Problem]:
-    """Return what is wrong with the number of rows that somebody wants to look at."""
+    """Return the problems with the requested number of rows."""
     if 0 < rows <= MOST_ROWS:
         return []
     return [Problem("rows", str(rows), f"is not between 1 and {MOST_ROWS}.")]
 
 
 def require_local(checkpoint: Checkpoint, *, way_out: str) -> None:
-    """Raise `NotAllowed` where a checkpoint's files cannot be read here."""
+    """Raise `NotAllowed` if a checkpoint's files cannot be read here."""
     if local_path(checkpoint.location) is None:
         raise NotAllowed(
             f"{checkpoint.location} is not on this host's file system.", way_out=way_out
@@ -92,14 +108,14 @@ def require_local(checkpoint: Checkpoint, *, way_out: str) -> None:
 
 
 def checkpoint_of(turn: StepContext) -> Checkpoint:
-    """Return the checkpoint that the operation began with: a rewind may exchange it meanwhile."""
+    """Return the operation's original checkpoint: a rewind may have replaced it since."""
     known = turn.result.get("checkpoint")
     checkpoints = turn.query.checkpoints
     return checkpoints.get(retired_at=None) if known is None else checkpoints.get(pk=known)
 
 
 def take_place(turn: StepContext) -> StepResult:
-    """Insert the probe's row once the host has a slot for it; when repeated, find it."""
+    """Insert the probe's row once the host has a free slot; when repeated, find it."""
     if probe_of(turn.operation) is not None:
         return DONE
     application, revision = turn.query.application, application_revision(turn)
@@ -109,7 +125,7 @@ def take_place(turn: StepContext) -> StepResult:
         Installation.objects.select_for_update().filter(pk=1).first()
         if waits := slots(spec).free:
             return waiting(f"{phrase(waits)} on the host")
-        driver = records.create_driver(
+        driver = decision_rows.create_driver(
             application, revision, launcher=turn.launcher, now=turn.now, probe_for=turn.operation
         )
         _record(driver, "", DriverState.STARTING, turn)
@@ -117,9 +133,9 @@ def take_place(turn: StepContext) -> StepResult:
 
 
 def application_revision(turn: StepContext) -> ApplicationRevision:
-    """Return what the probe is launched with: the newest, unless the request names another.
+    """Return the revision the probe is launched with: the newest, unless the request names another.
 
-    In memory alone, it holds the definition that is still to be written where one is tried.
+    If an unwritten definition is tried, the revision exists in memory only.
     """
     revisions = turn.query.application.revisions
     number = turn.arguments.get("application_revision")
@@ -142,7 +158,7 @@ def launch(
 ) -> StepResult:
     """Launch the probe of the operation's row; when repeated, complete what is missing.
 
-    `task_for` is given the SHA-256 of the code that the probe runs, "" for none.
+    `task_for` is called with the SHA-256 of the code that the probe runs, "" if none.
     """
     driver = _must(turn)
     spec = ApplicationSpec.model_validate(_as_tried(turn, driver.application_revision).spec)
@@ -163,7 +179,7 @@ def launch(
 
 
 def _require_allowed(task: PreflightTask | XrayTask | RecordsTask, application: str) -> None:
-    """Raise `LaunchRefused` where an admin has not allowed what the definition names."""
+    """Raise `LaunchRefused` if the definition names something that no admin has allowed."""
     if not isinstance(task, XrayTask) and (refused := query_refusal(task.spec, application)):
         raise LaunchRefused(refused)
 
@@ -187,10 +203,10 @@ def _driver_spec(driver: Driver, code: Frozen) -> DriverSpec:
 
 
 def await_answer(turn: StepContext) -> ProbeResult | StepResult:
-    """Return what the probe has found once it is done, else what it is doing.
+    """Return what the probe has found once it is done, else its current activity.
 
-    Raises `NoAnswer` where it died (killed, out of memory, or its host restarted), and where
-    what it wrote cannot be read.
+    Raises `NoAnswer` if it died (killed, out of memory, or its host restarted), or if its output
+    cannot be read.
     """
     driver = _must(turn)
     name = driver.application.name
@@ -201,19 +217,15 @@ def await_answer(turn: StepContext) -> ProbeResult | StepResult:
         return result
     if seen.liveness in PASSED:
         tail = read_log(driver, *_tried(turn.operation), launcher=turn.launcher, lines=3)[-500:]
-        why = "ran out of memory" if seen.exit and seen.exit.oom else "ended without an answer"
-        raise NoAnswer(
-            f"The probe driver {why}. {tail}".strip(),
-            way_out="Try again; give the application more memory if that was the reason.",
-        )
+        raise no_answer(seen.exit, tail)
     return waiting(result.at if result is not None else "Launching")
 
 
 def await_read(turn: StepContext, part: str, what: str) -> ProbeResult | StepResult:
-    """Return what the probe has found once it is done, else what it is doing.
+    """Return what the probe has found once it is done, else its current activity.
 
-    Raises `NoAnswer` as `await_answer` does, and where this part of `ProbeResult` is missing:
-    Spark could not read it. `what` says in words what was to be read.
+    Raises `NoAnswer` as `await_answer` does, or if this part of `ProbeResult` is missing because
+    Spark could not read it. `what` describes what should have been read.
     """
     answer = await_answer(turn)
     if isinstance(answer, StepResult):
@@ -263,25 +275,25 @@ def forget(turn: StepContext) -> StepResult:
 
 
 def probe_of(operation: Operation) -> Driver | None:
-    """Return the row of an operation's probe, None where it has none."""
+    """Return the row of an operation's probe, None if it has none."""
     found = Driver.objects.select_related("application", "application_revision")
     return found.filter(operation=operation).first()
 
 
 def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
-    """Return what a probe has found so far, None for nothing yet (or no more).
+    """Return what a probe has found so far; None if there is nothing yet (or any more).
 
-    Raises `NoAnswer` where that is malformed, half-written or too large.
+    Raises `NoAnswer` if the result is malformed, incomplete or too large.
     """
     tried = _tried(driver.operation) if driver.operation else []
     try:
         return probe_answer(driver, *tried, launcher=launcher)
     except ValueError as error:  # `Unreadable`, or bytes that are not text
-        raise NoAnswer(f"The probe's answer cannot be read: {error}.") from error
+        raise NoAnswer(f"The probe's result cannot be read: {error}.") from error
 
 
 def shown(operation: Operation, *, launcher: Launcher, now: datetime) -> ProbeResult | None:
-    """Return what a probe has found, rows of people's data included; None once that is removed."""
+    """Return a probe's findings, including rows of personal data; None once they are removed."""
     if operation.ended_at is None or now - operation.ended_at > SHOWN_FOR:
         return None
     driver = probe_of(operation)

@@ -1,8 +1,8 @@
-"""State X-ray: the rows of a state operator, read from a copy by a probe driver.
+"""State X-ray: a probe driver reads a state operator's rows from a copy.
 
 State contains personal data, so the rows never reach the database: they stay in a file that only
-the drivers' account can read, are shown to authors for an hour, and are then removed. Only
-numbers are stored with the operation.
+the drivers' account can read, are shown to authors for an hour, and are then removed. Only numbers
+are stored with the operation.
 """
 
 import logging
@@ -46,14 +46,14 @@ def begin_xray(
     rows: int = ROWS,
     snapshot: int | None = None,
 ) -> Operation:
-    """Read the state of one operator: of the checkpoint as it is now, or of a snapshot.
+    """Read the state of one operator, from the current checkpoint or a snapshot.
 
-    `contains` is a text that the key, written as JSON, must hold. Raises `Invalid`, and
-    `Missing` where there is no such snapshot.
+    `contains` is a text that must occur in the key's JSON form. Raises `Invalid`, and `Missing` if
+    there is no such snapshot.
     """
     problems = rows_problems(rows)
     if operator < 0:
-        problems.append(Problem("operator", str(operator), "is not the number of an operator."))
+        problems.append(Problem("operator", str(operator), "is not a valid operator number."))
     if side not in _SIDES:
         problems.append(Problem("side", side, "is neither left nor right."))
     if problems:
@@ -65,19 +65,19 @@ def begin_xray(
     if store != "default":
         arguments["store"] = store
     if contains:
-        # Named so that it is masked wherever arguments are shown: it may be personal data.
+        # This name gets it masked wherever arguments are shown: it may be personal data.
         arguments["private_key"] = contains[:200]
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
 
 
 def rows_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
-    """Return what an X-ray has found, with its rows; None once that is removed."""
+    """Return an X-ray's findings with its rows; None once they are removed."""
     found = probe_steps.shown(operation, launcher=launcher, now=now)
     return found.state if found else None
 
 
 def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
-    """Remove the rows of this host's X-rays that have been shown long enough."""
+    """Remove the rows of this host's X-rays that are past their display time."""
     over = Driver.objects.filter(
         host=settings.HEADGATE_HOST,
         kind=DriverKind.PROBE,
@@ -94,7 +94,7 @@ def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
 
 def _copy(turn: StepContext) -> StepResult:
     checkpoint = probe_steps.checkpoint_of(turn)
-    require_local(checkpoint, way_out="Read it with Spark's statestore reader.")
+    require_local(checkpoint, way_out="Read it with Spark's state store reader.")
     turn.result["checkpoint"] = checkpoint.pk
     source = checkpoint.location
     if (kept := turn.arguments.get("snapshot")) is not None:
@@ -110,7 +110,7 @@ def _copy(turn: StepContext) -> StepResult:
         )
     commit = logs.commit(copied.batch)
     turn.result |= {"batch": copied.batch, "state_format": 1}
-    if commit is not None and commit.version == "v2":
+    if commit is not None and (commit.version == "v2" or commit.state_ids):
         turn.result["state_format"] = 2
     return StepResult(True, f"Batch {copied.batch}, {copied.files} files")
 

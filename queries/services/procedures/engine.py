@@ -1,9 +1,9 @@
-"""Run operations with several steps: none is lost with the worker that took it.
+"""Run operations with several steps, so that none is lost with its worker.
 
-A step is recorded before and after it is taken. The worker that takes it holds the operation's
-lease and renews it; the lease of a dead worker runs out, and the next takes the same step again,
-so every step must be repeatable. Until a procedure's point of no return it
-can be cancelled, and what it has built is cleaned up; after that it can only be finished.
+A step is recorded before and after it is taken. The worker that takes it holds and renews the
+operation's lease; if it dies, the lease expires and the next worker takes the same step again, so
+every step must be repeatable. Until its point of no return, a procedure can be cancelled, and what
+it has built is cleaned up; after that, it can only be finished.
 """
 
 import logging
@@ -37,7 +37,7 @@ from queries.domain.states import (
 from queries.launchers.base import Launcher
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.selectors.hosts import is_silent, placed_here
+from queries.selectors.hosts import away, is_silent, placed_here
 from queries.services.access.audit_trail import record_act
 from queries.services.access.rate_limits import record_operation
 from queries.services.scripts.discovered import refuse_discovered
@@ -46,9 +46,10 @@ from queries.services.supervision.operations import locked
 logger = logging.getLogger(__name__)
 _each = each("operations", logger)
 
-#: A worker's claim on a step; renewed at a third of it, so a dead one costs at most this much.
+#: How long a worker's claim on a step lasts; renewed after a third of it. A dead worker delays a
+#: step by at most this long.
 LEASE = timedelta(seconds=15)
-#: Verbs without steps of this engine's: of many queries, `procedures.many` takes them.
+#: Verbs without steps in this engine; `procedures.many` runs those on many queries.
 _NO_STEPS = PLAIN_VERBS | MANY_VERBS.keys()
 
 
@@ -64,13 +65,13 @@ DONE = StepResult(True)
 
 
 def waiting(detail: str) -> StepResult:
-    """Return that the step has to be taken again at the next look, and what it waits for."""
+    """Return that the step must be taken again at the next pass, and what it waits for."""
     return StepResult(False, detail)
 
 
 @dataclass(slots=True)
 class StepContext:
-    """The input of a step: the rows as they are now, and results that outlive the worker."""
+    """The input of a step: the current rows, and results that outlive the worker."""
 
     operation: Operation
     query: Query
@@ -85,13 +86,13 @@ class StepContext:
         return given
 
     def insist(self) -> None:
-        """Raise `Conflict` where the operation has been cancelled or superseded meanwhile.
+        """Raise `Conflict` if the operation has since been cancelled or superseded.
 
-        Call it inside the transaction that does what cannot be undone: the row is locked.
+        Call it inside the transaction that does what cannot be undone: it locks the row.
         """
         row = Operation.objects.select_for_update().get(pk=self.operation.pk)
         if row.outcome != OperationOutcome.OPEN:
-            raise Conflict(f"The {row.verb} was ended in the meantime: {row.detail}.")
+            raise Conflict(f"The {row.verb} has ended in the meantime: {row.detail}.")
 
 
 Act = Callable[[StepContext], StepResult]
@@ -99,20 +100,20 @@ Act = Callable[[StepContext], StepResult]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. `commits`: once it is taken, the operation cannot be cancelled any more."""
+    """One step. If it `commits`, the operation cannot be cancelled once it is taken."""
 
-    name: str  # a phrase that pages show: "Stop the query"
+    name: str  # shown on pages: "Stop the query"
     act: Act
     commits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """A verb's steps, and how to clean up after one that did not finish."""
+    """A verb's steps, and the cleanup after a procedure that did not finish."""
 
     verb: Verb
     steps: tuple[Step, ...]
-    limit: timedelta  # for all steps together; TIMED_OUT after it, unless past no return
+    limit: timedelta  # for all steps together; then TIMED_OUT, unless past no return
     undo: Callable[[StepContext], StepResult | None] | None = None
 
 
@@ -123,11 +124,14 @@ def begin(
     arguments: dict[str, Any],
     actor: str,
     now: datetime,
+    host: str = "",
 ) -> Operation:
-    """Insert the operation and have its first step taken soon.
+    """Insert the operation and schedule its first step.
 
-    Raises `Conflict` while another operation with steps changes the same query, `TooMany` where
-    its user asks too often.
+    `host` takes its steps; "" means the application's host, which has the files.
+
+    Raises `Conflict` while another operation with steps changes the same query, `TooMany` if the
+    user makes requests too often.
     """
     with transaction.atomic():
         row = locked(query)
@@ -136,8 +140,11 @@ def begin(
         if row.discovered and procedure.verb not in SCRIPT_VERBS:
             refuse_discovered(row)
         _refuse_beside_another(row, procedure.verb)
+        silent = None if host else away(row.application)
         operation = Operation.objects.create(
             verb=procedure.verb,
+            host=host,
+            detail=Because(Detail.STEPS_ON, {"host": silent.name}) if silent else NOTHING,
             application=row.application,
             query=row,
             generation=row.generation,
@@ -183,9 +190,9 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
 
 
 def due_operations(*, now: datetime) -> list[int]:
-    """Return the operations with steps, or with something to undo, that no worker has claimed.
+    """Return unclaimed operations with steps, or with something to undo.
 
-    Those of this host, and those of none.
+    Only operations of this host, and those without a host, are included.
     """
     found = _free(now).filter(_here()).exclude(verb__in=_NO_STEPS)
     return list(found.order_by("pk").values_list("pk", flat=True)[:200])
@@ -198,7 +205,7 @@ def advance(
     launcher: Launcher,
     now: datetime,
 ) -> bool:
-    """Take as many steps as can be taken now; False where it is another worker's or host's."""
+    """Take all steps that are possible now; False if another worker or host has the operation."""
     lease = _lease(operation_id, now)
     if lease is None:
         return False
@@ -219,7 +226,7 @@ def advance(
 
 
 def _take(procedure: Procedure, turn: StepContext) -> bool:
-    """Take the first step that is not done; return whether there may be more to do now."""
+    """Take the first step that is not done; return whether more may be possible now."""
     operation = turn.operation
     place = next(
         (i for i, step in enumerate(operation.steps) if step["state"] != StepState.DONE), None
@@ -242,7 +249,7 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
         _mark(turn, place, StepState.FAILED, str(error))
         refused = Because(Detail.REFUSED, {"error": error.code, "message": str(error)})
         return _end(turn, OperationOutcome.FAILED, refused)
-    except Exception as error:  # the edge of the loop: a disk or a network may come back
+    except Exception as error:  # loop boundary: a disk or a network may recover
         logger.exception("step %r of operation %s", step.name, operation.pk)
         return _hold(turn, place, f"{type(error).__name__}: {error}")
     if told.done:
@@ -253,7 +260,7 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
 
 
 def _hold(turn: StepContext, place: int, detail: str) -> bool:
-    """Leave the step for another try, and record why it is not done."""
+    """Leave the step for another attempt, and record why it was not completed."""
     _mark(turn, place, StepState.DOING, detail)
     return False
 
@@ -267,7 +274,7 @@ def _mark(
     committed: bool = False,
     to_undo: bool | None = None,
 ) -> bool:
-    """Write the state of a step; False where the operation has been ended meanwhile."""
+    """Write the state of a step; False if the operation has ended in the meantime."""
     operation = turn.operation
     step = operation.steps[place]
     news = step["state"] != state or step["detail"] != detail
@@ -283,7 +290,7 @@ def _mark(
         committed=operation.committed,
         to_undo=operation.to_undo,
     )
-    if not written:  # whoever cleans up must know what the step has made
+    if not written:  # the cleanup must know what the step has made
         Operation.objects.filter(pk=operation.pk).update(result=turn.result)
     if news:
         changed(f"query:{operation.query_id}", f"operation:{operation.uuid}")
@@ -306,13 +313,13 @@ def _end(turn: StepContext, outcome: OperationOutcome, detail: Because) -> bool:
 
 
 def _tidy(procedure: Procedure, turn: StepContext) -> None:
-    """Undo what an operation that ended early has left behind; wait where it must."""
+    """Undo what an operation that ended early left behind; wait if necessary."""
     operation = turn.operation
     if not operation.to_undo:
         return
     if procedure.undo is not None and not operation.committed:
         told = procedure.undo(turn)
-        if told is not None and not told.done:  # taken again at the next look
+        if told is not None and not told.done:  # taken again at the next pass
             return
     Operation.objects.filter(pk=operation.pk).update(to_undo=False, result=turn.result)
 
@@ -333,11 +340,11 @@ def _refuse_beside_another(row: Query, verb: Verb) -> None:
 
 
 def _lease(operation_id: int, now: datetime) -> datetime | None:
-    """Claim the operation; None where it is claimed, or there is nothing to do."""
+    """Claim the operation; None if it is claimed, or there is nothing to do."""
     until = now + LEASE
     if not Operation.objects.filter(_here(), pk=operation_id).exists():
         return None
-    # Its first step decides on which host the others are taken: they need each other's files.
+    # The first step decides which host takes the others: they need each other's files.
     here = settings.HEADGATE_HOST
     found = _free(now).filter(pk=operation_id, host__in=("", here))
     return until if found.update(leased_until=until, host=here) else None
@@ -349,7 +356,7 @@ def _here() -> Q:
 
 
 def note_silent_hosts() -> None:
-    """Say of each operation with steps that waits for a host without signs of life why it waits."""
+    """Record why an operation waits, if its host has no heartbeat."""
     waits = Operation.objects.filter(outcome=OperationOutcome.OPEN).exclude(verb__in=_NO_STEPS)
     for operation in waits.exclude(_here()).select_related("application"):
         with _each.by_itself(f"operation {operation.uuid}"):
@@ -367,14 +374,14 @@ def _note_silent_host(operation: Operation) -> None:
 
 
 def _free(now: datetime) -> QuerySet[Operation]:
-    """Return the operations with something to do or to undo that no worker has claimed."""
+    """Return unclaimed operations with something to do or to undo."""
     open_or_left = Q(outcome=OperationOutcome.OPEN) | Q(to_undo=True)
     return Operation.objects.filter(open_or_left, Q(leased_until=None) | Q(leased_until__lt=now))
 
 
 @contextmanager
 def renewed(operation_id: int, until: datetime) -> Iterator[None]:
-    """Renew a lease that holds until then while the block runs, then release it."""
+    """Renew a lease while the block runs, then release it; `until` is when it expires."""
     over = threading.Event()
     held = [until]
 

@@ -11,7 +11,7 @@ from queries.services.supervision import application_operations, operations
 
 
 def remember(turn: StepContext, **found: object) -> None:
-    """Store a step's findings now, because they cannot be found out a second time."""
+    """Store a step's findings now, because they cannot be determined again."""
     turn.result.update(found)
     Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
 
@@ -19,7 +19,7 @@ def remember(turn: StepContext, **found: object) -> None:
 def stop(turn: StepContext) -> StepResult:
     """Stop the query after its batch in flight, and wait until nothing runs.
 
-    Remembers as `ran` whether it is to be started again afterwards.
+    Stores as `ran` whether to start it again afterwards.
     """
     query = turn.query
     if query.discovered:
@@ -41,7 +41,7 @@ def stop(turn: StepContext) -> StepResult:
 
 
 def waiting_for(query: Query) -> StepResult:
-    """Return that the step waits for what the query's phase waits for."""
+    """Return that the step waits for the same thing as the query's phase."""
     return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
 
 

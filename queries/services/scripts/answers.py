@@ -1,4 +1,4 @@
-"""An author says whether a query that came in a script is one of those that went."""
+"""Record an author's answer to whether a script's new query is one of its missing queries."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,8 +9,8 @@ from controlplane.nudge import changed
 from queries.domain.access.acts import Act
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
 from queries.domain.protocol import FoundQuery
-from queries.domain.scripts.found import row_name
 from queries.domain.scripts.questions import called
+from queries.domain.scripts.script_queries import row_name
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, Reason
 from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query
@@ -22,7 +22,7 @@ from queries.services.changes import record
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The question that a script's driver has left."""
+    """The pending question from a script's driver."""
 
     identity: str
     name: str
@@ -33,11 +33,11 @@ class _Asked:
 def take_answer(
     row: Application, script: Script, *, identity: str, same_as: str, actor: str, now: datetime
 ) -> None:
-    """Write what an author says of a new query: the same as the missing one of a name; "": another.
+    """Store which missing query an author says a new query is; "" if it is a separate query.
 
-    The same takes over the row, the history and the checkpoint. Another begins with its own; the
-    missing ones stay as they are, and are shown as gone until the script starts them again. To be
-    called in a transaction that has locked both rows.
+    If it is a missing query, it takes over that row, its history and its checkpoint. Otherwise it
+    starts with its own; the missing queries stay as they are, and are shown as gone until the
+    script starts them again. Call it in a transaction that has locked both rows.
     """
     asked = _question(row, script, identity)
     if same_as:
@@ -45,7 +45,7 @@ def take_answer(
     else:
         _accept(row, script, asked, actor, now)
     Script.objects.filter(pk=script.pk).update(question={})
-    # A look that is under way has read what is not so any more.
+    # A reconcile in progress has read rows that are now outdated.
     Application.objects.filter(pk=row.pk).update(version=F("version") + 1)
     record_act(
         Act.QUERY_IDENTITY,
@@ -60,17 +60,20 @@ def take_answer(
 
 
 def _question(row: Application, script: Script, identity: str) -> _Asked:
-    """Return the question that is answered; raise where it is another, or none, by now."""
+    """Return the pending question; raise if it has changed or is gone."""
     if not script.question:
         raise NotAllowed(
-            f"The script of {row.name} has no question.",
-            way_out="Look at the application; it may have been answered, or started again.",
+            f"Script {row.name} is not waiting for an answer.",
+            way_out=(
+                "Check the application; the question may have been answered, or the script "
+                "restarted."
+            ),
         )
     held = script.question
     if held["identity"] != identity:
         raise Conflict(
-            f"The script of {row.name} asks about another query by now: {held['identity']}.",
-            way_out="Look at the application again.",
+            f"Script {row.name} is now asking about another query: {held['identity']}.",
+            way_out="Check the application again.",
         )
     open_ones = Driver.objects.filter(
         application=row, kind=DriverKind.SERVICE, state__in=OPEN_DRIVER_STATES
@@ -78,17 +81,17 @@ def _question(row: Application, script: Script, identity: str) -> _Asked:
     if open_ones.exists():
         raise Conflict(
             f"The driver of {row.name} is still ending.",
-            way_out="Answer once it has ended; it takes seconds.",
+            way_out="Answer when it has ended; this takes seconds.",
         )
     return _Asked(held["identity"], held["name"], held["asked"], list(asked_about(script)))
 
 
 def _take_over(row: Application, asked: _Asked, same_as: str, actor: str, now: datetime) -> None:
-    """Give the missing query of a name the identity of the new one."""
+    """Give the named missing query the identity of the new one."""
     query = next((one for one in asked.missing if one.name == same_as), None)
     if query is None:
         names = ", ".join(one.name for one in asked.missing)
-        message = "is not one of the queries that are missing."
+        message = "is not one of the missing queries."
         raise Invalid([Problem("same_as", same_as[:200], message, f"Choose one of {names}.")])
     others = Query.objects.filter(archived_at=None, name__startswith=f"{row.name}/")
     taken = others.exclude(pk=query.pk).values_list("name", flat=True)
@@ -103,11 +106,11 @@ def _take_over(row: Application, asked: _Asked, same_as: str, actor: str, now: d
 
 
 def _accept(row: Application, script: Script, asked: _Asked, actor: str, now: datetime) -> None:
-    """Note that the new query is one of its own, and that the missing ones are gone."""
+    """Record that the new query is separate, and that the missing ones are gone."""
     held = Checkpoint.objects.filter(query__in=asked.missing, retired_at=None)
     if owner := held.filter(location=asked.asked).select_related("query").first():
-        message = f"cannot be: the script names the checkpoint of {owner.query.name} for it."
-        way_out = f"Say that it is the same as {owner.query.name}, or change the checkpoint."
+        message = f"cannot be right: the script uses the checkpoint of {owner.query.name} for it."
+        way_out = f"Answer that it is the same as {owner.query.name}, or change the checkpoint."
         raise Invalid([Problem("same_as", "", message, way_out)])
     accepted = [*(one for one in script.accepted if one != asked.identity), asked.identity]
     Script.objects.filter(pk=script.pk).update(accepted=accepted)

@@ -1,11 +1,11 @@
-"""A query that a script starts is neither defined nor started by itself."""
+"""Queries started by a script are not defined or started individually."""
 
 from queries.domain.errors import NotAllowed
 from queries.models.definitions import Query
 
 
 def refuse_discovered(query: Query) -> None:
-    """Raise `NotAllowed` where a script starts the query: it is not acted on by itself."""
+    """Raise `NotAllowed` if a script starts the query: it cannot be acted on individually."""
     if query.discovered:
         name = query.application.name
         raise NotAllowed(

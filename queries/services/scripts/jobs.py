@@ -1,4 +1,4 @@
-"""What a driver is told of the script that it is to run."""
+"""Describe to a driver the script it must run."""
 
 import os
 from pathlib import Path
@@ -16,17 +16,17 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.services.local_roots import checkpoints_of, data_roots, follow
 
-#: Among the checkpoints of its queries, none of which begins with a dot.
+#: Next to its queries' checkpoints, none of which begins with a dot.
 _WORK = ".work"
 
 
 def script_job(
     application: Application, spec: ApplicationSpec, code_roots: tuple[str, ...]
 ) -> ScriptJob | None:
-    """Return what the driver runs, None where the application has no script.
+    """Return what the driver runs; None if the application has no script.
 
-    `code_roots` are the copies of the application's code folders. Raises `LaunchRefused` where a
-    file of it is in none of them.
+    `code_roots` are the copies of the application's code folders. Raises `LaunchRefused` if one of
+    the script's files is not in any of them.
     """
     script = spec.script
     if spec.kind != "script" or script is None:
@@ -50,9 +50,10 @@ def script_job(
 
 
 def folders(application: Application) -> tuple[str, ...]:
-    """Return the local folders in which a script's checkpoints may lie, known or not.
+    """Return the local folders that may contain a script's checkpoints, known or not.
 
-    Those that are made for it, and wherever its data may: it names them as it starts a query.
+    These are the folders created for the script, and its data roots. A script specifies a
+    checkpoint only when it starts a query.
     """
     roots = (local_path(root) for root in data_roots(application.name).roots)
     return (
@@ -62,7 +63,7 @@ def folders(application: Application) -> tuple[str, ...]:
 
 
 def known_queries(application: Application) -> tuple[KnownQuery, ...]:
-    """Return the queries that earlier drivers found, with where each continues from."""
+    """Return the queries found by earlier drivers, and where each continues."""
     rows = Checkpoint.objects.filter(
         query__application=application, query__archived_at=None, retired_at=None
     ).exclude(query__identity="")
@@ -71,8 +72,9 @@ def known_queries(application: Application) -> tuple[KnownQuery, ...]:
     ).aggregate(Max("created_at"))["created_at__max"]
 
     def gone(query: Query) -> bool:
-        # That it was missing at a question is no proof: the script could have started it later.
-        # That a whole driver after the answer has done without it is one.
+        # That the query was missing when the question was asked proves nothing, because the script
+        # could have started it later. A complete driver run after the answer without a start of the
+        # query does.
         return query.gone_at is not None and orderly is not None and orderly >= query.gone_at
 
     return tuple(
@@ -82,7 +84,7 @@ def known_queries(application: Application) -> tuple[KnownQuery, ...]:
 
 
 def submitted(submit: Submit) -> dict[str, str]:
-    """Return the configuration that `spark-submit` makes of its arguments."""
+    """Return the configuration that `spark-submit` derives from its arguments."""
     given = {
         "spark.executor.memory": submit.executor_memory,
         "spark.executor.cores": submit.executor_cores,
@@ -94,9 +96,11 @@ def submitted(submit: Submit) -> dict[str, str]:
 
 def _copy_of(file: str, roots: tuple[str, ...], copies: tuple[str, ...]) -> str:
     place = Path(os.path.normpath(file))
-    if not place.is_absolute() and len(copies) > len(roots):  # of the code that Headgate keeps
+    if not place.is_absolute() and len(copies) > len(roots):  # of the code that Headgate stores
         return str(Path(copies[-1]) / place)
     for root, copy in zip(roots, copies, strict=False):
         if place.is_relative_to(root):
             return str(Path(copy) / place.relative_to(root))
-    raise LaunchRefused(f"{file} is in none of the application's code folders. Correct the path.")
+    raise LaunchRefused(
+        f"{file} is not in any of the application's code folders. Correct the path."
+    )

@@ -1,4 +1,4 @@
-"""Bind secrets to applications and channels, and take bindings away: by admins, recorded."""
+"""Bind secrets to applications and channels, and remove bindings. For admins only; audited."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,9 +20,9 @@ from queries.services.changes import record_grant
 
 
 def bind(raw: Mapping[str, Any], *, actor: str, now: datetime) -> SecretBinding:
-    """Bind a secret to an application or a channel; what it was bound to there is replaced.
+    """Bind a secret to an application or a channel, replacing its binding there.
 
-    Raises `Invalid` with each fault. A binding that says the same is returned as it is.
+    Raises `Invalid` with every problem. An identical binding is returned as it is.
     """
     form = parse_binding(raw)
     holder = Holder(form.holder_kind, form.holder)
@@ -47,26 +47,26 @@ def bind(raw: Mapping[str, Any], *, actor: str, now: datetime) -> SecretBinding:
 
 
 def require_name(field: str, name: str) -> None:
-    """Raise `Invalid` for what cannot be the name of an application."""
+    """Raise `Invalid` if the value is not a valid application name."""
     if problems := name_problems(name, what="application"):
         raise Invalid([replace(one, field=field) for one in problems])
 
 
 def unbind(binding: SecretBinding, *, actor: str, now: datetime) -> None:
-    """Take a binding away: what names the secret is refused at its next start."""
+    """Remove a binding; anything that uses the secret is refused at its next start."""
     with transaction.atomic():
         if _take(binding, actor, now):
             _record(binding, "BOUND", "UNBOUND", actor, now)
 
 
 def unbind_all(holder: Holder, *, actor: str, now: datetime) -> None:
-    """Take every binding away from what is deleted: another of its name is not it."""
+    """Remove all bindings of a deleted holder: a new one with its name must not inherit them."""
     for row in _living(holder):
         unbind(row, actor=actor, now=now)
 
 
 def rename(before: Holder, after: Holder) -> None:
-    """Let a channel keep its secrets under another name."""
+    """Keep a renamed channel's secrets."""
     _living(before).update(holder=after.name)
 
 

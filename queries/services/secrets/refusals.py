@@ -1,4 +1,4 @@
-"""What of a definition may not start, because an admin has not allowed it."""
+"""Find what may not start because an admin has not allowed it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,28 +18,28 @@ from queries.selectors.secrets import all_bound, bound_to
 from queries.selectors.triggers.cores import parsed_or_none
 from queries.services.local_roots import conf_problems, data_problems, data_roots, outside
 
-#: A source's `kafka.*` options, references unresolved.
+#: A source's `kafka.*` options, with references unresolved.
 Brokers = tuple[tuple[str, str], ...]
 
 
 def unbound_secrets(spec: Mapping[str, Any], holder: Holder) -> list[Problem]:
-    """Return a problem for each secret of a definition's JSON form that is not bound.
+    """Return a problem for each unbound secret in a definition's JSON form.
 
-    Not bound to its application, or not for where it goes.
+    A secret must be bound to its application, and for the host it is sent to.
     """
     uses = uses_in(spec)
     return unbound(uses, bound_to(holder), holder) if uses else []
 
 
 def unbound_sentence(spec: Mapping[str, Any], name: str) -> str:
-    """Return which secrets of a definition are not bound to the application; "" for none."""
+    """Return which of a definition's secrets are not bound to the application; "" if all are."""
     return in_words(unbound_secrets(spec, application(name)))
 
 
 def query_refusal(spec: Mapping[str, Any], name: str) -> str:
-    """Return why a revision of a query may not start now; "" where it may.
+    """Return why a revision of a query may not start now; "" if it may.
 
-    What its saving has allowed may have been taken away since.
+    What was allowed when it was saved may have been revoked since.
     """
     if refused := unbound_sentence(spec, name):
         return refused
@@ -51,13 +51,13 @@ def query_refusal(spec: Mapping[str, Any], name: str) -> str:
 
 
 def application_refusal(spec: ApplicationSpec, name: str) -> str:
-    """Return why a driver of an application may not be launched now; "" where it may."""
+    """Return why a driver of an application may not be launched now; "" if it may."""
     refused = unbound_sentence(as_json(spec), name)
     return refused or _by_field(reach_problems(spec.conf)) or in_words(conf_problems(spec, name))
 
 
 def files_outside(options: Mapping[str, str], name: str) -> str:
-    """Return which files that a client is to open lie outside of the application's roots."""
+    """Return which files for a client are outside the application's roots."""
     named = list(option_places("options", options))
     return in_words(outside(named, data_roots(name))) if named else ""
 
@@ -69,8 +69,9 @@ def _by_field(problems: list[Problem]) -> str:
 def may_ask(brokers: Brokers, bound: Bound) -> bool:
     """Return whether an admin has allowed every server of a broker set.
 
-    By HEADGATE_BROKER_HOSTS, or by a binding of the application's: a secret may go there, so a
-    question may. A binding for anywhere allows the author's code to, not Headgate.
+    A server is allowed by HEADGATE_BROKER_HOSTS, or by a binding of the application: if a secret
+    may be sent there, so may a request. A binding for any host applies to the author's code, not to
+    Headgate.
     """
     patterns = [*settings.BROKER_HOSTS]
     patterns += [one for hosts in bound.values() for one in hosts if one != ANYWHERE]
@@ -79,18 +80,18 @@ def may_ask(brokers: Brokers, bound: Bound) -> bool:
 
 
 class BrokerSecrets:
-    """Whether Headgate itself may ask an application's brokers, with its secrets as bound now.
+    """Decide whether Headgate itself may ask an application's brokers, with its current bindings.
 
-    Its own client opens the files of certificates that the options name, so they lie in the roots.
+    Its own client opens the certificate files named in the options, so they must be in the roots.
     """
 
     def __init__(self) -> None:
         self._bound = all_bound()
 
     def refusal(self, brokers: Brokers, name: str, *, started: bool = True) -> str:
-        """Return why not, for a broker set and the application that names it; "" where it may.
+        """Return why Headgate may not query an application's broker set; "" if it may.
 
-        `started` says whether a run has named it: then a driver has asked it already.
+        `started` says whether a run has used it; if so, a driver has already queried it.
         """
         options = {f"kafka.{key}": value for key, value in brokers}
         holder = application(name)
@@ -99,6 +100,7 @@ class BrokerSecrets:
         if refused or started or may_ask(brokers, self._bound.get(holder, {})):
             return refused
         return (
-            f"{dict(brokers).get('bootstrap.servers', '')} is not asked before the query has been "
-            "started. Start it, or have an admin add the host to HEADGATE_BROKER_HOSTS."
+            f"{dict(brokers).get('bootstrap.servers', '')} is not contacted until the query "
+            "has been started. Start it, or ask an admin to add the host to "
+            "HEADGATE_BROKER_HOSTS."
         )

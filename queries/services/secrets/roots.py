@@ -1,4 +1,4 @@
-"""Give data roots to applications, and take them away: by admins, recorded."""
+"""Assign data roots to applications, and revoke them. For admins only; audited."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,14 +20,17 @@ from queries.services.secrets.bindings import require_name, unbind_all
 
 
 def give_root(raw: Mapping[str, Any], *, actor: str, now: datetime) -> GivenRoot:
-    """Give a folder or URL prefix to an application; one that it has is returned as it is.
+    """Assign a folder or URL prefix to an application; an existing root is returned as it is.
 
-    Raises `Invalid` with each fault: the control plane's own folders are never given.
+    Raises `Invalid` with every problem: the control plane's own folders are never assigned.
     """
     form = parse_given_root(raw)
     require_name("application", form.application)
     if is_own(form.root):
-        way_out = "Choose a folder outside of it, or below HEADGATE_HOME/data, which is for all."
+        way_out = (
+            "Choose a folder outside of it, or one in HEADGATE_HOME/data, which all "
+            "applications can use."
+        )
         raise Invalid([Problem("root", form.root[:200], "belongs to Headgate itself.", way_out)])
     with transaction.atomic():
         row, made = GivenRoot.objects.get_or_create(
@@ -42,7 +45,7 @@ def give_root(raw: Mapping[str, Any], *, actor: str, now: datetime) -> GivenRoot
 
 
 def take_root(row: GivenRoot, *, actor: str, now: datetime) -> None:
-    """Take a root away: what lies in it is refused at its next start."""
+    """Revoke a root: anything inside it is refused at its next start."""
     with transaction.atomic():
         taken = GivenRoot.objects.filter(pk=row.pk, taken_at=None)
         if taken.update(taken_at=now, taken_by=actor):
@@ -50,9 +53,9 @@ def take_root(row: GivenRoot, *, actor: str, now: datetime) -> None:
 
 
 def take_everything(application: str, *, actor: str, now: datetime) -> None:
-    """Take its roots and secrets from an application that is deleted.
+    """Revoke all roots and secrets of a deleted application.
 
-    Another one of its name is not it.
+    A new application with its name must not inherit them.
     """
     for row in GivenRoot.objects.filter(application=application, taken_at=None):
         take_root(row, actor=actor, now=now)

@@ -1,7 +1,7 @@
-"""Find every driver of this host by its processes, and end those that supervision has given up.
+"""Find this host's drivers by their processes, and end those that supervision has given up on.
 
-A row that has ended says that its driver is gone. Where a driver lives nevertheless (its folder
-was away when it was looked for), it would stream on with nobody to stop it.
+A row that has ended means that its driver is gone. A driver that is alive nevertheless (because its
+folder was missing when supervision looked for it) would keep streaming with nothing to stop it.
 """
 
 import logging
@@ -9,40 +9,69 @@ from collections.abc import Iterable
 
 from django.conf import settings
 
-from queries.domain.states import OPEN_DRIVER_STATES, DriverKind
+from listeners.loops.troubles import each
+from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, Reason
+from queries.domain.supervision.observation import LIVING
 from queries.launchers.base import Launcher
+from queries.models.applications import Application
 from queries.models.drivers import Driver
 
 logger = logging.getLogger(__name__)
+_each = each("drivers that were given up", logger)
+
+#: How many of an application's newest drivers on a host declared gone are looked for.
+GIVEN_UP_JUDGED = 5
 
 
 def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
-    """Kill the drivers of this host that live though their rows have ended; return them.
+    """Kill this host's live drivers whose rows have ended; return them.
 
-    A driver without a row is named in the log and left alone: the database may be an older copy.
+    A driver without a row is logged and left alone: the database may be an older copy.
     """
     living = launcher.living()  # before the rows: each row is written before its driver starts
     rows = Driver.objects.filter(kind=DriverKind.SERVICE, epoch__in=[epoch for _, epoch in living])
-    states = {
-        (name, epoch): (host, state)
-        for name, epoch, host, state in rows.values_list(
-            "application__name", "epoch", "host", "state"
-        )
-    }
+    columns = ("application__name", "epoch", "host", "state", "end_wanted")
+    found = {(name, epoch): about for name, epoch, *about in rows.values_list(*columns)}
     strays = []
     for name, epoch in living:
-        host, state = states.get((name, epoch), ("", ""))
-        if not state:
+        if (name, epoch) not in found:
             logger.warning("driver %s of %s lives and has no row; `make stop` ends it", epoch, name)
-        elif host == settings.HEADGATE_HOST and state not in OPEN_DRIVER_STATES:
+            continue
+        host, state, end_wanted = found[name, epoch]
+        given_up = state not in OPEN_DRIVER_STATES or end_wanted == Reason.HOST_GONE
+        if host == settings.HEADGATE_HOST and given_up:
             logger.warning("driver %s of %s lives though it had ended; killing it", epoch, name)
-            launcher.kill(name, epoch)
-            strays.append((name, epoch))
+            with _each.by_itself(f"driver {epoch} of {name}"):
+                launcher.kill(name, epoch)
+                strays.append((name, epoch))
     return strays
 
 
+def end_given_up(application: Application, *, launcher: Launcher) -> bool:
+    """Kill an application's live drivers on this host after it was declared gone.
+
+    Call it before the application's next driver starts here; returns whether there were any.
+    """
+    rows = application.drivers.filter(
+        kind=DriverKind.SERVICE, host=settings.HEADGATE_HOST, state_reason=Reason.HOST_GONE
+    )
+    found = [
+        row.epoch
+        for row in rows[:GIVEN_UP_JUDGED]
+        if launcher.sight(application.name, row.epoch, known=row.identity).liveness in LIVING
+    ]
+    for epoch in found:
+        logger.warning(
+            "driver %s of %s lives though its host was declared gone; killing it",
+            epoch,
+            application.name,
+        )
+        launcher.kill(application.name, epoch)
+    return bool(found)
+
+
 def without_files(living: Iterable[tuple[str, int]], *, launcher: Launcher) -> list[str]:
-    """Return "flights (epoch 7)" for each of these drivers that lives without its files."""
+    """Return "flights (epoch 7)" for each of these drivers that runs without its files."""
     return [
         f"{name} (epoch {epoch})"
         for name, epoch in living

@@ -27,6 +27,7 @@ from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
+from queries.selectors.hosts import WAIT_OR_DECLARE, away
 from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
 from queries.services.scripts.answers import take_answer
@@ -38,7 +39,7 @@ from queries.services.supervision.operations import archive_query, request_stop
 def request_application_restart(
     *, application: Application, actor: str, now: datetime
 ) -> Operation:
-    """Replace the application's driver by a fresh one on its newest revision, pools and code.
+    """Replace the application's driver with one on its newest revision, pools and code.
 
     Joins an open restart, unless a revision has been added since that was requested.
     """
@@ -81,9 +82,9 @@ def request_application_stop(
 
 
 def archive_application(*, application: Application, actor: str, now: datetime) -> None:
-    """Delete an application without living queries; raises `NotAllowed` naming those it has.
+    """Delete an application without living queries; raise `NotAllowed` naming any it has.
 
-    Those that its script has started go with it, once the script has ended.
+    Queries started by its script are deleted with it, once the script has ended.
     """
     with transaction.atomic():
         application = Application.objects.select_for_update().get(pk=application.pk)
@@ -97,7 +98,7 @@ def archive_application(*, application: Application, actor: str, now: datetime) 
         if application.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES)).exists():
             raise NotAllowed(
                 f"The driver of {application.name} has not ended yet.",
-                way_out="Try again in a moment.",
+                way_out=WAIT_OR_DECLARE if away(application) else "Try again in a moment.",
             )
         take_everything(application.name, actor=actor, now=now)
         Application.objects.filter(pk=application.pk, archived_at=None).update(archived_at=now)
@@ -116,7 +117,8 @@ def _archive_found(application: Application, actor: str, now: datetime) -> None:
         return
     if script.desired != Desired.STOPPED or script.phase not in STOPPED_PHASES:
         raise NotAllowed(
-            f"The script of {application.name} has not ended.", way_out="Stop it first."
+            f"The script of {application.name} has not ended.",
+            way_out=WAIT_OR_DECLARE if away(application) else "Stop it first.",
         )
     for query in application.queries.filter(archived_at=None):
         archive_query(query=query, actor=actor, now=now)
@@ -128,11 +130,11 @@ def _archive_found(application: Application, actor: str, now: datetime) -> None:
 def request_script_start(
     *, application: Application, actor: str, now: datetime, within: Operation | None = None
 ) -> Operation:
-    """Want the script to run, on the application's newest revision and code.
+    """Set the script to run, on the application's newest revision and code.
 
-    A start already satisfied or under way returns that operation; on a failed script it clears
+    A start already satisfied or in progress returns that operation; on a failed script it clears
     the counters and starts now. Raises `NotAllowed` for an application without a script, and
-    `Conflict` while a checkpoint of it is being switched. `within` is the operation with steps
+    `Conflict` while one of its checkpoints is being switched. `within` is the operation with steps
     that requests it.
     """
     with transaction.atomic():
@@ -159,7 +161,7 @@ def request_script_stop(
     now: datetime,
     within: Operation | None = None,
 ) -> Operation:
-    """Want the script to end: its queries after their batches in flight, or all of it at once."""
+    """Set the script to stop: after its queries' batches in flight, or everything at once."""
     with transaction.atomic():
         row, script = _locked_script(application)
         change = transitions.stop(_asked(row, script), mode)
@@ -169,7 +171,7 @@ def request_script_stop(
 def answer_script(
     *, application: Application, identity: str, same_as: str, actor: str, now: datetime
 ) -> None:
-    """Say what a new query is that has held the script; where the script is wanted, it starts."""
+    """Answer the question that holds a script; if it should run, start it."""
     with transaction.atomic():
         row, script = _locked_script(application)
         take_answer(row, script, identity=identity, same_as=same_as, actor=actor, now=now)
@@ -184,8 +186,8 @@ def _locked_script(application: Application) -> tuple[Application, Script]:
         raise NotAllowed(f"{row.name} has been deleted.", way_out="Define it again.")
     if script is None:
         raise NotAllowed(
-            f"{row.name} runs queries that are defined here, and no script.",
-            way_out="Start its queries; each has a desired state of its own.",
+            f"{row.name} does not run a script but queries that are defined here.",
+            way_out="Start its queries; each has its own desired state.",
         )
     return row, script
 
@@ -197,8 +199,8 @@ def _asked(row: Application, script: Script) -> transitions.Asked:
         phase=Phase(script.phase),
         stop_mode=StopMode(script.stop_mode),
         archived=row.archived_at is not None,
-        has_run=False,  # its phase says whether its driver still ends
-        open_restart=False,  # each restart is a new driver, on the code that is there by then
+        has_run=False,  # its phase shows whether its driver is still ending
+        open_restart=False,  # each restart is a new driver, on the then current code
     )
 
 
@@ -216,12 +218,12 @@ def _ask_script(
     now: datetime,
     within: Operation | None,
 ) -> Operation:
-    """Write the change, and follow it; without one, return what does it already."""
+    """Write the change and follow it; if nothing changes, return the operation already doing it."""
     own = Operation.objects.filter(application=row, query=None)
     if change is None:
         return joined(own, verb, row, None, actor=actor, now=now)
     fields: dict[str, Any] = {"desired": change.desired, "stop_mode": change.stop_mode}
-    if change.desired is Desired.RUNNING:  # its driver asks again what is still to be asked
+    if change.desired is Desired.RUNNING:  # its driver repeats any question that is still open
         fields |= {"question": {}}
         row.renew()
     else:

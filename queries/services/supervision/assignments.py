@@ -7,12 +7,14 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane import driver_users, senders
-from controlplane.spark_ui import jws
+from controlplane import jws, senders
+from headgate_ground.masking import references
+from headgate_server import places
+from listeners import driver_users
+from queries.domain.definitions.locations import canonical
 from queries.domain.definitions.pools import fairscheduler_xml
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
-from queries.domain.masking import references
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.states import DriverKind
@@ -23,10 +25,11 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
 from queries.selectors.definitions.connectors import conf_of_connectors, jars_of
+from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.newest import newest_revisions
 from queries.selectors.secrets import bound_to
 from queries.services.code.frozen import NO_CODE, Frozen
-from queries.services.local_roots import checkpoints_of, data_roots
+from queries.services.local_roots import checkpoints_of, data_roots, default_checkpoint, make_ours
 from queries.services.scripts.jobs import folders, script_job, submitted
 from queries.services.secrets.refusals import application_refusal, query_refusal
 
@@ -34,7 +37,7 @@ from queries.services.secrets.refusals import application_refusal, query_refusal
 def entries(
     decision: Decision, runs: dict[int, Run], checkpoints: dict[int, Checkpoint]
 ) -> tuple[AssignmentEntry, ...]:
-    """Return one entry for each open run, in order of query; `runs` is by query."""
+    """Return one entry for each open run, ordered by query; `runs` is by query."""
     wants = {choice.query: choice for choice in decision.queries}
     return tuple(
         _entry(run, wants.get(query), checkpoints[query])
@@ -50,14 +53,15 @@ def digest(rows: tuple[AssignmentEntry, ...], *, end: bool) -> str:
 
 
 def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
-    """Return what the driver is started with.
+    """Return the spec that the driver is started with.
 
-    Raises `LaunchRefused` where a connector that its application names is not installed, and
-    where an admin has not allowed what its definition names.
+    Raises `LaunchRefused` if a connector that its application names is not installed, or if its
+    definition names something that no admin has allowed.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     if refused := application_refusal(spec, driver.application.name):
         raise LaunchRefused(refused)
+    make_ours()  # before it starts: inside its walls it sees only folders that exist then
     roots = data_roots(driver.application.name)
     script = script_job(driver.application, spec, code.roots)
     return DriverSpec(
@@ -80,6 +84,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         listeners=spec.listeners,
         redis_url=driver_users.address(driver.pk, driver.epoch),
         stream=driver_users.stream_of(driver.epoch),
+        revocation=driver_users.revocation_of(driver.epoch),
         event_key=senders.event_key(driver.pk, driver.epoch).hex(),
         ui_port=driver.ui_port or 0,
         ui_key=jws.key(driver.pk, driver.epoch).hex(),
@@ -97,14 +102,32 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
 
 
 def _folders(driver: Driver, runs_script: bool) -> tuple[str, ...]:
-    """Return the folders in which further checkpoints of the application will lie."""
+    """Return the folders in which further checkpoints of the application will be created."""
     if runs_script:
         return folders(driver.application)
     return () if driver.application.own else (str(checkpoints_of(driver.application.name)),)
 
 
+def place_checkpoint(query: Query, checkpoint: Checkpoint) -> None:
+    """Move a checkpoint location chosen by Headgate below this host's home, if unused so far.
+
+    Call it before its first run: the location depends on the host that runs the query, and its home
+    may differ from that of the host on which the query was defined.
+    """
+    if not checkpoint.by_default or checkpoint.built_from_id is not None:
+        return
+    if checkpoint.location.startswith(f"{canonical(str(settings.CHECKPOINTS_DIR))}/"):
+        return
+    if checkpoint.runs.exists():
+        return
+    shared = "" if query.application.own else query.application.name
+    taken = retired_locations() | set(held_checkpoints(but=query))
+    checkpoint.location = default_checkpoint(query.name, shared, avoid=taken)
+    checkpoint.save(update_fields=["location"])
+
+
 def _checkpoints(driver: Driver) -> tuple[str, ...]:
-    """Return where the checkpoints are that the driver may hold; none of a probe's."""
+    """Return the locations of the checkpoints that the driver may hold; none for a probe."""
     if driver.kind == DriverKind.PROBE:
         return ()
     held = Checkpoint.objects.filter(query__application=driver.application_id, retired_at=None)
@@ -112,33 +135,35 @@ def _checkpoints(driver: Driver) -> tuple[str, ...]:
 
 
 def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
-    """Return the variables that the driver's application and its queries name, and may.
+    """Return the variables that the driver's application and queries reference and may use.
 
-    A driver runs users' code: it is not given what only others name, nor what is not bound to it.
+    A driver runs users' code, so it does not get variables that only other definitions reference,
+    or that are not bound to it.
     """
     living = Query.objects.filter(application=driver.application_id, archived_at=None)
     newest = newest_revisions(list(living.values_list("pk", flat=True)))
     named: list[Any] = [spec.model_dump(mode="json"), *(row.spec for row in newest.values())]
     named += living.exclude(target_revision=None).values_list("target_revision__spec", flat=True)
-    if driver.operation is not None:  # a probe tries what may not be saved
+    if driver.operation is not None:  # a probe tries definitions that may be unsaved
         named.append(driver.operation.arguments)
     found = references(named) & bound_to(holder_named(driver.application.name)).keys()
     return tuple(name for name in settings.SECRET_ENV_ALLOWLIST if f"env:{name}" in found)
 
 
 def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the jars of the installation's connectors of these names, each once.
+    """Return the jars of these installed connectors, each once.
 
-    Raises `LaunchRefused` where one is not installed: without it Spark would only say, once it
-    is up, that it cannot find a data source.
+    Raises `LaunchRefused` if one is not installed: otherwise Spark would only report, once it is
+    up, that it cannot find a data source.
     """
-    found: dict[str, str] = {}  # two connectors may contain the same library: one is enough
+    found: dict[str, str] = {}  # two connectors may contain the same library: one copy is enough
     for name in names:
         jars = jars_of(name)
         if not jars:
+            way_out = places.with_local_commands(connector_way_out(name))
             raise LaunchRefused(
-                f"The application names the connector {name}, which is not installed in "
-                f"{settings.CONNECTORS_DIR}. {connector_way_out(name)} Then start it again."
+                f"The application uses the connector {name}, which is not installed in "
+                f"{settings.CONNECTORS_DIR}. {way_out} Then start it again."
             )
         for jar in jars:
             found.setdefault(jar.name, str(jar))
@@ -168,7 +193,7 @@ def _entry(run: Run, choice: QueryDecision | None, checkpoint: Checkpoint) -> As
         accepts_loss=run.accepts_loss,
         topic_ids=by_topic(ids_of(run.checkpoint.topic_ids)),
         found=run.found or 0,
-        # Of one that runs nothing is asked: what is taken away holds from the next start on.
+        # Running queries are not checked: a revoked right takes effect at the next start.
         refused=query_refusal(run.revision.spec, run.query.application.name)
         if run.started_at is None
         else "",

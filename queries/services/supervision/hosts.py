@@ -1,7 +1,7 @@
-"""A host's sign of life, and the claim of its one worker on its name.
+"""A host's heartbeat, and its only worker's claim on the host name.
 
-Two workers of one name would each take the other's drivers for its own. The claim is a column of
-the Host row that only its holder renews; whoever finds it held by another that lives, leaves.
+Two workers with the same name would each take over the other's drivers. The claim is a column of
+the Host row that only its holder renews; a worker that finds it held by another live worker exits.
 """
 
 import os
@@ -23,10 +23,13 @@ from queries.domain.supervision.hosts import (
     Worker,
     judge_claim,
 )
+from queries.launchers.configured import launcher
 from queries.launchers.process import identities
 from queries.models.hosts import Host
+from queries.services.supervision import adoption
 
-__all__ = ["SIGN_EVERY_S", "attempt", "release", "renew", "this_worker"]  # `controlplane.hosts`
+#: The functions that `controlplane.hosts` uses.
+__all__ = ["SIGN_EVERY_S", "attempt", "release", "renew", "returned", "this_worker"]
 
 
 @cache
@@ -44,17 +47,17 @@ def this_worker() -> Worker:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What came of one attempt to claim this host's name."""
+    """The result of one attempt to claim this host's name."""
 
     seen: ClaimSeen
-    free: bool = False  # nobody else holds it; if it was to be taken, it is this worker's now
-    refused: bool = False  # another worker that lives holds it
+    free: bool = False  # nobody else holds it; with `take`, this worker does now
+    refused: bool = False  # another live worker holds it
 
 
 def attempt(worker: Worker, first: ClaimSeen | None, *, take: bool) -> Attempt:
-    """Look whether this host's name is free; `take` it then. `first`: what the first attempt saw.
+    """Check whether this host's name is free, and with `take`, claim it.
 
-    `free` is False where another worker was faster.
+    `first` is what the first attempt saw. `free` is False if another worker was faster.
     """
     seen = look(worker)
     match judge_claim(first or seen, seen):
@@ -69,7 +72,7 @@ def attempt(worker: Worker, first: ClaimSeen | None, *, take: bool) -> Attempt:
 
 
 def look(worker: Worker) -> ClaimSeen:
-    """Return the claim on this host's name as it is now."""
+    """Return the current claim on this host's name."""
     Host.objects.get_or_create(name=settings.HEADGATE_HOST)
     row = Host.objects.annotate(now=Now()).get(name=settings.HEADGATE_HOST)
     now: datetime = row.now
@@ -77,20 +80,21 @@ def look(worker: Worker) -> ClaimSeen:
 
 
 def _is_dead(row: Host, worker: Worker) -> bool:
-    """Tell whether the claim's process can be looked at from here, and is gone."""
+    """Return whether the claim's process can be checked from here, and is gone."""
     if (row.boot_id, row.pid_space) != (worker.boot_id, worker.pid_space) or row.pid is None:
         return False
     return not identities.is_alive(row.pid, row.start_time)
 
 
 def _take(worker: Worker, seen: ClaimSeen) -> bool:
-    """Claim this host's name; return False where another worker was faster."""
+    """Claim this host's name; return False if another worker was faster."""
     won = Host.objects.filter(name=settings.HEADGATE_HOST, claim=seen.claim).update(
         claim=worker.claim,
         boot_id=worker.boot_id,
         pid_space=worker.pid_space,
         pid=worker.pid,
         start_time=worker.start_time,
+        home=str(settings.HEADGATE_HOME),
         seen_at=Now(),
         steady_since=Now(),
     )
@@ -98,12 +102,17 @@ def _take(worker: Worker, seen: ClaimSeen) -> bool:
 
 
 def renew(worker: Worker) -> bool:
-    """Give a sign of life; return False where another worker has taken the name."""
+    """Renew the heartbeat; return False if another worker has taken the name."""
     mine = Host.objects.filter(name=settings.HEADGATE_HOST, claim=worker.claim)
     late = When(seen_at__lt=Now() - LATE_AFTER, then=Now())
     return bool(mine.update(seen_at=Now(), steady_since=Case(late, default=F("steady_since"))))
 
 
+def returned() -> None:
+    """End what was given up while this worker was frozen or cut off; call it before `renew`."""
+    adoption.end_strays(launcher=launcher())
+
+
 def release(worker: Worker) -> None:
-    """Give the name back; the host is silent once its last sign of life is old enough."""
+    """Release the name; the host counts as silent once its last heartbeat is old enough."""
     Host.objects.filter(name=settings.HEADGATE_HOST, claim=worker.claim).update(claim="")

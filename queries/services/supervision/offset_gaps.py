@@ -7,7 +7,7 @@ from queries.domain.triggers.async_progress import ENABLED, tracking
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.triggers.replay_exposure import Gap, gap_of
 
-#: The field of the problem below; pages offer the safe way off next to it.
+#: The field of the problem below; pages offer the safe procedure next to it.
 FIELD = f"sink.options.{ENABLED}"
 
 
@@ -16,8 +16,8 @@ def gap_problems(
 ) -> list[Problem]:
     """Return why a new form of a query cannot continue from its offset log, naming the gap.
 
-    Only a form that switches async progress tracking off is checked; where it is off already,
-    a new form makes nothing worse.
+    Only a form that switches async progress tracking off is checked; if it is already off, a new
+    form does not make anything worse.
     """
     if form is None or form.sink is None or tracking(newest.spec) is None:
         return []
@@ -34,7 +34,7 @@ def gap_problems(
             f"cannot be switched off by an edit now: the offset log contains batch {gap.newest}"
             f"{before}, but not batch {gap.missing}, and Spark would fail with “batch "
             f"{gap.missing} doesn't exist”.",
-            "Switch it off the safe way: on the query's page, or by POST to "
+            "Switch it off the safe way: on the query's page, or with POST "
             f"/api/v1/queries/{query.name}/async-off/.",
         )
     ]
@@ -46,10 +46,10 @@ def _gap(query: Query) -> Gap | None:
 
 
 def refuse_start_on_gap(query: Query) -> None:
-    """Raise `NotAllowed` where a start on the newest revision would fail on the gap.
+    """Raise `NotAllowed` if a start on the newest revision would fail on the gap.
 
-    That happens where async progress tracking was switched off while the log had no gap and the
-    query kept running with it: the gap appeared after the edit was accepted.
+    That happens if async progress tracking was switched off while the log had no gap and the query
+    kept running with it: the gap appeared after the edit was accepted.
     """
     newest = query.revisions.order_by("-number").first()
     last = query.runs.select_related("revision").order_by("-epoch").first()
@@ -63,6 +63,8 @@ def refuse_start_on_gap(query: Query) -> None:
             f"{query.name} ran with async progress tracking, which is off in revision "
             f"{newest.number}: the offset log contains batch {gap.newest}, but not batch "
             f"{gap.missing}, and Spark would fail on that.",
-            way_out="Switch it off the safe way: on the query's page, or by POST to "
-            f"/api/v1/queries/{query.name}/async-off/.",
+            way_out=(
+                "Switch it off the safe way: on the query's page, or with POST "
+                f"/api/v1/queries/{query.name}/async-off/."
+            ),
         )

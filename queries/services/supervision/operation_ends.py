@@ -1,4 +1,4 @@
-"""End operations that a step of supervision has reached, or that have failed or run out of time.
+"""End operations that supervision has completed, or that have failed or timed out.
 
 Every function runs inside the transaction of a step that has won its application.
 """
@@ -24,10 +24,10 @@ from queries.models.history import Operation
 
 @dataclass(frozen=True, slots=True)
 class FailedRuns:
-    """What has failed in one step of an application."""
+    """The failures in one step of an application."""
 
     driver: Failure | None = None  # the driver's own
-    #: query -> (its failure, or its driver's; the query's generation when the run was made)
+    #: query -> (its or its driver's failure, the query's generation when the run was created)
     runs: dict[int, tuple[Failure, int]] = field(default_factory=dict)
 
 
@@ -39,17 +39,17 @@ def close_operations(
     *,
     now: datetime,
 ) -> None:
-    """End operations that are reached, have failed, or whose deadline has passed.
+    """End operations that are complete, have failed, or whose deadline has passed.
 
-    A start or restart fails with its first attempt, though the query is tried again: whoever
-    waits for it learns so at once. An operation that follows another with steps fails only where
-    nothing is tried any more, as its parent waits for the query.
+    A start or restart fails with its first attempt, even though the query is retried, so that the
+    user learns of it at once. A child of an operation with steps fails only when no retries are
+    left, because its parent waits for the query.
     """
     pending = Operation.objects.filter(
         application=application, outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS
     )
     by_query = {choice.query: choice for choice in decision.queries}
-    left: list[datetime] = []  # the deadlines of those that stay open
+    left: list[datetime] = []  # deadlines of the remaining open operations
     for operation in pending.order_by():
         if operation.query_id is None:
             choice = None
@@ -91,7 +91,7 @@ def _query_end(
     fault = fault or decision.driver.fault
     assert fault is not None, "a failed run has a fault, or its driver has"
     if fault.error is not None and fault.error.refused == "fenced":
-        return None  # the next epoch is drawn above the owner's: ours to mend, not a failed start
+        return None  # our task, not a failed start: the next epoch is drawn above the owner's
     return _tried_again(fault, choice.next_attempt_at or decision.next_attempt_at), failure
 
 

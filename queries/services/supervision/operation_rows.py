@@ -1,4 +1,4 @@
-"""What every verb does: insert an Operation to follow, and have the application reconciled."""
+"""Steps shared by every verb: insert an Operation to follow, and trigger reconcile."""
 
 from datetime import datetime, timedelta
 
@@ -6,11 +6,19 @@ from django.conf import settings
 from django.db.models import F, QuerySet
 
 from controlplane.nudge import changed, reconcile_soon
-from queries.domain.errors import Conflict
-from queries.domain.states import GOOD_OPERATIONS, OperationOutcome, Reason, Verb
-from queries.models.applications import Application
+from queries.domain.errors import Conflict, NotAllowed
+from queries.domain.reasons import NOTHING, Because, Detail
+from queries.domain.states import (
+    GOOD_OPERATIONS,
+    PLAIN_VERBS,
+    OperationOutcome,
+    Reason,
+    Verb,
+)
+from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.history import Operation
+from queries.selectors.hosts import WAIT_OR_DECLARE, away
 from queries.services.access.rate_limits import record_operation
 from queries.services.changes import record
 
@@ -35,10 +43,10 @@ def follow(
 ) -> Operation:
     """Record a request, and have the application reconciled.
 
-    1. An Operation that ends when `generation` is reached or its deadline has passed; `query`
-       is None where the whole application is meant.
-    2. A Transition of the desired state, from `before` to `after`.
-    3. The application's wake-up, and the update of open pages.
+    1. Insert an Operation that ends when `generation` is reached or its deadline has passed;
+       `query` is None for the whole application.
+    2. Insert a Transition of the desired state, from `before` to `after`.
+    3. Wake the application, and update open pages.
     """
     operation = new_operation(verb, application, query, generation, actor, now, parent)
     about = {"application": application, "query": query, "actor": actor, "operation": operation}
@@ -60,10 +68,13 @@ def new_operation(
 ) -> Operation:
     """Insert the operation that ends when `generation` is reached or its deadline has passed.
 
-    Raises `TooMany` where its user asks too often.
+    Raises `TooMany` if the user makes requests too often.
     """
+    silent = away(application) if verb in PLAIN_VERBS else None
+    about = {"host": silent.name, "since": f"{silent.seen_at:%H:%M:%S}"} if silent else {}
     operation = Operation.objects.create(
         verb=verb,
+        detail=Because(Detail.HOST_AWAY, {"verb": verb, **about}) if about else NOTHING,
         application=application,
         query=query,
         generation=generation,
@@ -85,12 +96,15 @@ def joined(
     actor: str,
     now: datetime,
 ) -> Operation:
-    """Return the newest of these operations that does what was requested, else one that is done.
+    """Return the newest of these operations that does what was requested, else a finished one.
 
-    `query` is None where `verb` is about the whole application.
+    `query` is None if `verb` applies to the whole application.
     """
     verbs = [Verb.STOP] if verb is Verb.STOP else [Verb.START, Verb.RESTART]
     newest = found.filter(verb__in=verbs).first()
+    if newest is not None and newest.outcome == OperationOutcome.OPEN:
+        return newest
+    _refuse_while_lost(verb, application, query)
     if newest is not None and newest.outcome in GOOD_OPERATIONS:
         return newest
     about = query or application
@@ -101,24 +115,38 @@ def joined(
     return operation
 
 
+def _refuse_while_lost(verb: Verb, application: Application, query: Query | None) -> None:
+    """Raise `NotAllowed` if a repeated request would wait for a silent host."""
+    waits = query or Script.objects.filter(application=application).first()
+    silent = away(application)
+    if waits is None or silent is None or waits.phase_reason != Reason.HOST_SILENT:
+        return
+    name = (query or application).name
+    raise NotAllowed(
+        f"The {verb} of {name} is already requested and waits for host {silent.name}, which "
+        f"has not responded since {silent.seen_at:%H:%M:%S} UTC.",
+        way_out=WAIT_OR_DECLARE,
+    )
+
+
 def refuse_in_the_midst(found: QuerySet[Operation], of: str, within: Operation | None) -> None:
     """Raise `Conflict` while one of these operations switches a checkpoint.
 
-    `of` says in words what they are of; `within` is the operation that asks, and never refused.
+    `of` describes their subject; `within` is the requesting operation, which is never rejected.
     """
     open_ones = found.filter(outcome=OperationOutcome.OPEN, committed=True)
     other = open_ones.exclude(pk=within.pk if within else 0).first()
     if other is not None:
         raise Conflict(
             f"The {other.verb} of {of} is past its point of no return.",
-            way_out=f"Wait for operation {other.uuid} to end; it takes seconds.",
+            way_out=f"Wait for operation {other.uuid} to end; this takes seconds.",
         )
 
 
 def wake(application_id: int, now: datetime) -> None:
-    """Have the application reconciled now: by a nudge, and by the sweep if that is lost."""
-    # The version changes too: a reconcile that began before this request loses its claim, so it
-    # cannot overwrite the wake-up with what it decided from older rows.
+    """Have the application reconciled now: by a nudge, and by the sweep if the nudge is lost."""
+    # The version changes too: a reconcile that started before this request loses its claim, so it
+    # cannot overwrite the wake-up with a decision based on older rows.
     Application.objects.filter(pk=application_id).update(
         reconcile_after=now, version=F("version") + 1
     )

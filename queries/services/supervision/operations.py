@@ -1,4 +1,4 @@
-"""The operator's verbs. Each owns its transaction, and pages and API call the same one."""
+"""The operator's verbs, shared by pages and API. Each owns its transaction."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -31,6 +31,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation, Transition
+from queries.selectors.hosts import away
 from queries.services.access.audit_trail import insert_acts, sealed_act
 from queries.services.prepared_rows import Prepared
 from queries.services.scripts.discovered import refuse_discovered
@@ -42,23 +43,29 @@ from queries.services.supervision.operation_rows import (
     refuse_in_the_midst,
     wake,
 )
-from queries.services.supervision.required_preflight import refuse_unproven
+from queries.services.supervision.required_preflight import refuse_unaccepted, refuse_unproven
 
-#: How often a verb reads the row again when it was changed in between.
+#: How often a verb reads the row again after a concurrent change.
 ATTEMPTS = 5
 
 
 def request_start(
-    *, query: Query, actor: str, now: datetime, within: Operation | None = None
+    *,
+    query: Query,
+    actor: str,
+    now: datetime,
+    within: Operation | None = None,
+    accept_state_change: bool = False,
 ) -> Operation:
-    """Want the query RUNNING on its newest revision.
+    """Set the query to RUNNING on its newest revision.
 
-    A start already satisfied or under way returns that operation; on BROKEN, FAILED or
-    BACKOFF it clears the counters and starts now. Raises `NotAllowed` for an archived query,
-    `Conflict` while an operation with steps is past its point of no return. `within` is the
-    operation with steps that requests it; any other such operation of the query is superseded.
+    A start already satisfied or in progress returns that operation; on BROKEN, FAILED or BACKOFF it
+    clears the counters and starts now. Raises `NotAllowed` for an archived query, `Conflict` while
+    an operation with steps is past its point of no return, and `StateChanges` if state would
+    silently be wrong, unless `accept_state_change`. `within` is the operation with steps that
+    requests it; any other such operation of the query is superseded.
     """
-    return _ask(query, transitions.start, Verb.START, actor, now, within)
+    return _ask(query, transitions.start, Verb.START, actor, now, within, accept_state_change)
 
 
 def request_stop(
@@ -69,7 +76,7 @@ def request_stop(
     now: datetime,
     within: Operation | None = None,
 ) -> Operation:
-    """Want the query STOPPED, after the batch in flight (graceful) or at once."""
+    """Set the query to STOPPED, after the batch in flight (graceful) or at once."""
 
     def stop(asked: transitions.Asked) -> transitions.Change | None:
         return transitions.stop(asked, mode)
@@ -78,19 +85,25 @@ def request_stop(
 
 
 def request_restart(
-    *, query: Query, actor: str, now: datetime, within: Operation | None = None
+    *,
+    query: Query,
+    actor: str,
+    now: datetime,
+    within: Operation | None = None,
+    accept_state_change: bool = False,
 ) -> Operation:
     """Stop the query gracefully and start it on its newest revision.
 
-    Joins an open restart, unless a revision has been added since that was requested.
+    Joins an open restart, unless a revision has been added since that was requested. Raises as
+    `request_start` does.
 
-    Where the application has this query only, the restart is a new driver.
+    If the application has only this query, the restart is a new driver.
     """
-    return _ask(query, transitions.restart, Verb.RESTART, actor, now, within)
+    return _ask(query, transitions.restart, Verb.RESTART, actor, now, within, accept_state_change)
 
 
 def request_again(*, query: Query, actor: str, now: datetime) -> Operation:
-    """Have a query that is to run, and is held or waits after a failure, tried again now.
+    """Retry a query now that should run, but is held or waits after a failure.
 
     It stays on the revision that it was started on.
     """
@@ -98,7 +111,7 @@ def request_again(*, query: Query, actor: str, now: datetime) -> Operation:
 
 
 def archive_query(*, query: Query, actor: str, now: datetime) -> None:
-    """Delete a stopped query: free its name and location; history and checkpoint files stay.
+    """Delete a stopped query: free its name and location; keep history and checkpoint files.
 
     Raises `NotAllowed` unless desired is STOPPED and no run is open.
     """
@@ -109,13 +122,13 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
 
 
 def archive_stopped(rows: list[Query], *, actor: str, now: datetime) -> None:
-    """Delete queries that are stopped, with their own applications, in the caller's transaction.
+    """Delete stopped queries with their own applications, in the caller's transaction.
 
-    Raises `Conflict` where one has been started or deleted meanwhile.
+    Raises `Conflict` if one has been started or deleted in the meantime.
     """
     ids = [row.pk for row in rows]
     places = sorted({row.application_id for row in rows})
-    # In the order in which reconcile locks.
+    # In reconcile's lock order.
     list(Application.objects.select_for_update().filter(pk__in=places).order_by("pk"))
     open_runs = Run.objects.filter(query__in=ids, outcome=RunOutcome.OPEN)
     stopped = Query.objects.filter(pk__in=ids, desired=Desired.STOPPED, archived_at=None)
@@ -124,7 +137,7 @@ def archive_stopped(rows: list[Query], *, actor: str, now: datetime) -> None:
         names = ", ".join(row.name for row in rows[:3])
         raise Conflict(f"{names} has just been changed.", way_out="Check it again.")
     Checkpoint.objects.filter(query__in=ids, retired_at=None).update(retired_at=now)
-    # Nobody has anything to do about them any more.
+    # They no longer need anyone's attention.
     FailureGroup.objects.filter(query__in=ids, status=GroupStatus.OPEN).update(
         status=GroupStatus.RESOLVED, resolved_at=now, resolved_by=actor
     )
@@ -167,6 +180,7 @@ def _ask(
     actor: str,
     now: datetime,
     within: Operation | None,
+    accept_state_change: bool = False,
 ) -> Operation:
     for _ in range(ATTEMPTS):
         with transaction.atomic():
@@ -181,6 +195,7 @@ def _ask(
             if change.pin and within is None:
                 refuse_start_on_gap(row)
                 refuse_unproven(row)
+                refuse_unaccepted(row, accepted=accept_state_change, actor=actor)
             operation = _apply(row, change, actor, now, within)
             if operation is not None:
                 return operation
@@ -232,7 +247,7 @@ def _apply(
 
 
 def _pin_application(row: Query, verb: Verb) -> None:
-    """Let the next driver take the newest revision; replace a driver that runs this query only."""
+    """Let the next driver use the newest revision; replace a driver that runs only this query."""
     application = row.application
     alone = not application.queries.filter(archived_at=None).exclude(pk=row.pk).exists()
     has_driver = application.drivers.filter(
@@ -246,7 +261,7 @@ def _pin_application(row: Query, verb: Verb) -> None:
 
 
 def locked(query: Query) -> Query:
-    """Return the row as it is now, locked after its application's, as reconcile locks them."""
+    """Return the current row, locked after its application's, in reconcile's lock order."""
     application = Application.objects.select_for_update().get(pk=query.application_id)
     row = Query.objects.select_for_update().get(pk=query.pk)
     row.application = application
@@ -259,7 +274,9 @@ def _is_newest(row: Query, revision_id: int | None) -> bool:
 
 
 def _asked(row: Query) -> transitions.Asked:
+    silent = away(row.application) if row.phase_reason == Reason.HOST_SILENT else None
     return transitions.Asked(
+        away=silent.name if silent else "",
         name=row.name,
         desired=Desired(row.desired),
         phase=Phase(row.phase),

@@ -1,6 +1,6 @@
 """observe → decide → apply, for one application; every call is idempotent and short.
 
-A nudge makes it soon, the sweep makes it certain. A call that loses the compare-and-set on the
+A nudge makes it prompt, the sweep makes it certain. A call that loses the compare-and-set on the
 application's version returns: the winner saw at least as much.
 """
 
@@ -19,7 +19,7 @@ from listeners.loops.troubles import each
 from listeners.missing.gaps import note_exit
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import Assignment
-from queries.domain.states import Hold
+from queries.domain.states import Hold, Reason
 from queries.domain.supervision.decide import WATCHFUL, decide
 from queries.domain.supervision.decision import Decision, DriverAction, RunEnd
 from queries.domain.supervision.hosts import Responsibility, responsibility
@@ -36,22 +36,28 @@ from queries.services.code import preparing
 from queries.services.code.frozen import NO_CODE
 from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
-from queries.services.scripts.found import take_found
-from queries.services.supervision import assignments, epochs, operation_ends, records
+from queries.services.scripts.script_queries import take_found
+from queries.services.supervision import (
+    adoption,
+    assignments,
+    decision_rows,
+    epochs,
+    operation_ends,
+)
 
 logger = logging.getLogger(__name__)
 _each = each("reconcile", logger)
 _prune = each("prune", logger)
 
-#: Rounds in one call: an end is recorded, then what follows from it is decided at once.
+#: Rounds per call: after an end is recorded, its consequences are decided at once.
 ROUNDS = 4
 
 
 def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool:
-    """Bring one application a step nearer to its desired state.
+    """Bring one application a step closer to its desired state.
 
-    Returns whether this call won; False means that the application was changed meanwhile, or
-    that it is gone or another host's, and that nothing was done.
+    Returns whether this call won. False means that nothing was done, because the application was
+    changed in the meantime, is gone, or belongs to another host.
     """
     for _ in range(ROUNDS):
         rows = read_rows(application_id)
@@ -86,8 +92,10 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
     if rows.driver is None:
         return None
     if rows.driver.host != settings.HEADGATE_HOST:
-        # Its host is silent; only that host can tell a driver that is gone from a living one.
-        return Sighting(Liveness.ELSEWHERE)
+        # Only its host, which is silent, can tell a dead driver from a live one; a user who
+        # declares the host gone takes responsibility.
+        gone = rows.driver.end_wanted == Reason.HOST_GONE
+        return Sighting(Liveness.GONE if gone else Liveness.ELSEWHERE)
     seen = launcher.sight(
         rows.application.name,
         rows.driver.epoch,
@@ -98,11 +106,11 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
 
 
 class _NoSlot(Exception):
-    """Another application has taken the host's last slot meanwhile."""
+    """Another application has since taken the host's last slot."""
 
 
 class _Step:
-    """One decision being carried out: rows first, in one transaction, then the launcher."""
+    """Carry out one decision: first the rows, in one transaction, then the launcher."""
 
     def __init__(
         self,
@@ -120,8 +128,8 @@ class _Step:
         self.application = rows.application
         self.driver = rows.driver
         self.code = NO_CODE
-        self.assignment: Assignment | None = None  # what its driver has to do now
-        self.assignment_is_news = False  # the file on disk is older
+        self.assignment: Assignment | None = None  # what its driver must do now
+        self.assignment_is_news = False  # the file on disk is outdated
         self.driver_failure: Failure | None = None
 
     def take(self) -> bool:
@@ -150,18 +158,21 @@ class _Step:
             return self._take_frozen(self.driver)
         if action is not DriverAction.LAUNCH:
             return True
+        if adoption.end_given_up(self.application, launcher=self.launcher):
+            self._look_again()  # once it is confirmed gone
+            return False
         try:
             self.code = code.freeze(self._spec(), self.launcher)
         except LaunchRefused as error:
             if error.passing:
                 self._look_again()
             else:
-                records.hold_application(self.application, str(error), now=self.now)
+                decision_rows.hold_application(self.application, str(error), now=self.now)
             return False
         return True
 
     def _take_frozen(self, driver: Driver) -> bool:
-        """Find the code that was frozen for a driver whose launch has to be completed."""
+        """Find the code that was frozen for a driver whose launch must be completed."""
         try:
             self.code = code.frozen(driver, self.launcher)
         except LaunchRefused as error:
@@ -187,7 +198,7 @@ class _Step:
         return ""
 
     def _claim(self) -> bool:
-        """Win the application's version, or nothing."""
+        """Claim the application's version; return whether that was won."""
         choice, before = self.decision, self.application
         fields: dict[str, Any] = {
             "failures": choice.failures,
@@ -216,7 +227,10 @@ class _Step:
         choice = self.decision.driver
         if choice.action is DriverAction.LAUNCH:
             self._take_slot()
-            self.driver = records.create_driver(
+            for query in self.rows.queries:
+                if query.pk in self.rows.checkpoints:
+                    assignments.place_checkpoint(query, self.rows.checkpoints[query.pk])
+            self.driver = decision_rows.create_driver(
                 self.application,
                 self.rows.revision,
                 launcher=self.launcher,
@@ -231,7 +245,7 @@ class _Step:
                     last_seq=choice.exit.last_seq,
                     at=self.now,
                 )
-            records.update_driver(self.driver, self.sighting, choice, now=self.now)
+            decision_rows.update_driver(self.driver, self.sighting, choice, now=self.now)
             if choice.fault is not None:
                 self.driver_failure = record(
                     choice.fault, self.decision, driver=self.driver, run=None
@@ -245,7 +259,7 @@ class _Step:
             query, run = rows[choice.query], self.rows.runs.get(choice.query)
             if run is not None:
                 status = by_run.get(run.pk) or by_run.get(-(run.found or 0))
-                records.update_run(run, status, choice, now=self.now)
+                decision_rows.update_run(run, status, choice, now=self.now)
             failure = self.driver_failure if choice.ended is not None else None
             if choice.ended is not None and choice.ended.fault is not None and run is not None:
                 failure = record(choice.ended.fault, choice, driver=run.driver, run=run)
@@ -256,13 +270,14 @@ class _Step:
                 self.rows.runs.pop(choice.query, None)
             if choice.open_run is not None and self.driver is not None:
                 checkpoint = self.rows.checkpoints[choice.query]
-                self.rows.runs[choice.query] = records.create_run(
+                assignments.place_checkpoint(query, checkpoint)
+                self.rows.runs[choice.query] = decision_rows.create_run(
                     query, self.driver, checkpoint, choice.open_run, now=self.now
                 )
             about = self.rows.runs.get(choice.query) or run
-            records.update_query(query, about, choice, now=self.now)
+            decision_rows.update_query(query, about, choice, now=self.now)
         if self.rows.script is not None and self.decision.script is not None:
-            records.update_script(self.rows.script, self.decision.script, now=self.now)
+            decision_rows.update_script(self.rows.script, self.decision.script, now=self.now)
         operation_ends.close_operations(
             self.application, self.driver, self.decision, failed, now=self.now
         )
@@ -273,12 +288,12 @@ class _Step:
             epochs.outrun_owner(run.checkpoint.location)
 
     def _write_assignment(self) -> None:
-        """Give the assignment a new number where its contents have changed."""
+        """Give the assignment a new number if its contents have changed."""
         driver = self.driver
         if driver is None or self.decision.driver.exit is not None:
             return
         if driver.host != settings.HEADGATE_HOST:
-            return  # nobody here can hand it over
+            return  # nobody on this host can deliver it
         runs = {query: run for query, run in self.rows.runs.items() if run.driver_id == driver.pk}
         said = assignments.entries(self.decision, runs, self.rows.checkpoints)
         end = bool(self.decision.driver.end_wanted)
@@ -297,7 +312,7 @@ class _Step:
         self.assignment_is_news = on_disk < generation
 
     def _act(self) -> None:
-        """Act on the process as the rows now say; the next call repeats whatever is lost here."""
+        """Act on the process as the updated rows say; the next call repeats anything lost here."""
         name, driver, action = self.application.name, self.driver, self.decision.driver.action
         if action is DriverAction.PREPARE:
             preparing.begin(self._spec())
@@ -330,28 +345,28 @@ class _Step:
             logger.info("launched driver %s of %s", driver.epoch, self.application.name)
 
     def _refuse(self, driver: Driver, refusal: str) -> None:
-        """Hold the application with the refusal; its driver ends where nobody can start it."""
+        """Hold the application with the refusal; end its driver if nobody can start it."""
         try:
             if self.launcher.seal(self.application.name, driver.epoch):
-                records.refuse_launch(self.application, driver, refusal, now=self.now)
+                decision_rows.refuse_launch(self.application, driver, refusal, now=self.now)
         except LaunchRefused as error:
             logger.warning("driver %s not sealed: %s", driver.epoch, error)
-            records.hold_application(self.application, refusal, now=self.now)
+            decision_rows.hold_application(self.application, refusal, now=self.now)
 
     def _seal(self, driver: Driver) -> None:
-        """See that a driver never begins; the next look finds its exit, or who has begun it."""
+        """Ensure that a driver never begins; the next pass finds its exit, or what has begun it."""
         try:
             self.launcher.seal(self.application.name, driver.epoch)
         except LaunchRefused as error:
             logger.warning("driver %s not sealed: %s", driver.epoch, error)
             if self.decision.hold is not Hold.FAILED:
-                records.hold_application(self.application, str(error), now=self.now)
+                decision_rows.hold_application(self.application, str(error), now=self.now)
 
 
 def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
     """Return the applications whose `reconcile_after` has passed, longest waiting first.
 
-    Those of this host, those of none, and those of silent hosts.
+    This includes applications of this host, those without a host, and those of silent hosts.
     """
     due = Application.objects.filter(to_look_after(), reconcile_after__lte=now)
     rows = due.order_by("reconcile_after")
@@ -359,13 +374,13 @@ def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
 
 
 def wake_all(*, now: datetime) -> None:
-    """Have every application of this host with something to do reconciled."""
+    """Reconcile every application of this host that has something to do."""
     found = list(at_work().values_list("pk", flat=True))
     Application.objects.filter(pk__in=found).update(reconcile_after=now)
 
 
 def prune_folders(*, launcher: Launcher) -> None:
-    """Remove the folders of this host's ended drivers beyond each application's newest few."""
+    """Delete the folders of this host's ended drivers, except each application's newest few."""
     here = placed_here() | Q(drivers__host=settings.HEADGATE_HOST)
     for name in Application.objects.filter(here).values_list("name", flat=True).distinct():
         with _prune.by_itself(f"folders of {name}"):

@@ -1,8 +1,9 @@
-"""Refuse to start what has not passed a preflight, where its application requires one."""
+"""Refuse a start without a required preflight, or on state that would silently be wrong."""
 
-from queries.domain.errors import NotAllowed
-from queries.models.definitions import Query
+from queries.domain.errors import Conflict, NotAllowed
+from queries.models.definitions import Query, QueryRevision
 from queries.selectors.probes import is_unproven
+from queries.selectors.state_changes import sentences, unaccepted_change
 
 
 class Unproven(NotAllowed):
@@ -12,7 +13,7 @@ class Unproven(NotAllowed):
 
 
 def refuse_unproven(query: Query) -> None:
-    """Raise `Unproven` where the newest revision may not start yet.
+    """Raise `Unproven` if the newest revision may not start yet.
 
     Automatic restarts use the revision that ran, and are not checked.
     """
@@ -21,6 +22,38 @@ def refuse_unproven(query: Query) -> None:
         raise Unproven(
             f"Revision {number} of {query.name} has passed no preflight on its checkpoint, and "
             f"application {query.application.name} requires one.",
-            way_out="Run one first: the button on its Definition tab, or POST "
-            f"/api/v1/queries/{query.name}/preflight/.",
+            way_out=(
+                "Run one first: use the button on its Definition tab, or POST "
+                f"/api/v1/queries/{query.name}/preflight/."
+            ),
         )
+
+
+class StateChanges(Conflict):
+    """The revision changes what the state in the checkpoint means."""
+
+    code = "state-changes"
+
+
+def refuse_unaccepted(query: Query, *, accepted: bool, actor: str) -> None:
+    """Raise `StateChanges` if the newest revision would continue on state of a different meaning.
+
+    If it is accepted, the revision records by whom, and later starts of it on this checkpoint do
+    not ask again. Automatic restarts use the revision that ran, and never ask.
+    """
+    found = unaccepted_change(query)
+    if found is None:
+        return
+    revision, change = found
+    if not accepted:
+        raise StateChanges(
+            f"Revision {revision.number} of {query.name} changes its state. {sentences(change)[0]}",
+            way_out=(
+                "Run a preflight, reset the query to rebuild its state, or accept the change: "
+                "“accept_state_change” over REST and in an apply, --accept-state-change on the "
+                "command line, or on the confirmation page."
+            ),
+        )
+    held = query.checkpoints.filter(retired_at=None).first()
+    rows = QueryRevision.objects.filter(pk=revision.pk)
+    rows.update(accepted_on=held, accepted_by=actor)

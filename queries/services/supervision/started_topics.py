@@ -1,7 +1,8 @@
-"""Remember which topics a driver has seen, as it started a run and while the run goes on.
+"""Store the topics that a driver saw when it started a run and while the run continues.
 
-It is the first word on a new query: the looks at the brokers (`services.kafka`) come every few
-seconds. Of a source that only the query's code knows it is the only one.
+For a new query, this is the first information available, because passes over the brokers
+(`services.kafka`) run only every few seconds. For a source known only to the query's code, it is
+the only information.
 """
 
 from collections.abc import Mapping
@@ -14,9 +15,9 @@ from queries.selectors.kafka.sources import kafka_sources
 
 
 def note_start(run: Run, seen: Mapping[str, str]) -> None:
-    """Remember the topics that a driver has seen as it started a run, where none are remembered.
+    """Store the topics that a driver saw when it started a run, if none are stored.
 
-    Of sources that only the query's code knows this is the only word.
+    For sources known only to the query's code, this is the only information.
     """
     row = Checkpoint.objects.select_for_update().get(pk=run.checkpoint_id)
     ids, known = ids_of(row.topic_ids), ids_of(row.topic_ids)
@@ -26,17 +27,17 @@ def note_start(run: Run, seen: Mapping[str, str]) -> None:
         for name in names:
             ids.setdefault(name, {}).setdefault(topic, Remembered(one))
             if name == "" and ids[name][topic].id != one:
-                # It was started all the same: its code reads with failOnDataLoss=false.
+                # It started nevertheless: its code reads with failOnDataLoss=false.
                 ids[name][topic] = Remembered(one, (run.last_batch or 0) + 1)
     if ids != known:
         Checkpoint.objects.filter(pk=row.pk).update(topic_ids=as_json(ids))
 
 
 def note_look(run: Run, seen: Mapping[str, str]) -> None:
-    """Remember what a driver sees of its topics while a run goes on, where it is news.
+    """Store changes in the topics that a driver sees while a run continues.
 
-    Of sources that only the query's code knows: the looks at the brokers judge the others. A topic
-    that was created again stays in memory beside the one that the checkpoint has offsets of.
+    This applies only to sources known only to the query's code; passes over the brokers check the
+    others. A recreated topic is stored next to the one whose offsets the checkpoint contains.
     """
     sources = kafka_sources(run.revision.spec)
     own = {

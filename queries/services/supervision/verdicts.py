@@ -1,7 +1,7 @@
-"""Note when the verdict on a query's health has changed.
+"""Record when the verdict on a query's health has changed.
 
-A verdict is judged when it is read, for it changes with time alone. Since when it holds can be told
-only by something that looks regularly: this task writes `verdict` and `verdict_since`, and nothing
+A verdict is computed when it is read, because it changes with time alone. Only something that runs
+regularly can tell how long it has held: this task writes `verdict` and `verdict_since`, and nothing
 else does.
 """
 
@@ -22,7 +22,7 @@ _each = each("verdicts", logger)
 
 
 def note_verdicts(*, now: datetime) -> int:
-    """Write the verdicts that have changed, each with the time; return how many have."""
+    """Write the verdicts that have changed, each with the time; return how many."""
     rows = Query.objects.filter(Q(phase__in=sorted(JUDGED_PHASES)) | ~Q(verdict=""))
     queries = {query.pk: query for query in rows.select_related("application").order_by()}
     runs = {
@@ -43,7 +43,7 @@ def note_verdicts(*, now: datetime) -> int:
 def _note(query: Query, verdict: str, now: datetime) -> int:
     if verdict == query.verdict:
         return 0
-    # Compare-and-set: of two looks at once, the one that read the older row does nothing.
+    # Compare-and-set: of two concurrent passes, the one that read the older row does nothing.
     since = now if verdict else None
     seen = Query.objects.filter(pk=query.pk, verdict=query.verdict)
     wrote = seen.update(verdict=verdict, verdict_since=since)

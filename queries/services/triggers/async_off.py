@@ -1,9 +1,9 @@
-"""The safe way off async progress tracking: one operation, from a log with gaps to a plain one.
+"""Switch async progress tracking off safely: one operation, from a log with gaps to a plain one.
 
-Without async tracking Spark needs the offsets of the batch before the newest, which a log with
-gaps may not have; it then fails with "batch N doesn't exist". The operation leaves async tracking
-on with interval 0, so that every batch's offsets are logged, lets two batches commit, stops,
-checks the log on disk, and only then switches off. It also recovers a query that has failed so.
+Without async tracking, Spark needs the offsets of the batch before the newest, which a log with
+gaps may lack; it then fails with "batch N doesn't exist". The operation leaves async tracking on
+with interval 0, so that every batch's offsets are logged, lets two batches commit, stops, checks
+the log on disk, and only then switches off. It also recovers a query that has failed this way.
 """
 
 from collections.abc import Callable
@@ -27,11 +27,12 @@ from queries.domain.states import (
     StopMode,
     Verb,
 )
-from queries.domain.triggers.async_progress import INTERVAL, switched, tracking
+from queries.domain.triggers.async_progress import INTERVAL, switched
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.history import Operation
 from queries.selectors.hosts import logs_at
+from queries.selectors.triggers.replay_exposure import tracking_of
 from queries.services.definitions import catalog
 from queries.services.definitions.code_rights import insist_query, parsed
 from queries.services.procedures.engine import (
@@ -53,19 +54,19 @@ from queries.services.triggers.async_off_undo import (
     same,
 )
 
-#: Batches that must commit with all offsets logged; Spark needs the newest and the one before.
+#: Batches that must commit with all offsets logged; Spark needs the newest and its predecessor.
 BATCHES = 2
-#: For all steps together. Most of it is for a source without new records for a while.
+#: Time limit for all steps together; most of it allows for a source without new records.
 LIMIT = timedelta(hours=1)
 
 
 def turn_off(*, query: Query, actor: str, now: datetime, python: bool = False) -> Operation:
-    """Begin the safe way off async progress tracking.
+    """Begin the operation that switches async progress tracking off safely.
 
-    Raises `NotAllowed` where there is nothing to switch off or it cannot be done on this host,
-    `Invalid` where the definition could not run with async tracking and interval 0,
-    `Conflict` while another operation with steps changes the query, `Forbidden` for a definition
-    in Python where the actor may not write `python`.
+    Raises `NotAllowed` if there is nothing to switch off or it cannot be done on this host,
+    `Invalid` if the definition could not run with async tracking and interval 0, `Conflict` while
+    another operation with steps changes the query, `Forbidden` for a definition in Python if the
+    actor may not write `python`.
     """
     newest = newest_of(query)
     insist_query(python, parsed(newest.spec), query)
@@ -84,10 +85,10 @@ def turn_off(*, query: Query, actor: str, now: datetime, python: bool = False) -
             way_out=f'Set {INTERVAL} to "0" in the code, restart, let {BATCHES} batches commit, '
             "stop, and remove async progress tracking from the code.",
         )
-    if tracking(newest.spec) is None and missing is None:
+    if tracking_of(newest, None) is None and missing is None:
         raise NotAllowed(
             f"Async progress tracking of {query.name} is off, and its offset log has no gap.",
-            way_out="There is nothing to do.",
+            way_out="No action is needed.",
         )
     if not _rests_without_gap(query, missing):
         catalog.check_query(
@@ -107,14 +108,14 @@ def turn_off(*, query: Query, actor: str, now: datetime, python: bool = False) -
 def _keep_every_batch(turn: StepContext) -> StepResult:
     """Write the revision under which the offsets of every batch are logged."""
     if _unneeded(turn):
-        return StepResult(True, "Not needed: it is stopped, and its offset log has no gap.")
+        return StepResult(True, "Not needed: the query is stopped, and its offset log has no gap.")
     revision = _write(turn, switched(base_of(turn).spec, 0), after=turn.arguments["revision"])
     turn.result["keeps_every_batch"] = revision.number
     return StepResult(True, f"Revision {revision.number}: async progress tracking with interval 0.")
 
 
 def _start_on_it(turn: StepContext) -> StepResult:
-    """Bring the query up on that revision."""
+    """Start the query on that revision."""
     if _unneeded(turn):
         return StepResult(True, "Not needed.")
     child = _child(turn, Verb.START, Verb.RESTART)
@@ -127,7 +128,7 @@ def _start_on_it(turn: StepContext) -> StepResult:
 
 
 def _commit_two_batches(turn: StepContext) -> StepResult:
-    """Wait until enough batches in a row have committed since the start."""
+    """Wait until enough consecutive batches have committed since the start."""
     if _unneeded(turn):
         return StepResult(True, "Not needed.")
     _refuse_dead(turn)
@@ -142,7 +143,8 @@ def _commit_two_batches(turn: StepContext) -> StepResult:
             "records in the sources."
         )
     return StepResult(
-        True, f"Batches {kept[-in_a_row]} to {kept[-1]} committed, with the offsets of each saved."
+        True,
+        f"Batches {kept[-in_a_row]} to {kept[-1]} committed, and the offsets of each were saved.",
     )
 
 
@@ -157,7 +159,7 @@ def _stop(turn: StepContext) -> StepResult:
 
 
 def _look_at_the_log(turn: StepContext) -> StepResult:
-    """Make sure, on disk, that Spark will find what it asks for."""
+    """Verify on disk that Spark will find the offsets it needs."""
     begun = CheckpointLogs.at(location_of(turn.query)).begun()
     missing = missing_batch(begun)
     if missing is not None:
@@ -224,7 +226,7 @@ def _unneeded(turn: StepContext) -> bool:
 
 
 def _in_a_row(batches: list[int]) -> int:
-    """Return how many batches at the end follow each other without a gap."""
+    """Return the number of consecutive batches at the end."""
     count = 0
     for batch in reversed(batches):
         if count and batch != batches[-1] - count:
@@ -234,10 +236,10 @@ def _in_a_row(batches: list[int]) -> int:
 
 
 def _write(turn: StepContext, spec: dict[str, Any], *, after: int) -> QueryRevision:
-    """Make `spec` the newest revision; raise `Conflict` where it was edited meanwhile."""
+    """Make `spec` the newest revision; raise `Conflict` if it has since been edited."""
     newest = newest_of(turn.query)
     if same(newest.spec, spec):
-        return newest  # written by a worker that died before it recorded that
+        return newest  # written by a worker that died before recording it
     if newest.number != after:
         raise Conflict(
             f"{newest.author} has saved revision {newest.number} in the meantime.",
@@ -251,14 +253,14 @@ def _write(turn: StepContext, spec: dict[str, Any], *, after: int) -> QueryRevis
             expected_revision=newest.number,
             actor=turn.operation.actor,
             now=turn.now,
-            python=True,  # asked when it was requested
+            python=True,  # checked when it was requested
         )
 
 
 def _asked(turn: StepContext, request: Callable[..., Operation]) -> Operation:
-    """Request a start or a stop, unless the operation has been ended meanwhile."""
+    """Request a start or a stop, unless the operation has ended in the meantime."""
     with transaction.atomic():
-        operations.locked(turn.query)  # first, in the order in which a superseding request locks
+        operations.locked(turn.query)  # first, in the lock order of a superseding request
         turn.insist()
         return request(
             query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
@@ -266,13 +268,13 @@ def _asked(turn: StepContext, request: Callable[..., Operation]) -> Operation:
 
 
 def _child(turn: StepContext, *verbs: Verb) -> Operation | None:
-    """Return the operation that this one has already requested, None for none."""
+    """Return the operation that this one has already requested, None if there is none."""
     found = Operation.objects.filter(parent=turn.operation, verb__in=verbs)
     return found.order_by("pk").first()
 
 
 def _followed(turn: StepContext, child: Operation, what: str) -> StepResult:
-    """Wait for an operation that this one requested; raise where it failed."""
+    """Wait for an operation that this one requested; raise if it failed."""
     child.refresh_from_db()
     if child.outcome == OperationOutcome.DONE:
         return DONE

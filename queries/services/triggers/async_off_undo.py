@@ -1,4 +1,4 @@
-"""Restore a query's definition and state where switching off async tracking ended early."""
+"""Restore a query's definition and state after switching off async tracking ended early."""
 
 from typing import Any
 
@@ -30,15 +30,15 @@ def location_of(query: Query) -> str:
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether two stored definitions are equal; what they leave out is the default."""
+    """Return whether two stored definitions are equal; omitted values are defaults."""
     return parse_query(one) == parse_query(other)
 
 
 def put_back(turn: StepContext) -> None:
     """Restore definition and state after an operation that ended before its last step.
 
-    Where a user's start or stop has superseded it, the definition is restored, and the query
-    does what that user requested. A query that had failed on the gap stays stopped.
+    If a user's start or stop has superseded it, the definition is restored, and the query does what
+    the user requested. A query that had failed on the gap stays stopped.
     """
     try:
         left = _restore(turn)
@@ -55,7 +55,7 @@ def _restore(turn: StepContext) -> str:
     if last.number == base.number or same(last.spec, base.spec):
         return f"The definition is revision {last.number}, as before."
     if not any(same(last.spec, spec) for spec in ours):
-        return f"The definition is revision {last.number}, which {last.author} has saved."
+        return f"The definition is revision {last.number}, saved by {last.author}."
     revision = catalog.revise_query(
         query=turn.query,
         spec=base.spec,
@@ -63,28 +63,28 @@ def _restore(turn: StepContext) -> str:
         actor=turn.operation.actor,
         now=turn.now,
         gap_accepted=True,
-        python=True,  # asked when it was requested
+        python=True,  # checked when it was requested
     )
     return f"Revision {revision.number} restores revision {base.number}."
 
 
 def _as_it_ran(turn: StepContext) -> str:
-    """Bring the query back to running or stopped, whichever it was."""
+    """Return the query to running or stopped, as it was before."""
     asked = Operation.objects.filter(parent=turn.operation)
     if not asked.exists():
         return ""  # its state was never touched
     if asked.filter(created_at__gte=turn.operation.ended_at).exists():
-        return "The query is being returned to its previous state."  # by a worker that died since
+        return "The query is being returned to its previous state."  # by a worker that has died
     query, actor, within = turn.query, turn.operation.actor, turn.operation
     runs_again = turn.arguments["was"] == Desired.RUNNING and (
         tracking(base_of(turn).spec) is not None or gap_of(location_of(query)) is None
     )
     if runs_again and query.desired == Desired.RUNNING and query.phase not in DOWN_PHASES:
         operations.request_restart(query=query, actor=actor, now=turn.now, within=within)
-        return "It restarts with it."
+        return "It restarts on that revision."
     if runs_again:
         operations.request_start(query=query, actor=actor, now=turn.now, within=within)
-        return "It starts with it."
+        return "It starts on that revision."
     operations.request_stop(
         query=query, mode=StopMode.GRACEFUL, actor=actor, now=turn.now, within=within
     )

@@ -1,4 +1,4 @@
-"""What people and tokens did, for admins: a list with filters, and the whole log as a file."""
+"""Actions of users and tokens, for admins: a filtered list, and the whole log as a file."""
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
@@ -18,7 +18,7 @@ TABS = {"changes": "Changes", "operations": "Operations"}
 
 @needs(ADMINISTER)
 def activity(request: HttpRequest) -> HttpResponseBase:
-    """List entries, newest first; all filters are in the address."""
+    """List entries, newest first; all filters are in the URL."""
     asked = filters(request.GET, FILTERS)
     asked = {name: value.replace("\x00", "") for name, value in asked.items()}
     context = {
@@ -35,7 +35,7 @@ def activity(request: HttpRequest) -> HttpResponseBase:
 
 @needs(ADMINISTER)
 def export(request: HttpRequest) -> HttpResponseBase:
-    """Send the whole log as a file, a line of JSON for each entry."""
+    """Return the whole log as a file, with one line of JSON per entry."""
     answer = export_audit_log(request, **by(request))
     answer["Content-Disposition"] = 'attachment; filename="headgate-audit.jsonl"'
     return answer

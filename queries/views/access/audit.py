@@ -1,4 +1,4 @@
-"""The audit log: what people and tokens did, what changed, and how operations ended."""
+"""The audit log: actions of users and tokens, state changes, and operation outcomes."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,15 +18,15 @@ from queries.views.console.fragments import Changes, Drawn, fragments, keys, spl
 from queries.views.console.guard import needs
 from queries.views.console.paging import ARRIVALS, ROWS, Asked, asked_of, filters, page_of, topic
 
-#: What of the address filters, and by which column.
+#: URL parameters that filter the list, and the columns they filter by.
 FILTERS = {"query": "query__name", "application": "application__name", "actor": "actor"}
 
 
 @needs(VIEW)
 def audit_page(request: HttpRequest) -> HttpResponseBase:
-    """List changes of state or operations, newest first; all filters are in the address.
+    """List state changes or operations, newest first; all filters are in the URL.
 
-    Admins see first what people and tokens did, with addresses.
+    Admins first see the actions of users and tokens, with IP addresses.
     """
     if request.user.has_perm(ADMINISTER) and request.GET.get("tab") not in TABS:
         return activity(request)
@@ -58,7 +58,7 @@ def _rows(asked: Mapping[str, str]) -> QuerySet[Any]:
 
 @fragments("audit", hears=("query", "application", "operation", "group"))
 def draw_audit(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw what was asked or has changed since, and how operations end; changes never change."""
+    """Draw new requests and changes, and operation outcomes; existing changes never change."""
     given = asked_of(key)
     asked = _asked(given)
     context = {"request": Asked(given), "now": now}

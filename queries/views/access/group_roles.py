@@ -1,4 +1,4 @@
-"""The page on which admins say which group of the identity provider gives which role."""
+"""The page on which admins map the identity provider's groups to roles."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from queries.views.console.guard import by, needs
 @never_cache
 @needs(ADMINISTER, "GET", "POST")
 def group_roles(request: HttpRequest) -> HttpResponseBase:
-    """Show the table; give a group a role by the form above it."""
+    """Show the table; assign a role to a group with the form above it."""
     if request.method != "POST":
         return _page(request, {"given": Role.VIEWER})
     group, role = (request.POST.get(name, "").strip() for name in ("group", "role"))
@@ -34,22 +34,26 @@ def group_roles(request: HttpRequest) -> HttpResponseBase:
         problem = error.problems[0].sentence() if isinstance(error, Invalid) else str(error)
         context = {"group": group, "given": role, "problem": problem}
         return _page(request, context, status=422)
-    messages.success(request, f"Members of {row.group} are {row.role} from their next sign-in.")
+    messages.success(
+        request, f"Members of {row.group} get the role {row.role} at their next sign-in."
+    )
     return redirect("user-groups")
 
 
 @needs(ADMINISTER, "POST")
 def change(request: HttpRequest, row_id: int) -> HttpResponseBase:
-    """Give the group of a line another role, or remove the line."""
+    """Change the role in a group's row, or remove the row."""
     row = group_role(row_id)
     try:
         if request.POST.get("do") == "remove":
             remove_group_role(row, **by(request))
-            messages.success(request, f"{row.group} gives no role from the next sign-in.")
+            messages.success(
+                request, f"Members of {row.group} lose this role at their next sign-in."
+            )
         else:
             change_group_role(row, role=request.POST.get("role", ""), **by(request))
             messages.success(
-                request, f"Members of {row.group} are {row.role} from their next sign-in."
+                request, f"Members of {row.group} get the role {row.role} at their next sign-in."
             )
     except HeadgateError as error:
         messages.error(request, str(error))

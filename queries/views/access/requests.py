@@ -1,4 +1,4 @@
-"""What stands around every request: from where it comes, and that its session was used."""
+"""Middleware around every request: record where it comes from, and that its session is in use."""
 
 import logging
 from collections.abc import Callable
@@ -16,27 +16,28 @@ logger = logging.getLogger(__name__)
 
 Respond = Callable[[HttpRequest], HttpResponseBase]
 
-#: Requests that a page makes by itself: nobody need be there for them.
+#: Requests that a page makes by itself, so they do not show that a user is present.
 _UNATTENDED = frozenset({"live"})
 NOTED_EVERY = timedelta(minutes=1)
 
 
 class Requests:
-    """Middleware: say who asks, to the audit log and the limits; move the session's idle limit."""
+    """Record the requester and the use of the session; keep responses out of caches."""
 
     def __init__(self, respond: Respond) -> None:
         self.respond = respond
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer as the views do."""
+        """Return the view's response."""
         address = str(request.META.get("REMOTE_ADDR") or "")
         with asked_by(Asker(address=address, browser=request.headers.get("User-Agent", ""))):
             response = self.respond(request)
+        response.headers.setdefault("Cache-Control", "no-store")  # static files never get here
         self._note_use(request)
         return response
 
     def _note_use(self, request: HttpRequest) -> None:
-        """Write down that the session is used, once a minute; no page fails for that."""
+        """Record that the session is in use, once a minute; a failure must not break the page."""
         session = request.session
         seen_at = getattr(session, "seen_at", None)
         view = request.resolver_match.url_name if request.resolver_match else ""

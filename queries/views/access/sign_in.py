@@ -1,4 +1,4 @@
-"""The sign-in page: by password for local accounts, and the way to the identity provider."""
+"""The sign-in page: password for local accounts, and a link to the identity provider."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -19,32 +19,32 @@ class LocalSignIn(AuthenticationForm):
     """Name and password of a local account."""
 
     def confirm_login_allowed(self, user: Any) -> None:
-        """Refuse who comes by single sign-on, and who is no admin where only those may come so."""
+        """Reject single sign-on users, and non-admins if only admins may use passwords."""
         super().confirm_login_allowed(user)
         assert isinstance(user, User)
         if comes_by_single_sign_on(user):
             raise ValidationError(f"This account signs in with {settings.OIDC_NAME}.")
         if settings.LOCAL_LOGIN == "admins" and not user.has_perm(ADMINISTER):
-            raise ValidationError("Only admins sign in with a password here.")
+            raise ValidationError("Only admins can sign in with a password here.")
 
 
 class SignIn(LoginView):
-    """The page; who is signed in already goes on."""
+    """The sign-in page; users who are already signed in are redirected."""
 
     authentication_form = LocalSignIn
     redirect_authenticated_user = True
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """Sign in, for as long as any session lasts, whatever was begun before."""
+        """Sign in for the normal session lifetime, whatever the previous session's lifetime was."""
         answer: HttpResponse = super().form_valid(form)
         self.request.session.set_expiry(None)
         return answer
 
     def get_context_data(self, **more: Any) -> dict[str, Any]:
-        """Add the button of the identity provider, where there is one."""
+        """Add the identity provider's button, if there is one."""
         context: dict[str, Any] = super().get_context_data(**more)
         if settings.OIDC_ISSUER:
-            onward = self.get_redirect_url()  # "" where it leads away
+            onward = self.get_redirect_url()  # "" if it leads to another host
             asked = f"?{urlencode({'next': onward})}" if onward else ""
             context["provider"] = settings.OIDC_NAME
             context["provider_address"] = reverse("sso-login") + asked

@@ -1,4 +1,4 @@
-"""Sign in by the identity provider: the way there, and the way back."""
+"""Sign in through the identity provider: the redirect to it, and its callback."""
 
 import logging
 import secrets
@@ -25,18 +25,18 @@ from queries.views.console.shell import is_ours, next_address
 
 logger = logging.getLogger(__name__)
 
-#: What Django's sessions remember the account's keeper by.
+#: The authentication backend stored in Django's sessions.
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
-#: How long somebody may take at the provider, seconds: as long as allauth keeps a state.
+#: Seconds that a user may spend at the provider: as long as allauth keeps a state.
 ON_THE_WAY_S = statekit.STATE_TTL
-#: Groups that a page names; of more nobody reads the rest.
+#: Maximum groups listed on a page.
 _MOST_GROUPS = 100
 
 View = Callable[[HttpRequest], HttpResponseBase]
 
 
 def _on_the_way(view: View) -> View:
-    """Serve a step where an identity provider is set, and tell on a page why it goes no further."""
+    """Serve a step if an identity provider is configured; if sign-in failed, show why on a page."""
 
     @never_cache
     @require_GET
@@ -54,15 +54,15 @@ def _on_the_way(view: View) -> View:
 
 @_on_the_way
 def begin(request: HttpRequest) -> HttpResponseBase:
-    """Lead to the identity provider, with a state, a nonce and PKCE's challenge.
+    """Redirect to the identity provider, with a state, a nonce and the PKCE challenge.
 
-    A link does, where forms are else for what changes something: the policy of our pages lets no
-    form lead elsewhere, and who is led here by another site signs in as nobody but themselves.
+    This is a link, although other changes require a form: our pages' policy does not allow forms
+    that lead to other sites, and a user sent here by another site can only sign in as themselves.
     """
     address = next_address(request)
     if request.user.is_authenticated:
         return redirect(address)
-    request.session.set_expiry(ON_THE_WAY_S)  # a stranger's row; who gets in has another age
+    request.session.set_expiry(ON_THE_WAY_S)  # an anonymous session; signing in sets another age
     answer: HttpResponse = Provider(request).begin(
         next_address=address, nonce=secrets.token_urlsafe(32)
     )
@@ -71,20 +71,20 @@ def begin(request: HttpRequest) -> HttpResponseBase:
 
 @_on_the_way
 def come_back(request: HttpRequest) -> HttpResponseBase:
-    """Take the answer of the identity provider, once, in the browser that was sent there."""
+    """Handle the identity provider's response, once, in the browser that was sent there."""
     provider = Provider(request)
     try:
         state = provider.unstash_redirect_state(request, request.GET.get("state", ""))
     except PermissionDenied as error:
         raise SignInRefused(
-            "This sign-in was used already, has expired, or was begun in another browser.",
+            "This sign-in was already used, has expired, or was started in another browser.",
             way_out="Sign in again.",
         ) from error
     if request.GET.get("iss", settings.OIDC_ISSUER) != settings.OIDC_ISSUER:
-        raise SignInRefused("The answer comes from another issuer.")
+        raise SignInRefused("The response comes from another issuer.")
     if "code" not in request.GET:
         said = request.GET.get("error", "")[:80]
-        raise SignInRefused(f"It answered “{said}”." if said else "It sent no code.")
+        raise SignInRefused(f"It responded “{said}”." if said else "It sent no code.")
     who = arrival(provider, state)
     try:
         user = let_in(who, now=timezone.now())

@@ -1,4 +1,4 @@
-"""Pages of teams: who is in them, and what they act on. Everybody reads, admins change."""
+"""Team pages: members and applications. Everybody can read them, admins can change them."""
 
 from functools import partial
 
@@ -22,19 +22,19 @@ from queries.views.console.guard import by, needs
 
 @needs(VIEW)
 def team_list(request: HttpRequest) -> HttpResponseBase:
-    """List the teams; an admin makes one by the form on it."""
+    """List the teams; admins can create one with the form on the page."""
     return _list(request)
 
 
 @needs(ADMINISTER, "POST")
 def new_team(request: HttpRequest) -> HttpResponseBase:
-    """Make a team, and go to its page to choose its members."""
+    """Create a team, and go to its page to choose its members."""
     name = request.POST.get("name", "").strip()
     try:
         made = service.create_team(name=name, **by(request))
     except Invalid as error:
         return _list(request, name=name, problem=error.problems[0], status=422)
-    messages.success(request, f"Team {made.name} is created. Choose its members.")
+    messages.success(request, f"Team {made.name} was created. Choose its members.")
     return redirect("team", made.name)
 
 
@@ -45,7 +45,7 @@ def _list(request: HttpRequest, *, status: int = 200, **more: object) -> HttpRes
 
 @needs(VIEW)
 def team_page(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show a team's members and applications; an admin chooses the members."""
+    """Show a team's members and applications; admins can choose the members."""
     row = team_row(name)
     context = {
         "team": row,
@@ -59,11 +59,11 @@ def team_page(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(ADMINISTER, "POST")
 def change_team(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Make the users that are ticked the members of a team."""
+    """Replace a team's members with the selected users."""
     row = team_row(name)
     try:
         service.set_members(team=row, members=request.POST.getlist("member"), **by(request))
-        messages.success(request, f"The members of {name} are saved.")
+        messages.success(request, f"The members of {name} were saved.")
     except HeadgateError as error:
         messages.error(request, str(error))
     return redirect("team", name)
@@ -77,18 +77,20 @@ def delete_team(request: HttpRequest, name: str) -> HttpResponseBase:
     except HeadgateError as error:
         messages.error(request, str(error))
         return redirect("team", name)
-    messages.success(request, f"Team {name} is deleted.")
+    messages.success(request, f"Team {name} was deleted.")
     return redirect("teams")
 
 
 @needs(ADMINISTER, "POST")
 def give_application(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Give an application to the team that is chosen; "": to everybody."""
+    """Assign an application to the chosen team; "" opens it to everybody."""
     row = application(name)
     chosen = request.POST.get("team", "").strip()
     team = team_named(chosen) if chosen else None
     give = partial(ownership.give_application, application=row, team=team, **by(request))
-    said = f"{name} belongs to team {team.name}." if team else f"{name} is everybody's."
+    said = (
+        f"{name} belongs to team {team.name}." if team else (f"{name} no longer belongs to a team.")
+    )
     return answered(request, give, said, reverse("application", args=[name]))
 
 

@@ -1,4 +1,4 @@
-"""The list of incidents, and how it follows what happens while it is open."""
+"""The list of incidents, with live updates."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,7 +19,7 @@ from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
 from queries.views.console.paging import ARRIVALS, ROWS, asked_of, filters, page_of, topic
 
-#: The list's tabs: name in the address -> (words, filter).
+#: The list's tabs: name in the URL -> (label, filter).
 TABS: dict[str, tuple[str, dict[str, Any]]] = {
     "open": ("Open", {"state": IncidentState.OPEN}),
     "closed": ("Closed", {"state": IncidentState.CLOSED}),
@@ -31,7 +31,7 @@ _SEVERITIES = ("", *Severity)
 
 @needs(VIEW)
 def incident_list(request: HttpRequest) -> HttpResponseBase:
-    """List incidents, the newest first; all filters are in the address."""
+    """List incidents, newest first; all filters are in the URL."""
     asked = _asked(request.GET)
     page = page_of(_rows(asked), by="opened_at", cursor=request.GET.get("after", ""))
     counts = incident_counts()
@@ -59,7 +59,7 @@ def _rows(asked: Mapping[str, str]) -> QuerySet[Incident]:
 
 @fragments("incidents", hears=("incident",))
 def draw_incidents(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of changed incidents, and what has come since."""
+    """Draw the rows of changed incidents, and new incidents."""
     asked = _asked(asked_of(key))
     if changes is None:
         there = _rows(asked).order_by("-opened_at", "-pk")[:ROWS].values_list("pk", flat=True)

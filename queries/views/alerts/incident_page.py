@@ -1,4 +1,4 @@
-"""The page of one incident: what is wrong, its story in order, and what people can do."""
+"""An incident's page: what is wrong, its history in order, and possible actions."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -25,9 +25,9 @@ from queries.views.alerts.incident_list import urlpatterns as list_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
-from queries.views.ways import Offer, offers
+from queries.views.next_steps import Offer, offers
 
-#: What one may choose for how long: value in the form -> (words, hours).
+#: Choices for a duration: value in the form -> (label, hours).
 FOR_HOURS = {
     "1": ("1 hour", 1),
     "4": ("4 hours", 4),
@@ -55,19 +55,20 @@ def incident_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 
 
 def _offers(request: HttpRequest, row: Incident, failure: Failure | None) -> list[Offer]:
-    """Return what can be done about the failure that an open incident is about."""
+    """Return the possible actions for the failure behind an open incident."""
     if failure is None or row.state != IncidentState.OPEN:
         return []
     return offers(request, failure, failure_with_changes(failure.pk).good)
 
 
 def _lost_offsets(row: Incident, failure: Failure | None) -> bool:
-    """Tell whether the query can go on without what its source has lost."""
+    """Return whether the query can continue without the data that its source has lost."""
     if failure is None or failure.run is None or row.state != IncidentState.OPEN:
         return False
-    if failure.category != Category.SOURCE_LOST or failure.run.query.archived_at is not None:
+    query = failure.run.query
+    if failure.category != Category.SOURCE_LOST or query.archived_at or query.discovered:
         return False
-    return bool(lag_of(failure.run.query, now=timezone.now()).gaps)
+    return lag_of(query, now=timezone.now()).certain
 
 
 def _moving(row: Incident, now: datetime) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def draw_incident(key: str, heard: Changes, now: datetime) -> Drawn:
 
 def _acknowledge(row: Incident, request: HttpRequest) -> str:
     service.acknowledge(row, until=_until(request), **by(request))
-    return "Acknowledged: nobody else is told."
+    return "Acknowledged: nobody else is notified."
 
 
 def _snooze(row: Incident, request: HttpRequest) -> str:
@@ -107,7 +108,7 @@ def _note(row: Incident, request: HttpRequest) -> str:
 
 def _close(row: Incident, request: HttpRequest) -> str:
     service.close(row, **by(request))
-    return "Closed. It is opened again if its trouble goes and comes back."
+    return "Closed. It reopens if the problem clears and comes back."
 
 
 _ACTS: dict[str, Callable[[Incident, HttpRequest], str]] = {
@@ -121,9 +122,9 @@ _ACTS: dict[str, Callable[[Incident, HttpRequest], str]] = {
 
 @needs(OPERATE, "POST")
 def act(request: HttpRequest, uuid: UUID, verb: str) -> HttpResponse:
-    """Do what somebody asks of an incident, and go back to its page."""
+    """Perform an action on an incident, and go back to its page."""
     if verb not in _ACTS:
-        raise Missing(f"There is no act {verb}.")
+        raise Missing(f"Unknown action {verb}.")
     row = incident(uuid)
     try:
         messages.success(request, _ACTS[verb](row, request))

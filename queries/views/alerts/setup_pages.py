@@ -1,4 +1,4 @@
-"""Pages that set alerts up: channels for admins, rules and maintenance windows for all to read."""
+"""Pages that configure alerts: channels for admins; rules and windows, which all users can read."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ from queries.services.alerts.deliveries import try_channel
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 
-#: What the settings of channels are called on the form; a list is typed line by line.
+#: Labels of channel settings on the form; a list is entered line by line.
 SETTING_WORDS = {
     "host": "Mail server",
     "port": "Port",
@@ -34,7 +34,7 @@ SETTING_WORDS = {
     "username": "User name",
     "password": "Password",
     "sender": "From",
-    "recipients": "To, one address a line",
+    "recipients": "To, one address per line",
     "url": "Address",
     "secret": "Signing secret",
     "routing_key": "Routing key",
@@ -49,7 +49,7 @@ _DELIVERIES_SHOWN = 20
 
 @needs(ADMINISTER)
 def channels(request: HttpRequest) -> HttpResponseBase:
-    """List the channels, with what each delivered last."""
+    """List the channels, each with its last delivery."""
     context = {
         "channels": Channel.objects.all(),
         "kinds": list(ChannelKind),
@@ -61,7 +61,7 @@ def channels(request: HttpRequest) -> HttpResponseBase:
 
 @needs(ADMINISTER, "GET", "POST")
 def channel(request: HttpRequest, name: str = "") -> HttpResponseBase:
-    """Make a channel of the kind that is chosen, or change one."""
+    """Create a channel of the chosen kind, or change one."""
     row = get_object_or_404(Channel, name=name) if name else None
     chosen = row.kind if row else request.GET.get("kind", request.POST.get("kind", ""))
     kind = ChannelKind(chosen) if chosen in set(ChannelKind) else ChannelKind.MAIL
@@ -82,7 +82,9 @@ def channel(request: HttpRequest, name: str = "") -> HttpResponseBase:
         except Invalid as error:
             problems = {one.field: one for one in error.problems}
         else:
-            messages.success(request, f"Channel {saved.name} is saved. Send a test message to it.")
+            messages.success(
+                request, f"Channel {saved.name} was saved. Send a test message to check it."
+            )
             return redirect("alert-channel", saved.name)
     deliveries = row.deliveries.order_by("-created_at")[:_DELIVERIES_SHOWN] if row else []
     context = {
@@ -137,10 +139,10 @@ def channel_act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
         except HeadgateError as error:
             messages.error(request, str(error))
             return redirect("alert-channel", row.name)
-        messages.success(request, f"Channel {name} is deleted.")
+        messages.success(request, f"Channel {name} was deleted.")
         return redirect("alert-channels")
     try_channel(row, **by(request))
-    messages.success(request, "A test message is on its way; its outcome appears below.")
+    messages.success(request, "A test message is being sent; the outcome appears below.")
     return redirect("alert-channel", row.name)
 
 
@@ -149,7 +151,7 @@ def channel_act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
 
 @needs(VIEW)
 def rules(request: HttpRequest) -> HttpResponseBase:
-    """List the rules, and who would have heard of last week's incidents by them."""
+    """List the rules, and who would have been notified of last week's incidents."""
     context = {
         "rules": AlertRule.objects.prefetch_related("channels", "escalate_to"),
         "week": last_week(now=timezone.now()),
@@ -161,7 +163,7 @@ def rules(request: HttpRequest) -> HttpResponseBase:
 
 @needs(ADMINISTER, "GET", "POST")
 def rule(request: HttpRequest, name: str = "") -> HttpResponseBase:
-    """Make a rule, or change one."""
+    """Create a rule, or change one."""
     row = get_object_or_404(AlertRule, name=name) if name else None
     typed = _typed_rule(request) if request.method == "POST" else _of_rule(row)
     problems: dict[str, Any] = {}
@@ -171,7 +173,7 @@ def rule(request: HttpRequest, name: str = "") -> HttpResponseBase:
         except Invalid as error:
             problems = {one.field.split(".")[0]: one for one in error.problems}
         else:
-            messages.success(request, f"Rule {saved.name} is saved.")
+            messages.success(request, f"Rule {saved.name} was saved.")
             return redirect("alert-rules")
     context = {
         "rule": row,
@@ -188,7 +190,7 @@ def rule(request: HttpRequest, name: str = "") -> HttpResponseBase:
 
 _TEXTS = (
     *("name", "labels", "applications", "zone", "from", "until"),
-    *("escalate_after_minutes", "remind_every_hours"),
+    *("escalate_after_minutes", "remind_every_hours", "stopped_within_hours"),
 )
 _CHOICES = ("kinds", "severities", "channels", "escalate_to")
 
@@ -196,7 +198,12 @@ _CHOICES = ("kinds", "severities", "channels", "escalate_to")
 def _typed_rule(request: HttpRequest) -> dict[str, Any]:
     texts = {name: request.POST.get(name, "").strip() for name in _TEXTS}
     choices = {name: request.POST.getlist(name) for name in _CHOICES}
-    return {**texts, **choices, "enabled": "enabled" in request.POST}
+    return {
+        **texts,
+        **choices,
+        "enabled": "enabled" in request.POST,
+        "running_only": "running_only" in request.POST,
+    }
 
 
 def _of_rule(row: AlertRule | None) -> dict[str, Any]:
@@ -210,6 +217,8 @@ def _of_rule(row: AlertRule | None) -> dict[str, Any]:
         "applications": ", ".join(selector.get("applications", [])),
         "kinds": selector.get("kinds", []),
         "severities": selector.get("severities", []),
+        "running_only": not selector.get("stopped", True),
+        "stopped_within_hours": selector.get("stopped_within_hours") or "",
         "channels": [one.name for one in row.channels.all()],
         "escalate_to": [one.name for one in row.escalate_to.all()],
         "escalate_after_minutes": row.escalate_after_minutes or "",
@@ -229,6 +238,8 @@ def _rule_form(typed: dict[str, Any]) -> dict[str, Any]:
             **_selector(typed),
             "kinds": typed["kinds"],
             "severities": typed["severities"],
+            "stopped": not typed["running_only"],
+            "stopped_within_hours": typed["stopped_within_hours"] or None,
         },
         "channels": typed["channels"],
         "escalate_to": typed["escalate_to"],
@@ -250,7 +261,7 @@ def _selector(typed: dict[str, Any]) -> dict[str, Any]:
 def rule_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a rule."""
     setup.delete_rule(get_object_or_404(AlertRule, name=name), **by(request))
-    messages.success(request, f"Rule {name} is deleted.")
+    messages.success(request, f"Rule {name} was deleted.")
     return redirect("alert-rules")
 
 
@@ -259,13 +270,13 @@ def rule_delete(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def maintenance(request: HttpRequest) -> HttpResponse:
-    """List the windows of maintenance."""
+    """List the maintenance windows."""
     return _windows(request, {}, {})
 
 
 @needs(OPERATE, "POST")
 def maintenance_new(request: HttpRequest) -> HttpResponse:
-    """Make a window that begins now or at a time, in UTC."""
+    """Create a window that begins now or at a given time, in UTC."""
     typed = {
         name: request.POST.get(name, "").strip()
         for name in ("name", "labels", "applications", "starts_at", "hours")

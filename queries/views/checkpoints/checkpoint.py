@@ -1,4 +1,4 @@
-"""The checkpoint of a query, opened up: its batches, its state, what it pins, what is kept."""
+"""A query's checkpoint in detail: batches, state, pinned configuration, kept copies."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,9 @@ from django.urls import path, reverse
 from queries.checkpoints import batches
 from queries.checkpoints.batches import Batch
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.checkpoints.source_logs import log_offset
 from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.checkpoints.logs import Unreadable
 from queries.domain.checkpoints.state_growth import RULE as GROWTH_RULE
 from queries.domain.errors import Missing
 from queries.domain.kafka.offset_ranges import is_kafka
@@ -21,31 +23,31 @@ from queries.roles import VIEW
 from queries.selectors import checkpoints as reads
 from queries.selectors.console.badges import names_of
 from queries.selectors.definitions.definitions import query as living_query
-from queries.selectors.hosts import elsewhere, logs_at
-from queries.services.probes.records import records_can_be_read
+from queries.selectors.hosts import elsewhere, logs_at, way_to
+from queries.services.probes.record_search import records_can_be_read
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
 PAGE = 50
-#: Width and height of the chart of state, in its own units.
+#: Width and height of the state chart, in its own units.
 CHART = (720.0, 120.0)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """One row of the table of batches."""
+    """One row in the table of batches."""
 
     batch: Batch
-    rows: int | None  # as the progress told, else records by the offsets
-    counted: bool  # by the offsets, because no event told
-    ends: tuple[tuple[str, str], ...]  # (source, where it is read up to) in words
+    rows: int | None  # from the progress, otherwise counted by offsets
+    counted: bool  # by offsets, because there is no event
+    ends: tuple[tuple[str, str], ...]  # (source, how far it is read), in words
 
 
 @needs(VIEW)
 def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """List the batches that the checkpoint's logs hold, newest first."""
+    """List the batches in the checkpoint's logs, newest first."""
     context = _head(request, name, "batches")
     before = whole(request.GET.get("before"))
     context |= _batches(context["query"], context["logs"], before)
@@ -55,7 +57,7 @@ def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Show one batch: what it read of each partition, and which files."""
+    """Show one batch: what it read from each partition, and which files it read."""
     context = _head(request, name, "batches")
     logs: CheckpointLogs | None = context["logs"]
     found = batches.one(logs, number) if logs else None
@@ -97,7 +99,7 @@ def compare_page(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def state_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the state operators, how they grow, and the configuration that is pinned."""
+    """Show the state operators, their growth, and the pinned configuration."""
     context = _head(request, name, "state")
     logs: CheckpointLogs | None = context["logs"]
     query: Query = context["query"]
@@ -114,7 +116,7 @@ def state_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """List what is kept: snapshots, and the checkpoints that were held before."""
+    """List what is kept: snapshots, and previous checkpoints."""
     context = _head(request, name, "kept")
     context |= {
         "snapshots": reads.snapshots_of(context["query"])[:200],
@@ -123,11 +125,11 @@ def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "checkpoints/snapshots.html", context)
 
 
-# --- what they share ----------------------------------------------------------------------
+# --- helpers ------------------------------------------------------------------------------
 
 
 def logs_of(checkpoint: Checkpoint | None) -> CheckpointLogs | None:
-    """Return a checkpoint's logs; None where this host cannot read them, or there is none."""
+    """Return a checkpoint's logs; None if there are none or this host cannot read them."""
     if checkpoint is None:
         return None
     try:
@@ -143,17 +145,27 @@ def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
     logs = logs_of(checkpoint)
     last = logs.last_commit() if logs else None
     local = checkpoint is not None and local_path(checkpoint.location) is not None
+    there = elsewhere(query.application) if local else ""
     return {
         **context,
         "checkpoint": checkpoint,
         "logs": logs,
         "local": logs is not None,
-        "elsewhere": elsewhere(query.application) if local else "",
+        "elsewhere": there,
+        "way_there": way_to(there) if there else "",
         "last_commit": last,
-        "keeps_state": logs is not None and logs.keeps_state(),
+        "keeps_state": logs is not None and _keeps_state(logs),
         "parts": _parts(query, tab),
         "busy": reads.open_procedure(query),
     }
+
+
+def _keeps_state(logs: CheckpointLogs) -> bool:
+    """Return whether there is state; an unlistable folder counts, and its tab reports that."""
+    try:
+        return logs.keeps_state()
+    except Unreadable:
+        return True
 
 
 def _parts(query: Query, tab: str) -> list[dict[str, Any]]:
@@ -187,24 +199,29 @@ def _lines(query: Query, found: list[Batch]) -> list[BatchLine]:
             batch=batch,
             rows=told.get(batch.number, batch.records),
             counted=batch.number not in told and batch.records is not None,
-            ends=tuple((source, _end(offset)) for source, offset in batch.sources.items()),
+            ends=ends_of(batch),
         )
         for batch in found
     ]
 
 
+def ends_of(batch: Batch) -> tuple[tuple[str, str], ...]:
+    """Return how far each source of a batch has been read, in words."""
+    return tuple((source, _end(offset)) for source, offset in batch.sources.items())
+
+
 def _end(offset: Any) -> str:
-    """Say where a source is read up to."""
+    """Return how far a source has been read, in words."""
     if offset is None:
         return "nothing yet"
     if is_kafka(offset):
         return ", ".join(
             f"{topic}: {len(parts)} partition{'s' if len(parts) != 1 else ''}, "
-            f"{sum(parts.values()):,} in all"
+            f"{sum(parts.values()):,} in total"
             for topic, parts in sorted(offset.items())
         )
-    if isinstance(offset, dict) and "logOffset" in offset:
-        return f"log entry {offset['logOffset']:,}"
+    if (entry := log_offset(offset)) is not None:
+        return f"log entry {entry:,}"
     return f"{offset:,}" if isinstance(offset, int) else str(offset)
 
 
@@ -217,7 +234,7 @@ def _between(logs: CheckpointLogs | None, found: batches.Difference) -> list[Bat
 
 
 def _chart(points: tuple[tuple[datetime, int, int], ...], limit: int | None) -> dict[str, Any]:
-    """Return the lines of the chart of state, as SVG points; {} where there are too few."""
+    """Return the lines of the state chart as SVG points; {} if there are too few."""
     if len(points) < 2:
         return {}
     width, height = CHART
@@ -246,7 +263,7 @@ def _chart(points: tuple[tuple[datetime, int, int], ...], limit: int | None) -> 
 
 @fragments("checkpoint", hears=("query", "operation"), own_key_only=("query",))
 def draw_batches(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the newest batches of one query's checkpoint."""
+    """Draw the newest batches in one query's checkpoint."""
     number = whole(key)
     name = names_of([number]).get(number) if number is not None else None
     if number is None or name is None:

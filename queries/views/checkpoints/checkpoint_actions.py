@@ -1,6 +1,6 @@
 """Actions on a checkpoint: GET previews the action, POST performs it.
 
-None of it needs JavaScript. An action that drops state requires the query's name to be typed.
+None of them need JavaScript. An action that drops state requires the user to type the query's name.
 """
 
 import json
@@ -15,9 +15,9 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
+from headgate_ground.masking import mask
 from queries.domain.characters import refuse_characters
 from queries.domain.errors import HeadgateError, Invalid, NotAllowed, Problem
-from queries.domain.masking import mask
 from queries.domain.states import Desired
 from queries.models.definitions import Query
 from queries.models.history import Operation
@@ -35,10 +35,10 @@ from queries.views.console.guard import author, by, needs
 from queries.views.console.numbers import whole
 
 _TARGETS = {
-    "earliest": ("Earliest", "Everything that the sources still have."),
+    "earliest": ("Earliest", "All data still available in the sources."),
     "latest": ("Latest", "Only new data; existing data is skipped."),
     "time": ("A time", "Data written from then on."),
-    "offsets": ("Offsets", "Kafka only: one for each partition to move."),
+    "offsets": ("Offsets", "Kafka only: one offset for each partition to move."),
 }
 
 
@@ -82,7 +82,7 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(DEFINE, "GET", "POST")
 def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Preview a reset; request it on POST, with the query's name typed."""
+    """Preview a reset; request it on POST, once the query's name has been typed."""
     query = _query(name)
     asked = request.POST if request.method == "POST" else request.GET
     context = _context(query, "Reset") | {
@@ -156,7 +156,7 @@ def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpRespons
     back = reverse("query-checkpoint-kept", args=[name])
     if request.method == "POST":
         remove = partial(snapshot.remove_snapshot, row, now=timezone.now())
-        return answered(request, remove, f"The snapshot of batch {row.batch} is removed.", back)
+        return answered(request, remove, f"The snapshot of batch {row.batch} was removed.", back)
     context = _context(query, "Remove a snapshot") | {
         "what": f"Remove the snapshot of batch {row.batch}?",
         "consequences": [
@@ -169,7 +169,7 @@ def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpRespons
     return render(request, "checkpoints/confirm.html", context)
 
 
-# --- what they share ----------------------------------------------------------------------
+# --- helpers ------------------------------------------------------------------------------
 
 
 def _query(name: str) -> Query:
@@ -192,7 +192,7 @@ def _context(query: Query, heading: str) -> dict[str, Any]:
 
 
 def _tried(context: dict[str, Any], look: Callable[..., Any], *given: Any) -> Any:
-    """Return a preview, or the reason why it is refused."""
+    """Return a preview, or the reason why it was refused."""
     try:
         return look(*given)
     except HeadgateError as error:
@@ -222,24 +222,24 @@ def _wish(asked: Any) -> WantedStart:
 
 
 def _moment(text: str) -> datetime:
-    """Return a time as people write it, in UTC unless it says otherwise."""
+    """Return a time entered by a user, in UTC unless it specifies another zone."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
         way_out = "Write 2026-03-02T12:00."
-        raise Invalid([Problem("at", text[:200], "is not a time.", way_out)]) from error
+        raise Invalid([Problem("at", text[:200], "is not a valid time.", way_out)]) from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _committed_by(query: Query, at: datetime) -> int:
-    """Return the newest batch that had committed at a time, by when its commit was written."""
+    """Return the newest batch committed by a given time, according to its commit's timestamp."""
     logs = logs_of(current(query))
     for number in reversed(logs.committed() if logs else []):
         written = logs.written_at("commits", number) if logs else None
         if written is not None and written <= at:
             return number
     raise NotAllowed(
-        f"No batch that is still there had committed by {at:%Y-%m-%d %H:%M:%S %Z}.",
+        f"None of the available batches had committed by {at:%Y-%m-%d %H:%M:%S %Z}.",
         way_out="Choose a later time, or one of the snapshots under Kept.",
     )
 
@@ -256,7 +256,7 @@ def _json(field: str, text: str) -> dict[str, Any]:
 
 
 def _suggested_sink(query: Query) -> dict[str, Any]:
-    """Return the query's sink, with another path or topic where it has one."""
+    """Return the query's sink, with another path or topic if it has one."""
     sink: dict[str, Any] = dict(query.revisions.order_by("-number")[0].spec.get("sink") or {})
     options = dict(sink.get("options") or {})
     for key in ("path", "topic"):

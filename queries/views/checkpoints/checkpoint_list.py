@@ -1,4 +1,4 @@
-"""The page of checkpoints: where each lies, who holds it, with which epoch."""
+"""The checkpoints page: their locations, and which query holds each, with which epoch."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,13 +37,13 @@ class CheckpointRow:
     checkpoint: Checkpoint
     newest: Run | None
     holder: Run | None
-    local: bool  # lies on a local file system, so the JVM's lock guards it
+    local: bool  # it is on a local file system, so the JVM's lock guards it
     runs: int
 
 
 @needs(VIEW)
 def checkpoint_list(request: HttpRequest) -> HttpResponseBase:
-    """List checkpoints, the held ones first; retired ones where asked."""
+    """List checkpoints, held ones first; include retired ones if requested."""
     search = request.GET.get("q", "").strip()
     now = timezone.now()
     retired = request.GET.get("retired") == "1"
@@ -81,7 +81,7 @@ def _row(checkpoint: Checkpoint, runs: int) -> CheckpointRow:
 
 @fragments("checkpoints", hears=("query", "driver"))
 def draw_checkpoints(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of changed queries among those shown; of new ones, how many there are."""
+    """Draw the visible rows of changed queries, and the number of new queries."""
     rows = checkpoints().filter(pk__in=numbers(key))
     if changes is not None:
         held = Q(runs__driver__in=keys(changes, "driver"), runs__outcome=RunOutcome.OPEN)

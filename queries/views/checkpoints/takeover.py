@@ -1,4 +1,4 @@
-"""The page on which an author takes over a checkpoint of another installation."""
+"""The page on which an author takes over another installation's checkpoint."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
@@ -13,7 +13,7 @@ from queries.views.console.guard import by, needs
 
 @needs(DEFINE, "GET", "POST")
 def take_over(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say what taking over risks; confirm it, and start the query."""
+    """Show the risks of a takeover; confirm it, and start the query."""
     found = query_definition(name)
     address = reverse("query", args=[name])
     if request.method == "POST":
@@ -25,8 +25,8 @@ def take_over(request: HttpRequest, name: str) -> HttpResponseBase:
         "what": f"Take over the checkpoint of {name}?",
         "consequences": [
             f"The owner file next to {found.checkpoint} names another Headgate installation.",
-            "If that installation still runs the query, both write: batches are executed twice "
-            "and the checkpoint can be damaged. Make sure that it does not.",
+            "If that installation still runs the query, both will write: batches are executed "
+            "twice and the checkpoint can be damaged. Make sure that it does not.",
             f"{name} then starts here and continues where the other one stopped.",
         ],
         "action": request.path,

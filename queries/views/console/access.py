@@ -1,4 +1,4 @@
-"""Pages of settings: tokens, which an admin gives, and the accounts with their roles."""
+"""Settings pages: API tokens, created by admins, and accounts with their roles."""
 
 from typing import Any
 from uuid import UUID
@@ -37,32 +37,32 @@ from queries.services.console.tokens import (
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 
-#: What each scope lets a token do, as far as its user may.
+#: What each scope lets a token do, within the rights of the token's user.
 SCOPE_WORDS = {
     Scope.READ: "reads",
     Scope.OPERATE: "starts, stops, restarts, resolves",
     Scope.AUTHOR: "defines",
-    Scope.ADMIN: "does all that an admin may",
+    Scope.ADMIN: "can do everything that an admin can",
 }
 
 
 def _owner(request: HttpRequest) -> User:
     user = request.user
-    assert isinstance(user, User)  # `needs` lets no stranger through
+    assert isinstance(user, User)  # `needs` admits no anonymous user
     return user
 
 
 @never_cache
 @needs(VIEW, "GET", "POST")
 def tokens(request: HttpRequest) -> HttpResponseBase:
-    """Show one's own tokens, to an admin everybody's; an admin gives one by the form on it."""
+    """Show the user's own tokens, or all tokens to an admin, who can create one with the form."""
     return give_token(request) if request.method == "POST" else _tokens(request, {})
 
 
 @needs(ADMINISTER, "POST")
 @sensitive_variables("text")
 def give_token(request: HttpRequest) -> HttpResponseBase:
-    """Make a token for a user; its text is on this page and nowhere else."""
+    """Create a token for a user; its text is shown on this page and nowhere else."""
     fields = ("owner", "name", "days", "scope", "team", "applications")
     typed = {name: request.POST.get(name, "").strip() for name in fields}
     try:
@@ -100,7 +100,7 @@ def _tokens(request: HttpRequest, more: dict[str, Any], status: int = 200) -> Ht
 
 @needs(VIEW, "POST")
 def revoke(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """Revoke one of one's own tokens; an admin any."""
+    """Revoke one of the user's own tokens; an admin can revoke any token."""
     token = token_seen_by(_owner(request), uuid)
     revoke_token(token=token, **by(request))
     messages.success(request, f"Token {token.name} is revoked.")
@@ -111,7 +111,7 @@ def revoke(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 @needs(ADMINISTER, "GET", "POST")
 @sensitive_variables("password")
 def users(request: HttpRequest) -> HttpResponseBase:
-    """Show accounts and roles; make an account, whose password is shown this once."""
+    """Show accounts and roles; create an account, whose password is shown only once."""
     context: dict[str, Any] = {"username": "", "given": Role.VIEWER}
     status = 200
     if request.method == "POST":
@@ -147,7 +147,7 @@ def _role(request: HttpRequest) -> Role | None:
 @needs(ADMINISTER, "POST")
 @sensitive_variables("password")
 def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
-    """Change an account's role or rights, let it in, shut or sign it out, or give it a password."""
+    """Change an account's role or rights, enable, disable or sign it out, or reset its password."""
     user = person(user_id)
     act = request.POST.get("do", "role")
     try:
@@ -161,7 +161,7 @@ def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
                 write_python="write_python" in request.POST,
                 **by(request),
             )
-            done = "has the rights that are ticked"
+            done = "has the selected rights"
         elif act in ("shut-out", "let-in"):
             accounts.set_active(user=user, active=act == "let-in", **by(request))
             done = "is active again" if act == "let-in" else "is deactivated"

@@ -1,4 +1,4 @@
-"""One's own account: the zone that times are shown in, the password, where one is signed in."""
+"""The user's own account: display time zone, password, and sessions."""
 
 from typing import Any
 from zoneinfo import available_timezones
@@ -22,7 +22,7 @@ from queries.views.console.browsers import browser_name
 from queries.views.console.guard import by, needs, user_of
 from queries.views.console.shell import THEME_AGE_S
 
-#: The cookie that `static/js/zone.js` reads; without it times are UTC.
+#: The cookie read by `static/js/zone.js`; without it, times are in UTC.
 ZONE = "zone"
 BROWSER = "browser"
 
@@ -31,15 +31,17 @@ BROWSER = "browser"
 @needs(VIEW, "GET", "POST")
 @sensitive_post_parameters()
 def account(request: HttpRequest) -> HttpResponseBase:
-    """Show one's account; change the password by the form on it."""
+    """Show the account; change the password with the form on it."""
     user = user_of(request)
     form = PasswordChangeForm(user, request.POST if request.method == "POST" else None)
+    for field in form.fields.values():
+        field.widget.attrs["class"] = "form-control"
     if request.method == "POST" and form.is_valid():
         form.save()
-        update_session_auth_hash(request, user)  # this session goes on, under a new key
-        request.session.save()  # before the others end: it must be found by its new key
+        update_session_auth_hash(request, user)  # this session continues, under a new key
+        request.session.save()  # before the others end, so that it is found by its new key
         note_new_password(user=user, but=_key(request), now=timezone.now())
-        messages.success(request, "Your password is changed. Other browsers are signed out.")
+        messages.success(request, "Your password was changed. Other browsers are signed out.")
         return redirect("account")
     chosen = request.COOKIES.get(ZONE, "")
     context: dict[str, Any] = {
@@ -69,7 +71,7 @@ def _sessions(request: HttpRequest) -> list[dict[str, Any]]:
 
 @needs(VIEW, "POST")
 def set_zone(request: HttpRequest) -> HttpResponseBase:
-    """Keep the chosen zone in a cookie; an unknown one goes back to UTC."""
+    """Store the chosen zone in a cookie; an unknown zone resets it to UTC."""
     response = redirect("account")
     zone = request.POST.get("zone", "")
     if zone == BROWSER or zone in available_timezones() - {"UTC"}:
@@ -81,7 +83,7 @@ def set_zone(request: HttpRequest) -> HttpResponseBase:
 
 @needs(VIEW, "POST")
 def leave_elsewhere(request: HttpRequest) -> HttpResponseBase:
-    """End one's other sessions; this one goes on."""
+    """End the user's other sessions; this one continues."""
     ended = end_sessions(user=user_of(request), but=_key(request), **by(request))
     messages.success(request, f"Signed out of {ended} other browser{'' if ended == 1 else 's'}.")
     return redirect("account")
@@ -89,10 +91,10 @@ def leave_elsewhere(request: HttpRequest) -> HttpResponseBase:
 
 @needs(VIEW, "POST")
 def leave_one(request: HttpRequest) -> HttpResponseBase:
-    """End one of one's own sessions."""
+    """End one of the user's own sessions."""
     name = request.POST.get("session", "")
     end_session(user=user_of(request), name=name, **by(request))
-    messages.success(request, "That browser is signed out.")
+    messages.success(request, "That browser was signed out.")
     return redirect("account")
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the system itself, and which events were lost: said on every page."""
+"""Problems with the system itself, and lost events, shown on every page."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -6,28 +6,28 @@ from datetime import datetime, timedelta
 
 from django.template.loader import render_to_string
 
-from controlplane.health.system import system_health
 from listeners import selectors as heard
 from queries.domain.failures.crash_loops import CrashLoop
 from queries.selectors.alerts.incidents import open_incidents
 from queries.selectors.console.badges import names_of, open_failure_groups
 from queries.selectors.failures.occurrences import crash_loops
+from queries.services.system.health import system_health
 from queries.views.console.fragments import Changes, Drawn, fragments
 
-#: Losses older than this are history: the query's page keeps them, the banner lets them go.
+#: Older losses are no longer shown in the banner, only on the query's page.
 DROPS_SHOWN_FOR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the banner: what it is about, and what is wrong, once or several times."""
+    """One line of the banner: its subject, and its problems."""
 
     tone: str
     items: tuple[tuple[str, str], ...]
 
 
 def banner(now: datetime) -> list[Line]:
-    """Return the lines to show, worst first; empty where all is well."""
+    """Return the lines to show, worst first; empty if everything is fine."""
     health = system_health(now)
     parts = tuple((part.name.capitalize(), part.sentence) for part in health.problems)
     lines = [Line("bad", parts)] if parts else []
@@ -37,7 +37,7 @@ def banner(now: datetime) -> list[Line]:
 
 
 def _crash_loops(now: datetime) -> list[Line]:
-    """Say which queries fail again and again: one incident each, or one for a whole driver."""
+    """Return the queries that fail repeatedly: one incident for each, or one for a whole driver."""
     loops = crash_loops(now=now)
     names = names_of(loops)
     together: dict[CrashLoop, list[str]] = defaultdict(list)
@@ -55,7 +55,7 @@ def _crash_loops(now: datetime) -> list[Line]:
 
 
 def _drops(now: datetime) -> list[Line]:
-    """Say per queue how many events Spark dropped, and when."""
+    """Return how many events Spark dropped, and when, per queue."""
     counted: dict[str, int] = defaultdict(int)
     since: dict[str, datetime] = {}
     until: dict[str, datetime] = {}
@@ -84,7 +84,7 @@ def _drops(now: datetime) -> list[Line]:
 def _meaning(queue: str, drivers: set[int]) -> str:
     told = heard.telemetry(drivers).values()
     if queue == "streams" and any(one.heartbeat.mode == "fallback" for one in told):
-        return "No private queue is available, so Headgate listens there too."
+        return "No private queue is available, so Headgate uses it too."
     return _MEANING.get(queue, "")
 
 
@@ -102,14 +102,14 @@ _LOST = {
     "outbox": "events dropped: a driver's spool is full",
 }
 _MEANING = {
-    "streams": "Your own listeners missed them; Headgate's queue did not.",
+    "streams": "Your own listeners missed them; Headgate did not.",
     "outbox": "Free disk space where the drivers write, then check each query's page.",
 }
 
 
 @fragments("system", hears=("system", "driver", "group", "incident"))
 def draw_banner(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the banner, and the numbers of open failures and incidents in the navigation."""
+    """Draw the banner, and the counts of open failures and incidents in the navigation."""
     context = {"count": open_failure_groups(), "banner": banner(now), "now": now}
     yield "open-failures", render_to_string("console/shell/_open_failures.html", context)
     yield "open-incidents", render_to_string("alerts/_open.html", {"count": open_incidents()})

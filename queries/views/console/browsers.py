@@ -1,6 +1,7 @@
-"""What pages call a browser: the few words of its User-Agent that its owner knows it by."""
+"""Readable browser names: a few words from the User-Agent by which users recognize the browser."""
 
-#: The word in the header, the name; the first that is found counts, as later ones pretend more.
+#: (word in the header, name); the first match counts, because other browsers also claim the later
+#: words.
 _BROWSERS = (
     ("Edg/", "Edge"),
     ("OPR/", "Opera"),
@@ -21,7 +22,7 @@ _SYSTEMS = (
 
 
 def browser_name(header: str) -> str:
-    """Return "Firefox on Linux" and the like; of an unknown one the header's first 40 letters."""
+    """Return a name such as "Firefox on Linux"; otherwise the header's first 40 characters."""
     browser = next((name for word, name in _BROWSERS if word in header), "")
     system = next((name for word, name in _SYSTEMS if word in header), "")
     if browser and system:

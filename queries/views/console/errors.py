@@ -1,4 +1,4 @@
-"""Errors of a user's request become a page or a message, never a traceback."""
+"""Turn errors in a user's request into a page or a message, never a traceback."""
 
 import sys
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from django.http import (
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 
-from controlplane.health.full_disk import full_disk
 from queries.domain.characters import refuse_characters
 from queries.domain.errors import (
     Busy,
@@ -27,33 +26,34 @@ from queries.domain.errors import (
     Unavailable,
 )
 from queries.models.lock_waits import is_busy
+from queries.services.system.full_disk import full_disk
 from queries.views.console.shell import is_ours, next_address, told, wants_json
 
-RETRY_AFTER_S = 30  # a disk is freed by a person
+RETRY_AFTER_S = 30  # a person has to free disk space
 
 T = TypeVar("T")
 Respond = Callable[[HttpRequest], HttpResponseBase]
 
 _ONLY_FORMS = HeadgateError(
-    "There is no page at this address; only a form posts to it.",
+    "There is no page at this address; it only accepts form submissions.",
     way_out="Go back to the page with the form.",
 )
 
 
 class Problems:
-    """Middleware: show a HeadgateError that a page's view did not handle itself.
+    """Middleware: show a HeadgateError that a view did not handle itself.
 
-    A form's error goes back to where the form stood, as a message; a page's error is a page.
+    A form's error is shown as a message on the form's page; a page's error is shown as a page.
     """
 
     def __init__(self, respond: Respond) -> None:
         self.respond = respond
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer as the views do; say on a page what an address is for that was only visited."""
+        """Return the view's response; explain URLs that only accept forms when visited directly."""
         response = self.respond(request)
         if isinstance(response, HttpResponseNotAllowed) and request.method in ("GET", "HEAD"):
-            # A form's address, come to by a bookmark or the back button.
+            # A form's URL, opened from a bookmark or with the back button.
             answer = _page(request, "problem.html", _ONLY_FORMS, 405)
             answer["Allow"] = response["Allow"]
             return answer
@@ -62,7 +62,7 @@ class Problems:
     def process_view(
         self, request: HttpRequest, view: Any, args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        """Refuse a form with a character that no text can hold: no browser sends one by itself."""
+        """Reject a form with a character that no text can store; no browser sends one by itself."""
         match = request.resolver_match
         is_form = request.method == "POST" and match is not None and match.app_name != "api"
         if not is_form or not request.user.is_authenticated:
@@ -74,7 +74,7 @@ class Problems:
         return None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
-        """Return the page or message of an error of ours; leave others to Django."""
+        """Return the page or message for one of our errors; leave others to Django."""
         if is_busy(error):
             return _busy(request)
         if not isinstance(error, HeadgateError):
@@ -99,15 +99,15 @@ class Problems:
 
 
 def _where_it_came_from(request: HttpRequest) -> str:
-    """Return the page that sent a form; "/" where the header names another host's."""
+    """Return the page that sent a form; "/" if the header contains another host."""
     address = request.headers.get("Referer", "")
     return address if is_ours(request, address) else "/"
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer an error that nothing else handles; a full disk is told as what it is, with 503.
+    """Handle any other error; a full disk is reported as such, with 503.
 
-    Neither page reads the database: it may be the one that fails.
+    Neither page reads the database, which may be the part that has failed.
     """
     if (problem := full_disk(sys.exc_info()[1])) is None:
         return HttpResponse(render_to_string("500.html"), status=500)
@@ -118,7 +118,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def _busy(request: HttpRequest) -> HttpResponse:
-    """Answer 503, with the time after which the same is worth another try."""
+    """Return 503, with the time after which to try again."""
     error = Busy()
     if wants_json(request):
         answer: HttpResponse = JsonResponse({"tone": "bad", "text": str(error)}, status=503)
@@ -129,7 +129,7 @@ def _busy(request: HttpRequest) -> HttpResponse:
 
 
 def status_of(error: HeadgateError) -> int:
-    """Return the status of a page that shows its form again with an error."""
+    """Return the status for a page that shows its form again with an error."""
     if isinstance(error, Forbidden):
         return 403
     return 422 if isinstance(error, Invalid) else 409
@@ -138,7 +138,7 @@ def status_of(error: HeadgateError) -> int:
 def answered(
     request: HttpRequest, ask: Callable[[], T], said: str | Callable[[T], str], back: str
 ) -> HttpResponse:
-    """Do what a form asks for and say how it went: to a script of ours in place, else `back`."""
+    """Perform a form's request; report the result in place to our scripts, otherwise on `back`."""
     try:
         found = ask()
     except HeadgateError as error:

@@ -1,4 +1,4 @@
-"""Find anything by a few letters: queries and what can be done with them, failures, runs, pages."""
+"""Find anything by a few letters: queries and their actions, failures, runs, pages."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ from queries.views.console.guard import needs
 from queries.views.console.shell import navigation
 from queries.views.console.wording import words
 
-#: Acts are offered for this many queries at most.
+#: Actions are offered for at most this many queries.
 ACTED_ON = 3
-#: What is typed cannot be longer: a line of an error.
+#: Maximum length of the search text: a line from an error.
 LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One thing that was found."""
+    """One search result."""
 
     icon: str
     title: str
     address: str
-    below: str = ""  # what tells it from others of that name
-    dialog: bool = False  # its page asks for a confirmation
+    below: str = ""  # distinguishes it from others with the same name
+    dialog: bool = False  # its page asks for confirmation
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that can be done with a query, on a page that says what follows from it."""
+    """An action on a query, on a page that shows its consequences."""
 
     verb: str
-    name: str  # of the address
+    name: str  # name of the URL
     icon: str
     permission: str = VIEW
     dialog: bool = False
@@ -62,7 +62,7 @@ ACTS = (
     Act("labels", "query-labels", "tag", DEFINE),
     Act("delete", "query-delete", "trash", DEFINE),
 )
-#: Pages that the navigation does not list: label, name of the address, words that mean them too.
+#: Pages missing from the navigation: label, URL name, and additional search words.
 _PAGES = (
     ("Alert rules", "alert-rules", "routing escalation reminder"),
     ("Channels", "alert-channels", "mail slack webhook pagerduty"),
@@ -77,7 +77,7 @@ _PAGES = (
 
 @needs(VIEW)
 def find_page(request: HttpRequest) -> HttpResponse:
-    """Show what the letters typed so far may mean; without any, the pages."""
+    """Show what the letters typed so far may mean; if there are none, show the pages."""
     text = " ".join(request.GET.get("q", "").replace("\x00", "").split())[:LONGEST]
     verb, rest = _verb(text)
     parts = [
@@ -86,19 +86,19 @@ def find_page(request: HttpRequest) -> HttpResponse:
         ("Pages", list(_pages(request, text))),
     ]
     context = {"text": text, "parts": [(title, hits) for title, hits in parts if hits]}
-    typing = "HX-Request" in request.headers  # the box is there: what was found is enough
+    typing = "HX-Request" in request.headers  # the search box already exists: send only the results
     return render(request, f"console/shell/{'_find' if typing else 'find'}.html", context)
 
 
 def _verb(text: str) -> tuple[str, str]:
-    """Return the beginning of a verb that a text begins with, and what it is about."""
+    """Return the verb prefix that a text begins with, and the rest."""
     first, _, rest = text.lower().partition(" ")
     known = any(act.verb.startswith(first) for act in ACTS)
     return (first, rest.strip()) if first and rest.strip() and known else ("", text)
 
 
 def _acts(user: User | AnonymousUser, verb: str, about: str) -> Iterator[Hit]:
-    """Yield the acts of this verb on the queries in question; without a verb, all on the best."""
+    """Yield this verb's actions on matching queries; without a verb, all for the best match."""
     if not about:
         return
     rows = named(Query.objects.select_related("application"), about)[: ACTED_ON if verb else 1]
@@ -147,7 +147,7 @@ def _rows(found: Found) -> Iterator[tuple[str, list[Hit]]]:
     yield (
         "Runs",
         [
-            Hit("history", f"Run {row.epoch}", reverse("run", args=[row.pk]), row.query.name)
+            Hit("history", f"Run {row.pk}", reverse("run", args=[row.pk]), row.query.name)
             for row in found.runs
         ],
     )

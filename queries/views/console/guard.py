@@ -1,4 +1,4 @@
-"""Who may open a page, and who asks for what is done there."""
+"""Who may open a page, and who is acting on it."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -17,10 +17,10 @@ View = Callable[..., HttpResponseBase]
 
 
 def needs(permission: str, *methods: str) -> Callable[[View], View]:
-    """Let holders of the permission through, by these methods (GET where none is named).
+    """Admit users with the permission, for these methods (default: GET).
 
-    Others get 403, strangers the sign-in page, other methods 405. What operators and authors do
-    takes that the application which the address is about is one that they act on.
+    Others get 403, anonymous users get the sign-in page, other methods 405. For operators' and
+    authors' actions, the user must have the right to act on the URL's application.
     """
 
     def guard(view: View) -> View:
@@ -37,21 +37,21 @@ def needs(permission: str, *methods: str) -> Callable[[View], View]:
 
 
 def user_of(request: HttpRequest) -> User:
-    """Return who is signed in; only behind `needs`, which lets nobody else through."""
+    """Return the signed-in user; use only behind `needs`, which admits nobody else."""
     assert isinstance(request.user, User), "a guard has let a stranger through"
     return request.user
 
 
 def by(request: HttpRequest) -> dict[str, Any]:
-    """Return who acts, and when, as services take it."""
+    """Return who is acting, and when, as arguments for services."""
     return {"actor": request.user.get_username(), "now": timezone.now()}
 
 
 def author(request: HttpRequest) -> dict[str, Any]:
-    """Return who acts, and when, and whether they may write Python, as the catalog takes it."""
+    """Return who is acting, when, and whether they may write Python, as catalog arguments."""
     return by(request) | {"python": writes_python(request)}
 
 
 def writes_python(request: HttpRequest) -> bool:
-    """Return whether who asks may bring code into drivers."""
+    """Return whether the user may bring code into drivers."""
     return may(request.user, WRITE_PYTHON)

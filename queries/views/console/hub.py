@@ -1,9 +1,9 @@
 """One hub per web process: it receives changes and renders each fragment once for all viewers.
 
-The hub lives in the event loop of the process. It subscribes to Redis while somebody looks,
-draws stale topics in one thread of its own, and hands the drawn fragments to the queues of
-the viewers. Each fragment has a number; a viewer that comes back with the last number it saw
-is told what it missed, and one that comes from another process or time is told everything.
+The hub runs in the process's event loop. It subscribes to Redis while there are viewers, draws
+stale topics in its own thread, and puts the drawn fragments into the viewers' queues. Each fragment
+has a number. A viewer that reconnects with the last number it saw receives what it missed; a viewer
+that comes from another process, or that was away for too long, receives everything.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, TypeVar
@@ -38,12 +38,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ROUND_S = 0.5  # a topic is drawn at most this often
-REFRESH_S = 10  # and at least this often while somebody looks: verdicts change with time alone
+REFRESH_S = 10  # and at least this often while viewed: verdicts change merely with time
 TICK_S = 5
 REDIS_WAIT_S = 5.0
-BACKLOG = 2000  # fragments a viewer may be behind before it has to start again
+BACKLOG = 2000  # fragments that a viewer may be behind before it has to start over
 
-#: Ages tick in the browser; a fragment whose ages alone differ has not changed.
+#: Ages are updated in the browser, so a fragment that differs only in ages has not changed.
 _AGES = re.compile(r"(<time [^>]*data-(?:age|until)[^>]*>)[^<]*</time>")
 
 
@@ -54,31 +54,34 @@ class Message:
     event: str
     data: str
     number: int
+    tab: int | None = None  # for a stream shared by several tabs; None: a single tab's stream
+
+
+Queue = asyncio.Queue[Message | None]
 
 
 @dataclass(eq=False)
 class Viewer:
-    """One open stream."""
+    """One viewed page: a stream, or one tab of a shared stream."""
 
     topics: frozenset[str]
-    person: int | None = None  # whose it is
-    session: str = ""  # the key of the session that it was opened in
-    queue: "asyncio.Queue[Message | None]" = field(
-        default_factory=lambda: asyncio.Queue(maxsize=BACKLOG)
-    )
+    person: int | None = None  # its user's ID
+    session: str = ""  # key of the session in which it was opened
+    queue: "Queue" = field(default_factory=lambda: asyncio.Queue(maxsize=BACKLOG))
+    tab: int | None = None  # the tab's number, if several share a stream and its queue
 
 
 @dataclass
 class _Drawn:
-    """What was last drawn of a topic: event -> (data, digest, number)."""
+    """A topic as last drawn: event -> (data, digest, number)."""
 
     fragments: dict[str, tuple[str, bytes, int]] = field(default_factory=dict)
-    changes: set[str] | None = field(default_factory=set)  # stale messages; None: wholly
-    drawn_at: float = 0.0  # the loop's clock
+    changes: set[str] | None = field(default_factory=set)  # unprocessed messages; None: everything
+    drawn_at: float = 0.0  # by the loop's clock
 
 
 class Hub:
-    """Everything live of one event loop."""
+    """All live state in one event loop."""
 
     def __init__(self) -> None:
         self.name = uuid.uuid4().hex[:8]
@@ -96,14 +99,12 @@ class Hub:
     # --- viewers ------------------------------------------------------------------------
 
     def streams_of(self, person: int | None) -> int:
-        """Return how many streams somebody has open."""
-        return sum(viewer.person == person for viewer in self.viewers)
+        """Return how many streams a user has open."""
+        return len({id(viewer.queue) for viewer in self.viewers if viewer.person == person})
 
-    async def join(
-        self, topics: frozenset[str], cursor: str, person: int | None = None, session: str = ""
-    ) -> Viewer:
-        """Open a stream: what the viewer has missed waits in its queue."""
-        viewer = Viewer(topics, person, session)
+    async def join(self, viewer: Viewer, cursor: str) -> Viewer:
+        """Add a viewer; put what it has missed into its queue."""
+        topics = viewer.topics
         seen = self._read(cursor)
         fresh = [topic for topic in sorted(topics) if topic not in self._drawn]
         self.viewers.add(viewer)  # before anything is awaited: it misses nothing from here on
@@ -121,7 +122,7 @@ class Hub:
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
-        """Close a stream; topics nobody looks at any more are forgotten."""
+        """Close a stream; topics that have no viewers left are forgotten."""
         self.viewers.discard(viewer)
         watched = self._watched()
         for topic in [topic for topic in self._drawn if topic not in watched]:
@@ -130,14 +131,14 @@ class Hub:
             self._stop()
 
     def close(self) -> None:
-        """End every stream: the server is leaving."""
+        """End every stream, because the server is stopping."""
         self.closing = True
         for viewer in list(self.viewers):
             self._end(viewer)
 
     async def snapshot(self, topics: frozenset[str], cursor: str) -> dict[str, Any]:
         """Return what a viewer without a stream has missed: {tick, fragments: [event, data]}."""
-        viewer = await self.join(topics, cursor)
+        viewer = await self.join(Viewer(topics), cursor)
         try:
             messages = []
             while not viewer.queue.empty():
@@ -151,13 +152,13 @@ class Hub:
         return {"tick": json.loads(tick.data), "fragments": rest}
 
     def end_streams(self, message: str) -> None:
-        """End somebody's streams: his role or his sessions have changed. "person:42" says whose."""
+        """End a user's streams after a change of role or sessions; "person:42" is the user."""
         whose = whole(message.partition(":")[2])
         for viewer in [one for one in self.viewers if whose is not None and one.person == whose]:
             self._end(viewer)
 
     async def _end_of_sessions(self) -> None:
-        """End the streams of sessions that have ended, whether or not Redis says so."""
+        """End the streams of sessions that have ended, whether or not Redis reports that."""
         keys = {viewer.session for viewer in self.viewers if viewer.session}
         if not keys:
             return
@@ -175,12 +176,12 @@ class Hub:
 
     def _tell(self, viewer: Viewer, message: Message) -> None:
         try:
-            viewer.queue.put_nowait(message)
+            viewer.queue.put_nowait(replace(message, tab=viewer.tab))
         except asyncio.QueueFull:
             self._end(viewer)
 
     def _end(self, viewer: Viewer) -> None:
-        """Ask a stream to end; where its queue is full, make room for the word."""
+        """Ask a stream to end; if its queue is full, make room for the message."""
         while viewer.queue.full():
             viewer.queue.get_nowait()
         viewer.queue.put_nowait(None)
@@ -205,7 +206,7 @@ class Hub:
         self._drawn.clear()
 
     async def _listen(self) -> None:
-        """Hear what changed; after each break everything may have."""
+        """Receive changes; after each disconnection, anything may have changed."""
         while True:
             client = redis.Redis.from_url(
                 settings.REDIS_URL,
@@ -223,7 +224,7 @@ class Hub:
                             self._stale(_text(said["data"]))
             except (RedisError, OSError) as error:
                 logger.warning("changes are not heard: %s", error)
-            except Exception:  # the loop's edge: an odd message must not end it
+            except Exception:  # top level of the loop: a malformed message must not end it
                 logger.exception("changes are not heard")
             await asyncio.sleep(2)
 
@@ -241,7 +242,7 @@ class Hub:
         self._woken.set()
 
     async def _redraw(self) -> None:
-        """Draw what is stale, not more often than every `ROUND_S`."""
+        """Draw what is stale, at most once per `ROUND_S`."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), timeout=1)
@@ -256,7 +257,7 @@ class Hub:
             await asyncio.sleep(ROUND_S)
 
     async def _draw(self, topic: str) -> None:
-        """Draw a topic, and tell its viewers the fragments that differ from those before."""
+        """Draw a topic, and send its viewers the fragments that have changed."""
         drawn = self._drawn_of(topic)
         loop = asyncio.get_running_loop()
         whole = drawn.changes is None or loop.time() - drawn.drawn_at >= REFRESH_S
@@ -281,7 +282,7 @@ class Hub:
                 self._tell(viewer, message)
 
     async def _keep_time(self) -> None:
-        """Say what time it is and how old the newest data are."""
+        """Send the current time and the age of the newest data."""
         while True:
             await asyncio.sleep(TICK_S)
             await self._end_of_sessions()
@@ -307,14 +308,14 @@ class Hub:
         return Message("tick", json.dumps(data), self.number)
 
 
-#: Topics whose key is a query's.
+#: Topics whose key is a query's ID.
 _OF_A_QUERY = frozenset({"query", "lag", "checkpoint", "async", "exposure"})
 
 
 def silent_since(topics: Iterable[str], silent: Sequence[SilentDriver]) -> datetime | None:
-    """Return since when a driver of what these topics show is silent; None where none is.
+    """Return since when a driver shown by these topics has been silent; None if none is silent.
 
-    Topics of one query, run or application show their own driver, all others show every driver.
+    Topics of one query, run or application show their own driver; all others show every driver.
     """
     asked = [fragments.split(topic) for topic in topics]
     keys = {
@@ -333,7 +334,7 @@ def silent_since(topics: Iterable[str], silent: Sequence[SilentDriver]) -> datet
 
 
 def _in_thread(read: Callable[..., T], *given: Any) -> T:
-    """Read in the hub's thread, which keeps no database connection open."""
+    """Read in the hub's thread, which does not keep a database connection open."""
     close_old_connections()
     try:
         return read(*given)
@@ -350,7 +351,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def hub() -> Hub:
-    """Return the hub of this process's event loop, made at the first call."""
+    """Return the hub of this process's event loop, which the first call creates."""
     global _hub, _loop
     loop = asyncio.get_running_loop()
     if _hub is None or _loop is not loop:
@@ -360,7 +361,7 @@ def hub() -> Hub:
 
 
 def _close_at_the_end(made: Hub, loop: asyncio.AbstractEventLoop) -> None:
-    """End the streams when the server is told to leave: it waits for open answers otherwise."""
+    """End the streams when the server is asked to stop, because it waits for open responses."""
     if threading.current_thread() is not threading.main_thread():
         return
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,10 +1,10 @@
 """Long lists: their filters, cursor pages, and live updates.
 
-A list's topic names the list as it is filtered ("failures:query=delays&status=open"), so that
-everybody who looks at it in the same way shares one drawing. Rows that stand on the page are
-morphed one by one and keep their place. What came since goes into a body of rows of its own
-above them ("arrivals"): drawn hidden, and shown by static/js/arrivals.js, which leaves out
-what the page has already and waits while somebody points at the list.
+A list's topic contains its filters ("failures:query=delays&status=open"), so that everybody with
+the same filters shares one drawing. Rows on the page are morphed individually and keep their place.
+New rows go into a separate table body above them ("arrivals"). They are drawn hidden, and shown by
+static/js/arrivals.js, which leaves out rows that the page already has and waits while the pointer
+is over the list.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,30 +19,30 @@ from django.http import QueryDict
 from queries.selectors.paging import rows_after
 
 ROWS = 50
-#: Newest rows that are looked through for arrivals; a page holds more.
+#: Newest rows that are searched for arrivals; a page holds more rows.
 ARRIVALS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The filters of a list, where a page has its request: links keep them."""
+    """A list's filters, in place of a page's request: links keep them."""
 
     GET: QueryDict
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows of a list, and the cursor of those after them ("" at the end)."""
+    """Some rows of a list, and the cursor for the rows after them ("" at the end)."""
 
     rows: list[Any]
     next: str
-    first: bool  # nothing stands before these rows
+    first: bool  # no rows come before these
 
 
 def page_of(rows: QuerySet[Any], *, by: str, cursor: str = "", size: int = ROWS) -> Page:
     """Return the rows after `cursor`, newest first by the column `by`, then by primary key.
 
-    A cursor that cannot be read starts from the beginning.
+    An invalid cursor starts from the beginning.
     """
     after = cursor.replace("\x00", "").split("~") if cursor else None
     try:
@@ -57,9 +57,9 @@ def page_of(rows: QuerySet[Any], *, by: str, cursor: str = "", size: int = ROWS)
 def filters(
     given: Mapping[str, str], names: Iterable[str], **choices: Collection[str]
 ) -> dict[str, str]:
-    """Return what an address filters a list by, "" where it does not.
+    """Return the list filters in a URL, "" for those that are missing.
 
-    Of `choices` only the values named count; the first stands for every other text.
+    For `choices`, only the given values are valid; the first one replaces any other text.
     """
     asked = {name: given.get(name, "").strip() for name in (*names, *choices)}
     for name, known in choices.items():
@@ -69,11 +69,11 @@ def filters(
 
 
 def topic(kind: str, asked: Mapping[str, str]) -> str:
-    """Return the topic of a list with these filters, empty ones left out."""
+    """Return the topic for a list with these filters, leaving out empty ones."""
     chosen = sorted((name, value) for name, value in asked.items() if value)
     return f"{kind}:{urlencode(chosen)}" if chosen else kind
 
 
 def asked_of(key: str) -> QueryDict:
-    """Return the filters that a topic's key holds."""
-    return QueryDict(key.replace("%00", ""))  # no text column holds it, and PostgreSQL says so
+    """Return the filters in a topic's key."""
+    return QueryDict(key.replace("%00", ""))  # no text column can store it, and PostgreSQL raises

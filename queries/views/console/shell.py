@@ -1,4 +1,4 @@
-"""What every page has around it: navigation, theme, search, and the user."""
+"""What surrounds every page: navigation, theme, search, and the user."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,12 +27,12 @@ THEME_AGE_S = 365 * 86400
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the navigation."""
+    """One entry in the navigation."""
 
     label: str
-    name: str  # of the address
+    name: str  # name of the URL
     icon: str
-    below: tuple[str, ...]  # names of addresses that belong to it begin with one of these
+    below: tuple[str, ...]  # prefixes of the URL names that belong to it
 
 
 _ENTRIES = (
@@ -53,9 +53,9 @@ _ENTRIES = (
     Entry("Data roots", "data-roots", "database", ("data-root",)),
     Entry("Git hosts", "code-hosts", "code", ("code-host",)),
 )
-#: What is counted beside an entry.
+#: Counts shown next to entries.
 _COUNTS = {"alerts": open_incidents, "failures": open_failure_groups}
-#: Entries that only some may follow.
+#: Entries that require a permission.
 _NEEDED = dict.fromkeys(("users", "secrets", "data-roots", "code-hosts"), ADMINISTER)
 
 
@@ -71,10 +71,10 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     return context | {
         "role": role,
         "can_view": user.has_perm(VIEW),
-        # On a page about one application, these say what the user may do with that one.
+        # On a page about one application, these are the user's rights for that application.
         "can_operate": here,
         "can_define": here and user.has_perm(DEFINE),
-        # In a list, the filter `within` asks it about the application of each row.
+        # In a list, the filter `within` uses it for each row's application.
         "reach": SimpleLazyObject(lambda: reach_of(user)),
         "can_administer": user.has_perm(ADMINISTER),
         "navigation": navigation(request) if user.has_perm(VIEW) else [],
@@ -98,7 +98,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
 
 @require_POST
 def set_theme(request: HttpRequest) -> HttpResponse:
-    """Keep the chosen theme in a cookie; an unknown one goes back to the system's."""
+    """Store the chosen theme in a cookie; an unknown theme resets it to the system's."""
     response = HttpResponseRedirect(next_address(request))
     theme = request.POST.get("theme", "")
     if theme in THEMES:
@@ -109,20 +109,20 @@ def set_theme(request: HttpRequest) -> HttpResponse:
 
 
 def next_address(request: HttpRequest, default: str = "/") -> str:
-    """Return the address to go back to: the form's `next` where it is one of ours."""
+    """Return the URL to go back to: the form's `next` if it is one of ours."""
     address = request.POST.get("next") or request.GET.get("next") or ""
     return address if is_ours(request, address) else default
 
 
 def is_ours(request: HttpRequest, address: str) -> bool:
-    """Tell whether an address that a request brings leads to this console."""
+    """Return whether a URL in a request leads to this console."""
     return url_has_allowed_host_and_scheme(
         address, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
 
 
 def told(request: HttpRequest, text: str, address: str) -> HttpResponse:
-    """Say what was done: to a script of ours as JSON, else on the page to go to."""
+    """Report what was done: as JSON to our scripts, otherwise on the next page."""
     if wants_json(request):
         return JsonResponse({"tone": "ok", "text": text})
     messages.success(request, text)
@@ -130,13 +130,13 @@ def told(request: HttpRequest, text: str, address: str) -> HttpResponse:
 
 
 def wants_json(request: HttpRequest) -> bool:
-    """Tell whether a script of ours asks, which shows the answer itself."""
+    """Return whether the request comes from one of our scripts, which shows the response itself."""
     return request.headers.get("Accept") == "application/json"
 
 
 @needs(VIEW)
 def search(request: HttpRequest) -> HttpResponse:
-    """Go to the query of exactly this name, else to the list of those that resemble it."""
+    """Go to the query with exactly this name, otherwise to the list of similar ones."""
     text = request.GET.get("q", "").strip()
     if text and queries(Filters(names=(text,)), now=timezone.now()).exists():
         return redirect("query", name=text)
@@ -146,7 +146,7 @@ def search(request: HttpRequest) -> HttpResponse:
 
 @needs(VIEW)
 def shortcuts(request: HttpRequest) -> HttpResponse:
-    """Show the keyboard's shortcuts, and the switch that turns them off."""
+    """Show the keyboard shortcuts, and the switch that turns them off."""
     return render(request, "console/shell/shortcuts.html")
 
 

@@ -1,4 +1,4 @@
-"""The words and tones of states and quantities, the same on every page and fragment."""
+"""Labels and tones for states and quantities, the same on every page and fragment."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from typing import Any
 from queries.domain.reasons import ACTS, phrase
 from queries.domain.states import GroupStatus, Verdict
 
-#: Colour is for state only. Below each tone, the phases, verdicts, outcomes and other states in it.
+#: Colour is used for state only. For each tone, its phases, verdicts, outcomes and other states.
 _STATES = {
     "calm": "STOPPED IDLE ENDED SUPERSEDED CANCELLED LEFT",
     "busy": "PENDING STARTING STOPPING CATCHING_UP TRIED SAVED WRITTEN RESTARTED GOING_BACK",
@@ -19,26 +19,28 @@ _STATES = {
 }
 TONES = {state: tone for tone, states in _STATES.items() for state in states.split()}
 
-#: One sentence for each verdict, where no evidence is at hand.
+#: One sentence for each verdict, for use without evidence.
 VERDICT_WORDS: dict[str, str] = {
     Verdict.PROGRESSING: "Commits batches as expected.",
-    Verdict.IDLE: "Running, with nothing to read.",
+    Verdict.IDLE: "Running, with no new data.",
     Verdict.CATCHING_UP: "Behind, and the backlog is falling.",
-    Verdict.LAGGING: "Input outruns processing: its batches are too long, or its backlog grows.",
+    Verdict.LAGGING: "Input exceeds processing: batches take too long, or the backlog grows.",
     Verdict.STALLED: "No commit, event or task for longer than expected.",
     Verdict.ZOMBIE: "The process is alive, but its JVM or its query is not.",
-    Verdict.BLIND: "No telemetry arrives, though it may be working.",
-    Verdict.WAITING: "Waits for its source: no answer, an open transaction, or too few records.",
+    Verdict.BLIND: "No telemetry arrives; it may still be working.",
+    Verdict.WAITING: (
+        "Waiting for its source: no response, an open transaction, or too few records."
+    ),
 }
 
 
 def words(state: str) -> str:
-    """Return a state as people read it: "CATCHING_UP" is "Catching up"."""
+    """Return a state's label: "CATCHING_UP" is "Catching up"."""
     return state.replace("_", " ").capitalize()
 
 
 def age_words(seconds: float) -> str:
-    """Return an age in one unit: "now", "12 s", "4 min", "3 h", "9 d"; static/js/age.js agrees."""
+    """Return an age in one unit: "now", "12 s", "4 min", "3 h", "9 d"; matches static/js/age.js."""
     for length, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
@@ -95,16 +97,16 @@ def _three_figures(value: float) -> str:
 
 
 def rate_words(value: float | None) -> str:
-    """Return rows a second in short: "1.25k/s"; a dash where it is not known."""
+    """Return rows per second in short form: "1.25k/s"; a dash if unknown."""
     text = number_words(value)
     return text if text == "–" else f"{text}/s"
 
 
 def act_words(reason: str, *, subject: str = "", first: bool = False, after: str = "") -> str:
-    """Return what was done as it follows a name, and is followed by one: "olga started".
+    """Return an action, worded to follow a user's name and precede an object: "olga started".
 
-    An act on a definition or on a group of failures needs no reason; `first` tells that there was
-    no definition before it, `after` what the group is now.
+    An action on a definition or a failure group does not need a reason; `first` means that there
+    was no definition before it, `after` is the group's new status.
     """
     if subject == "definition" and not reason:
         return "defined" if first else "changed"
@@ -114,7 +116,7 @@ def act_words(reason: str, *, subject: str = "", first: bool = False, after: str
 
 
 def offset_text(offset: Any) -> str:
-    """Return an offset, JSON of any shape, as compact text; "" where there is none."""
+    """Return an offset (JSON of any shape) as compact text; "" if there is none."""
     if offset is None or isinstance(offset, str):
         return offset or ""
     return json.dumps(offset, separators=(", ", ": "), ensure_ascii=False)

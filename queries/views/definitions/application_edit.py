@@ -1,4 +1,4 @@
-"""Pages on which applications and their scheduler pools are defined, changed and deleted."""
+"""Pages that define, change and delete applications and their scheduler pools."""
 
 from functools import partial
 from typing import Any
@@ -8,13 +8,15 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path
 
+from headgate_ground.masking import mask, unmask
+from queries.domain.code.git_references import settled
 from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevision
-from queries.domain.masking import mask, unmask
 from queries.roles import DEFINE
 from queries.selectors.access.teams import own_teams, team_for_new
 from queries.selectors.definitions.definitions import ApplicationDefinition, application_definition
 from queries.selectors.supervision.applications import PoolHolding, application, pool_holding
 from queries.selectors.supervision.drift import pool_form
+from queries.services.code.git_refs import resolved
 from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
 from queries.views.console.errors import answered, status_of
@@ -53,7 +55,7 @@ def new_application(request: HttpRequest) -> HttpResponseBase:
             status = status_of(error)
         else:
             messages.success(
-                request, f"{made.name} is created. Its driver starts with the first query."
+                request, f"{made.name} was created. Its driver starts with the first query."
             )
             return redirect("application", made.name)
     return render(request, "definitions/application.html", shown | {"form": form}, status=status)
@@ -61,13 +63,13 @@ def new_application(request: HttpRequest) -> HttpResponseBase:
 
 @needs(DEFINE, "GET", "POST")
 def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show an application's definition to change; show the difference, then save it."""
+    """Show an application's definition for editing; show the difference, then save it."""
     found = application_definition(name)
     if request.method == "GET":
         number = whole(request.GET.get("from"))
         shown = found.newest if number is None else found.numbered(number)
         values = initial_of(ApplicationSpecForm.shape, mask(shown.spec))
-        # A query's form sends here for a connector that the application lacks.
+        # A query's form links here, to add a connector that the application lacks.
         values["connectors"] = sorted({*values["connectors"], *request.GET.getlist("connector")})
         return _edit(request, found, ApplicationSpecForm(initial=values))
     form = ApplicationSpecForm(request.POST)
@@ -76,6 +78,11 @@ def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
     spec = unmask(form.spec(), before=found.newest.spec)
     try:
         python = writes_python(request)
+        if python and request.POST.get("do") != "save":  # save exactly what was reviewed
+            spec, _ = resolved(settled(spec, found.newest.spec))
+            code, posted = spec.get("code") or {}, request.POST.copy()
+            posted["code_commit"], posted["code_ref"] = code.get("commit", ""), code.get("ref", "")
+            form.data = posted
         catalog.check_application(application=found.application, spec=spec, python=python)
         return _review_or_save(request, found, form, spec)
     except (Invalid, Forbidden) as error:
@@ -100,14 +107,14 @@ def _review_or_save(
             expected_revision=shown.base.number,
             **author(request),
         )
-    except StaleRevision:  # saved between our reading and our writing: look again
+    except StaleRevision:  # saved by another user between our read and our write: look again
         found = application_definition(found.application.name)
         shown = review(request.POST, found.revisions, spec)
         return _edit(request, found, form, shown, status=412)
     messages.success(
         request,
-        f"Revision {revision.number} of {found.application.name} is saved. "
-        "A running driver keeps its settings until the application is restarted.",
+        f"Revision {revision.number} of {found.application.name} was saved. A running driver "
+        "keeps its settings until the application is restarted.",
     )
     return redirect("application", found.application.name)
 
@@ -128,7 +135,7 @@ def _edit(
 
 @needs(DEFINE, "GET", "POST")
 def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show what deleting an application requires; delete it once its name is typed."""
+    """Show what deleting an application requires; delete it once its name has been typed."""
     found = application(name)
     context: dict[str, Any] = {"application": found}
     if request.method == "POST":
@@ -141,7 +148,7 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
             except HeadgateError as error:
                 context["error"] = str(error)
             else:
-                messages.success(request, f"{name} is deleted. Its history is kept.")
+                messages.success(request, f"{name} was deleted. Its history is kept.")
                 return redirect("applications")
     status = 409 if "error" in context else 200
     return render(request, "definitions/delete_application.html", context, status=status)
@@ -152,7 +159,7 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(DEFINE, "GET", "POST")
 def new_pool(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show the form of a pool to be; create it."""
+    """Show the form for a new pool; create it."""
     found = application_definition(name)
     form = PoolForm(request.POST or None, initial=initial_of(PoolForm.shape, {}))
     if request.method == "POST" and form.is_valid():
@@ -166,7 +173,7 @@ def new_pool(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(DEFINE, "GET", "POST")
 def edit_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
-    """Show a pool to change; save it."""
+    """Show a pool for editing; save it."""
     found = application_definition(name)
     held = pool_holding(found.application, pool)
     form = PoolForm(request.POST or None, initial=pool_form(held.pool))
@@ -183,7 +190,8 @@ def _save_pool(request: HttpRequest, found: ApplicationDefinition, form: PoolFor
         _show(form, error)
         return False
     messages.success(
-        request, f"Pool {pool.name} is saved. It takes effect with the application's next driver."
+        request,
+        f"Pool {pool.name} was saved. It takes effect when the application's next driver starts.",
     )
     return True
 
@@ -204,7 +212,7 @@ def delete_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
     """Delete a pool that no query uses."""
     held = pool_holding(application(name), pool)
     delete = partial(catalog.delete_pool, pool=held.pool, **by(request))
-    return answered(request, delete, f"Pool {pool} is deleted.", f"/applications/{name}/#pools")
+    return answered(request, delete, f"Pool {pool} was deleted.", f"/applications/{name}/#pools")
 
 
 def _show(form: Any, error: HeadgateError) -> None:

@@ -1,4 +1,4 @@
-"""The form of an application's definition, and of a scheduler pool's."""
+"""The forms for an application's definition and for a scheduler pool."""
 
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.views.definitions.fields import ConnectorsField, form_field
@@ -13,7 +13,7 @@ class ApplicationSpecForm(SpecForm):
     connectors = ConnectorsField(required=False)
 
     def changed_policy(self) -> bool:
-        """Tell whether a restart setting differs from its default or is at fault."""
+        """Return whether a restart setting differs from its default or has an error."""
         return self.changed("policy")
 
 

@@ -1,4 +1,4 @@
-"""What a person sent of a query's definition: by fields or as the API's JSON, one tab each."""
+"""A query's definition as sent by a user: form fields or the API's JSON, one tab each."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ FORM, JSON = "form", "json"
 
 @dataclass(slots=True)
 class DefinitionInput:
-    """One page's input: the open tab, its fields or its text, and what is wrong with them."""
+    """One page's input: the open tab, its fields or its text, and the errors in them."""
 
     tab: str
     bundle: Bundle
@@ -34,11 +34,11 @@ class DefinitionInput:
 
     @classmethod
     def of(cls, body: Mapping[str, Any], tab: str = FORM) -> "DefinitionInput":
-        """Return the page that shows a body of the API."""
+        """Return the page for an API request body."""
         return cls(tab, of_body(body), text=_dumps(body))
 
     def body(self) -> dict[str, Any]:
-        """Return what the API takes; raise `Invalid` where it cannot be read at all."""
+        """Return the API request body; raise `Invalid` if it cannot be parsed at all."""
         if self.tab == JSON:
             return _loads(self.text)
         if not self.bundle.is_valid():
@@ -46,7 +46,7 @@ class DefinitionInput:
         return self.bundle.body()
 
     def acted(self, act: str) -> "DefinitionInput":
-        """Return the page after a button that only changes the page: a row, the other tab."""
+        """Return the page after a button that only changes the page: a new row, another tab."""
         if act not in ("to-json", "to-form"):
             return DefinitionInput(FORM, self.bundle.reshaped(act))
         try:
@@ -57,7 +57,7 @@ class DefinitionInput:
         return DefinitionInput.of(body, JSON if act == "to-json" else FORM)
 
     def show(self, problems: Iterable[Problem]) -> None:
-        """Put each problem where the person can see what it is about."""
+        """Show each problem next to what it concerns."""
         problems = list(problems)
         self.needed = sorted(
             {
@@ -83,7 +83,7 @@ def _loads(text: str) -> dict[str, Any]:
         where = f"line {error.lineno}, column {error.colno}"
         raise Invalid([Problem("JSON", "", f"cannot be read: {error.msg} at {where}.")]) from error
     if not isinstance(body, dict) or not isinstance(body.get("spec", {}), dict):
-        way_out = 'Give an object with "name" and "spec".'
-        raise Invalid([Problem("JSON", text[:200], "is not a query's definition.", way_out)])
+        way_out = 'Use an object with "name" and "spec".'
+        raise Invalid([Problem("JSON", text[:200], "is not a query definition.", way_out)])
     refuse_characters(body)
     return body

@@ -1,4 +1,4 @@
-"""Two forms of a definition side by side, as lines that a user can read."""
+"""Differences between two forms of a definition, as readable lines."""
 
 import difflib
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-#: The order in which a definition is read, whatever order its JSON form has.
+#: The display order of a definition's fields, regardless of their order in the JSON.
 _ORDER = (
     "kind sources tables sql function params sink trigger master memory scheduler_mode "
     "failure_scope python_path connectors listeners env pool conf name format schema options"
@@ -19,7 +19,7 @@ CONTEXT_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of a diff: what kind it is, and its number on either side."""
+    """One line of a diff: its kind, and its line number on each side."""
 
     kind: str  # "same" | "added" | "removed" | "skipped"
     before: int | None
@@ -28,7 +28,7 @@ class DiffLine:
 
 
 class _Readable(yaml.SafeDumper):
-    """YAML with block texts, so that a SQL text shows as it was written."""
+    """YAML with block style for text, so that SQL is shown as written."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -40,7 +40,7 @@ _Readable.add_representer(str, _text)
 
 
 def readable(spec: Mapping[str, Any]) -> str:
-    """Return a definition as YAML, in the order of its keys, without what is empty."""
+    """Return a definition as YAML, in display order, without empty fields."""
     return yaml.dump(_tidy(spec), Dumper=_Readable, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -50,7 +50,7 @@ def _tidy(value: Any) -> Any:
         return {key: held for key, held in kept.items() if held not in ("", None, [], {})}
     if isinstance(value, list | tuple):
         return [_tidy(held) for held in value]
-    if isinstance(value, str):  # YAML's block style cannot hold blanks before a line's end
+    if isinstance(value, str):  # YAML's block style cannot represent spaces at the end of a line
         return "\n".join(line.rstrip().expandtabs(4) for line in value.strip().splitlines())
     return value
 
@@ -60,7 +60,7 @@ def _place(key: str) -> int:
 
 
 def changes(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[DiffLine]:
-    """Return the lines that differ with some context; empty where nothing does."""
+    """Return the lines that differ, with some context; empty if there are none."""
     old = readable(before).splitlines() if before else []
     new = readable(after).splitlines()
     matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)

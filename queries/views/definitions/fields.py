@@ -1,7 +1,7 @@
-"""Form fields for values that HTML has no input for: options, secrets, lists.
+"""Form fields for values that have no HTML input: options, secrets, lists.
 
-Each field keeps the text as it was typed, so that a page shown again loses nothing.
-`form_field` gives the one for a type; its words and its look are said in the template.
+Each field keeps the text as typed, so that a page that is shown again loses nothing. `form_field`
+returns the field for a type; its label and appearance are set in the template.
 """
 
 import json
@@ -19,10 +19,10 @@ BOX = {"class": "form-check-input"}
 
 
 class PairsField(forms.CharField):
-    """Lines of `key = value`; the value is a dict of strings in the order typed."""
+    """Lines of `key = value`; the value is a dict of strings in the typed order."""
 
     def to_python(self, value: Any) -> Any:
-        """Return the dict; name the first line that cannot be read."""
+        """Return the dict; report the first line that cannot be parsed."""
         pairs: dict[str, str] = {}
         for number_, line in enumerate(str(value or "").splitlines(), start=1):
             if not line.strip():
@@ -39,14 +39,14 @@ class PairsField(forms.CharField):
         return pairs
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the lines to show for a dict, or the text as it was typed."""
+        """Return the lines to show for a dict, or the text as typed."""
         if isinstance(value, Mapping):
             return "\n".join(f"{key} = {held}" for key, held in value.items())
         return value
 
 
 class LinesField(forms.CharField):
-    """One entry a line; the value is a list of the lines that hold something."""
+    """One entry per line; the value is a list of the non-empty lines."""
 
     between = "\n"
 
@@ -56,33 +56,33 @@ class LinesField(forms.CharField):
         return [entry.strip() for entry in entries if entry.strip()]
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text to show for a list, or the text as it was typed."""
+        """Return the text to show for a list, or the text as typed."""
         return self.between.join(value) if isinstance(value, list | tuple) else value
 
 
 class CommasField(LinesField):
-    """Names between commas."""
+    """Comma-separated names."""
 
     between = ", "
 
 
 class _ConnectorBoxes(forms.CheckboxSelectMultiple):
-    """A box for each connector that is ready, and for those that are named all the same."""
+    """A checkbox for each available connector, and for each selected one that is not available."""
 
     def optgroups(self, name: str, value: list[str], attrs: Any = None) -> Any:
-        """Return the boxes; an unknown name keeps its box, or saving would drop it unseen."""
+        """Return the boxes; an unknown name keeps its box, or saving would silently drop it."""
         known = sorted(ready_connectors() | set(filter(None, value)))
         self.choices = [(each, each) for each in known]
         return super().optgroups(name, value, attrs)
 
 
 class ConnectorsField(forms.MultipleChoiceField):
-    """Connectors by name; whether each is ready is the catalog's to say."""
+    """Connectors by name; the catalog checks whether each is available."""
 
     widget = _ConnectorBoxes(BOX)
 
     def valid_value(self, value: Any) -> bool:
-        """Let every name through."""
+        """Accept every name."""
         return True
 
 
@@ -90,7 +90,7 @@ class ObjectField(forms.CharField):
     """A JSON object; the value is a dict."""
 
     def to_python(self, value: Any) -> Any:
-        """Return the object; say where the JSON cannot be read."""
+        """Return the object; report where the JSON cannot be parsed."""
         typed = str(value or "").strip()
         if not typed:
             return {}
@@ -101,7 +101,7 @@ class ObjectField(forms.CharField):
                 f"Not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
             ) from error
         if not isinstance(read, dict):
-            raise forms.ValidationError("Give a JSON object: names and values between { and }.")
+            raise forms.ValidationError("Write a JSON object: names and values between { and }.")
         try:
             refuse_characters(read)
         except Invalid as error:
@@ -110,14 +110,14 @@ class ObjectField(forms.CharField):
         return read
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the JSON to show for a dict, or the text as it was typed."""
+        """Return the JSON to show for a dict, or the text as typed."""
         if isinstance(value, Mapping):
             return json.dumps(value, indent=2, ensure_ascii=False) if value else ""
         return value
 
 
 class TextField(forms.CharField):
-    """Text, with the line ends that a file has."""
+    """Text with Unix line endings."""
 
     def to_python(self, value: Any) -> str:
         """Return the text without the carriage returns that browsers send."""
@@ -134,7 +134,7 @@ _FIELDS: dict[Any, type[forms.Field]] = {
 
 
 def form_field(kind: Any, **more: Any) -> forms.Field:
-    """Return the form field for values of a type; what it looks like is the template's to say."""
+    """Return the form field for values of a type; its appearance is left to the template."""
     more.setdefault("required", False)
     if get_origin(kind) is Literal:
         widget: forms.Widget = forms.Select({"class": "form-select form-select-sm"})

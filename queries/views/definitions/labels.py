@@ -1,4 +1,4 @@
-"""The page on which labels of a query or an application are changed."""
+"""The page for changing the labels of a query or an application."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ from queries.views.console.guard import by, needs
 
 @needs(DEFINE, "GET", "POST")
 def query_labels(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show a query's own labels to change; save them."""
+    """Show a query's own labels for editing; save them."""
     query = definitions.query(name)
     return _labels(request, query, "query", {"inherited": query.application.labels})
 
 
 @needs(DEFINE, "GET", "POST")
 def application_labels(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show an application's labels to change; save them."""
+    """Show an application's labels for editing; save them."""
     return _labels(request, applications.application(name), "application", {})
 
 
@@ -43,7 +43,7 @@ def _labels(
     except Invalid as error:
         context["problems"] = error.problems
         return render(request, "definitions/labels.html", context, status=422)
-    messages.success(request, f"Labels of {row.name} are saved. Nothing is restarted.")
+    messages.success(request, f"The labels of {row.name} were saved. Nothing is restarted.")
     return redirect(kind, row.name)
 
 

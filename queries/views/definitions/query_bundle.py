@@ -1,8 +1,7 @@
-"""A query's whole form: Django forms in, the JSON form of a QuerySpec out, and back.
+"""A query's complete form: Django forms in, the JSON form of a QuerySpec out, and back.
 
-A definition has lists (sources, tables), so the whole is a bundle of one main form, a form set
-for each list, and the form of the application's own definition where the query gets one of its
-own.
+Because a definition contains lists (sources, tables), this is a bundle: a main form, a form set for
+each list, and, if the query gets its own application, the form for that application's definition.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from queries.views.definitions.application_form import ApplicationSpecForm
 from queries.views.definitions.query_form import QueryForm
 from queries.views.definitions.spec_form import SpecForm, initial_of, rows_of, sentence
 
-#: Where a problem of the application's own definition comes from.
+#: Prefix of problems in the application's own definition.
 _OWN = "application_spec."
 
 
@@ -30,13 +29,13 @@ def _row_forms() -> dict[str, type[SpecForm]]:
 
 
 def _filled(formset: Any) -> list[SpecForm]:
-    """Return the rows in which something was typed."""
+    """Return the rows that were filled in."""
     return [form for form in formset.forms if any(form.cleaned_data.values())]
 
 
 @dataclass(slots=True)
 class Bundle:
-    """The forms of one page, and what to make of them together."""
+    """One page's forms, and their combined result."""
 
     main: QueryForm
     rows: dict[str, Any]  # form sets by the definition's key: "sources", "tables"
@@ -48,11 +47,11 @@ class Bundle:
         return (self.main, *self.rows.values(), self.own)
 
     def is_valid(self) -> bool:
-        """Tell whether everything typed can be read; what it means is the catalog's to say."""
+        """Return whether all input can be parsed; the catalog checks what it means."""
         return all(form.is_valid() for form in self.forms)
 
     def faulty(self) -> str:
-        """Return how many fields are at fault, as "fix 2 fields"; "" for none."""
+        """Return the number of fields with errors, as "fix 2 fields"; "" if there are none."""
         count = sum(
             len(one.errors)
             for form in self.forms
@@ -63,7 +62,7 @@ class Bundle:
         return many if count else ""
 
     def lacking(self) -> list[str]:
-        """Return the connectors that the formats need and the query's own driver lacks."""
+        """Return the connectors that the formats need but that the query's own driver lacks."""
         if not self.main.is_bound or self.main["home"].value() != "own":
             return []
         sources = self.rows["sources"].forms if self.main["kind"].value() == "sql" else []
@@ -77,9 +76,9 @@ class Bundle:
         return self.main.spec(**rows)
 
     def body(self) -> dict[str, Any]:
-        """Return what the API takes: to create this query, or to change it where it is there."""
+        """Return the API request body that creates this query, or changes it if it exists."""
         data = self.main.cleaned_data
-        if not data["home"]:  # a query that is there stays where it is
+        if not data["home"]:  # an existing query stays where it is
             return {"spec": self.spec()}
         body: dict[str, Any] = {"name": data["name"]}
         if data["home"] == "shared":
@@ -94,15 +93,15 @@ class Bundle:
         return {**body, "spec": self.spec()}
 
     def only_sql(self) -> None:
-        """Offer nothing but SQL: who may not write Python cannot save it."""
+        """Offer only SQL, because users who may not write Python cannot save it."""
         kinds: Any = self.main.fields["kind"]
         kinds.choices = [choice for choice in kinds.choices if choice[0] == "sql"]
 
     def reshaped(self, act: str) -> "Bundle":
-        """Return the page with a row more ("add-sources") or less ("remove-tables-1").
+        """Return the page with one row added ("add-sources") or removed ("remove-tables-1").
 
-        "connect-kafka" gives its driver a connector. What was typed stays as it was typed, and is
-        not judged yet.
+        "connect-kafka" adds a connector to the query's driver. The input stays as typed, and is not
+        validated yet.
         """
         verb, _, where = act.partition("-")
         which, _, row = where.partition("-")
@@ -115,12 +114,12 @@ class Bundle:
         if verb == "connect" and where:
             own["connectors"] = sorted({*(own["connectors"] or ()), where})
         page = unbound(_raw(self.main), rows, own)
-        if verb == "add" and which in rows:  # one goes on typing in the new row
+        if verb == "add" and which in rows:  # the user continues typing in the new row
             page.rows[which].forms[-1].fields["name"].widget.attrs["autofocus"] = True
         return page
 
     def show(self, problems: Iterable[Problem]) -> None:
-        """Put each problem at the field it is about."""
+        """Show each problem at its field."""
         for problem in problems:
             path = problem.field.removeprefix("spec.")
             key, _, rest = path.partition(".")
@@ -181,7 +180,7 @@ def posted(data: Any) -> Bundle:
 
 
 def of_body(body: Mapping[str, Any]) -> Bundle:
-    """Return the page that shows a query's JSON form, whole as the API takes it."""
+    """Return the page for a query's complete JSON form, as the API accepts it."""
     spec = body.get("spec") or {}
     asked = {name: body.get(name, "") for name in ("name", "application", "checkpoint", "team")}
     return unbound(

@@ -1,4 +1,4 @@
-"""Pages on which queries are defined, changed and deleted."""
+"""Pages that define, change and delete queries."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +9,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import path
 
+from headgate_ground.masking import mask, unmask
 from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevision
-from queries.domain.masking import mask, unmask
 from queries.domain.states import DOWN_PHASES, RESTING_PHASES, Desired, Phase, Verb
+from queries.domain.validation.skipped import Skip
 from queries.models.definitions import QueryRevision
 from queries.roles import DEFINE, OPERATE
 from queries.selectors.access.teams import own_teams, team_of_new_query
@@ -21,28 +22,32 @@ from queries.selectors.definitions.definitions import (
     query_definition,
     shared_application_names,
 )
+from queries.selectors.state_changes import change_of, sentences
 from queries.selectors.supervision.history import operations as all_operations
 from queries.selectors.triggers.advice import preflight_doubts
 from queries.services.definitions import catalog
+from queries.services.definitions.drafts import Checked
+from queries.services.definitions.revisions import checked_columns
 from queries.services.probes.preflight import begin_preflight
 from queries.services.supervision import operations
 from queries.views.console.errors import status_of
 from queries.views.console.guard import author, by, needs, writes_python
 from queries.views.console.numbers import whole
 from queries.views.definitions.definition_input import FORM, DefinitionInput
+from queries.views.definitions.failing_place import FailingPlace, failing_place
 from queries.views.definitions.labels import urlpatterns as label_urls
 from queries.views.definitions.query_bundle import blank
 from queries.views.definitions.reviews import Review, review
 
-#: Phases in which a query may be deleted, once nobody wants it to run.
+#: Phases in which a query may be deleted, once it should not run.
 AT_REST = RESTING_PHASES | {Phase.BROKEN}
-#: What the API takes to create a query; anything else is a mistake worth telling.
+#: What the API accepts when a query is created; anything else is an error worth reporting.
 _CREATE_KEYS = ("name", "application", "application_spec", "checkpoint", "spec", "team")
 
 
 @needs(DEFINE, "GET", "POST")
 def new_query(request: HttpRequest) -> HttpResponseBase:
-    """Show the form for a new query; create it, and start it if asked."""
+    """Show the form for a new query; create it, and start it if requested."""
     if request.method == "GET":
         return _form(request, _first_input(request))
     given, act = DefinitionInput.read(request.POST), request.POST.get("do", "")
@@ -56,11 +61,12 @@ def new_query(request: HttpRequest) -> HttpResponseBase:
     except HeadgateError as error:
         return _form(request, given, notice=error, status=status_of(error))
     messages.success(request, _created(request, query, start=act == "create-start"))
+    _warn(request, query.revisions.get())
     return redirect("query", query.name)
 
 
 def _first_input(request: HttpRequest) -> DefinitionInput:
-    """Return an empty page, or one filled with a query to copy from."""
+    """Return an empty page, or a page filled in from a query to copy."""
     tab = request.GET.get("as", FORM)
     if not (name := request.GET.get("copy")):
         given = DefinitionInput(FORM, blank())
@@ -83,14 +89,14 @@ def _create(request: HttpRequest, body: dict[str, Any]) -> Any:
 
 def _created(request: HttpRequest, query: Any, *, start: bool) -> str:
     if not start:
-        return f"{query.name} is created. It stays stopped until a user starts it."
+        return f"{query.name} was created. It stays stopped until a user starts it."
     operations.request_start(query=query, **by(request))
-    return f"{query.name} is created and will start now."
+    return f"{query.name} was created and is starting."
 
 
 @needs(DEFINE, "GET", "POST")
 def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show a query's definition to change; show the difference, then save it as a revision."""
+    """Show a query's definition for editing; show the difference, then save it as a revision."""
     found = query_definition(name)
     if request.method == "GET":
         number = whole(request.GET.get("from"))
@@ -98,7 +104,7 @@ def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
         spec = _tried(request, found) or shown.spec
         holds = shown if shown != found.newest and spec is shown.spec else None
         given = DefinitionInput.of({"spec": mask(spec)}, request.GET.get("as", FORM))
-        if request.GET.get("review") and given.tab == FORM:  # "back to revision 2": shown at once
+        if request.GET.get("review") and given.tab == FORM:  # "back to revision 2" is shown at once
             return _form(
                 request,
                 given,
@@ -107,7 +113,7 @@ def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
                 doubts=preflight_doubts(found.query, spec),
                 holds=holds,
             )
-        return _form(request, given, found=found, holds=holds)
+        return _form(request, given, found=found, holds=holds, place=failing_place(request, found))
     given, act = DefinitionInput.read(request.POST), request.POST.get("do", "")
     if act not in ("review", "save", "apply", "rebase", "preflight"):
         return _form(request, given.acted(act), found=found)
@@ -123,7 +129,7 @@ def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def _try(request: HttpRequest, given: DefinitionInput, found: QueryDefinition) -> HttpResponse:
-    """Start a preflight of the typed definition on a copy of the checkpoint; nothing is saved."""
+    """Start a preflight of the entered definition on a copy of the checkpoint; nothing is saved."""
     try:
         operation = begin_preflight(
             query=found.query, spec=given.body().get("spec") or {}, **author(request)
@@ -136,7 +142,7 @@ def _try(request: HttpRequest, given: DefinitionInput, found: QueryDefinition) -
 
 
 def _tried(request: HttpRequest, found: QueryDefinition) -> dict[str, Any] | None:
-    """Return the definition of the preflight that the editing goes on from, if any."""
+    """Return the preflight's definition from which editing continues, if there is one."""
     try:
         uuid = UUID(request.GET.get("tried", ""))
     except ValueError:
@@ -151,7 +157,7 @@ def _review_or_save(
 ) -> HttpResponse:
     spec = unmask(given.body().get("spec") or {}, before=found.newest.spec)
     query = found.query
-    catalog.check_query(
+    checked = catalog.check_query(
         name=query.name,
         spec=spec,
         application=query.application.name,
@@ -160,14 +166,23 @@ def _review_or_save(
         python=writes_python(request),
     )
     shown = review(request.POST, found.revisions, spec, again=act == "rebase")
-    doubts = preflight_doubts(query, spec)
-    if not ((act == "save" and shown.may_save) or (act == "apply" and _may_apply(shown, doubts))):
-        return _form(request, given, found=found, shown=shown, doubts=doubts)
+    doubts, change = preflight_doubts(query, spec), _state_change(found, spec, checked)
+    may_apply = act == "apply" and _may_apply(shown, [*doubts, *change])
+    if not ((act == "save" and shown.may_save) or may_apply):
+        return _form(
+            request,
+            given,
+            found=found,
+            shown=shown,
+            doubts=doubts,
+            state_change=change,
+            skipped=checked.skipped,
+        )
     try:
         revision = catalog.revise_query(
             query=query, spec=spec, expected_revision=shown.base.number, **author(request)
         )
-    except StaleRevision:  # saved between our reading and our writing: look again
+    except StaleRevision:  # saved by another user between our read and our write: look again
         found = query_definition(query.name)
         shown = review(request.POST, found.revisions, spec)
         return _form(request, given, found=found, shown=shown, status=412)
@@ -175,28 +190,41 @@ def _review_or_save(
     if act == "apply" and request.user.has_perm(OPERATE):
         said = _applied(request, found, revision.number)
     messages.success(request, said)
+    _warn(request, revision)
     return redirect("query", query.name)
 
 
+def _state_change(found: QueryDefinition, spec: dict[str, Any], checked: Checked) -> list[str]:
+    columns = checked_columns(checked)
+    change = change_of(found.query, spec, columns["state"], columns["state_by"])
+    return sentences(change) if change is not None else []
+
+
+def _warn(request: HttpRequest, revision: QueryRevision) -> None:
+    """Report which checks the save skipped."""
+    for one in revision.skipped:
+        messages.warning(request, one.text)
+
+
 def _may_apply(shown: Review, doubts: Sequence[str]) -> bool:
-    """Tell whether to save and restart now: what only a preflight can tell is shown before."""
+    """Return whether to save and restart now: warnings that need a preflight are shown first."""
     return shown.may_save or (bool(shown.lines) and not shown.stale and not doubts)
 
 
 def _applied(request: HttpRequest, found: QueryDefinition, number: int) -> str:
     query = found.query
     ask = operations.request_start if query.phase in DOWN_PHASES else operations.request_restart
-    try:
-        ask(query=query, **by(request))
+    try:  # its effects on state were shown before it could be applied
+        ask(query=query, accept_state_change=True, **by(request))
     except HeadgateError as error:
-        return f"Revision {number} of {query.name} is saved. It is not started: {error}"
-    return f"Revision {number} of {query.name} is saved, and the query starts on it."
+        return f"Revision {number} of {query.name} was saved but not started: {error}"
+    return f"Revision {number} of {query.name} was saved, and the query is starting on it."
 
 
 def _saved(found: QueryDefinition, number: int) -> str:
     runs = found.query.desired == Desired.RUNNING
     when = "Restart the query to apply it." if runs else "It takes effect at the next start."
-    return f"Revision {number} of {found.query.name} is saved. {when}"
+    return f"Revision {number} of {found.query.name} was saved. {when}"
 
 
 def _form(
@@ -206,8 +234,11 @@ def _form(
     found: QueryDefinition | None = None,
     shown: Review | None = None,
     doubts: Sequence[str] = (),
+    state_change: Sequence[str] = (),  # its effects on the state in the checkpoint
+    skipped: Sequence[Skip] = (),  # skipped checks
     notice: HeadgateError | None = None,
-    holds: QueryRevision | None = None,  # what the form holds, where that is not the newest
+    holds: QueryRevision | None = None,  # the revision in the form, if it is not the newest
+    place: FailingPlace | None = None,  # where its SQL failed
     status: int = 200,
 ) -> HttpResponse:
     base = (
@@ -224,8 +255,11 @@ def _form(
         "found": found,
         "review": shown,
         "doubts": doubts,
+        "state_change": state_change,
+        "skipped": skipped,
         "notice": notice,
         "holds": holds,
+        "place": place,
         "base": base,
         "applications": shared_application_names(),
         "pools": pool_names(),
@@ -234,7 +268,7 @@ def _form(
 
 
 def _lender(given: DefinitionInput, found: QueryDefinition | None) -> str:
-    """Return the application that lacks a connector of the query's, "" where none does."""
+    """Return the application that lacks a connector needed by the query, "" if none does."""
     if not given.needed:
         return ""
     if found is not None:
@@ -245,7 +279,7 @@ def _lender(given: DefinitionInput, found: QueryDefinition | None) -> str:
 
 @needs(DEFINE, "GET", "POST")
 def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show what deleting a query frees and keeps; delete it once its name is typed."""
+    """Show what deleting a query frees and keeps; delete it once its name has been typed."""
     found = query_definition(name)
     context: dict[str, Any] = {"found": found, "at_rest": found.query.phase in AT_REST}
     if request.method == "GET":
@@ -258,7 +292,7 @@ def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
     except HeadgateError as error:
         context["error"] = str(error)
         return render(request, "definitions/delete_query.html", context, status=409)
-    messages.success(request, f"{name} is deleted. Its history and checkpoint files are kept.")
+    messages.success(request, f"{name} was deleted. Its history and checkpoint files are kept.")
     return redirect("queries")
 
 

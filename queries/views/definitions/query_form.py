@@ -1,4 +1,4 @@
-"""The form of a query: its definition's fields, and what is asked once, when it is created."""
+"""The form of a query: its definition's fields, and those needed only to create it."""
 
 from django import forms
 
@@ -8,7 +8,7 @@ from queries.views.definitions.spec_form import SpecForm
 
 
 class QueryForm(SpecForm):
-    """What a query has once: name, kind, SQL or function, sink, trigger, where it runs."""
+    """The single-valued fields of a query: name, kind, SQL or function, sink, trigger…"""
 
     shape = QuerySpec
 
@@ -18,7 +18,7 @@ class QueryForm(SpecForm):
     )
     sink_partition_by = CommasField(required=False, widget=forms.TextInput(INPUT))
     home = forms.ChoiceField(
-        choices=[("own", "a driver of its own"), ("shared", "a shared application")],
+        choices=[("own", "a separate driver"), ("shared", "a shared application")],
         required=False,
         widget=forms.RadioSelect,
     )

@@ -1,7 +1,7 @@
-"""A change of a definition is shown before it is saved, and shown again if it changed since.
+"""A definition's change is shown before it is saved, and again if it has changed since then.
 
-The page carries the number of the revision that the editing began from (`base`) and a digest
-of what was shown; saving anything else than what was shown shows that first.
+The page contains the revision number from which editing began (`base`) and a digest of what was
+shown; trying to save anything else shows that first.
 """
 
 import hashlib
@@ -12,37 +12,58 @@ from typing import Any
 
 from django.http import QueryDict
 
+from headgate_ground.masking import mask
 from queries.domain.definitions import parsing
+from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.errors import Invalid
-from queries.domain.masking import mask
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
 from queries.views.definitions.diffs import DiffLine, changes
 
 Revision = QueryRevision | ApplicationRevision
 
+#: What a change requires, in the review's words.
+TAKES = {
+    Effect.NONE: "Takes effect when saved; nothing restarts.",
+    Effect.QUERY: "Takes effect after a restart of the query.",
+    Effect.DRIVER: "Takes effect after a restart of the application, which replaces its driver.",
+    Effect.CHECKPOINT: (
+        "The checkpoint keeps its original value; changing {} requires a new checkpoint (a reset)."
+    ),
+}
+
 Parse = Callable[[Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What saving would change, and whether somebody else saved in between."""
+    """What saving would change, and whether another user has saved in the meantime."""
 
-    base: Revision  # what the editing began from
+    base: Revision  # the revision from which editing began
     newest: Revision
     digest: str
-    lines: list[DiffLine]  # from the newest revision to what is typed
-    theirs: list[DiffLine]  # from base to newest: what somebody else saved
-    seen: bool  # this very change has been shown already
+    lines: list[DiffLine]  # from the newest revision to the input
+    theirs: list[DiffLine]  # from base to newest: what another user has saved
+    seen: bool  # this exact change has already been shown
+    effects: dict[str, Effect]  # the fields that would change, with the effect of each
 
     @property
     def stale(self) -> bool:
-        """Tell whether somebody else saved after the editing began."""
+        """Return whether another user has saved since editing began."""
         return self.base.number != self.newest.number
 
     @property
+    def takes(self) -> str:
+        """Return what the change requires before it takes effect, as a sentence."""
+        if (effect := strongest(self.effects)) is not Effect.CHECKPOINT:
+            return TAKES[effect]
+        kept = ", ".join(name for name, each in self.effects.items() if each is effect)
+        rest = strongest({name: one for name, one in self.effects.items() if one is not effect})
+        return f"{TAKES[effect].format(kept)} {TAKES[rest] if rest else ''}".strip()
+
+    @property
     def may_save(self) -> bool:
-        """Tell whether to save now: shown, not empty, and nobody came in between."""
+        """Return whether to save now: it was shown, is not empty, and nobody saved in between."""
         return self.seen and not self.stale and bool(self.lines)
 
 
@@ -51,7 +72,7 @@ def review(
 ) -> Review:
     """Return the review of a spec against the revisions (newest first).
 
-    `again` takes the newest revision as the new base: the person has seen what others saved.
+    `again` makes the newest revision the new base: the user has seen what others saved.
     """
     newest = revisions[0]
     number = data.get("base", "")
@@ -68,6 +89,7 @@ def review(
         lines=_changes(parse, newest.spec, after),
         theirs=_changes(parse, base.spec, newest.spec),
         seen=data.get("reviewed") == digest,
+        effects=(parsing.application_changes if own else parsing.query_changes)(newest.spec, after),
     )
 
 
@@ -76,8 +98,8 @@ def _changes(parse: Parse, before: Mapping[str, Any], after: Mapping[str, Any]) 
 
 
 def normal(parse: Parse, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec with its defaults filled in, so that only meaning is compared."""
+    """Return a spec with its defaults filled in, so that only the meaning is compared."""
     try:
         return parsing.as_json(parse(spec))
-    except Invalid:  # an old form: compare it as it stands
+    except Invalid:  # an old form: compare it unchanged
         return dict(spec)

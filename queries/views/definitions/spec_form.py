@@ -1,8 +1,8 @@
-"""Forms of definitions, derived from their models: fields in, the JSON form out, and back.
+"""Definition forms derived from their models: fields in, the JSON form out, and back.
 
-A model's field stands on the form under its path, joined by "_" ("sink_format"). A field that
-takes models in a list (a query's sources) is a form set of its own, see `query_bundle`. Labels,
-hints and widths are said where the template draws the field, by `{% field %}`.
+On the form, a model's field is named after its path, joined by "_" ("sink_format"). A field with a
+list of models (a query's sources) is a separate form set, see `query_bundle`. Labels, hints and
+widths are set where the template draws the field, with `{% field %}`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,15 +14,16 @@ from django import forms
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from headgate_ground.tolerant.values import whole
 from queries.domain.errors import Problem
 from queries.views.definitions.fields import form_field
 
-#: What an empty field is read as: the definition's default takes its place.
+#: Values of an empty field, which is replaced by the definition's default.
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 def models_in(kind: Any) -> tuple[type[BaseModel], ...]:
-    """Return the models that a type allows: itself, or the members of a union; else none."""
+    """Return the models in a type: the type itself, or the members of a union; otherwise none."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return (kind,)
     if get_origin(kind) is Annotated:
@@ -33,13 +34,13 @@ def models_in(kind: Any) -> tuple[type[BaseModel], ...]:
 
 
 def row_model(info: FieldInfo) -> type[BaseModel] | None:
-    """Return the model that a field holds many of, None where it does not."""
+    """Return the model for a field that holds a list of models; None for other fields."""
     many = get_origin(info.annotation) is tuple and models_in(get_args(info.annotation)[0])
     return many[0] if many else None
 
 
 def model_of(shape: Any, kind: Any) -> type[BaseModel]:
-    """Return the member of a union whose `kind` this is, the first where none is."""
+    """Return the member of a union with this `kind`, or else the first."""
     models = models_in(shape)
     named = (one for one in models if _default(one.model_fields.get("kind")) == kind)
     return next(named, models[0])
@@ -51,14 +52,14 @@ def _default(info: FieldInfo | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A field of a definition that a person fills in."""
+    """A field in a definition that a user fills in."""
 
     path: tuple[str, ...]  # in the JSON form
     info: FieldInfo
-    values: tuple[str, ...] = ()  # of a choice, those of all members of a union
+    values: tuple[str, ...] = ()  # for a choice, those of all members of a union
 
     def field(self) -> forms.Field:
-        """Return the form field for it."""
+        """Return its form field."""
         if self.values:
             return form_field(Literal[self.values])
         limits = (getattr(rule, "max_length", None) for rule in self.info.metadata)
@@ -68,12 +69,12 @@ class Leaf:
 
 
 def _under(name: str, info: FieldInfo, prefix: str) -> str:
-    """Return the prefix of a group's fields; one that is always there, in one form, has none."""
+    """Return the prefix for a group's fields; "" if the group is always present in one form."""
     return prefix if isinstance(info.annotation, type) else f"{prefix}{name}_"
 
 
 def leaves(shape: Any, prefix: str = "", path: tuple[str, ...] = ()) -> dict[str, Leaf]:
-    """Return the leaves of a model, or of all members of a union, by the form field's name."""
+    """Return the leaves of a model, or of all members of a union, by form field name."""
     found: dict[str, Leaf] = {}
     for model in models_in(shape):
         for name, info in model.model_fields.items():
@@ -88,7 +89,7 @@ def leaves(shape: Any, prefix: str = "", path: tuple[str, ...] = ()) -> dict[str
 
 
 def initial_of(shape: Any, spec: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the form fields' values for a definition in JSON form, its defaults filled in."""
+    """Return the form fields' values for a definition in JSON form, with defaults filled in."""
     spec = spec if isinstance(spec, Mapping) else {}
     values: dict[str, Any] = {}
     for name, info in model_of(shape, spec.get("kind")).model_fields.items():
@@ -103,7 +104,7 @@ def initial_of(shape: Any, spec: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _typed(shape: Any, data: Mapping[str, Any], prefix: str) -> bool:
-    """Tell whether a field of a nested model holds something else than its default."""
+    """Return whether a field of a nested model differs from its default."""
     return any(
         data.get(name) not in _EMPTY and data[name] != _default(leaf.info)
         for name, leaf in leaves(shape, prefix).items()
@@ -111,7 +112,7 @@ def _typed(shape: Any, data: Mapping[str, Any], prefix: str) -> bool:
 
 
 def spec_of(shape: Any, data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the JSON form of what was typed; fields left empty take their defaults."""
+    """Return the JSON form of the input; empty fields take their defaults."""
     spec: dict[str, Any] = {}
     for name, info in model_of(shape, data.get(f"{prefix}kind")).model_fields.items():
         key, field = info.alias or name, prefix + name
@@ -127,7 +128,7 @@ def spec_of(shape: Any, data: Mapping[str, Any], prefix: str = "") -> dict[str, 
 
 
 class SpecForm(forms.Form):
-    """The fields of `shape`, a model or a union; fields declared in a subclass come first."""
+    """The fields of `shape` (a model or a union); fields declared in a subclass come first."""
 
     shape: ClassVar[Any]
 
@@ -139,11 +140,11 @@ class SpecForm(forms.Form):
                 self.fields[name] = leaf.field()
 
     def spec(self, **rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the definition as typed; `rows` are those of the form sets beside it."""
+        """Return the definition as typed; `rows` come from the accompanying form sets."""
         return spec_of(self.shape, {**self.cleaned_data, **rows})
 
     def changed(self, group: str) -> bool:
-        """Tell whether a field under this key differs from its default or is at fault."""
+        """Return whether a field under this key differs from its default or has an error."""
         return any(
             self[name].value() not in ("", None)
             and self.fields[name].has_changed(_default(leaf.info), self[name].value())
@@ -152,7 +153,7 @@ class SpecForm(forms.Form):
         )
 
     def place(self, path: str) -> tuple[str | None, str]:
-        """Return the field where a problem at a path is shown, and what its label leaves out."""
+        """Return the field that shows a problem at a path, and the part its label leaves out."""
         parts = tuple(path.split("."))
         paths = {
             name: self.leaves[name].path if name in self.leaves else (name,) for name in self.fields
@@ -164,7 +165,7 @@ class SpecForm(forms.Form):
         return None, path
 
     def show(self, problems: Iterable[Problem], *, prefix: str = "") -> None:
-        """Put each problem at its field, and at the top of the form where it has none."""
+        """Show each problem at its field, or at the top of the form if it has no field."""
         for problem in problems:
             field, about = self.place(problem.field.removeprefix(prefix).removeprefix("spec."))
             self.add_error(field, sentence(problem, about))
@@ -178,17 +179,17 @@ def rows_of(shape: Any) -> Iterator[tuple[str, type[BaseModel]]]:
                 yield name, row
 
 
-#: Messages that begin with one of these are whole sentences; others speak of the value.
+#: Messages that begin with one of these are complete sentences; others describe the value.
 _WHOLE = frozenset({"a", "an", "the", "no", "query", "pool", "application"})
 
 
 def sentence(problem: Problem, about: str) -> str:
-    """Return a problem with its way out, as a sentence that can stand at its field.
+    """Return a problem with its remedy, as a sentence to show at its field.
 
-    `about` is the part of the path that the field's label does not say: "path" of
-    "sources.0.options.path"; the number of a line says nothing and is left out.
+    `about` is the part of the path that the field's label leaves out: "path" in
+    "sources.0.options.path". Row numbers carry no meaning and are left out.
     """
-    about = "" if about.isdigit() else about
+    about = "" if whole(about) is not None else about
     message = problem.message
     telling = 0 < len(problem.value) <= 60 and problem.value not in message
     value = f"“{problem.value}”" if telling else ""

@@ -1,4 +1,4 @@
-"""Deploys: their list, the receipt of each, and the buttons that end one or roll a query back."""
+"""Deploys: the list, the receipts, and the buttons to cancel a deploy or roll a query back."""
 
 from datetime import datetime
 from functools import partial
@@ -17,6 +17,7 @@ from queries.models.deploys.receipts import Deploy
 from queries.roles import DEFINE, VIEW
 from queries.selectors.definitions.definitions import query_definition
 from queries.selectors.deploys.receipts import deploy_of, deploys, receipt
+from queries.selectors.state_changes import change_of, sentences
 from queries.services.deploys.requesting import cancel_deploy
 from queries.services.deploys.rollback import rollback_query
 from queries.views.console.errors import answered
@@ -31,7 +32,7 @@ _MOVING = ("status", "receipt")
 
 @needs(VIEW)
 def deploy_list(request: HttpRequest) -> HttpResponseBase:
-    """List deploys, the newest first."""
+    """List deploys, newest first."""
     asked = filters(request.GET, ("query", "owner"), state=("", *DeployState))
     rows = deploys(**asked)
     context = {
@@ -46,7 +47,7 @@ def deploy_list(request: HttpRequest) -> HttpResponseBase:
 
 @needs(VIEW)
 def deploy_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """Show the receipt of one deploy, as far as it has come."""
+    """Show one deploy's receipt as far as the deploy has progressed."""
     return render(request, "deploys/deploy.html", _moving(deploy_of(uuid), timezone.now()))
 
 
@@ -65,11 +66,11 @@ def _moving(row: Deploy, now: datetime) -> dict[str, Any]:
 
 
 def _good(asked: dict[str, Any]) -> list[str]:
-    """Return what counts as good, in sentences."""
-    found = ["its first commit, or an idle trigger"] if asked["first_commit"] else []
+    """Return what counts as good, as sentences."""
+    found = ["its first commit or an idle trigger"] if asked["first_commit"] else []
     found += [f"{asked['batches']} batches"] if asked["batches"] else []
     found += [f"{asked['minutes']} minutes of running"] if asked["minutes"] else []
-    found += ["a lag no worse than before"] if asked["lag_not_worse"] else []
+    found += ["lag no worse than before"] if asked["lag_not_worse"] else []
     found += ["no new failure"] if asked["no_new_failures"] else []
     return found
 
@@ -92,24 +93,24 @@ def draw_deploy(key: str, heard: Changes, now: datetime) -> Drawn:
 
 @needs(DEFINE, "GET", "POST")
 def cancel(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """Say what cancelling leaves behind; cancel on POST."""
+    """Show what cancelling leaves behind; cancel on POST."""
     row = deploy_of(uuid)
     back = next_address(request, reverse("deploy", args=[uuid]))
     if request.method == "POST":
         ask = partial(cancel_deploy, row, **by(request))
-        return answered(request, ask, "The deploy is being ended.", back)
+        return answered(request, ask, "The deploy is being cancelled.", back)
     if row.ended_at is not None or row.stage in BACK:
-        raise NotAllowed("The deploy can no longer be cancelled.", way_out="Look at its receipt.")
+        raise NotAllowed("The deploy can no longer be cancelled.", way_out="Check its receipt.")
     rolls_back = row.on_failure == OnFailure.ROLLBACK
     left = (
-        "What it has written is rolled back, and those queries restart."
+        "Its changes are rolled back, and those queries restart."
         if rolls_back
-        else "What it has written stays as it is."
+        else "Its changes are kept."
     )
     context = {
         "deploy": row,
         "what": "Cancel this deploy?",
-        "consequences": ["No further wave begins.", left],
+        "consequences": ["No further waves start.", left],
         "action": reverse("deploy-cancel", args=[uuid]),
         "back": back,
     }
@@ -118,25 +119,33 @@ def cancel(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 
 @needs(DEFINE, "GET", "POST")
 def rollback(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
-    """Say what a rollback does; roll back on POST."""
+    """Show what a rollback does; roll back on POST."""
     found = query_definition(name)
     former = found.numbered(number)
     back = next_address(request, reverse("query-definition", args=[name]))
     if request.method == "POST":
-        ask = partial(rollback_query, query=found.query, revision=number, **author(request))
-        said = f"{name} restarts on revision {number} again."
+        accepted = request.POST.get("accept_state_change") == "1"
+        how = {"accept_state_change": accepted, **author(request)}
+        ask = partial(rollback_query, query=found.query, revision=number, **how)
+        said = f"{name} is restarting on revision {number}."
         return answered(request, ask, said, back)
+    change = change_of(found.query, former.spec, former.state, former.state_by)
+    changed = sentences(change) if change is not None and change.silent else []
     context = {
         "query": found.query,
         "what": f"Roll {name} back to revision {number}?",
         "consequences": [
-            f"Revision {number}, by {former.author}, becomes the newest again, "
-            f"as revision {found.newest.number + 1}.",
+            *changed,
+            f"Revision {number}, by {former.author}, becomes the newest again as revision "
+            f"{found.newest.number + 1}.",
             "The query restarts on it, or starts if it is stopped.",
-            "The checkpoint stays as it is: offsets go on. Run a preflight first where the "
-            "definitions keep different state.",
+            "The checkpoint does not change, and reading continues from its offsets. If the "
+            "definitions keep different state, run a preflight first.",
         ],
         "action": reverse("query-rollback", args=[name, number]),
+        "button": "Roll back with the old state" if changed else "Roll back",
+        "tone": "bad" if changed else "",
+        "fields": [("accept_state_change", "1")] if changed else [],
         "back": back,
     }
     return render(request, "deploys/rollback.html", context)

@@ -1,4 +1,4 @@
-"""The list of failures by group, and how it follows what fails while it is open."""
+"""The list of failure groups, with live updates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
 from queries.views.console.paging import ARRIVALS, ROWS, asked_of, filters, page_of, topic
 
-#: The list's tabs: name in the address -> (words, filter).
+#: The list's tabs: name in the URL -> (label, filter).
 TABS: dict[str, tuple[str, dict[str, Any]]] = {
     "open": ("Open", {"status": GroupStatus.OPEN}),
     "regressed": ("Regressed", {"status": GroupStatus.OPEN, "regressed_at__isnull": False}),
@@ -33,7 +33,7 @@ _FILTERS = ("application", "query", "q")
 
 @needs(VIEW)
 def failure_list(request: HttpRequest) -> HttpResponseBase:
-    """List the groups of failures, the last seen first; all filters are in the address."""
+    """List the failure groups, most recently seen first; all filters are in the URL."""
     asked = _asked(request.GET)
     page = page_of(_rows(asked), by="last_seen", cursor=request.GET.get("after", ""))
     now = timezone.now()
@@ -83,9 +83,10 @@ def _bars(counts: list[int]) -> list[Bar]:
 
 @fragments("failures", hears=("group",))
 def draw_failures(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of changed groups, what has come since, and the counts of the tabs.
+    """Draw the rows of changed groups, new groups, and the counts on the tabs.
 
-    A row is drawn whatever its status: one that is resolved elsewhere says so in its place.
+    A row is drawn regardless of its status: a group that was resolved elsewhere shows that in
+    place.
     """
     asked = _asked(asked_of(key))
     rows = failure_groups()

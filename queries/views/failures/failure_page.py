@@ -1,4 +1,4 @@
-"""The page of one failure: its cause, way out and evidence; groups resolved and reopened."""
+"""A failure's page: cause, remedy and evidence; resolving and reopening its group."""
 
 import json
 from datetime import datetime
@@ -10,20 +10,21 @@ from django.shortcuts import redirect, render
 from django.urls import path
 from django.utils import timezone
 
-from queries.checkpoints.logs import NotLocal
+from headgate_ground.masking import mask
 from queries.domain.failures.categories import Category, Remedy
+from queries.domain.failures.context import left_out
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
+from queries.domain.failures.subjects import Subject
 from queries.domain.kafka.losses import named_in
-from queries.domain.masking import mask
-from queries.domain.restart import RestartPolicy
+from queries.domain.restart import AT_ONCE, RestartPolicy
 from queries.models.failures import Failure
-from queries.roles import OPERATE, VIEW
+from queries.roles import DEFINE, OPERATE, VIEW, may
 from queries.selectors.failures.failures import failure_group, failures
 from queries.selectors.failures.occurrences import newest_failure_of
 from queries.selectors.failures.what_changed import failure_with_changes
 from queries.selectors.hosts import logs_at
 from queries.selectors.kafka.lag import lag_of, records_in
-from queries.selectors.query_lines import progress_line
+from queries.selectors.query_lines import ProgressLine, progress_line
 from queries.selectors.triggers.replays import replays_of
 from queries.services.failures import resolution
 from queries.services.failures.driver_logs import mask_failure
@@ -36,14 +37,14 @@ from queries.views.console.wording import duration_words, offset_text, rate_word
 from queries.views.definitions.diffs import changes
 from queries.views.failures.failure_list import urlpatterns as list_urls
 from queries.views.failures.stack import causes
-from queries.views.ways import offers
+from queries.views.next_steps import offers
 
 OCCURRENCES_SHOWN = 25
 
 
 @needs(VIEW)
 def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
-    """Show one failure: root cause, meaning, way out, evidence, and what changed before it."""
+    """Show one failure: root cause, meaning, remedy, evidence, and what changed before it."""
     detail = failure_with_changes(failure_id)
     failure = mask_failure(detail.failure)
     context = {
@@ -53,12 +54,12 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "advice": (advice := advice_of(failure)),
         "lost": _lost(failure, advice),
         "to_earliest": advice.remedy is Remedy.TO_EARLIEST,
-        "async_gap": advice.remedy is Remedy.ASYNC_OFF,
+        "async_gap": advice.remedy is Remedy.ASYNC_OFF and _has_sink(failure),
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "causes": causes(failure.message),
         "offsets": _offsets(failure),
-        "batch_is_there": _batch_is_there(failure),
-        "records_can_be_read": bool(failure.run and failure.run.revision.kind == "sql"),
+        "batch_is_there": (there := _batch_is_there(failure)),
+        "records_can_be_read": there and _may_read(request, failure),
         "changes": [
             (change, changes(change.spec_before, change.spec_after) if change.spec_after else [])
             for change in detail.changes
@@ -70,19 +71,33 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
     return render(request, "failures/failure.html", context)
 
 
+def _has_sink(failure: Failure) -> bool:
+    """Return whether the definition contains the sink, so that Headgate can change its options."""
+    run = failure.run
+    return run is not None and bool(run.revision.spec.get("sink")) and not run.query.discovered
+
+
 def _batch_is_there(failure: Failure) -> bool:
-    """Tell whether the checkpoint that the query has now holds the batch: its page is a link."""
+    """Return whether the query's current checkpoint has the batch, so that it can be linked."""
     run = failure.run
     if failure.batch is None or run is None or run.query.archived_at or run.checkpoint.retired_at:
         return False
-    try:
-        return failure.batch in logs_at(run.checkpoint.location).begun()
-    except (NotLocal, OSError):
-        return False
+    location, batch = run.checkpoint.location, failure.batch
+    return left_out(lambda: batch in logs_at(location).begun(), False)
+
+
+def _may_read(request: HttpRequest, failure: Failure) -> bool:
+    """Return whether this user may see the batch's records: an author, for SQL with sources."""
+    run = failure.run
+    return (
+        run is not None
+        and run.revision.kind == "sql"
+        and may(request.user, DEFINE, run.query.application)
+    )
 
 
 def _lost(failure: Failure, advice: Classified) -> dict[str, Any] | None:
-    """Return the offsets that are gone, with the records they held; None for other failures."""
+    """Return the lost offsets, with the records that they contained; None for other failures."""
     if advice.category is not Category.SOURCE_LOST or failure.run is None:
         return None
     lag = lag_of(failure.run.query, now=timezone.now())
@@ -90,7 +105,8 @@ def _lost(failure: Failure, advice: Classified) -> dict[str, Any] | None:
     return {
         "gaps": [(gap, records_in(lag, gap)) for gap in gaps],
         "count": sum(gap.offsets for gap in gaps),
-        "now": bool(lag.gaps),  # according to the broker now; else as Spark named them
+        "now": bool(lag.gaps),  # by the broker's current offsets, otherwise as reported by Spark
+        "certain": lag.certain,
     }
 
 
@@ -144,6 +160,7 @@ def advice_of(failure: Failure) -> Classified:
             python=failure.driver.exit_python or "UNKNOWN",
             jvm=failure.driver.exit_jvm or "UNKNOWN",
             oom=failure.category == Category.MEMORY,
+            killed=failure.driver.exit_killed,
             log_tail=failure.log_tail,
         )
     return classify(
@@ -153,48 +170,63 @@ def advice_of(failure: Failure) -> Classified:
         message=failure.message,
         refused=_REFUSED.get(failure.category, ""),
         in_batch=failure.batch is not None,
+        subject=failure.run.subject if failure.run else Subject.APPLICATION,
     )
 
 
 def policy_words(failure: Failure) -> str:
-    """Return the sentence that says what the failure's policy makes supervision do."""
+    """Return a sentence saying what supervision does under the failure's policy."""
     spec = failure.driver.application_revision.spec
     policy = RestartPolicy(**(spec.get("policy") or {}))
     if failure.policy == "FATAL":
-        return "A restart cannot fix it, so none is attempted. It waits until a user starts it."
+        return (
+            "A restart cannot fix it, so none is attempted. It stays stopped until a user "
+            "starts it."
+        )
     ladder = (
         f"The first retry is immediate, the next after {policy.base_delay_s:g} s, doubling up to "
         f"{policy.max_delay_s:g} s"
     )
+    if failure.category == Category.EVOLVED:
+        ladder = (
+            f"The first {AT_ONCE} retries are immediate, later ones after a delay that doubles up "
+            f"to {policy.max_delay_s:g} s"
+        )
     if failure.policy == "POISON":
         return (
-            f"{ladder}. The same error on the same batch {policy.poison_limit} times without a "
-            "commit between marks the query as broken; then a retry probe runs every "
-            f"{policy.probe_every_s / 60:g} min."
+            f"{ladder}. If the same error occurs on the same batch {policy.poison_limit} times "
+            "without a commit in between, the query is marked as broken; then a retry probe "
+            f"runs every {policy.probe_every_s / 60:g} min."
         )
     return (
-        f"{ladder}, without end. The failure count resets after {policy.healthy_after_s / 60:g} "
-        "healthy minutes."
+        f"{ladder}, indefinitely. The failure count resets after "
+        f"{policy.healthy_after_s / 60:g} healthy minutes."
     )
 
 
 def progress_facts(progress: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Return what a batch's progress says, as (label, value)."""
+    """Return the facts in a batch's progress, as (label, value)."""
     if not progress or "batchId" not in progress:
         return []
     line = progress_line(progress)
     return [
         ("Batch", str(line.batch_id)),
         ("Began", f"{line.timestamp:%Y-%m-%d %H:%M:%S} UTC"),
-        ("Rows", f"{line.num_input_rows:,}"),
+        ("Rows", "" if line.num_input_rows is None else f"{line.num_input_rows:,}"),
         ("Took", duration_words(line.batch_duration_ms)),
         ("Processed", rate_words(line.processed_rows_per_second)),
-        ("Watermark", f"{line.watermark:%Y-%m-%d %H:%M:%S}" if line.watermark else ""),
+        ("Watermark", _watermark(line)),
     ]
 
 
+def _watermark(line: ProgressLine) -> str:
+    if line.watermark_note:
+        return "after the year 9999"
+    return f"{line.watermark:%Y-%m-%d %H:%M:%S}" if line.watermark else ""
+
+
 def _offsets(failure: Failure) -> list[tuple[str, str, str]]:
-    """Return (source, start, end) of the batch in flight, the offsets as JSON."""
+    """Return (source, start, end) for the batch in flight, with the offsets as JSON."""
     found = []
     for source, ends in failure.offsets.items():
         whole = isinstance(ends, dict) and bool({"start", "end"} & set(ends))
@@ -205,14 +237,14 @@ def _offsets(failure: Failure) -> list[tuple[str, str, str]]:
 
 @needs(VIEW)
 def group_page(request: HttpRequest, group_id: int) -> HttpResponseBase:
-    """Go to the newest failure of a group: its page shows the group as well."""
+    """Redirect to a group's newest failure, whose page also shows the group."""
     newest = newest_failure_of(failure_group(group_id))
     return redirect("failure", newest.pk) if newest else redirect("failures")
 
 
 @needs(OPERATE, "POST")
 def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
-    """Mark a group as dealt with."""
+    """Mark a group as resolved."""
     resolution.resolve_group(group=failure_group(group_id), **by(request))
     messages.success(request, "Resolved. It reopens automatically if the failure comes back.")
     return redirect(next_address(request, "/failures/"))
@@ -220,7 +252,7 @@ def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
 
 @needs(OPERATE, "POST")
 def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
-    """Mark a group as not dealt with after all."""
+    """Mark a group as not resolved after all."""
     resolution.reopen_group(group=failure_group(group_id), **by(request))
     messages.success(request, "Reopened.")
     return redirect(next_address(request, "/failures/"))

@@ -1,4 +1,4 @@
-"""The logs of a query's drivers: read, searched, followed, linked to line by line, downloaded."""
+"""A query's driver logs: read, search, follow, link to lines, download."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -24,14 +24,14 @@ from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
 LEVELS = {level.name.lower(): level for level in (Level.INFO, Level.WARN, Level.ERROR)}
-#: A line that is linked to stands this many bytes before the end of what is shown with it.
+#: A linked line is at least this many bytes before the end of what is shown.
 AFTER_A_LINE = 32 * 1024
 LONGEST_WORDS = 200
 
 
 @needs(VIEW)
 def log_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show lines of one of the query's drivers: the newest, or around the one that is linked to."""
+    """Show log lines from one of the query's drivers: the newest, or those around a linked line."""
     context = head(request, name, "query-log")
     context |= _shown(request, context["query"], _number(request, "before"), None)
     return render(request, "supervision/queries/log.html", context)
@@ -39,17 +39,17 @@ def log_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def run_log(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Show the log of the driver that a run was in."""
+    """Show the log of a run's driver."""
     run = run_with_neighbours(run_id=run_id).run
     if run.query.archived_at is not None:
-        raise Missing(f"{run.query.name} is deleted, and its log with it.")
+        raise Missing(f"{run.query.name} was deleted together with its log.")
     address = reverse("query-log", args=[run.query.name])
     return redirect(f"{address}?{urlencode({'driver': run.driver.epoch})}")
 
 
 @needs(VIEW)
 def log_lines(request: HttpRequest, name: str) -> HttpResponse:
-    """Return what has been written since, for a page that follows."""
+    """Return the lines written since then, for a page that follows the log."""
     after = _number(request, "after")
     context = _shown(request, living_query(name), None, 0 if after is None else after)
     return render(request, "supervision/queries/_log_lines.html", context)
@@ -57,13 +57,13 @@ def log_lines(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def log_download(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Send a driver's whole log as a file, masked as everywhere."""
+    """Return a driver's complete log as a file, masked as everywhere else."""
     driver = _driver(drivers_of_query(living_query(name)), _number(request, "driver"))
     if driver is None:
         raise Missing(f"{name} has had no driver yet.")
     parts = whole_log(driver, launcher=launcher())
     note_act(Act.EXPORTED, subject=name, what="log", driver=driver.epoch, **by(request))
-    first = next(parts, "")  # what is on another host is said before anything is sent
+    first = next(parts, "")  # a log on another host is reported before anything is sent
 
     def text() -> Any:
         yield first
@@ -77,7 +77,7 @@ def log_download(request: HttpRequest, name: str) -> HttpResponseBase:
 def _shown(
     request: HttpRequest, query: Query, before: int | None, after: int | None
 ) -> dict[str, Any]:
-    """Return the lines in question and the addresses that lead on from them."""
+    """Return the requested lines and the URLs of the adjacent ones."""
     drivers = drivers_of_query(query)
     driver = _driver(drivers, _number(request, "driver"))
     words = request.GET.get("q", "").replace("\x00", "").strip()[:LONGEST_WORDS]
@@ -110,13 +110,13 @@ def _shown(
         return found | {"elsewhere": error}
     asked = {"driver": driver.epoch, "q": words, "level": found["level"]}
     kept = {name: value for name, value in asked.items() if value}
-    newest = before is None  # what comes next follows what is shown
+    newest = before is None  # what is written next follows what is shown
     follow = newest and driver.ended_at is None
     lines = reverse("query-log-lines", args=[query.name])
     return found | {
         "page": page,
         "kept": urlencode(kept),
-        "log": reverse("query-log", args=[query.name]),  # lines stand on a run's page too
+        "log": reverse("query-log", args=[query.name]),  # lines are also shown on a run's page
         "link": urlencode({"driver": driver.epoch}),
         "older": urlencode(kept | {"before": page.older}) if page.older is not None else "",
         "follow": f"{lines}?{urlencode(kept | {'after': page.end})}" if follow else "",
@@ -125,13 +125,13 @@ def _shown(
 
 
 def _driver(drivers: list[Driver], epoch: int | None) -> Driver | None:
-    """Return the driver of an epoch among a query's, else its newest."""
+    """Return the driver with this epoch among a query's drivers, otherwise the newest."""
     if epoch is None:
         return drivers[0] if drivers else None
     for driver in drivers:
         if driver.epoch == epoch:
             return driver
-    raise Missing(f"The query has had no driver {epoch}.", way_out="Choose one of the list.")
+    raise Missing(f"The query has never had a driver {epoch}.", way_out="Choose one from the list.")
 
 
 def _number(request: HttpRequest, name: str) -> int | None:

@@ -1,7 +1,7 @@
-"""A failure's text as causes, the root first, with the frames of Spark and Java folded.
+"""A failure's text as causes, root cause first, with the frames of Spark and Java folded.
 
-Spark's messages hold a Python traceback, a JVM stack with its `Caused by` and often both in
-one another; the line that matters is near the end, below hundreds that do not.
+Spark's messages contain a Python traceback, a JVM stack with its `Caused by`, and often both
+nested; the line that matters is near the end, below hundreds of lines that do not.
 """
 
 import re
@@ -23,14 +23,14 @@ _THEIRS = re.compile(
 
 @dataclass(slots=True)
 class Frames:
-    """Frames that stand together: one's own, or those of a library (shown folded)."""
+    """Consecutive frames: the user's own, or a library's (shown folded)."""
 
     own: bool
     lines: list[str] = field(default_factory=list)
 
     @property
     def count(self) -> int:
-        """Return how many frames these lines are."""
+        """Return the number of frames in these lines."""
         return sum(bool(_FRAME.match(line)) for line in self.lines)
 
     @property
@@ -41,24 +41,24 @@ class Frames:
 
 @dataclass(slots=True)
 class Cause:
-    """One exception of a chain: what it says and where it was raised."""
+    """One exception in a chain: its message and where it was raised."""
 
     head: str
     frames: list[Frames] = field(default_factory=list)
 
     @property
     def first_line(self) -> str:
-        """Return the line that says most, for a folded head."""
+        """Return the most informative line, for a folded header."""
         return self.head.splitlines()[0][:300] if self.head else ""
 
     @property
     def long(self) -> bool:
-        """Tell whether the head is better folded (Spark prints plans into messages)."""
+        """Return whether to fold the header (Spark prints plans into messages)."""
         return len(self.head) > 600 or self.head.count("\n") > 8
 
 
 def causes(text: str) -> list[Cause]:
-    """Return the exceptions that a text holds, the root cause first."""
+    """Return the exceptions in a text, root cause first."""
     found: list[Cause] = []
     for block in _blocks(bounded(text).expandtabs(4).splitlines()):
         start = next((i for i, line in enumerate(block) if _FRAME.match(line)), len(block))
@@ -87,7 +87,7 @@ def _frames(lines: list[str]) -> list[Frames]:
             own = not _THEIRS.search(line)
             if not found or found[-1].own is not own:
                 found.append(Frames(own))
-        elif not line.startswith((" ", "\t")):  # what a traceback raised, below its frames
+        elif not line.startswith((" ", "\t")):  # the exception below the frames of a traceback
             found.append(Frames(True))
         found[-1].lines.append(line)
     return found

@@ -1,4 +1,4 @@
-"""A query's sources: how far behind, when records go, what was lost, and going on after it."""
+"""A query's sources: lag, retention deadlines, losses, and continuing after a loss."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,23 +18,25 @@ from queries.domain.states import LossKind, Verb
 from queries.models.definitions import Query
 from queries.roles import OPERATE, VIEW
 from queries.selectors.kafka.lag import TopicLag, lag_of, records_in
-from queries.selectors.kafka.loss_ledger import loss_totals, losses
+from queries.selectors.kafka.loss_ledger import loss, loss_totals, losses
 from queries.selectors.query_lines import QueryLine, query_line
 from queries.services.kafka.go_on_after_loss import go_on
+from queries.services.kafka.loss_corrections import correct
 from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import needs
+from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 from queries.views.console.paging import page_of
 from queries.views.console.shell import next_address
 from queries.views.supervision import operations
 from queries.views.supervision.query_page import head
 
-#: What a kind of loss is called, and what it means, on the page.
+#: Label and meaning of each kind of loss on the page.
 KINDS = {
     LossKind.RETENTION: ("Deleted unread", "the topic deleted them before they were read"),
     LossKind.SKIPPED: ("Silently skipped", "Spark skipped a gap (failOnDataLoss=false)"),
-    LossKind.LATE: ("Too late", "rows dropped behind the watermark, by day"),
-    LossKind.RECREATED: ("Topic recreated", "of a topic that was deleted and created again"),
+    LossKind.LATE: ("Too late", "rows dropped as later than the watermark, by day"),
+    LossKind.RECREATED: ("Topic recreated", "in a topic that was deleted and recreated"),
+    LossKind.CORRECTED: ("Not lost", "corrects an earlier entry"),
 }
 #: Why lag is counted in offsets.
 WHY_OFFSETS = (
@@ -42,14 +44,14 @@ WHY_OFFSETS = (
     "configuration cannot be read"
 )
 operations.CANCEL_LEAVES[Verb.GO_ON] = (
-    "The entry in the loss ledger stays: the data is gone from the topic.",
+    "The entry in the loss ledger remains, because the data is gone from the topic.",
     "The query keeps its checkpoint; a run that is already skipping the gap is not stopped.",
 )
 
 
 @needs(VIEW)
 def lag_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show each partition's lag with the clock of its retention, and the loss ledger."""
+    """Show each partition's lag with its retention deadline, and the loss ledger."""
     context = head(request, name, "query-lag")
     page = page_of(losses(context["query"]), by="noticed_at", cursor=request.GET.get("after", ""))
     context |= lag_context(context["query"], context["now"]) | {"page": page}
@@ -58,7 +60,7 @@ def lag_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def lag_context(query: Query, now: datetime) -> dict[str, Any]:
-    """Return what the live part of the page draws."""
+    """Return what the page's live part draws."""
     lag = lag_of(query, now=now)
     return {
         "query": query,
@@ -76,7 +78,7 @@ def kept_words(topic: TopicLag) -> str:
     """Return how long a topic keeps its records: "7 d, 1.0 GB a partition"."""
     kept = topic.retention
     if kept.compacts is None:
-        return "for a time that is not known"
+        return "for an unknown time"
     words = [span_of_ms(kept.ms)] if kept.ms is not None else []
     if kept.bytes is not None:
         words.append(f"{filesizeformat(kept.bytes)} per partition".replace("\xa0", " "))
@@ -93,7 +95,7 @@ def span_of_ms(ms: int) -> str:
 
 @fragments("lag", hears=("lag", "query"), own_key_only=("lag", "query"))
 def draw_lag(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw a query's sources, and what was lost by kind."""
+    """Draw a query's sources, and its losses by kind."""
     query = Query.objects.filter(pk=whole(key) or 0, archived_at=None).first()
     if query is None:
         return
@@ -103,8 +105,27 @@ def draw_lag(key: str, changes: Changes, now: datetime) -> Drawn:
 
 
 @needs(OPERATE, "GET", "POST")
+def correct_page(request: HttpRequest, name: str, loss_id: int) -> HttpResponseBase:
+    """Ask why an entry in the loss ledger is wrong, and revert it."""
+    line = query_line(name, now=timezone.now(), bars=0)
+    row = loss(line.query, loss_id)
+    reason = request.POST.get("reason", "")
+    context: dict[str, Any] = {"line": line, "loss": row, "reason": reason}
+    context["label"] = KINDS[LossKind(row.kind)][0]
+    if request.method == "GET":
+        return render(request, "kafka/correct.html", context)
+    try:
+        correct(loss=row, reason=reason, **by(request))
+    except HeadgateError as error:
+        context["error"] = str(error)
+        return render(request, "kafka/correct.html", context, status=409)
+    messages.success(request, "Corrected. Both entries stay in the ledger.")
+    return redirect(reverse("query-lag", args=[name]) + "#losses")
+
+
+@needs(OPERATE, "GET", "POST")
 def go_on_page(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show which offsets were deleted and what continuing does; start it when confirmed."""
+    """Show which offsets were deleted and what continuing does; continue when confirmed."""
     now = timezone.now()
     line = query_line(name, now=now, bars=0)
     back = next_address(request, reverse("query-lag", args=[name]))
@@ -138,8 +159,8 @@ def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
         "consequences": [
             f"{line.query.name} keeps its checkpoint, its state and its position in every other "
             "partition.",
-            "It runs with failOnDataLoss=false until each partition has committed past its gap. "
-            "Then it starts again as defined, and fails on the next loss.",
+            "It runs with failOnDataLoss=false until each partition has committed past its "
+            "gap. Then it restarts as defined and fails on the next loss.",
             "The loss is recorded in the loss ledger under your name, permanently.",
         ],
         "action": reverse("query-go-on", args=[line.query.name]),
@@ -151,5 +172,10 @@ def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
 
 urlpatterns = [
     path("queries/<query:name>/lag/", lag_tab, name="query-lag"),
+    path(
+        "queries/<query:name>/losses/<int:loss_id>/correct/",
+        correct_page,
+        name="query-loss-correct",
+    ),
     path("queries/<query:name>/go-on/", go_on_page, name="query-go-on"),
 ]

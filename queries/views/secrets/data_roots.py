@@ -1,4 +1,4 @@
-"""Settings → Data roots: where data may lie for all, and what an admin gives one application."""
+"""Settings → Data roots: where data may be stored, for everybody and for single applications."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from queries.views.console.guard import by, needs
 
 @needs(ADMINISTER, "GET", "POST")
 def data_roots(request: HttpRequest) -> HttpResponseBase:
-    """List the roots, and the places in use outside of them; give one by the form."""
+    """List the roots, and the locations in use outside them; assign one with the form."""
     typed = {name: request.POST.get(name, "").strip() for name in ("application", "root")}
     problems: dict[str, Any] = {}
     if request.method == "POST":
@@ -29,8 +29,8 @@ def data_roots(request: HttpRequest) -> HttpResponseBase:
         except Invalid as error:
             problems = {one.field: one for one in error.problems}
         else:
-            told = f"{row.application} may use {row.root}."
-            messages.success(request, f"{told} A driver that runs needs a restart for it.")
+            told = f"{row.application} can use {row.root}."
+            messages.success(request, f"{told} A running driver must be restarted to use it.")
             return redirect("data-roots")
     context = {
         "for_all": settings.DATA_ROOTS,
@@ -46,11 +46,11 @@ def data_roots(request: HttpRequest) -> HttpResponseBase:
 
 @needs(ADMINISTER, "POST")
 def take(request: HttpRequest, root_id: int) -> HttpResponse:
-    """Take a root away."""
+    """Remove a root."""
     row = get_object_or_404(GivenRoot, pk=root_id, taken_at=None)
     roots.take_root(row, **by(request))
-    told = f"{row.application} may no longer use {row.root}."
-    messages.success(request, f"{told} What is running continues; its next start is refused.")
+    told = f"{row.application} can no longer use {row.root}."
+    messages.success(request, f"{told} Running queries continue; their next start will be refused.")
     return redirect("data-roots")
 
 

@@ -1,4 +1,4 @@
-"""Settings → Secrets: who names which secret, and whom an admin has bound it to."""
+"""Settings → Secrets: where each secret is used, and what an admin has bound it to."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _FIELDS = ("secret", "holder_kind", "holder", "hosts")
 @never_cache
 @needs(ADMINISTER, "GET", "POST")
 def secret_list(request: HttpRequest) -> HttpResponseBase:
-    """List secrets by name, never by value; bind one by the form."""
+    """List secrets by name, never by value; bind one with the form."""
     given = request.POST if request.method == "POST" else request.GET
     typed = {name: given.get(name, "").strip() for name in _FIELDS}
     problems: dict[str, Any] = {}
@@ -35,7 +35,9 @@ def secret_list(request: HttpRequest) -> HttpResponseBase:
             problems = {one.field.partition(".")[0]: one for one in error.problems}
         else:
             told = f"{row.secret} is bound to {row.holder_kind} {row.holder}."
-            messages.success(request, f"{told} What was refused for it can be started again.")
+            messages.success(
+                request, f"{told} Queries that were refused because of it can be started again."
+            )
             return redirect("secrets")
     context = {
         "secrets": secrets(),
@@ -50,11 +52,11 @@ def secret_list(request: HttpRequest) -> HttpResponseBase:
 
 @needs(ADMINISTER, "POST")
 def unbind(request: HttpRequest, binding_id: int) -> HttpResponse:
-    """Take a binding away."""
+    """Remove a binding."""
     row = get_object_or_404(SecretBinding, pk=binding_id, taken_at=None)
     bindings.unbind(row, **by(request))
     told = f"{row.secret} is no longer bound to {row.holder_kind} {row.holder}."
-    messages.success(request, f"{told} What is running continues; its next start is refused.")
+    messages.success(request, f"{told} Running queries continue; their next start will be refused.")
     return redirect("secrets")
 
 

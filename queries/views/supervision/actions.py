@@ -1,7 +1,7 @@
-"""Start, stop, restart: the consequences are shown first, then the action is requested.
+"""Start, stop, restart: show the consequences first, then request the action.
 
-Every address shows its confirmation on GET and acts on POST, so that all of it works
-without JavaScript; the console's script shows the same confirmation in a dialog.
+Every URL shows its confirmation on GET and acts on POST, so everything works without JavaScript;
+the console's script shows the same confirmation in a dialog.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,7 @@ from queries.roles import OPERATE
 from queries.selectors.access.insisting import insist_on
 from queries.selectors.definitions import definitions
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
+from queries.selectors.state_changes import sentences, unaccepted_change
 from queries.selectors.supervision.query_filters import Filters, queries
 from queries.selectors.supervision.query_groups import RANK
 from queries.services.access.asker import in_bulk
@@ -45,16 +46,25 @@ def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
 
 
 def _confirmation(line: QueryLine, verb: Verb, back: str) -> dict[str, Any]:
+    changed = _state_change(line.query, verb)
     return {
         "line": line,
         "verb": verb,
         "what": f"{verb.capitalize()} {line.query.name}?",
-        "consequences": consequences.of(verb, line, consequences.neighbours(line)),
+        "consequences": [*changed, *consequences.of(verb, line, consequences.neighbours(line))],
         "choices": ("mode", consequences.STOP_MODES) if verb is Verb.STOP else None,
         "action": reverse(f"query-{verb}", args=[line.query.name]),
-        "button": str(verb.capitalize()),
+        "button": f"{verb.capitalize()} with the old state" if changed else str(verb.capitalize()),
         "back": back,
+        "tone": "bad" if changed else "",
+        "fields": [("accept_state_change", "1")] if changed else [],
     }
+
+
+def _state_change(query: Query, verb: Verb) -> list[str]:
+    """Return what confirming a start accepts: state that would silently be wrong."""
+    found = unaccepted_change(query) if verb is not Verb.STOP else None
+    return sentences(found[1]) if found is not None else []
 
 
 _ASK: dict[Verb, Callable[..., Operation]] = {
@@ -65,13 +75,15 @@ _ASK: dict[Verb, Callable[..., Operation]] = {
 
 
 def _ask(request: HttpRequest, query: Query, verb: Verb) -> Operation:
-    how = {"mode": consequences.stop_mode(request.POST)} if verb is Verb.STOP else {}
+    how: dict[str, Any] = {"accept_state_change": request.POST.get("accept_state_change") == "1"}
+    if verb is Verb.STOP:
+        how = {"mode": consequences.stop_mode(request.POST)}
     return _ASK[verb](query=query, **how, **by(request))
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One query of a bulk action: what will happen to it, or what happened."""
+    """One query in a bulk action: what will happen to it, or what happened."""
 
     line: QueryLine
     tone: str
@@ -81,10 +93,10 @@ class Item:
 
 @needs(OPERATE, "GET", "POST")
 def bulk(request: HttpRequest) -> HttpResponseBase:
-    """Preview an action on several queries; perform it on POST and show the result of each."""
+    """Preview an action on several queries; perform it on POST and show each result."""
     asked = request.POST if request.method == "POST" else request.GET
     chosen = tuple(dict.fromkeys(asked.getlist("name")))
-    if asked.get("matching"):  # every one that the list's filters let through, page or not
+    if asked.get("matching"):  # everything that matches the list's filters, on all pages
         found = queries(filters_of(asked), now=timezone.now()).order_by(RANK, "name")
         chosen = tuple(found.values_list("name", flat=True))
     names = chosen[:BULK_AT_MOST]

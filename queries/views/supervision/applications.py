@@ -1,4 +1,4 @@
-"""Pages of applications: their driver, pools, listeners and configuration, and how they follow."""
+"""Application pages: driver, pools, listeners and configuration, with live updates."""
 
 from datetime import datetime
 from typing import Any
@@ -12,16 +12,17 @@ from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
+from headgate_ground.masking import mask
 from listeners import selectors as heard
 from queries.domain.definitions.labels import searched_labels
 from queries.domain.definitions.pools import advice, cores_of
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
-from queries.domain.masking import mask
 from queries.domain.supervision.executors import executors
 from queries.roles import VIEW
 from queries.selectors.access.teams import teams
 from queries.selectors.definitions.connectors import connectors
 from queries.selectors.definitions.definitions import application_definition
+from queries.selectors.hosts import away
 from queries.selectors.labels import label_names, labelled
 from queries.selectors.manifests.owners import owned
 from queries.selectors.scripts import asking
@@ -59,7 +60,7 @@ ACTS_SHOWN = 15
 
 @needs(VIEW)
 def application_list(request: HttpRequest) -> HttpResponseBase:
-    """List applications with their driver, queries, pools and what needs a look."""
+    """List applications with their driver, queries, pools and problems."""
     names = ("q", "label", "team")
     search, label, team = (request.GET.get(name, "").strip() for name in names)
     now = timezone.now()
@@ -85,7 +86,7 @@ def application_list(request: HttpRequest) -> HttpResponseBase:
 
 @needs(VIEW)
 def application_page(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show one application: driver, pools with who is in them, listeners, losses, history."""
+    """Show one application: driver, pools with their queries, listeners, losses, history."""
     detail = application_detail(name)
     context = {
         **_moving(detail, timezone.now()),
@@ -97,7 +98,7 @@ def application_page(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
-    """Return what of an application's page follows what happens."""
+    """Return the live parts of an application's page."""
     spec = ApplicationSpec.model_validate(detail.newest.spec if detail.newest else {})
     return {
         "detail": detail,
@@ -115,13 +116,14 @@ def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
         "drivers": drivers_of(detail.application)[:DRIVERS_SHOWN],
         "executors": executors(detail.driver.executors if detail.driver else [], now=now),
         "acts": transitions(application=detail.application)[:ACTS_SHOWN],
+        "silent": away(detail.application),
         "now": now,
     }
 
 
 @fragments("applications", hears=("application", "query", "driver"))
 def draw_applications(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of changed applications among those shown; of new ones, how many there are."""
+    """Draw the visible rows of changed applications, and the number of new applications."""
     rows = applications().filter(pk__in=numbers(key))
     if changes is not None:
         rows = rows.filter(
@@ -162,14 +164,14 @@ def _concerns(detail: ApplicationDetail, changes: Changes) -> bool:
 
 
 def _verbs(detail: ApplicationDetail) -> list[str]:
-    """Return the verbs shown on the page: a script's own; its queries are started one by one."""
+    """Return the verbs shown on the page: a script's own; queries are started individually."""
     if detail.script is None:
         return ["restart", "stop"]
     return verbs_of(detail.script.desired, detail.script.phase)
 
 
 def _pools(detail: ApplicationDetail) -> list[dict[str, Any]]:
-    """Return the pools with the share of the cores that each gets when all are busy."""
+    """Return the pools, each with its share of the cores when all pools are busy."""
     busy = [holding for holding in detail.pools if holding.queries]
     whole = sum(holding.pool.weight for holding in busy) + bool(detail.default_pool)
     return [
@@ -195,7 +197,7 @@ def _advice(detail: ApplicationDetail, spec: ApplicationSpec) -> list[str]:
 
 @needs(VIEW)
 def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show an application's revisions, each against the one before it."""
+    """Show an application's revisions, each compared with the previous one."""
     found = application_definition(name)
     pairs = zip(found.revisions, [*found.revisions[1:], None], strict=True)
     context = {
@@ -211,7 +213,7 @@ def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(VIEW)
 def connector_list(request: HttpRequest) -> HttpResponseBase:
-    """List the connectors that are installed or named, with jars and applications."""
+    """List the connectors that are installed or referred to, with jars and applications."""
     context = {"connectors": connectors(), "folder": settings.CONNECTORS_DIR}
     return render(request, "definitions/connectors.html", context)
 

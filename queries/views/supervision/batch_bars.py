@@ -1,4 +1,4 @@
-"""The batch bar: the last batches as bars whose height is the duration, colour the result."""
+"""The batch bar: the last batches as bars; height shows the duration, colour the result."""
 
 import math
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ from queries.domain.states import BAD_OUTCOMES
 from queries.selectors.supervision.health import BATCHES
 from queries.views.console.wording import duration_words
 
-SLOT_WIDTH = 5  # units of the picture, as are all below
+SLOT_WIDTH = 5  # units in the picture, as are all below
 HEIGHT = 24
 LOWEST = 3.0
-#: Slots that a hole in batch ids takes at most, however many batches it lacks.
+#: Maximum number of slots for a gap in batch IDs, however many batches are missing.
 WIDEST_GAP = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One slot of the picture."""
+    """One slot in the picture."""
 
     x: int
     y: float
@@ -30,11 +30,11 @@ class Bar:
 def draw(
     batches: list[BatchBar], *, interval_ms: int | None, outcomes: Mapping[int, str]
 ) -> list[Bar]:
-    """Return the bars, newest at the right edge.
+    """Return the bars, with the newest at the right edge.
 
-    Heights grow with the square root of the duration: one long batch does not flatten the rest.
-    `outcomes` holds how ended runs ended: where a run failed, its red mark follows its last
-    batch. A hole in batch ids is drawn as dotted slots.
+    Heights grow with the square root of the duration, so that one long batch does not flatten the
+    rest. `outcomes` are the outcomes of ended runs: a failed run's red mark follows its last batch.
+    A gap in batch IDs is drawn as dotted slots.
     """
     slots = _slots(batches, interval_ms=interval_ms, outcomes=outcomes)[-BATCHES:]
     tallest = max([batch.duration_ms for batch in batches] + [1])

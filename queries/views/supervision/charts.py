@@ -1,9 +1,9 @@
-"""The data behind the charts of a query: its batches, and what happened to it, over a range."""
+"""The data for a query's charts: its batches and events over a range."""
 
 import csv
 import io
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -11,6 +11,7 @@ from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from headgate_ground.tolerant.values import at_s
 from listeners import selectors as heard
 from queries.domain.access.acts import Act
 from queries.models.definitions import Query
@@ -32,9 +33,9 @@ DEFAULT_RANGE = "15m"
 
 @needs(VIEW)
 def series(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Return chart columns of a range, or of all since a moment, with what happened in it.
+    """Return chart columns for a range, or since a given moment, with the events in it.
 
-    `format=csv` gives one line a batch, `format=json` the same as a file.
+    `format=csv` gives one line per batch, `format=json` the same as a file.
     """
     now = timezone.now()
     query = living_query(name)
@@ -59,7 +60,7 @@ def series(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def span(request: HttpRequest, now: datetime) -> tuple[datetime, datetime | None]:
-    """Return the asked range; an end only where an absolute one was asked for."""
+    """Return the requested range; it has an end only if an absolute one was requested."""
     since = parse_datetime(request.GET.get("since", ""))
     until = parse_datetime(request.GET.get("until", ""))
     since = None if since is None or timezone.is_naive(since) else since
@@ -100,9 +101,10 @@ def _csv(found: heard.Series) -> str:
     lines.writerow(["at", "batch", *names])
     for place, at in enumerate(found.at):
         if found.batches[place] is not None:  # an empty row separates two runs on a chart
-            moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+            moment = at_s(at)
+            when = moment.isoformat(timespec="milliseconds") if moment else ""
             values = [found.columns[name][place] for name in names]
-            lines.writerow([moment, found.batches[place], *values])
+            lines.writerow([when, found.batches[place], *values])
     return text.getvalue()
 
 
@@ -113,7 +115,7 @@ def _file(text: str, content_type: str, name: str) -> HttpResponse:
 
 
 def columns(found: heard.Series) -> dict[str, Any]:
-    """Return a series as the charts read it."""
+    """Return a series in the charts' format."""
     return {"at": found.at, "columns": found.columns, "batches": found.batches}
 
 

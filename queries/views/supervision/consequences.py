@@ -1,18 +1,19 @@
-"""What a verb will do to a query and its neighbours, in sentences, before it is asked."""
+"""What a verb will do to a query and its neighbours, as sentences shown before it is requested."""
 
 from collections.abc import Mapping
 
 from queries.domain.definitions.spec import ENDING_TRIGGERS
 from queries.domain.states import FAILED_PHASES, STOPPED_PHASES, Desired, StopMode, Verb
+from queries.selectors.hosts import AwayHost, away
 from queries.selectors.query_lines import QueryLine
 from queries.selectors.supervision.applications import application_detail
 
-#: (value, label, hint) of the two ways to stop.
+#: (value, label, hint) for the two ways to stop.
 STOP_MODES = (
     (
         StopMode.GRACEFUL,
         "After the batch in flight",
-        "The batch is finished and committed first; nothing is replayed at the next start.",
+        "The batch is finished and committed first, so nothing is replayed at the next start.",
     ),
     (
         StopMode.NOW,
@@ -23,12 +24,12 @@ STOP_MODES = (
 
 
 def stop_mode(sent: Mapping[str, str]) -> StopMode:
-    """Return how a form asks to stop: gracefully, unless it says "now"."""
+    """Return the stop mode that a form requests: graceful, unless it says "now"."""
     return StopMode.NOW if sent.get("mode") == StopMode.NOW else StopMode.GRACEFUL
 
 
 def neighbours(line: QueryLine) -> list[str]:
-    """Return the names of the other queries wanted in the same application."""
+    """Return the names of the other queries that should run in the same application."""
     if line.query.application.own:
         return []
     detail = application_detail(line.query.application.name)
@@ -40,8 +41,19 @@ def neighbours(line: QueryLine) -> list[str]:
 
 
 def of(verb: Verb, line: QueryLine, others: list[str]) -> list[str]:
-    """Return the consequences of a verb, the most important first."""
-    return {Verb.START: _start, Verb.STOP: _stop, Verb.RESTART: _restart}[verb](line, others)
+    """Return a verb's consequences, most important first."""
+    said = {Verb.START: _start, Verb.STOP: _stop, Verb.RESTART: _restart}[verb](line, others)
+    return [*while_away(away(line.query.application), verb), *said]
+
+
+def while_away(silent: AwayHost | None, verb: str) -> list[str]:
+    """Return when a verb takes effect if the host that it applies to is silent."""
+    if silent is None:
+        return []
+    return [
+        f"Host {silent.name} has not responded since {silent.seen_at:%H:%M:%S} UTC: the {verb} "
+        "takes effect once it is back, or is declared gone on the application's page."
+    ]
 
 
 def _start(line: QueryLine, others: list[str]) -> list[str]:
@@ -51,11 +63,11 @@ def _start(line: QueryLine, others: list[str]) -> list[str]:
         said.append(f"It joins the running driver of {application}; {_go_on(others)}")
         said += _changed_since(line)
     else:
-        said.append(f"A driver is launched for {application}, which takes a few seconds.")
+        said.append(f"A driver is launched for {application}; this takes a few seconds.")
     if line.phase in FAILED_PHASES:
         said.append("Its failure counters are reset and it is retried immediately.")
     if line.trigger.get("kind") in ENDING_TRIGGERS:
-        said.append("It ends by itself when it has read all available data.")
+        said.append("It ends on its own when it has read all available data.")
     return said
 
 
@@ -71,10 +83,12 @@ def _stop(line: QueryLine, others: list[str]) -> list[str]:
 def _restart(line: QueryLine, others: list[str]) -> list[str]:
     same = line.revision == line.running_revision
     said = [
-        "The batch in flight is finished and committed first; nothing is replayed.",
+        "The batch in flight is finished and committed first, so nothing is replayed.",
         f"It restarts on revision {line.revision}"
         + (
-            ", the one it runs now." if same else f"; it runs revision {line.running_revision} now."
+            ", the one it is running now."
+            if same
+            else f"; it is running revision {line.running_revision} now."
         ),
     ]
     if others:
@@ -85,7 +99,7 @@ def _restart(line: QueryLine, others: list[str]) -> list[str]:
 
 
 def _changed_since(line: QueryLine) -> list[str]:
-    """Say what the living driver does not have yet: its code is a copy from its own start."""
+    """Return what the running driver does not have yet: its code is a copy from its own start."""
     if not line.needs_application_restart:
         return []
     return [
@@ -95,17 +109,17 @@ def _changed_since(line: QueryLine) -> list[str]:
 
 
 def continues(line: QueryLine) -> str:
-    """Say from where a start goes on."""
+    """Return where a start continues from."""
     batch = line.last_run.last_batch if line.last_run else None
     if batch is None and line.progress:
         batch = line.progress.batch_id
     if batch is None:
-        return "It has no committed batch yet: it reads from the beginning of its sources."
+        return "It has no committed batch yet, so it reads from the beginning of its sources."
     return f"It continues after batch {batch}, from its checkpoint."
 
 
 def changes_something(verb: Verb, line: QueryLine) -> bool:
-    """Tell whether the verb would change anything now."""
+    """Return whether the verb would change anything now."""
     wanted = line.query.desired == Desired.RUNNING
     if verb is Verb.START:
         return not wanted or line.phase in FAILED_PHASES
@@ -115,27 +129,27 @@ def changes_something(verb: Verb, line: QueryLine) -> bool:
 
 
 def short(verb: Verb, line: QueryLine) -> str:
-    """Say in one line what the verb will do in a bulk act."""
+    """Return one line about what the verb will do in a bulk action."""
     if verb is Verb.START:
         return f"Starts on revision {line.revision}. {continues(line)}"
     if verb is Verb.STOP and line.query.desired == Desired.STOPPED:
         return "Already stopping; an immediate stop would interrupt its batch."
     if verb is Verb.STOP:
-        return "Stops, and stays stopped."
+        return "Stops and stays stopped."
     return f"Finishes its batch, then restarts on revision {line.revision}."
 
 
 def nothing(verb: Verb, line: QueryLine) -> str:
-    """Say why the verb changes nothing."""
+    """Return why the verb would not change anything."""
     if verb is Verb.START:
         return f"Already set to run ({line.phase.label.lower()})."
     if verb is Verb.STOP:
         return f"Already {line.phase.label.lower()}."
-    return "Not set to run: start it instead."
+    return "Not set to run; start it instead."
 
 
 def asked(verb: Verb, name: str) -> str:
-    """Say that the verb has been asked for."""
+    """Return the message saying that the verb was requested."""
     return f"{name} will {verb}."
 
 
@@ -146,7 +160,7 @@ def _go_on(others: list[str]) -> str:
 
 
 def named(names: list[str]) -> str:
-    """Return names as a sentence has them: "a", "a and b", "a, b and c"."""
+    """Return names as they appear in a sentence: "a", "a and b", "a, b and c"."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,6 +1,7 @@
-"""The swim-lanes: the runs of each query over one hour, as bars on one line of time.
+"""The swim lanes: each query's runs over one hour, as bars on one time axis.
 
-Red is the time in which a query was down although it was wanted, not the run before.
+Red is the time during which a query was down although it should have been running, not the run
+before.
 """
 
 from dataclasses import dataclass
@@ -16,17 +17,17 @@ from queries.selectors.supervision.runs import runs
 from queries.views.console.wording import duration_words
 
 SPAN = timedelta(hours=1)
-WIDTH = 600  # units of the picture
+WIDTH = 600  # units in the picture
 TICKS = 6
 LANES_AT_MOST = 30
 RUNS_AT_MOST = 600
-#: Queries that are counted; to count more takes as long as all the rest of the page.
+#: Maximum number of queries to count; counting more would take as long as the rest of the page.
 COUNTED_AT_MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One run within the picture, or a time in which the query was down."""
+    """One run in the picture, or a period in which the query was down."""
 
     x: float
     width: float
@@ -47,18 +48,18 @@ class Lanes:
     """The whole picture."""
 
     lanes: list[Lane]
-    ticks: list[tuple[float, datetime]]  # per cent of the width
-    left_out: int  # queries that ran, and have no lane
-    counted: bool  # False: they are that many at least
+    ticks: list[tuple[float, datetime]]  # percent of the width
+    left_out: int  # queries that ran but have no lane
+    counted: bool  # False: the number is a minimum
 
 
 def lanes(now: datetime) -> Lanes:
-    """Return the lanes of the queries that ran within the last hour, by name.
+    """Return the lanes for the queries that ran within the last hour, by name.
 
-    Where they are more than `LANES_AT_MOST`, those that failed come before the others.
+    If there are more than `LANES_AT_MOST`, those that failed come before the others.
     """
     since = now - SPAN
-    # A run that failed before the hour may have left its query down within it.
+    # A run that failed before the hour may have left its query down during it.
     down = Q(outcome__in=BAD_OUTCOMES, query__phase__in=FAILED_PHASES)
     recent = runs().filter(~Q(ended_at__lt=since) | down, query__archived_at__isnull=True)
     ran = recent.order_by().values_list("query", "query__name")
@@ -80,7 +81,7 @@ def lanes(now: datetime) -> Lanes:
 
 
 def _stretches(ran: list[Run], since: datetime, now: datetime) -> list[Stretch]:
-    """Return a query's runs, and the times in which it was down after one that ended badly."""
+    """Return a query's runs, and the periods in which it was down after one that ended badly."""
     drawn: list[Stretch] = []
     for run, after in zip_longest(ran, ran[1:]):
         if run.ended_at is None or run.ended_at >= since:
@@ -92,7 +93,7 @@ def _stretches(ran: list[Run], since: datetime, now: datetime) -> list[Stretch]:
 
 
 def _down_until(run: Run, now: datetime) -> datetime:
-    """Return when the query of its newest run stopped being wanted; now where it is wanted."""
+    """Return when the query stopped being wanted after its newest run; now if it still is."""
     query = run.query
     rested = query.phase_since if query.phase in STOPPED_PHASES else None
     return rested or now
@@ -109,14 +110,14 @@ def _stretch(run: Run, since: datetime, now: datetime) -> Stretch:
     ends = run.ended_at or now
     x = _x(begins, since)
     width = max(2.0, _x(ends, since) - x)
-    # Before its first commit or idle event a run that failed was never up.
+    # A failed run was never up before its first commit or idle event.
     never_up = run.outcome in BAD_OUTCOMES and run.proven_at is None
     kind = "failed" if never_up else "ended" if run.outcome else "running"
     lasted = duration_words((ends - run.created_at).total_seconds() * 1000)
-    # The end of an open run moves with the clock: say no more than what stays true.
+    # The end of an open run moves with the clock, so show only what stays true.
     end = f"{lasted} · {run.outcome.replace('_', ' ').lower()}" if run.outcome else "running"
     cause = phrase(run.cause)
-    title = f"Run {run.epoch} · started {run.created_at:%H:%M:%S} UTC ({cause}) · {end}"
+    title = f"Run {run.pk} · started {run.created_at:%H:%M:%S} UTC ({cause}) · {end}"
     return Stretch(round(x, 1), round(width, 1), kind, title)
 
 

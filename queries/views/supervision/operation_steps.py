@@ -4,12 +4,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from queries.domain.reasons import NOTHING, Because
-from queries.domain.states import FAILED_OPERATIONS, OperationOutcome, Phase, StepState, Verb
+from queries.domain.states import (
+    FAILED_OPERATIONS,
+    PLAIN_VERBS,
+    OperationOutcome,
+    Phase,
+    Reason,
+    StepState,
+    Verb,
+)
 from queries.models.history import Operation
 from queries.selectors.query_lines import QueryLine
 from queries.selectors.supervision.runs import first_attempt
 
-#: An operation that ended is shown this long.
+#: How long an ended operation is shown.
 SHOWN_AFTER_END = timedelta(minutes=2)
 
 _STEPS: dict[str, tuple[str, ...]] = {
@@ -44,15 +52,17 @@ class Way:
 
     operation: Operation
     steps: list[Step]
-    detail: Because  # what it waits for, or why it failed
+    detail: Because  # what it is waiting for, or why it failed
 
 
 def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | None:
-    """Return the newest operation's steps while it is open, and for a while after its end."""
+    """Return the newest operation's steps while it is open, and for a while after it has ended."""
     if operation is None or operation.outcome == OperationOutcome.SUPERSEDED:
         return None
     ended = operation.ended_at
     if operation.outcome and (ended is None or now - ended > SHOWN_AFTER_END):
+        return None
+    if operation.outcome in FAILED_OPERATIONS and _is_past(operation, line):
         return None
     if operation.steps:
         return Way(operation, [_step(step) for step in operation.steps], operation.detail)
@@ -67,8 +77,17 @@ def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | No
     return Way(operation, _steps(labels, at, "now"), operation.detail or line.query.phase_detail)
 
 
+def _is_past(operation: Operation, line: QueryLine) -> bool:
+    """Return whether a plain verb's failure is unrelated to the current attempt."""
+    if operation.verb not in PLAIN_VERBS or line.run is None or operation.ended_at is None:
+        return False
+    retried = line.run.cause in {Reason.RETRY_DUE, Reason.PROBE, Reason.DRIVER_DIED}
+    later = line.run.created_at > operation.ended_at and not retried
+    return later or line.phase is Phase.RUNNING
+
+
 def failed_steps(operation: Operation) -> list[Step]:
-    """Return the steps of a plain verb that failed, the one where it failed marked."""
+    """Return the steps of a failed plain verb, with the failed one marked."""
     labels = _STEPS[operation.verb]
     if operation.verb == Verb.STOP:
         return _steps(labels, 1, "failed")
@@ -85,7 +104,7 @@ def _steps(labels: tuple[str, ...], at: int, state: str) -> list[Step]:
 
 
 def _step(step: dict[str, str]) -> Step:
-    """Return a step of an operation that has several, as its procedure wrote it."""
+    """Return a step in a multi-step operation, as written by its procedure."""
     return Step(step["name"], STEP_STATES[StepState(step["state"])])
 
 

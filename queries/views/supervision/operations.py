@@ -1,9 +1,9 @@
 """One operation: what was requested and by which user, its steps, and its result.
 
-A verb whose result deserves a page of its own brings `templates/operations/_result_VERB.html`
-(data only: it is part of the live fragment) and, for buttons that follow from the result,
-`templates/operations/_acts_VERB.html`. Both are given `operation`, `query`, `result`, and
-what the verb's function in `RESULTS` adds.
+A verb whose result needs its own display provides `templates/operations/_result_VERB.html` (data
+only: it is part of the live fragment) and, for buttons that follow from the result,
+`templates/operations/_acts_VERB.html`. Both receive `operation`, `query`, `result`, and whatever
+the verb's function in `RESULTS` adds.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from headgate_ground.masking import mask, mask_text
 from queries.domain.errors import NotAllowed
-from queries.domain.masking import mask, mask_text
 from queries.domain.states import (
     FAILED_OPERATIONS,
     MANY_VERBS,
@@ -44,13 +44,13 @@ from queries.views.supervision.operation_steps import STEP_STATES, failed_steps,
 
 Result = Callable[[Operation, datetime], dict[str, Any]]
 
-#: What a verb's result needs beside the operation itself, by verb.
+#: What is needed to display a verb's result besides the operation itself, by verb.
 RESULTS: dict[str, Result] = {}
 
-#: What cancelling leaves a query as, in sentences, by verb; modules of views add theirs.
+#: The query's condition after cancelling, as sentences, by verb; view modules add their own.
 CANCEL_LEAVES: dict[str, tuple[str, ...]] = {}
 
-#: How a page calls what is asked, where the verb beside the name does not read well.
+#: Headings for verbs that do not read well next to the name.
 HEADINGS: dict[str, str] = {
     Verb.ASYNC_OFF: "Switch async progress tracking off for {}",
     Verb.GO_ON: "Continue {}",
@@ -65,13 +65,13 @@ HEADINGS: dict[str, str] = {
 }
 
 CHANGES_SHOWN = 40
-#: Of an operation on many; REST has them all.
+#: Maximum for an operation on many queries; REST returns all of them.
 LINES_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
 class StepLine:
-    """One step as the page draws it."""
+    """One step as shown on the page."""
 
     name: str
     state: str  # done | now | todo | failed | left
@@ -88,17 +88,17 @@ def operation_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 
 @needs(OPERATE, "GET", "POST")
 def cancel_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """Say what cancelling leaves behind; cancel on POST."""
+    """Show what cancelling leaves behind; cancel on POST."""
     row = operation(uuid)
     back = next_address(request, reverse("operation", args=[uuid]))
     if request.method == "GET":
         return render(request, "supervision/operations/cancel.html", _cancelling(row, back))
     cancel(row, **by(request))
-    return told(request, f"The {row.verb} is cancelled; what it built is being cleaned up.", back)
+    return told(request, f"The {row.verb} was cancelled and is being cleaned up.", back)
 
 
 def _context(row: Operation, now: datetime) -> dict[str, Any]:
-    """Return what the page and its live fragment draw."""
+    """Return what the page and its live fragment show."""
     verb = str(row.verb)
     more = RESULTS[verb](row, now) if verb in RESULTS else {}
     result = mask(row.result)
@@ -129,7 +129,7 @@ def _subject(row: Operation) -> str:
 
 
 def _many(row: Operation, now: datetime) -> dict[str, Any]:
-    """Return the outcome of each query of an operation on many."""
+    """Return the outcome for each query in an operation on many."""
     lines = lines_of(row)
     counts = Counter(one.outcome for one in lines)
     return {
@@ -172,13 +172,13 @@ def _left(state: str) -> str:
 def _step(step: dict[str, Any], *, over: bool) -> StepLine:
     state = STEP_STATES[StepState(step["state"])]
     if over and state in ("now", "todo"):
-        state = "left"  # it was never finished, and nobody is at it any more
+        state = "left"  # it never finished, and no worker is processing it any more
     at = parse_datetime(step["at"]) if step.get("at") else None
     return StepLine(step["name"], state, at, mask_text(str(step.get("detail") or "")))
 
 
 def _changes(row: Operation, now: datetime) -> list[Any]:
-    """Return how the query (or application) changed while the operation was under way."""
+    """Return how the query (or application) changed while the operation was running."""
     if row.application is None:
         return []
     found = transitions(query=row.query, application=row.application)
@@ -196,7 +196,7 @@ def _cancelling(row: Operation, back: str) -> dict[str, Any]:
         "query": row.query,
         "what": f"Cancel the {row.verb}{named}?",
         "consequences": [
-            "The current step is abandoned, and what it has built so far is cleaned up.",
+            "The current step is abandoned, and its partial results are cleaned up.",
             *CANCEL_LEAVES.get(str(row.verb), ()),
         ],
         "action": reverse("operation-cancel", args=[row.uuid]),
@@ -209,7 +209,7 @@ def draw_operation(key: str, changes: Changes, now: datetime) -> Drawn:
     """Render the steps and the result of one operation."""
     try:
         row = operations().filter(uuid=key).first()
-    except ValidationError:  # anybody can write the address of a stream
+    except ValidationError:  # anybody can write a stream's URL
         return
     if row is None or not _concerns(row, changes):
         return
@@ -218,7 +218,7 @@ def draw_operation(key: str, changes: Changes, now: datetime) -> Drawn:
 
 
 def _concerns(row: Operation, changes: Changes) -> bool:
-    """Tell whether what changed may show here: batches of other queries do not."""
+    """Return whether a change may appear here: batches of other queries do not."""
     if changes is None or f"operation:{row.uuid}" in changes:
         return True
     return row.outcome == OperationOutcome.OPEN and f"query:{row.query_id}" in changes

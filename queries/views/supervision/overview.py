@@ -1,4 +1,4 @@
-"""The overview: how all queries are, what needs a person, what failed, what people did."""
+"""The overview: the state of all queries, problems, failures, and recent activity."""
 
 from datetime import datetime
 from typing import Any
@@ -25,7 +25,7 @@ ATTENTION_AT_MOST = 12
 FAILURES_SHOWN = 6
 ACTS_SHOWN = 8
 
-#: The order of the strip, from what runs well to what rests; a query counts once.
+#: The order of the strip, from running well to at rest; each query counts once.
 _PHASES = "RUNNING STARTING PENDING STOPPING BACKOFF BROKEN FAILED LOST COMPLETED STOPPED"
 KINDS = (*map(str, Verdict), *_PHASES.split())
 _PARTS = ("health", "attention", "lanes", "failures", "acts")

@@ -1,7 +1,7 @@
 """The list of queries, and its rows as live fragments.
 
-The database narrows, sorts, counts and pages (`queries.selectors.supervision.query_groups`);
-lines are assembled for the rows that are shown, and only these are drawn again.
+The database filters, sorts, counts and pages (`queries.selectors.supervision.query_groups`); lines
+are assembled only for the rows shown, and only those are redrawn.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,9 +47,9 @@ from queries.views.console.guard import needs, user_of
 from queries.views.console.paging import ROWS
 from queries.views.supervision.query_rows import Row, rows_of
 
-#: Queries that one bulk act is for at most: each is shown before, and with its result.
+#: Maximum queries in one bulk action: each is shown beforehand, and with its result.
 BULK_AT_MOST = 200
-#: Applications that are offered in a list; beyond it people write the name.
+#: Maximum applications offered in a list; if there are more, users type the name.
 OFFERED_AT_MOST = 100
 #: The groups of `standing.GROUPS`: label, tone.
 GROUPS = {
@@ -60,12 +60,12 @@ GROUPS = {
     "changing": ("Changing", "busy"),
     "stopped": ("Stopped", "calm"),
 }
-#: Addresses of the list keep these.
+#: Parameters kept in the list's URLs.
 NAMES = ("q", "application", "team", "health", "phase", "label", "group", "by")
 
 
 def filters_of(given: QueryDict) -> Filters:
-    """Return what an address of the list narrows it to; an unknown state to nothing at all."""
+    """Return the filters in a URL of the list; an unknown state matches nothing."""
     return Filters(
         search=given.get("q", "").strip(),
         application=given.get("application", "").strip(),
@@ -79,15 +79,15 @@ def filters_of(given: QueryDict) -> Filters:
 
 @needs(VIEW)
 def queries_page(request: HttpRequest) -> HttpResponse:
-    """List the living queries; every filter is in the address."""
+    """List the queries that are not deleted; every filter is in the URL."""
     now = timezone.now()
     asked = {name: request.GET.get(name, "").strip() for name in NAMES}
     counted = counts(queries(Filters(), now=now))
     found = _ordered(queries(filters_of(request.GET), now=now), asked["by"])
-    # To sort thousands of whole rows takes longer than to sort their numbers.
+    # Sorting thousands of complete rows takes longer than sorting their IDs.
     paginator = Paginator(found.values_list("pk", flat=True), ROWS)
     if not any(asked[name] for name in NAMES if name not in ("group", "by")):
-        paginator.count = counted.get(asked["group"] or "all", counted["all"])  # is known already
+        paginator.count = counted.get(asked["group"] or "all", counted["all"])  # already known
     page = paginator.get_page(request.GET.get("page"))
     rows = rows_of(lines_of(found.filter(pk__in=list(page.object_list)), now=now))
     offered = applications().filter(own=False).values_list("name", flat=True)
@@ -115,7 +115,7 @@ def queries_page(request: HttpRequest) -> HttpResponse:
 
 
 def _ordered(rows: QuerySet[Query], by: str) -> QuerySet[Query]:
-    """Return the rows, those that need attention first, within what they are grouped by."""
+    """Return the rows, those that need attention first, within their groups."""
     if by == "application":
         return rows.annotate(section=F("application__name")).order_by("section", RANK, "name")
     if by:
@@ -124,7 +124,7 @@ def _ordered(rows: QuerySet[Query], by: str) -> QuerySet[Query]:
 
 
 def _sections(rows: list[Row], by: str) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the rows under their headings; "" where they are not grouped."""
+    """Yield the rows under their headings; "" if they are not grouped."""
 
     def heading(row: Row) -> str:
         found: str = getattr(row.line.query, "section", "")
@@ -151,7 +151,7 @@ def _groups(counted: Mapping[str, int], chosen: str) -> list[dict[str, Any]]:
 
 @needs(VIEW, "POST")
 def keep_view(request: HttpRequest) -> HttpResponse:
-    """Keep the filters of the list under a name, for this user."""
+    """Save the list's filters under a name, for this user."""
     asked = {name: request.POST.get(name, "").strip() for name in NAMES}
     user, called = user_of(request), request.POST.get("view", "")
     address = f"{reverse('queries')}?{urlencode({k: v for k, v in asked.items() if v})}"
@@ -160,20 +160,20 @@ def keep_view(request: HttpRequest) -> HttpResponse:
     except Invalid as error:
         messages.error(request, str(error))
         return redirect(address)
-    messages.success(request, f"The view {view.name} is kept for you.")
+    messages.success(request, f"View {view.name} was saved.")
     return redirect(address)
 
 
 @needs(VIEW, "POST")
 def drop_view(request: HttpRequest, view_id: int) -> HttpResponse:
-    """Forget one of this user's views."""
+    """Remove one of this user's views."""
     forget_view(user=user_of(request), view_id=view_id)
     return redirect("queries")
 
 
 @fragments("queries", hears=("query", "driver", "application"))
 def draw_rows(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of the changed queries among those shown, and the counts above the list."""
+    """Draw the visible rows of the changed queries, and the counts above the list."""
     rows = queries(Filters(), now=now).filter(pk__in=numbers(key))
     named = _names(changes)
     if named is not None:

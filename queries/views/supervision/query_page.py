@@ -15,9 +15,10 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+from headgate_ground.masking import mask
+from headgate_ground.tolerant.progress import total
 from listeners import selectors as heard
 from queries.domain import async_calls
-from queries.domain.masking import mask
 from queries.domain.states import FAILED_PHASES, GroupStatus, Verb
 from queries.models.drivers import Run
 from queries.roles import VIEW
@@ -26,6 +27,7 @@ from queries.selectors.definitions.definitions import revisions_of
 from queries.selectors.failures.failures import failure_groups, failures_of
 from queries.selectors.manifests.owners import owned
 from queries.selectors.query_lines import QueryLine, query_line
+from queries.selectors.state_changes import change_of, sentences
 from queries.selectors.supervision.history import operations, transitions
 from queries.selectors.supervision.runs import runs_of
 from queries.selectors.triggers.advice import trigger_note
@@ -36,27 +38,27 @@ from queries.views.console.numbers import whole
 from queries.views.console.paging import page_of
 from queries.views.definitions.diffs import changes as differences
 from queries.views.definitions.diffs import readable
+from queries.views.next_steps import offers
 from queries.views.supervision import consequences
 from queries.views.supervision.charts import DEFAULT_RANGE, RANGES, columns, span
 from queries.views.supervision.charts import urlpatterns as chart_urls
 from queries.views.supervision.operation_steps import way
 from queries.views.supervision.query_rows import row_of
 from queries.views.supervision.run_list import lasting
-from queries.views.ways import offers
 
-#: A live message carries what the last minute brought; a viewer that missed more asks again.
+#: A live message contains the last minute; a viewer that has missed more asks again.
 LIVE_TAIL = timedelta(seconds=60)
 
 
 @needs(VIEW)
 def live_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show what the query does now, and its charts."""
+    """Show what the query is doing, and its charts."""
     chosen = request.GET.get("range", DEFAULT_RANGE)
     context = head(request, name, "query")
     since, until = span(request, context["now"])
     context["range"] = chosen if chosen in RANGES else DEFAULT_RANGE
     context["asked"] = urlencode({"range": context["range"]})
-    if until is not None:  # an address that somebody has shared: it shows that time for ever
+    if until is not None:  # a shared URL always shows the same time range
         context |= {"range": "", "since": since, "until": until}
         context["asked"] = urlencode({"since": since.isoformat(), "until": until.isoformat()})
     context["ranges"] = list(RANGES)
@@ -80,7 +82,7 @@ def runs_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """List the query's failures, gathered in groups and one by one."""
+    """List the query's failures, in groups and individually."""
     context = head(request, name, "query-failures")
     context["groups"] = failure_groups(query=name)[:20]
     context["page"] = page_of(
@@ -91,7 +93,7 @@ def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a revision, what it changed, and all the others."""
+    """Show a revision, what it changed, and all other revisions."""
     context = head(request, name, "query-definition")
     revisions = list(revisions_of(context["query"]))
     asked = request.GET.get("revision", "")
@@ -101,9 +103,11 @@ def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
     if before is None:
         before = next((one for one in revisions if one.number < shown.number), None)
     spec = mask(shown.spec)
+    change = change_of(context["query"], shown.spec, shown.state, shown.state_by)
     context |= {
         "revisions": revisions,
         "shown": shown,
+        "state_change": sentences(change) if change and shown == revisions[0] else [],
         "owned": owned(context["query"]),
         "before": before,
         "sql": _colours(spec["sql"], "sql") if spec.get("sql") else "",
@@ -114,14 +118,14 @@ def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _colours(text: str, language: str) -> SafeString:
-    """Return code as HTML spans with classes of the stylesheet; Pygments escapes the text."""
+    """Return code as HTML spans with the stylesheet's classes; Pygments escapes the text."""
     formatter = HtmlFormatter(nowrap=True)
     return SafeString(highlight(text, get_lexer_by_name(language), formatter))
 
 
 @needs(VIEW)
 def activity_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show what was asked of the query and how it changed, newest first."""
+    """Show requests for the query and its changes, newest first."""
     context = head(request, name, "query-activity")
     context["operations"] = operations().filter(query=context["query"])[:10]
     changes = transitions(query=context["query"])
@@ -130,7 +134,7 @@ def activity_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
-    """Return what the head and the tabs need, whichever tab is open."""
+    """Return what the head and the tabs need, regardless of which tab is open."""
     now = timezone.now()
     line = query_line(name, now=now)
     return {
@@ -142,7 +146,7 @@ def head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
 
 
 def _state(line: QueryLine, now: datetime) -> dict[str, Any]:
-    """Return what the live fragments of the page draw."""
+    """Return what the page's live fragments show."""
     row = row_of(line, outcomes(bar.run for bar in line.bars))
     newest = operations().filter(query=line.query).first()
     return {
@@ -158,17 +162,17 @@ def _state(line: QueryLine, now: datetime) -> dict[str, Any]:
 
 
 def _extra(line: QueryLine) -> dict[str, Any]:
-    """Return the newest batch's watermark delay (seconds) and rows of state."""
+    """Return the newest batch's watermark delay (seconds) and number of state rows."""
     rows = heard.progress_page(line.query.pk, limit=1)
     progress = rows[0]["progress"] if rows and line.progress else {}
-    operators = progress.get("stateOperators") or []
+    operators = progress.get("stateOperators")
     delay = None
     if line.progress and line.progress.watermark and line.progress.watermark.timestamp() > 0:
         delay = (line.progress.timestamp - line.progress.watermark).total_seconds()
     return {
         "watermark_delay_ms": None if delay is None else delay * 1000,
-        "state_rows": sum(one.get("numRowsTotal", 0) for one in operators) if operators else None,
-        "state_bytes": sum(one.get("memoryUsedBytes", 0) for one in operators),
+        "state_rows": total(operators, "numRowsTotal"),
+        "state_bytes": total(operators, "memoryUsedBytes"),
         "async_failing": async_calls.failing(progress),
     }
 
@@ -200,7 +204,7 @@ def _tabs(line: QueryLine, open_tab: str) -> list[dict[str, Any]]:
             "count": counted.get(address, 0),
         }
         for label, address in _TABS
-        # Only a query that reports async operators has something to show there.
+        # Only queries that report async operators have something to show there.
         if address != "query-async" or open_tab == address or async_names(line)
     ]
 

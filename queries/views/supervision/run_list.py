@@ -1,4 +1,4 @@
-"""The list of runs, and how it follows what begins and ends while it is open."""
+"""The list of runs, with live updates."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ _FILTERS = {"query": "query__name", "application": "driver__application__name"}
 
 @needs(VIEW)
 def run_list(request: HttpRequest) -> HttpResponseBase:
-    """List runs, newest first; all filters are in the address."""
+    """List runs, newest first; all filters are in the URL."""
     asked = _asked(request.GET)
     now = timezone.now()
     page = page_of(_rows(asked), by="epoch", cursor=request.GET.get("after", ""))
@@ -64,7 +64,7 @@ def lasting(rows: list[Run], now: datetime) -> list[tuple[Run, float]]:
 
 @fragments("runs", hears=("query",))
 def draw_runs(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of runs that changed, however they ended, and those that began since."""
+    """Draw the rows of changed runs, however they ended, and of those that began since then."""
     asked = _asked(asked_of(key))
     if changes is None:
         there = _rows(asked)[:ROWS].values_list("pk", flat=True)

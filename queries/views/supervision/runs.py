@@ -1,4 +1,4 @@
-"""The page of a run: one start of a query in a driver, why it began, what it did, how it ended."""
+"""A run's page: one start of a query in a driver, why it began, what it did, how it ended."""
 
 import json
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from queries.views.supervision.run_list import urlpatterns as list_urls
 
 @needs(VIEW)
 def run_page(request: HttpRequest, run_id: int) -> HttpResponseBase:
-    """Show one run: why and by which user it started, its states, charts and end."""
+    """Show one run: why and by which user it was started, its states, charts and end."""
     context = _context(run_with_neighbours(run_id=run_id), timezone.now())
     return render(request, "supervision/runs/run.html", context)
 
@@ -86,7 +86,7 @@ def _concerns(run: Run, changes: Changes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Time that a run spent in one state, as a part of a picture 1000 wide."""
+    """The time that a run spent in one state, as part of a picture 1000 units wide."""
 
     label: str
     tone: str
@@ -96,7 +96,7 @@ class Stretch:
 
 
 def lane(run: Run, now: datetime) -> list[Stretch]:
-    """Return a run's time in each state, in order; states it never was in are left out."""
+    """Return a run's time in each state, in order, without states that it was never in."""
     end = run.ended_at or now
     marks: list[tuple[str, str, datetime | None]] = [
         ("waiting for its driver", "calm", run.created_at),

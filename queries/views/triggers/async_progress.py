@@ -1,4 +1,4 @@
-"""Async progress tracking on a query's page: what a crash would replay, and the safe way off."""
+"""Async progress tracking on a query's page: what a crash would replay, and how to turn it off."""
 
 from datetime import datetime
 from typing import Any
@@ -24,19 +24,19 @@ from queries.views.supervision import consequences, operations
 
 operations.CANCEL_LEAVES[Verb.ASYNC_OFF] = (
     "The definition is restored as a new revision.",
-    "If the query was running, it restarts on that revision. If it was stopped, or had failed on "
-    "the gap, it stays stopped.",
+    "If the query was running, it restarts on that revision. If it was stopped or had failed "
+    "on the gap, it stays stopped.",
 )
 
 
 def exposure_context(query: Query, now: datetime) -> dict[str, Any]:
-    """Return what the panel draws; `exposure` is None where async progress tracking is off."""
+    """Return what the panel shows; `exposure` is None if async progress tracking is off."""
     return {"query": query, "exposure": exposure(query, now=now), "now": now}
 
 
 @fragments("exposure", hears=("query",), own_key_only=("query",))
 def draw_exposure(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw what a crash now would make one query do again."""
+    """Draw what a crash now would make one query repeat."""
     query = Query.objects.filter(pk=whole(key) or 0, archived_at=None).first()
     if query is None:
         return
@@ -47,7 +47,7 @@ def draw_exposure(key: str, changes: Changes, now: datetime) -> Drawn:
 
 @needs(DEFINE, "GET", "POST")
 def async_off(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Explain what the safe way off does; start it on POST."""
+    """Explain what turning it off safely does; start doing so on POST."""
     line = query_line(name, now=timezone.now())
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":
@@ -82,8 +82,8 @@ def _consequences(line: QueryLine) -> list[str]:
         "Then it starts again."
         if line.query.desired == Desired.RUNNING
         else "Then it stays stopped, as it is now.",
-        "Each step is shown and survives the end of a worker. It can be cancelled before the last "
-        "step, which restores the definition.",
+        "Each step is shown and survives a worker restart. You can cancel before the last "
+        "step; this restores the definition.",
     ]
     others = consequences.neighbours(line)
     if others:

@@ -1,4 +1,4 @@
-"""The trigger of a query: what its batches cost, what another would bring, and its limits."""
+"""A query's trigger: what its batches cost, what another trigger would gain, and its limits."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ from queries.views.console.guard import author, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
-#: Intervals of the table, in ms; the query's own stands among them.
+#: The table's intervals, in ms; the query's own is added.
 TABLE_MS = (100.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 30_000.0, 60_000.0)
 
 
 @needs(VIEW)
 def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show where the query stands between latency and throughput, and what it may choose."""
+    """Show the query's trade-off between latency and throughput, and its possible triggers."""
     context = head(request, name, "query-trigger")
     found = query_advice(context["line"])
     context |= {"found": found, "advice": found.advice if found else None}
@@ -36,7 +36,7 @@ def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(DEFINE, "POST")
 def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Save the revision that a suggestion describes; it takes effect at the next restart."""
+    """Save the revision described by a suggestion; it takes effect at the next restart."""
     line = query_line(name, now=timezone.now())
     found = query_advice(line)
     chosen = suggestion(found, request.POST.get("suggestion", ""))
@@ -45,26 +45,26 @@ def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
     )
     messages.success(
         request,
-        f"Revision {revision.number} is saved: {chosen.title[0].lower()}{chosen.title[1:]}. "
-        "It takes effect with the next restart.",
+        f"Revision {revision.number} was saved: {chosen.title[0].lower()}{chosen.title[1:]}. "
+        "It takes effect at the next restart.",
     )
     return redirect("query-trigger", name)
 
 
 def suggestion(found: QueryAdvice | None, title: str) -> Suggestion:
-    """Return the suggestion of that title; raise `Conflict` where it is not made any more."""
+    """Return the suggestion with this title; raise `Conflict` if it is no longer made."""
     offered = found.advice.suggestions if found else ()
     for each in offered:
         if each.title == title:
             return each
     raise Conflict(
-        "The advice has changed since you read it, because of newer batches.",
+        "The advice has changed because of newer batches.",
         way_out="Review it and choose again.",
     )
 
 
 def drawn(advice: Advice) -> dict[str, Any]:
-    """Return the curve's columns for the chart: milliseconds, and rows a second."""
+    """Return the curve's columns for the chart: milliseconds, and rows per second."""
     columns = {"interval": "interval_ms", "latency": "latency_ms", "low": "low_ms"}
     columns |= {"high": "high_ms", "throughput": "throughput"}
     drawn = {key: [getattr(point, of) for point in advice.curve] for key, of in columns.items()}
@@ -72,7 +72,7 @@ def drawn(advice: Advice) -> dict[str, Any]:
 
 
 def _figures(advice: Advice) -> dict[str, Any]:
-    """Return what the page writes and draws of a cost that is known; nothing otherwise."""
+    """Return the page's figures and charts for a known cost; otherwise nothing."""
     cost = advice.cost
     if cost is None:
         return {}
@@ -88,7 +88,7 @@ def _figures(advice: Advice) -> dict[str, Any]:
 
 
 def _table(advice: Advice) -> list[tuple[Expected, bool]]:
-    """Return what the model says of some intervals, and which of them is the query's own."""
+    """Return the model's prediction for some intervals, and which of them is the query's own."""
     if advice.cost is None or advice.now is None or advice.rate is None:
         return []
     own = advice.now.interval_ms

@@ -1,4 +1,4 @@
-"""Which queries of an application wait for which others, and the pools that mend it."""
+"""Which queries of an application wait for others, and the pools that would fix that."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,7 +13,7 @@ from queries.views.console.guard import needs
 
 @needs(VIEW)
 def waiting(request: HttpRequest, name: str) -> HttpResponse:
-    """Show what each query of an application took of its cores, and for whom it waited."""
+    """Show how much of its cores each query of an application used, and which it waited for."""
     asked = request.GET.get("range", DEFAULT_RANGE)
     chosen = asked if asked in RANGES else DEFAULT_RANGE
     detail = application_detail(name)

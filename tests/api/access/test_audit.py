@@ -12,6 +12,7 @@ from queries.services.access.audit_trail import chain_entries
 from tests.scenarios.stage import Stage
 
 
+@pytest.mark.sql("queries.selectors.access.audit_entries.entries")
 def test_an_admin_reads_what_was_done_and_by_which_token(as_admin: APIClient, admin: User) -> None:
     as_admin.post("/api/v1/tokens/", {"user": "ada", "name": "nightly"}, format="json")
     chain_entries()
@@ -44,6 +45,7 @@ def test_nobody_else_reads_it(
     assert APIClient().get(address).status_code == 401
 
 
+@pytest.mark.sql("queries.selectors.manifests.export.export")
 @pytest.mark.parametrize(
     ("asked", "subject", "objects"),
     [("", "", 3), ("?application=flights", "flights", 2), ("?query=delays", "delays", 2)],

@@ -40,6 +40,7 @@ def _incident(**columns: Any) -> Incident:
     return Incident.objects.create(**known)
 
 
+@pytest.mark.sql("queries.selectors.alerts.incidents.incidents")
 def test_incidents_are_listed_with_filters_and_pages(viewer: User) -> None:
     for number in range(3):
         _incident(opened_at=NOW + timedelta(seconds=number))
@@ -158,6 +159,7 @@ def test_an_admin_sets_rules_up_and_a_channel_that_a_rule_needs_stays(
     assert not AlertRule.objects.exists()
 
 
+@pytest.mark.sql("queries.selectors.access.targets.of_selectors")
 def test_an_operator_begins_and_ends_maintenance(operator: User) -> None:
     client = api(operator)
     now = datetime.now(UTC)

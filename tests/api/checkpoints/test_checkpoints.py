@@ -107,7 +107,7 @@ def test_a_reset_to_offsets_moves_the_partitions_that_are_named(
     wanted = {"to": "offsets", "offsets": {"flights": {"0": 40}}}
     told = as_author.post(f"{ADDRESS}/reset/", {**wanted, "dry_run": True}, format="json").json()
     assert told["refusal"] == ""
-    assert told["records"] == 90
+    assert told["records"] == 80  # the other partition goes on after the newest commit
     assert as_author.post(f"{ADDRESS}/reset/", wanted, format="json").status_code == 202
     _work(stage)
     place = Checkpoint.objects.get(query__name="delays", retired_at=None).location[7:]

@@ -75,7 +75,7 @@ def test_a_good_reference_is_stored_and_read_back(caller: APIClient) -> None:
     spec = {"code": code, "packages": "requests==2.32.3\n"}
     made = caller.post(APPLICATIONS, {"name": "streams", "spec": spec}, format="json")
     assert made.status_code == 201, made.content
-    assert made.json()["spec"]["code"] == {**code, "upload": ""}
+    assert made.json()["spec"]["code"] == {**code, "upload": "", "ref": ""}
     assert made.json()["spec"]["packages"] == "requests==2.32.3"
 
 

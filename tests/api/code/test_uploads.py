@@ -20,7 +20,7 @@ from queries.services.code.pruning import prune_contents
 from queries.services.scripts.jobs import script_job
 from tests.api.faults import check_told, definitions
 from tests.scenarios.stage import Stage
-from tests.services.code.archives import BAD, member, packed, tar_of, zipped
+from tests.services.code.archives import BAD, member, packed, tar_of, zip_of, zipped
 
 pytestmark = pytest.mark.django_db
 
@@ -69,6 +69,48 @@ def test_an_upload_is_kept_by_its_content_and_the_same_again_answers_200(
     ]
 
 
+def test_the_same_files_have_the_same_digest_in_a_tar_a_zip_and_a_wheel(
+    as_author: APIClient, kept: Path
+) -> None:
+    body = upload(as_author, packed(FILES)).json()
+    assert body["paths"] == ["job.py", "shared/times.py"]
+    assert as_author.get(f"{CODE}{body['digest']}/").json()["paths"] == body["paths"]
+    more = [("shared/", ""), ("__pycache__/job.pyc", "x"), *reversed(FILES.items())]
+    for kind in ("application/zip", "application/x-zip-compressed"):
+        again = upload(as_author, zip_of(*more), kind)
+        assert (again.status_code, again.json()["digest"]) == (200, body["digest"])
+    assert oct((kept / body["digest"][7:] / "0" / "job.py").stat().st_mode & 0o7777) == "0o600"
+
+
+def test_one_python_file_is_code_under_its_name(as_author: APIClient) -> None:
+    text = FILES["job.py"].encode()
+    sent: Any = text
+    address, kind = f"{CODE}?name=job.py", "text/x-python"
+    alone = as_author.generic("POST", address, sent, content_type=kind)
+    assert (alone.status_code, alone.json()["paths"]) == (201, ["job.py"])
+    packed_alone = upload(as_author, packed({"job.py": FILES["job.py"]}))
+    assert packed_alone.json()["digest"] == alone.json()["digest"]
+
+
+@pytest.mark.parametrize("name", ["", "job.txt", "../job.py", "a/job.py", ".py", "a%0A.py"])
+def test_a_python_file_needs_a_name_of_its_own(as_author: APIClient, kept: Path, name: str) -> None:
+    sent: Any = b"x = 1"
+    address = f"{CODE}?name={name}"
+    answer = as_author.generic("POST", address, sent, content_type="text/x-python")
+    assert answer.status_code == 422
+    (problem,) = answer.json()["problems"]
+    assert problem["field"] in ("name", "archive")
+    check_told([problem], nothing_given=not name)
+    assert not kept.exists() or _tree(kept) == []
+
+
+def test_an_archive_has_no_name(as_author: APIClient) -> None:
+    sent: Any = packed(FILES)
+    kind = "application/x-tar"
+    answer = as_author.generic("POST", f"{CODE}?name=job.py", sent, content_type=kind)
+    assert [one["field"] for one in answer.json()["problems"]] == ["name"]
+
+
 def test_the_digest_is_what_a_run_of_it_alone_is_known_by(as_author: APIClient, kept: Path) -> None:
     digest = upload(as_author, packed(FILES)).json()["digest"].removeprefix("sha256:")
     root = kept / digest / "0"
@@ -106,9 +148,16 @@ def test_a_bad_archive_is_refused_whole(
     assert not AuditEntry.objects.filter(kind="code-uploaded").exists()
 
 
+def test_a_zip_with_a_long_list_is_not_read(as_author: APIClient) -> None:
+    make, said = BAD["a zip with a list of 9 MB"]
+    answer = upload(as_author, make())
+    assert answer.status_code == 422
+    assert said in answer.json()["problems"][0]["message"]
+
+
 @pytest.mark.parametrize(
     "kind",
-    ["application/json", "text/plain", "application/zip", "multipart/form-data; boundary=x", ""],
+    ["application/json", "text/plain", "application/pdf", "multipart/form-data; boundary=x", ""],
 )
 def test_a_body_of_another_kind_is_refused(as_author: APIClient, kind: str) -> None:
     answer = upload(as_author, b"{}", kind)

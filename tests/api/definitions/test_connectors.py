@@ -57,7 +57,7 @@ def test_each_tells_its_jars_and_the_applications_that_name_it(
 
     (folder / "kafka" / "kafka-clients-3.9.2.jar").unlink()
     (found,) = as_viewer.get("/api/v1/connectors/").json()["results"]
-    assert (found["ready"], found["way_out"]) == (False, "Get it with `make kafka`.")
+    assert (found["ready"], found["way_out"]) == (False, "Install it with `make kafka`.")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,10 @@ def test_a_put_of_what_was_got_edited_makes_a_revision(
     assert answer["ETag"] != ticks["etag"]
 
 
+@pytest.mark.sql(
+    "queries.api.definitions.changes._newest",
+    "queries.api.supervision.queries._store",
+)
 def test_a_put_without_if_match_is_told_to_send_it(
     as_author: APIClient, ticks: dict[str, Any]
 ) -> None:

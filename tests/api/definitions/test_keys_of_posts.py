@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from queries.api import base
 from queries.domain.errors import Conflict
-from queries.services.manifests.repeated import digest_of
+from queries.services.idempotency_keys import digest_of
 
 pytestmark = pytest.mark.django_db
 

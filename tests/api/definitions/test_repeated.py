@@ -8,13 +8,13 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from queries.models.access.kept_answers import KeptAnswer
 from queries.models.alerts import AlertRule, Channel
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.models.manifests.kept_answers import KeptAnswer
 from queries.models.tokens import AccessToken
-from queries.services.manifests.repeated import KEPT, forget_answers
+from queries.services.idempotency_keys import KEPT, forget_answers
 from tests.api.conftest import SPEC
 
 pytestmark = pytest.mark.django_db
@@ -79,7 +79,7 @@ def test_a_request_that_is_being_answered_is_not_served_beside_itself(
     assert "being answered" in answer.json()["detail"]
     assert answer["Retry-After"] == "1"
     KeptAnswer.objects.update(created_at=timezone.now() - timedelta(hours=1))
-    assert "was not answered" in send(as_author, QUERIES, TICKS).json()["detail"]
+    assert "was not completed" in send(as_author, QUERIES, TICKS).json()["detail"]
 
 
 def test_no_stored_answer_holds_a_token(as_admin: APIClient, author: User) -> None:
@@ -162,10 +162,16 @@ def test_applications_pools_and_rules_are_created_once_too(as_admin: APIClient) 
     assert Application.objects.get().pools.count() == AlertRule.objects.count() == 1
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("address", "body", "other"),
     [
-        ("teams/", {"name": "data", "members": ["aude"]}, {"members": []}),
+        pytest.param(
+            "teams/",
+            {"name": "data", "members": ["aude"]},
+            {"members": []},
+            marks=pytest.mark.sql("queries.api.access.teams.get_applications"),
+        ),
         ("code-hosts/", {"host": "git.example.org"}, None),
         ("group-roles/", {"group": "Data", "role": "author"}, {"role": "viewer"}),
         (
@@ -223,6 +229,7 @@ def test_a_put_without_it_creates_nothing(as_author: APIClient) -> None:
 # --- dry run ------------------------------------------------------------------------------
 
 
+@pytest.mark.sql("queries.api.definitions.changes._newest")
 def test_a_dry_run_answers_what_would_change(as_author: APIClient) -> None:
     dry = f"{QUERIES}?dry_run=true"
     assert as_author.post(dry, TICKS, format="json").json()["outcome"] == "created"
@@ -241,6 +248,7 @@ def test_a_dry_run_answers_what_would_change(as_author: APIClient) -> None:
     assert Query.objects.get().revisions.count() == 1
 
 
+@pytest.mark.sql("queries.api.supervision.applications._store")
 def test_a_dry_run_of_an_application(as_author: APIClient) -> None:
     address = "/api/v1/applications/"
     body = {"name": "flights", "spec": {}}
@@ -258,11 +266,12 @@ def test_a_dry_run_of_an_application(as_author: APIClient) -> None:
 # --- lists --------------------------------------------------------------------------------
 
 
+@pytest.mark.sql("queries.selectors.supervision.query_filters.queries")
 def test_an_unknown_parameter_of_a_list_is_refused_with_the_nearest(as_viewer: APIClient) -> None:
     answer = as_viewer.get(f"{QUERIES}?phases=FAILED")
     assert answer.status_code == 422
     [problem] = answer.json()["problems"]
-    assert (problem["field"], problem["way_out"]) == ("phases", "Do you mean phase?")
+    assert (problem["field"], problem["way_out"]) == ("phases", "Did you mean phase?")
     assert as_viewer.get("/api/v1/runs/").status_code == 404
     far = as_viewer.get(f"{QUERIES}?zzz=1").json()["problems"][0]
     assert "Known: phase" in far["way_out"]

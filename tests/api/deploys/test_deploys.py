@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.scenarios.deploys.way import Way
+from tests.scenarios.deploys.way import NOTE, Way
 from tests.scenarios.stage import DIVIDE, Stage
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +27,7 @@ def ci(client: Client, author: Any) -> Client:
 
 
 def _body(way: Way, **how: Any) -> dict[str, Any]:
-    files = [{"path": "delays.yaml", "manifest": way.manifest("delays", description="new")}]
+    files = [{"path": "delays.yaml", "manifest": way.manifest("delays", conf={NOTE: "new"})}]
     source = {"repository": "https://git/flights", "commit": "a" * 40}
     return {"apply": {"owner": "flights", "source": source, "manifests": files}, **how}
 
@@ -42,13 +42,13 @@ def test_a_deploy_is_followed_to_its_receipt(ci: Client, way: Way) -> None:
     asked = answer.json()
     assert answer["Location"] == f"{DEPLOYS}{asked['id']}/" == asked["links"]["self"]
     assert (asked["state"], asked["waves"][0]["state"]) == ("PENDING", "PENDING")
-    assert asked["diff"][0]["changes"][-1]["field"] == "spec.description"
+    assert asked["diff"][0]["changes"][-1]["field"] == f"spec.conf.{NOTE}"
     way.row = way.row or _row(asked["id"])
     way.work()
     running = ci.get(asked["links"]["self"]).json()
     [query] = running["waves"][0]["queries"]
     assert running["state"] == "RUNNING"
-    assert query["reason"].startswith("No batch has committed and no idle trigger was seen yet.")
+    assert query["reason"].startswith("It has not committed a batch or had an idle trigger yet.")
     assert query["reason_code"] == "AWAITS_COMMIT"
     way.came_up("delays")
     done = ci.get(asked["links"]["self"]).json()
@@ -79,7 +79,7 @@ def test_the_receipt_has_the_times_of_each_change_and_wave(
     [query] = wave["queries"]
     assert wave["began_at"] == query["restarted_at"]
     assert wave["began_at"] < query["proven_at"] <= wave["ended_at"]
-    assert query["judged_by"] == "Judged by its own runs since the restart."
+    assert query["judged_by"] == "Evaluated from its own runs since the restart."
 
 
 def _row(uuid: str) -> Any:

@@ -34,9 +34,9 @@ def source(**changes: Any) -> dict[str, Any]:
 
 #: What is sent as a manifest, the field that is blamed, and a part of what is said.
 MANIFESTS: list[tuple[str, Any, str, str]] = [
-    ("empty", {}, "kind", "kind of manifest"),
-    ("unknown kind", HEAD | {"kind": "Pool"}, "kind", "kind of manifest"),
-    ("kind is a number", HEAD | {"kind": 7}, "kind", "kind of manifest"),
+    ("empty", {}, "kind", "manifest kind"),
+    ("unknown kind", HEAD | {"kind": "Pool"}, "kind", "manifest kind"),
+    ("kind is a number", HEAD | {"kind": 7}, "kind", "manifest kind"),
     ("no version", {"kind": "Query", "metadata": {"name": "bad"}}, "apiVersion", "missing"),
     (
         "another version",
@@ -101,7 +101,7 @@ MANIFESTS: list[tuple[str, Any, str, str]] = [
         "anothers own application",
         query("bad", application="there"),
         "metadata.application",
-        "created for query there",
+        "created only for query there",
     ),
     (
         "team of a shared one",
@@ -113,9 +113,14 @@ MANIFESTS: list[tuple[str, Any, str, str]] = [
         "no such team",
         HEAD | {"metadata": {"name": "bad", "team": "nowhere"}, "spec": SPEC},
         "metadata.team",
-        "not a team",
+        "not an existing team",
     ),
-    ("no such value", of_spec(description="${values.NOPE}"), "spec.description", "names no value"),
+    (
+        "no such value",
+        of_spec(description="${values.NOPE}"),
+        "spec.description",
+        "is not a known value",
+    ),
     (
         "NUL in a description",
         of_spec(description="a\x00b"),
@@ -199,7 +204,7 @@ MANIFESTS: list[tuple[str, Any, str, str]] = [
         "pool that a query is in",
         application("shared"),
         "spec.pools",
-        "query pooled would no longer",
+        "would break query pooled",
     ),
 ]
 
@@ -209,7 +214,7 @@ SETS: list[tuple[str, Any, str, str]] = [
     ("a list", [], "body", "JSON object"),
     ("a text", "apply this", "body", "JSON object"),
     ("no manifests", {"owner": "repo"}, "manifests", "missing"),
-    ("an owner with a space", {"owner": "a repo", "manifests": []}, "owner", "name of an owner"),
+    ("an owner with a space", {"owner": "a repo", "manifests": []}, "owner", "valid owner name"),
     ("an unknown field", body(owner="repo", force=True), "force", "not a field"),
     ("a short commit", body(source={"commit": "abc123"}), "source.commit", "full commit hash"),
     ("manifests are a text", {"owner": "repo", "manifests": "x"}, "manifests", "list"),
@@ -250,20 +255,20 @@ SETS: list[tuple[str, Any, str, str]] = [
 
 #: What is sent as a file's text, and a part of what is said.
 TEXTS = [
-    ("not YAML", "a: [", "line"),
+    ("not readable YAML", "a: [", "line"),
     ("an alias", "a: &x 1\nb: *x", "aliases"),
     ("billion laughs", "a: &a [1]\nb: &b [*a,*a]\nc: [*b,*b]", "aliases"),
     ("a key twice", "kind: Query\nkind: Application", "appears twice"),
     ("code", "!!python/object/apply:os.system ['true']", "constructor"),
-    ("a number as a key", "1: 2", "not a text"),
+    ("a number as a key", "1: 2", "not text"),
     ("too deep", "[" * 60 + "]" * 60, "nested"),
     ("a NUL", "a: \x00", "YAML"),
     ("a NUL by its escape", 'kind: "a\\0b"', "U+0000"),
     ("half of a pair", "a: \ud800", "U+D800"),
     ("half of a pair by its escape", 'a: "\\ud800"', ""),
     ("a huge number", "a: 1e999", "too large"),
-    ("nothing", "", "holds no manifest"),
-    ("a comment", "# nothing here", "holds no manifest"),
+    ("nothing", "", "contains no manifest"),
+    ("a comment", "# nothing here", "contains no manifest"),
     ("a list", "- a", "not an object"),
     ("a word", "hello", "not an object"),
 ]
@@ -377,7 +382,7 @@ def test_what_no_text_can_hold_is_refused_everywhere(
     assert answer.status_code == 422, answer.content
     (problem,) = answer.json()["problems"]
     assert problem["field"].startswith(field)
-    assert "no text can hold it" in problem["message"]
+    assert "which JSON and YAML can express" in problem["message"]
     check_told([problem])
 
 

@@ -191,6 +191,7 @@ RULE = {
 }
 
 
+@pytest.mark.sql("queries.selectors.manifests.export.export")
 def test_alert_rules_are_an_admins_to_apply(send: Send, as_admin: APIClient, admin: User) -> None:
     for name in ("ops", "chat"):
         Channel.objects.create(name=name, kind="mail", settings={}, created_at=NOW)

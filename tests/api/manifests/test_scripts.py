@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 
 from queries.models.applications import Application, Script
 from queries.models.history import Operation
-from queries.services.procedures.many import advance_many
+from queries.services.procedures.bulk_operations import advance_many
 from queries.services.supervision import application_operations as verbs
 from tests.api.manifests.conftest import Send, application, outcomes
 
@@ -108,4 +108,4 @@ def test_an_application_that_runs_queries_has_none(send: Send) -> None:
     answer = send(application("flights") | {"desired": "RUNNING"}, status=422)
     [problem] = of(answer, "problems")
     assert problem["field"] == "desired"
-    assert problem["way_out"] == "Leave it out; each query has a desired state of its own."
+    assert problem["way_out"] == "Remove it; each query has its own desired state."

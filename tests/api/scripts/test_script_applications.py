@@ -81,6 +81,7 @@ def test_a_script_that_is_not_there_is_refused_at_its_field(
     assert not Application.objects.exists()
 
 
+@pytest.mark.sql("queries.api.definitions.changes._newest")
 def test_the_kind_of_an_application_stays(as_author: APIClient, jobs: Path) -> None:
     as_author.post(ADDRESS, {"name": "job", "spec": spec(jobs)}, format="json")
     answer = as_author.patch(
@@ -99,6 +100,7 @@ def test_no_query_is_defined_in_it(as_author: APIClient, jobs: Path) -> None:
     assert "runs a script" in error["message"]
 
 
+@pytest.mark.sql("queries.selectors.supervision.query_filters.queries")
 def test_what_it_has_started_is_read_like_any_query(
     as_operator: APIClient, stage: ScriptStage
 ) -> None:
@@ -138,6 +140,7 @@ def test_it_is_not_edited(as_author: APIClient, stage: ScriptStage) -> None:
     )
 
 
+@pytest.mark.sql("queries.selectors.scripts.asked_about")
 def test_a_question_is_shown_to_all_and_answered_by_authors(
     as_operator: APIClient, as_author: APIClient, stage: ScriptStage
 ) -> None:

@@ -59,6 +59,10 @@ def test_a_root_is_given_read_and_taken_away(ada: APIClient) -> None:
     assert ada.get(made["Location"]).status_code == 404
 
 
+@pytest.mark.sql(
+    "queries.selectors.secrets._naming_secrets",
+    "queries.selectors.secrets.secrets",
+)
 def test_secrets_are_listed_by_name_with_who_names_them(
     ada: APIClient, stage: Stage, settings: Any, tmp_path: Path
 ) -> None:

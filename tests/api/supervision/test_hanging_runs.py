@@ -21,7 +21,7 @@ def test_a_stop_that_hangs_says_who_is_affected_and_a_restart_of_the_application
     stage.look()
     told = as_operator.get("/api/v1/queries/orders/").json()
     assert (told["phase"], told["phase_reason_code"]) == ("STOPPING", "STUCK")
-    assert "that restarts delays too" in told["phase_detail"]
+    assert "which also restarts delays" in told["phase_detail"]
     assert told["phase_detail_code"] == "STOP_TIMED_OUT"
     assert as_operator.get(f"/api/v1/operations/{stop.uuid}/").json()["outcome"] is None
     assert as_operator.post("/api/v1/applications/shop/restart/").status_code == 202

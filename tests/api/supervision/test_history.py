@@ -7,11 +7,11 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
+from headgate_ground.masking import MASK
 from queries.domain.definitions.spec import ProcessingTime
-from queries.domain.masking import MASK
 from queries.models.failures import Failure
 from queries.runtime.build import overridden
-from queries.runtime.code.said import Said
+from queries.runtime.code.stream_writers import Said
 from tests.api.conftest import SPEC
 from tests.listeners.rows import store_batch
 from tests.scenarios.stage import DIVIDE, Stage

@@ -278,3 +278,20 @@ def test_many_waits_keep_nobody_else_waiting(
     others_wait, answers = asyncio.run(story())
     assert others_wait  # the list was served while all of them waited
     assert {(answer.status, answer.json["outcome"]) for answer in answers} == {(200, "DONE")}
+
+
+def test_state_of_another_meaning_is_409_with_the_flag_that_accepts_it(
+    as_operator: APIClient, stage: Stage
+) -> None:
+    by_key = "SELECT value % 3 AS k, count(*) AS n FROM flights GROUP BY value % 3"
+    stage.query("delays", sql=by_key, sink={"format": "noop", "output_mode": "update"})
+    stage.up("delays")
+    stage.revise("delays", sql=by_key.replace("3", "5"))
+    refused = as_operator.post("/api/v1/queries/delays/restart/")
+    assert refused.status_code == 409
+    assert refused.json()["type"] == "urn:headgate:problem:state-changes"
+    assert "grouping key" in refused.json()["detail"]
+    assert "accept_state_change" in refused.json()["way_out"]
+    accepted = {"accept_state_change": True}
+    answer = as_operator.post("/api/v1/queries/delays/restart/", accepted, format="json")
+    assert answer.status_code == 202, answer.json()

@@ -1,5 +1,6 @@
 """Queries over REST: the body that CI reads, the list and its filters, create, delete."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from queries.domain.protocol import ExecutorSeen
 from queries.models.definitions import Checkpoint, Query
-from queries.models.drivers import Run
+from queries.models.drivers import Driver, Run
 from queries.services.supervision.verdicts import note_verdicts
 from tests.api.conftest import SPEC
 from tests.listeners.rows import store_batch
@@ -83,6 +85,7 @@ def test_the_list_is_sorted_and_goes_on_behind_a_cursor(as_viewer: APIClient, st
     assert third.json()["next"] is None
 
 
+@pytest.mark.sql
 @pytest.mark.parametrize(
     ("filters", "found"),
     [
@@ -91,7 +94,11 @@ def test_the_list_is_sorted_and_goes_on_behind_a_cursor(as_viewer: APIClient, st
         ("desired=STOPPED", ["alarms"]),
         ("application=delays", ["delays"]),
         ("search=LAR", ["alarms"]),
-        ("pool=heavy", ["alarms"]),
+        pytest.param(
+            "pool=heavy",
+            ["alarms"],
+            marks=pytest.mark.sql("queries.selectors.supervision.query_filters._pool"),
+        ),
         ("health=STALLED", ["delays"]),  # the stage's clock stands in January
         ("health=IDLE", []),
         ("search=nothing", []),
@@ -263,3 +270,18 @@ def test_a_silent_query_whose_checkpoint_goes_on_is_blind_not_stalled(
     assert as_viewer.get(url).json()["health"]["verdict"] == "STALLED"
     (tmp_path / "commits").mkdir()
     assert as_viewer.get(url).json()["health"]["verdict"] == "BLIND"
+
+
+def test_executors_of_a_driver_are_in_its_body(as_viewer: APIClient, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    seen = ExecutorSeen("0", "10.0.0.1:7000", 2, True, "2026-03-01T12:00:00+00:00")
+    Driver.objects.update(executors=[asdict(seen)])
+    [one] = as_viewer.get("/api/v1/applications/delays/").json()["driver"]["executors"]
+    assert (one["id"], one["address"], one["cores"], one["active"]) == (
+        "0",
+        "10.0.0.1:7000",
+        2,
+        True,
+    )
+    assert (one["removed_at"], one["reason"]) == (None, "")

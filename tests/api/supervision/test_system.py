@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from controlplane.health import system
 from listeners.loops.backlogs import LEDGER
 from listeners.loops.troubles import set_aside
 from listeners.models import Cursor, Heartbeat
+from queries.services.system import health as system
 
 NOW = datetime.now(UTC)
 
@@ -35,7 +35,7 @@ def test_it_says_how_far_the_bulk_work_is_behind(as_viewer: APIClient) -> None:
     body, found = parts(as_viewer)
     assert found["backlog"]["state"] == "problem"
     assert found["backlog"]["sentence"] == (
-        "Loss ledger: 52,000 batches behind, the oldest 14 min. It is processed in slices."
+        "Loss ledger: 52,000 batches behind, the oldest by 14 min. It is processed in slices."
     )
     told = {one["name"]: one for one in body["backlogs"]}
     assert list(told) == ["ledger", "rollups", "gaps", "retention"]
@@ -46,12 +46,12 @@ def test_it_says_how_far_the_bulk_work_is_behind(as_viewer: APIClient) -> None:
 def test_it_says_that_bulk_work_has_not_ended_for_long(as_viewer: APIClient) -> None:
     Cursor.objects.create(name=LEDGER, ran_at=NOW - timedelta(minutes=20))
     _, found = parts(as_viewer)
-    assert found["backlog"]["sentence"].startswith("No run of loss ledger has ended since ")
+    assert found["backlog"]["sentence"].startswith("No run of loss ledger has finished since ")
 
 
 def test_it_says_what_is_passed_over_on_the_server_and_in_drivers(as_viewer: APIClient) -> None:
     _, found = parts(as_viewer)
-    assert found["loops"]["sentence"] == "Nothing is passed over."
+    assert found["loops"]["sentence"] == "Nothing is skipped."
     set_aside("ledger", "batch 4", ValueError("password=hunter2"), log=logging.getLogger("x"))
     told = {"about": "status.json", "cause": "OSError: No space left on device", "times": 9}
     Heartbeat.objects.create(
@@ -71,5 +71,5 @@ def test_the_banner_of_every_page_says_so_too(as_viewer: APIClient, stage: Any) 
     items = [item for line in banner(NOW) for item in line.items]
     assert (
         "Backlog",
-        "Loss ledger: 7 batches behind, the oldest 3 h. It is processed in slices.",
+        "Loss ledger: 7 batches behind, the oldest by 3 h. It is processed in slices.",
     ) in items

@@ -50,7 +50,7 @@ def test_a_query_without_batches_tells_why(as_viewer: APIClient, stage: Stage) -
     stage.query("rates")
     body = as_viewer.get("/api/v1/queries/rates/advice/").json()
     assert (body["cost"], body["now"], body["curve"], body["suggestions"]) == (None, None, [], [])
-    assert "12 or more are needed" in body["untold"]
+    assert "at least 12 are needed" in body["untold"]
     assert body["measured_revision"] is None
 
 

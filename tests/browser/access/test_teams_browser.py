@@ -89,7 +89,7 @@ def test_an_admin_makes_a_team_and_its_member_acts_on_its_application_alone(
     page.get_by_role("button", name="Create team").click()
     page.get_by_label("otto").check()
     page.get_by_role("button", name="Save members").click()
-    expect(page.get_by_text("The members of night are saved.")).to_be_visible()
+    expect(page.get_by_text("The members of night were saved.")).to_be_visible()
     page.goto("/applications/shops/")
     page.get_by_label("Team of shops").select_option("night")
     page.get_by_role("button", name="Set team").click()
@@ -100,7 +100,7 @@ def test_an_admin_makes_a_team_and_its_member_acts_on_its_application_alone(
     application.team = Team.objects.get(name="web")
     application.save()
     theirs.get_by_role("button", name="Start").click()  # from a page that is not new any more
-    said = "Application shops belongs to team web, and you do not."
+    said = "Application shops belongs to team web, and you are not a member."
     refused = theirs.locator("p.note, h2", has_text=said)
     expect(refused).to_be_visible()
     _shot(theirs, "refused")
@@ -116,7 +116,9 @@ def test_an_author_of_sql_is_offered_sql_and_told_why(
 ) -> None:
     author.grant.delete()
     page = look(author, "/new/query/")
-    expect(page.get_by_text("You may not write Python; an admin can allow it.")).to_be_visible()
+    expect(
+        page.get_by_text("You don't have the right to write Python; an admin can grant it.")
+    ).to_be_visible()
     expect(page.get_by_label("Python", exact=True)).to_have_count(0)
     expect(page.get_by_label("SQL", exact=True).first).to_be_checked()
     _shot(page, "sql-only")

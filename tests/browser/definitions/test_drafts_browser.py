@@ -1,12 +1,11 @@
 """What somebody types into a definition is not lost by a wrong click, in a real browser."""
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
 from playwright.sync_api import BrowserContext, Dialog, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
+from tests.browser.conftest import sign_in
 from tests.scenarios.stage import Stage
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -21,11 +20,7 @@ def editor(
     page: Page, context: BrowserContext, live_server: LiveServer, author: User, stage: Stage
 ) -> Page:
     stage.query("delays")
-    client = Client()
-    client.force_login(author)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
-    context.route("**/live/**", lambda route: route.abort())  # the streams have tests of their own
+    sign_in(context, live_server.url, author)
     page.goto(f"{live_server.url}/queries/delays/edit/")
     page.wait_for_load_state()
     return page
@@ -45,8 +40,8 @@ def test_leaving_asks_first_and_what_was_typed_can_be_restored(editor: Page) -> 
     assert asked == ["beforeunload"]
 
     editor.go_back()
-    expect(editor.locator("#draft")).to_contain_text("did not save is still here")
-    editor.get_by_role("button", name="Restore it").click()
+    expect(editor.locator("#draft")).to_contain_text("Your unsaved input from")
+    editor.get_by_role("button", name="Restore").click()
     expect(editor.locator("textarea[name=sql]")).to_have_value(TYPED)
 
 

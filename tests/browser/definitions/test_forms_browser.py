@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from queries.models.definitions import Query
+from tests.browser.conftest import sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -18,17 +17,9 @@ expect.set_options(timeout=30_000)  # a limit for a busy machine, never a measur
 AXE = (Path(__file__).parents[1] / "vendor" / "axe.min.js").read_text()
 
 
-def _sign_in(context: BrowserContext, server: LiveServer, person: User) -> None:
-    client = Client()
-    client.force_login(person)
-    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
-    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": server.url}])
-    context.route("**/live/**", lambda route: route.abort())  # the streams have tests of their own
-
-
 @pytest.fixture
 def form(page: Page, context: BrowserContext, live_server: LiveServer, author: User) -> Page:
-    _sign_in(context, live_server, author)
+    sign_in(context, live_server.url, author)
     page.goto(f"{live_server.url}/new/query/")
     return page
 
@@ -37,7 +28,7 @@ def form(page: Page, context: BrowserContext, live_server: LiveServer, author: U
 def plain(browser: Browser, live_server: LiveServer, author: User) -> Iterator[Page]:
     """Return the form in a browser whose JavaScript is off."""
     context = browser.new_context(java_script_enabled=False)
-    _sign_in(context, live_server, author)
+    sign_in(context, live_server.url, author)
     page = context.new_page()
     page.goto(f"{live_server.url}/new/query/")
     yield page
@@ -82,7 +73,7 @@ def test_a_mistake_is_read_out_with_its_field(form: Page) -> None:
     _fill(form)
     form.locator("#id_sql").fill("SELECT value FROM elsewhere")
     form.get_by_role("button", name="Create", exact=True).last.click()
-    expect(form.get_by_role("alert")).to_contain_text("fix 1 field")
+    expect(form.locator("#problems")).to_contain_text("fix 1 field")
     sql = form.locator("#id_sql")
     expect(sql).to_have_attribute("aria-invalid", "true")
     described = sql.get_attribute("aria-describedby") or ""
@@ -96,14 +87,14 @@ def test_a_query_is_defined_without_javascript(plain: Page) -> None:
     expect(plain.locator("#id_tables-0-name")).to_be_visible()
     expect(plain.locator("#id_sql")).to_have_value("SELECT value FROM ticks")
     plain.get_by_role("button", name="Create", exact=True).last.click()
-    expect(plain.get_by_text("ticks is created")).to_be_visible()
+    expect(plain.get_by_text("ticks was created")).to_be_visible()
     assert Query.objects.get().name == "ticks"
 
 
 def test_the_policy_of_the_page_blocks_nothing_of_ours(
     page: Page, context: BrowserContext, live_server: LiveServer, author: User
 ) -> None:
-    _sign_in(context, live_server, author)
+    sign_in(context, live_server.url, author)
     said: list[str] = []
 
     def hear(message: ConsoleMessage) -> None:
@@ -127,7 +118,7 @@ def test_axe_finds_nothing_serious(
     address: str,
     theme: str,
 ) -> None:
-    _sign_in(context, live_server, author)
+    sign_in(context, live_server.url, author)
     context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
     page.goto(live_server.url + address)
     page.evaluate(AXE)

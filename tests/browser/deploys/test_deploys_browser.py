@@ -30,7 +30,7 @@ def test_a_receipt_is_followed_live_and_a_query_is_rolled_back_in_a_dialog(
     assert _faults(page, axe) == []
     page.get_by_role("link", name="repo").click()
     receipt = page.locator(f"#deploy-receipt-{deploy.pk}")
-    expect(receipt).to_contain_text("No batch has committed")
+    expect(receipt).to_contain_text("It has not committed a batch")
     expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
     way.came_up("delays")
     site.say(f"deploy:{deploy.pk}")
@@ -41,7 +41,7 @@ def test_a_receipt_is_followed_live_and_a_query_is_rolled_back_in_a_dialog(
     page.goto("/queries/delays/definition/")
     page.get_by_role("link", name="Roll back…").click()
     page.get_by_role("button", name="Roll back").click()
-    done = page.get_by_text("delays restarts on revision 1 again.").last
+    done = page.get_by_text("delays is restarting on revision 1.").last
     expect(done).to_be_visible(timeout=LIMIT_MS)
     assert stage.row("delays").revisions.count() == 3
     assert complaints.said == []

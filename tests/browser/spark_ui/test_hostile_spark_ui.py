@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.asgi import get_asgi_application
 from playwright.sync_api import Page
 
-from controlplane.spark_ui import proxy, upstream
+from installation.spark_ui import proxy, upstream
 from queries.domain.states import Desired, DriverState
 from queries.models.definitions import Query
 from queries.models.drivers import Driver

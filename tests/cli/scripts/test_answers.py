@@ -26,9 +26,9 @@ def asked(stage: Stage, shell: Shell) -> Stage:
 def test_it_is_the_one_that_went(shell: Shell, asked: Stage) -> None:
     number = asked.row("job/counts").pk
     told = shell("answer", "application/job", "--same-as", "query/job/counts")
-    assert told.out == '"totals" is job/counts. The script of job goes on.\n'
+    assert told.out == '"totals" is job/counts. Script job continues.\n'
     assert asked.row("job/totals").pk == number
-    assert "has no question" in shell("answer", "job", "--another", code=1).err
+    assert "is not waiting for an answer" in shell("answer", "job", "--another", code=1).err
 
 
 def test_it_is_another(shell: Shell, asked: Stage) -> None:

@@ -55,7 +55,7 @@ def test_what_only_somebody_can_bring_about_is_answered_at_once(
 ) -> None:
     waited = ("wait", "--application", "job", "--for", "running")
     never = shell(*waited, code=1)
-    assert "nobody has asked for it to run" in never.err
+    assert "is not set to run" in never.err
     assert "headgate start --application job" in never.err
     shell("start", "--application", "job", "--wait")
     scripts.launcher.script_fails("job", NO_SUCH_SOURCE)
@@ -65,10 +65,10 @@ def test_what_only_somebody_can_bring_about_is_answered_at_once(
     assert "headgate logs --application job" in failed.err
     scripts.query("delays")
     assert (
-        "runs queries, and no script"
+        "runs queries, not a script"
         in shell("wait", "--application", "delays", "--for", "running", code=1).err
     )
-    assert "Say what is waited for" in shell("wait", "--for", "running", code=64).err
+    assert "Name what to wait for" in shell("wait", "--for", "running", code=64).err
 
 
 def test_it_is_described_with_its_question_its_queries_and_operations(
@@ -123,5 +123,8 @@ def test_its_log_is_followed_over_restarts_until_it_runs_no_more(
 
 
 def test_logs_name_one_thing(shell: Shell, scripts: Stage) -> None:
-    assert "Say whose log" in shell("logs", code=64).err
-    assert "Say whose log" in shell("logs", "delays", "--application", "job", code=64).err
+    assert "Exactly one log is required" in shell("logs", code=64).err
+    assert (
+        "Exactly one log is required"
+        in shell("logs", "delays", "--application", "job", code=64).err
+    )

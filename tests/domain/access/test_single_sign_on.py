@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from queries.domain.access.single_sign_on import groups_in, may_be_asked, name_in, read_group
+from headgate_ground.providers import may_be_asked
+from queries.domain.access.single_sign_on import groups_in, name_in, read_group
 from queries.domain.errors import Invalid
 
 

@@ -35,4 +35,4 @@ def test_a_selector_means_what_all_its_parts_hold_of(selector: Selector, meant: 
 
 def test_a_kind_brings_its_words_and_its_severity() -> None:
     assert IncidentKind.LAGGING.severity is Severity.WARNING
-    assert IncidentKind("stuck-stop").label == "A stop hangs"
+    assert IncidentKind("stuck-stop").label == "Stop hangs"

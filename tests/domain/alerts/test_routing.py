@@ -174,3 +174,23 @@ def test_nothing_is_told_twice_and_all_who_heard_hear_of_the_end(
         heard += found.tellings
     knew = {one.channel for one in heard if one.step is not Step.RESOLVED}
     assert {one.channel for one in heard if one.step is Step.RESOLVED} == knew
+
+
+def test_a_rule_hears_of_a_stopped_query_within_its_own_time_or_not_at_all() -> None:
+    gone = NOW + timedelta(hours=30)
+    told = RoutedIncident(
+        kind=IncidentKind.AT_RISK_STOPPED,
+        severity=Severity.WARNING,
+        application="flights",
+        open=True,
+        opened_at=NOW,
+        gone_at=gone,
+    )
+    late = Rule("late", Selector(), (1,))
+    early = Rule("early", Selector(stopped_within_hours=48), (2,))
+    never = Rule("never", Selector(stopped=False), (3,))
+    found = plan(told, (late, early, never), (), now=NOW)
+    assert [one.channel for one in found.tellings] == [2]
+    assert found.again_at == gone - timedelta(hours=24)
+    then = plan(told, (late, never), (), now=gone - timedelta(hours=24))
+    assert [one.channel for one in then.tellings] == [1]

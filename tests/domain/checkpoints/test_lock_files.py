@@ -3,11 +3,8 @@
 import pytest
 
 from queries.domain.checkpoints.lock_files import (
-    earlier_lock_file,
-    earlier_owner_file,
     local_path,
     lock_file,
-    lock_files,
     lock_folder,
     owner_file,
 )
@@ -32,20 +29,8 @@ def test_a_checkpoint_elsewhere_cannot_be_locked(location: str) -> None:
     assert local_path(location) is None
     assert lock_file(location) is None
     assert lock_folder(location) is None
-    assert earlier_lock_file(location) is None
-    assert lock_files(location) == ()
 
 
 def test_the_owner_file_stands_there_too() -> None:
     assert owner_file("file:///data/delays") == "/data/.headgate/delays.held/owner.json"
     assert owner_file("s3a://bucket/x/delays/") == "s3a://bucket/x/.headgate/delays.owner.json"
-
-
-def test_what_an_earlier_release_has_locked_and_owned_is_looked_at_too() -> None:
-    earlier = "/data/.headgate/delays.lock"
-    assert str(earlier_lock_file("/data/delays")) == earlier
-    assert [str(path) for path in lock_files("/data/delays")] == [
-        "/data/.headgate/delays.held/lock",
-        earlier,
-    ]
-    assert earlier_owner_file("/data/delays") == "/data/.headgate/delays.owner.json"

@@ -34,7 +34,7 @@ def test_steady_growth_says_when_the_limit_is_reached() -> None:
         (_line(-1), 1000 * MB, "No growth"),
         (_line(0.0001), 1000 * MB, "No growth"),
         (_line(0.1 * MB), None, "the limit is unknown"),
-        (_line(0.01 * MB), 1e15, "the limit is not reached within 30 days"),
+        (_line(0.01 * MB), 1e15, "the limit will not be reached within 30 days"),
         (
             [(n * 60.0, 100 * MB + (n % 10) * 10 * MB + n * MB) for n in range(40)],
             1000 * MB,

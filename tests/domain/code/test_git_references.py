@@ -1,8 +1,21 @@
 """A reference to git names a host that is listed, a whole commit and a folder, and nothing more."""
 
+from typing import Any
+
 import pytest
 
-from queries.domain.code.git_references import git_problems, parse_host, repository
+from queries.domain.code.git_references import (
+    RefAsked,
+    asked_ref,
+    commit_of,
+    git_problems,
+    names_of,
+    parse_host,
+    ref_problems,
+    repository,
+    settled,
+    with_commit,
+)
 from queries.domain.errors import Invalid
 
 HOSTS = frozenset({"git.example.org", "git.example.org:8443", "ssh://git.example.org"})
@@ -34,12 +47,12 @@ BAD = {
     ("https://ada:hunter2@git.example.org/x", COMMIT, ""): ("code.git", "contains a user"),
     ("https://ada@git.example.org/x", COMMIT, ""): ("code.git", "contains a user"),
     ("git@git.example.org:team/x.git", COMMIT, ""): ("code.git", "is not a URL"),
-    ("https://other.example.org/x", COMMIT, ""): ("code.git", "no admin has listed"),
-    ("https://git.example.org.evil.net/x", COMMIT, ""): ("code.git", "no admin has listed"),
-    ("https://git.example.org:444/x", COMMIT, ""): ("code.git", "no admin has listed"),
-    ("ssh://git@other.example.org/x", COMMIT, ""): ("code.git", "no admin has listed"),
-    ("https://127.0.0.1/x", COMMIT, ""): ("code.git", "no admin has listed"),
-    ("https://[::1]/x", COMMIT, ""): ("code.git", "no admin has listed"),
+    ("https://other.example.org/x", COMMIT, ""): ("code.git", "not an allowed git host"),
+    ("https://git.example.org.evil.net/x", COMMIT, ""): ("code.git", "not an allowed git host"),
+    ("https://git.example.org:444/x", COMMIT, ""): ("code.git", "not an allowed git host"),
+    ("ssh://git@other.example.org/x", COMMIT, ""): ("code.git", "not an allowed git host"),
+    ("https://127.0.0.1/x", COMMIT, ""): ("code.git", "not an allowed git host"),
+    ("https://[::1]/x", COMMIT, ""): ("code.git", "not an allowed git host"),
     (GOOD, "", ""): ("code.commit", "is missing"),
     (GOOD, "main", ""): ("code.commit", "not a full commit hash"),
     (GOOD, "HEAD", ""): ("code.commit", "not a full commit hash"),
@@ -107,7 +120,7 @@ def test_a_port_is_shown() -> None:
 
 def test_where_no_host_is_listed_it_is_said() -> None:
     (problem,) = git_problems(GOOD, COMMIT, "", hosts=frozenset())
-    assert "None is listed yet" in problem.way_out
+    assert "No hosts have been added yet" in problem.way_out
 
 
 @pytest.mark.parametrize(
@@ -147,3 +160,123 @@ def test_what_is_no_host_is_not_listed(form: dict[str, str]) -> None:
     with pytest.raises(Invalid) as refused:
         parse_host(form)
     assert refused.value.problems[0].way_out
+
+
+# --- branches and tags ----------------------------------------------------------------------
+OTHER, THIRD = "a" * 40, "b" * 64
+
+
+@pytest.mark.parametrize(
+    ("ref", "listed", "commit"),
+    [
+        ("main", f"{COMMIT}\trefs/heads/main\n", COMMIT),
+        ("main", f"{OTHER}\trefs/x/refs/heads/main\n{COMMIT}\trefs/heads/main\n", COMMIT),
+        ("v1", f"{COMMIT}\trefs/tags/v1\n", COMMIT),
+        ("v1", f"{OTHER}\trefs/tags/v1\n{THIRD}\trefs/tags/v1^{{}}\n", THIRD),
+        ("refs/heads/v1", f"{COMMIT}\trefs/heads/v1\n", COMMIT),
+        ("refs/tags/v1", f"{OTHER}\trefs/tags/v1\n{COMMIT}\trefs/tags/v1^{{}}\n", COMMIT),
+    ],
+)
+def test_a_name_means_the_commit_of_the_branch_or_of_what_the_tag_points_at(
+    ref: str, listed: str, commit: str
+) -> None:
+    assert commit_of(RefAsked(GOOD, ref), listed) == commit
+
+
+@pytest.mark.parametrize(
+    ("ref", "listed", "said"),
+    [
+        ("main", "", "not a branch or a tag"),
+        ("main", "warning: something\n", "not a branch or a tag"),
+        ("main", f"{OTHER}\trefs/x/refs/heads/main\n", "not a branch or a tag"),
+        ("v1", f"{OTHER}\trefs/heads/v1\n{COMMIT}\trefs/tags/v1\n", "both a branch and a tag"),
+    ],
+)
+def test_a_name_of_nothing_or_of_two_things_is_refused(ref: str, listed: str, said: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        commit_of(RefAsked(GOOD, ref), listed)
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.value) == ("code.ref", ref)
+    assert said in problem.message
+    assert problem.way_out
+
+
+def test_a_name_may_be_a_branch_or_a_tag_and_a_full_name_is_one() -> None:
+    assert names_of("v1") == ("refs/heads/v1", "refs/tags/v1", "refs/tags/v1^{}")
+    assert names_of("refs/heads/v1") == ("refs/heads/v1", "refs/heads/v1^{}")
+
+
+@pytest.mark.parametrize("ref", ["main", "release/2.1", "refs/tags/v1", "fix-#7", "Ärger", "x@y"])
+def test_a_name_that_git_takes_is_asked_for(ref: str) -> None:
+    assert ref_problems(RefAsked(GOOD, ref), hosts=HOSTS) == []
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "-x",
+        "--upload-pack=x",
+        "a..b",
+        "a//b",
+        "/a",
+        "a/",
+        "a.",
+        "a/.b",
+        "a.lock",
+        "a b",
+        "a*",
+        "a\nb",
+    ]
+    + ["a?", "a[b]", "a^{}", "a~1", "a:b", "a@{1}", "a" * 251],
+)
+def test_a_name_that_may_mean_something_else_is_not_asked_for(ref: str) -> None:
+    (problem,) = ref_problems(RefAsked(GOOD, ref), hosts=HOSTS)
+    assert problem.field == "code.ref"
+    (problem,) = ref_problems(RefAsked(GOOD, "main"), hosts=frozenset())
+    assert problem.field == "code.git"
+
+
+@pytest.mark.parametrize(
+    ("code", "asked"),
+    [
+        ({"git": GOOD, "ref": "main"}, RefAsked(GOOD, "main")),
+        ({"git": GOOD, "ref": "main", "commit": ""}, RefAsked(GOOD, "main")),
+        ({"git": GOOD, "ref": "main", "commit": COMMIT}, None),
+        ({"git": GOOD, "ref": ""}, None),
+        ({"git": GOOD, "ref": 7}, None),
+        ({"ref": "main"}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_a_branch_is_resolved_where_no_commit_is_named(code: Any, asked: RefAsked | None) -> None:
+    assert asked_ref({"code": code}) == asked
+    if asked is not None:
+        spec = with_commit({"code": code, "memory": "1g"}, COMMIT)
+        assert spec == {"code": {**code, "commit": COMMIT}, "memory": "1g"}
+
+
+BEFORE = {"git": GOOD, "commit": COMMIT, "ref": "main"}
+
+
+@pytest.mark.parametrize(
+    ("edited", "expected"),
+    [
+        ({}, {}),
+        ({"ref": "dev"}, {"ref": "dev", "commit": ""}),  # resolved again
+        ({"commit": OTHER}, {"commit": OTHER, "ref": ""}),  # the branch says nothing of it
+        ({"commit": OTHER, "ref": "dev"}, {"commit": OTHER, "ref": "dev"}),
+        ({"git": f"{GOOD}x"}, {"git": f"{GOOD}x", "ref": ""}),
+        ({"ref": ""}, {"ref": ""}),
+    ],
+)
+def test_a_branch_and_a_commit_agree_after_an_edit(
+    edited: dict[str, str], expected: dict[str, str]
+) -> None:
+    spec = {"code": {**BEFORE, **edited}}
+    assert settled(spec, {"code": BEFORE}) == {"code": {**BEFORE, **expected}}
+
+
+def test_code_that_is_new_is_taken_as_it_is() -> None:
+    assert settled({"code": BEFORE}, {}) == {"code": BEFORE}
+    assert settled({"code": None}, {"code": BEFORE}) == {"code": None}

@@ -48,21 +48,21 @@ def test_what_lies_in_a_root_is_allowed(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("/etc/passwd", "is outside of the data roots."),
-        ("/database", "is outside of the data roots."),
+        ("/etc/passwd", "is outside the data roots."),
+        ("/database", "is outside the data roots."),
         ("/dat*/x", "is the root of a file system."),
         ("/*", "is the root of a file system."),
-        ("s3a://bucket/inner", "is outside of the data roots."),
-        ("s3a://other/in/x", "is outside of the data roots."),
-        ("hdfs://nn:8020/data", "is outside of the data roots."),
+        ("s3a://bucket/inner", "is outside the data roots."),
+        ("s3a://other/in/x", "is outside the data roots."),
+        ("hdfs://nn:8020/data", "is outside the data roots."),
         ("/data/../etc/passwd", 'contains "..".'),
         ("/data/{x,..}/etc", 'contains "..".'),
         ("/data/{..}/etc", 'contains "..".'),
         ("/data/\\.\\./etc", "contains a backslash."),
-        ("/data/link/secret_key", "is outside of the data roots."),
-        ("/data/link/*", "is outside of the data roots."),
-        ("/srv/headgate/headgate.sqlite3", "is outside of the data roots."),
-        ("/srv/headgate/data*", "is outside of the data roots."),
+        ("/data/link/secret_key", "is outside the data roots."),
+        ("/data/link/*", "is outside the data roots."),
+        ("/srv/headgate/headgate.sqlite3", "is outside the data roots."),
+        ("/srv/headgate/data*", "is outside the data roots."),
         ("/opt/headgate/x.py", "belongs to Headgate itself."),
         ("/opt", "contains file:///opt/headgate, which belongs to Headgate itself."),
         ("/opt/*/x.py", "contains file:///opt/headgate, which belongs to Headgate itself."),
@@ -79,13 +79,14 @@ def test_a_root_of_everything_still_leaves_out_what_is_headgates() -> None:
     assert refusal("/etc/passwd", whole) == ""
     assert refusal("/srv/headgate/x", whole) == "belongs to Headgate itself."
     assert refusal("/srv", whole).startswith("contains file:///srv/headgate")
-    assert refusal("s3a://bucket/x", whole) == "is outside of the data roots."
+    assert refusal("s3a://bucket/x", whole) == "is outside the data roots."
 
 
 def test_the_way_out_names_some_roots() -> None:
     assert ROOTS.way_out == (
-        "Use a folder in /data, /srv/headgate/data, s3a://bucket/in, /opt, or ask an admin to give "
-        "the application another one: Settings → Data roots (HEADGATE_DATA_ROOTS is for all)."
+        "Use a folder in /data, /srv/headgate/data, s3a://bucket/in, /opt, or ask an admin to "
+        "add a root for the application: Settings → Data roots (HEADGATE_DATA_ROOTS applies to "
+        "all)."
     )
     many = DataRoots(roots=tuple(f"file:///data{n}" for n in range(9)))
     assert "/data3, …, or ask" in many.way_out
@@ -168,7 +169,7 @@ def test_one_that_is_none_is_refused_by_its_field(raw: dict[str, str], fields: l
 def test_a_bucket_as_a_whole_holds_all_that_is_in_it() -> None:
     bucket = DataRoots(roots=(root_of("s3a://bucket"),))
     assert refusal("s3a://bucket/a/b", bucket) == ""
-    assert refusal("s3a://bucket2/a", bucket) == "is outside of the data roots."
+    assert refusal("s3a://bucket2/a", bucket) == "is outside the data roots."
 
 
 def test_whether_a_location_lies_in_some_folders() -> None:

@@ -70,7 +70,7 @@ def test_a_format_of_another_connector_names_it() -> None:
 
 def test_a_format_that_no_connector_brings_is_refused_with_all_that_there_are() -> None:
     (said,) = _problems(_query(sink="pulser"), "pulsar")
-    assert "sink.format is not a format that is supported here" in said
+    assert "sink.format is not a supported format here" in said
     assert "lake" in said
     assert "pulsar" in said
 

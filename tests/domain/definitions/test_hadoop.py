@@ -22,11 +22,11 @@ def test_a_key_of_configuration_sets_keys_of_hadoops(conf: str, keys: tuple[str,
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("fs.defaultFS", "viewfs://x/", "elsewhere"),
-        ("fs.viewfs.mounttable.x.link./data", "file:///", "elsewhere"),
+        ("fs.defaultFS", "viewfs://x/", "redirect"),
+        ("fs.viewfs.mounttable.x.link./data", "file:///", "redirect"),
         ("fs.s3a.impl", "org.acme.Own", "another file system"),
         ("fs.file.impl", "org.acme.Own", "another file system"),
-        ("parquet.private.read.filter.predicate", "rO0AB", "decode"),
+        ("parquet.private.read.filter.predicate", "rO0AB", "deserialize"),
     ],
 )
 def test_what_leads_paths_elsewhere_is_refused_with_a_way_out(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate_ground.labels import MOST_LABELS
 from queries.domain.definitions.labels import (
-    MOST_LABELS,
     labels_text,
     parse_labels,
     read_labels,

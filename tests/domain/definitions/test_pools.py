@@ -70,7 +70,7 @@ def test_minimum_shares_beyond_the_cores_cannot_be_relied_on() -> None:
 def test_a_fifo_pool_of_several_queries_serves_the_first_first() -> None:
     pools = [PoolSpec(name="a", mode="FIFO")]
     (sentence,) = advice(pools, cores=2, queries={"a": ["q", "r"]}, scheduler_mode="FAIR")
-    assert "holds 2 queries" in sentence
+    assert "has 2 queries" in sentence
 
 
 def test_pools_do_nothing_under_fifo_scheduling() -> None:

@@ -14,7 +14,7 @@ def test_the_line_is_shown_with_a_caret_under_the_place() -> None:
     problem = refused("SELECT a FORM b", SqlVerdict(False, SAID, 1, 15))
     assert problem.field == "sql"
     assert problem.message == (
-        "is no Spark SQL: Syntax error at or near 'b': extra input 'b'. (line 1, column 15)"
+        "is not valid Spark SQL: Syntax error at or near 'b': extra input 'b'. (line 1, column 15)"
     )
     assert problem.way_out == "\nSELECT a FORM b\n              ^"
 
@@ -35,7 +35,7 @@ def test_of_a_very_long_line_the_place_is_shown() -> None:
 
 def test_a_refusal_without_a_place_is_told_without_one() -> None:
     problem = refused("SELECT 1", SqlVerdict(False, "  Something\n is wrong"))
-    assert problem.message == "is no Spark SQL: Something is wrong"
+    assert problem.message == "is not valid Spark SQL: Something is wrong"
     assert "^" not in problem.way_out
 
 

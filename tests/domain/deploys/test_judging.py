@@ -60,15 +60,15 @@ def test_good(seen: Seen, good: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("seen", "good", "reason"),
     [
-        (STARTING, {}, "No batch has committed and no idle trigger was seen yet. Pending: "),
+        (STARTING, {}, "It has not committed a batch or had an idle trigger yet. Pending: "),
         (RUNNING, {"batches": 3}, "1 of 3 batches have committed."),
-        (RUNNING, {"minutes": 3}, "It has run for 1 of 3 minutes."),
-        (STARTING, {"first_commit": False, "minutes": 3}, "No batch has committed"),
-        (replace(RUNNING, lag_before=5), {"lag_not_worse": True}, "The brokers have not said"),
+        (RUNNING, {"minutes": 3}, "It has been running for 1 of 3 minutes."),
+        (STARTING, {"first_commit": False, "minutes": 3}, "It has not committed a batch"),
+        (replace(RUNNING, lag_before=5), {"lag_not_worse": True}, "Its lag is not known"),
         (
             replace(RUNNING, lag_before=5, lag=6),
             {"lag_not_worse": True},
-            "It is 6 records behind its sources; before the deploy it was 5.",
+            "It is 6 records behind its sources, compared with 5 before the deploy.",
         ),
     ],
 )
@@ -81,7 +81,7 @@ def test_what_only_time_can_tell_waits_and_is_bad_at_the_deadline(
     late = replace(seen, proven_at=AT + timedelta(minutes=4)) if seen.proven_at else seen
     outcome, told = after(5, Good(**good, deadline_minutes=5), late)
     assert outcome is Outcome.BAD
-    assert told.startswith("delays was not good within 5 min: ")
+    assert told.startswith("delays did not meet the conditions within 5 min: ")
 
 
 def test_what_it_was_held_for_before_the_restart_says_nothing() -> None:

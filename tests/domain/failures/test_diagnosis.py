@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from queries.domain.failures.categories import GENERAL, Category
 from queries.domain.failures.diagnosis import classify, classify_exit
 from queries.domain.failures.error_text import top_frame
+from queries.domain.protocol import Killer
 from queries.domain.states import Policy
 
 RETRY, POISON, FATAL = Policy.RETRY, Policy.POISON, Policy.FATAL
@@ -382,7 +383,7 @@ def test_a_checkpoint_that_its_own_driver_holds_is_no_reason_to_end_a_process() 
     text = "The checkpoint /c is held by run 41 of the same driver, which has not ended."
     found = classify(error_class="", type_name="", root_cause=text, message=text, refused="own")
     assert "End the process" not in found.way_out
-    assert "a fresh driver is the way out, and its other queries restart too" in found.way_out
+    assert "to get a new driver; its other queries restart too" in found.way_out
 
 
 @pytest.mark.parametrize(
@@ -394,7 +395,7 @@ def test_a_checkpoint_that_its_own_driver_holds_is_no_reason_to_end_a_process() 
             "function 'app:build': SystemExit(3) was raised in app.py, line 12",
             Category.USER_CODE,
             POISON,
-            "asked for the end of the process",
+            "tried to exit the process",
         ),
         (
             "StartTimedOut",
@@ -421,14 +422,14 @@ def test_code_that_leaves_or_never_returns_is_named_with_its_line(
     ("python", "jvm", "oom", "log", "category", "says"),
     [
         ("SIGKILL", "SIGKILL", False, "", Category.PROCESS, "killed by SIGKILL"),
-        ("1", "SIGKILL", False, "", Category.PROCESS, "left with 1, JVM killed by SIGKILL"),
+        ("1", "SIGKILL", False, "", Category.PROCESS, "exited with 1, JVM killed by SIGKILL"),
         ("SIGKILL", "SIGKILL", True, "", Category.MEMORY, "out of memory"),
         ("1", "3", False, "java.lang.OutOfMemoryError: Java heap space", Category.MEMORY, "memory"),
-        ("UNKNOWN", "UNKNOWN", False, "", Category.PROCESS, "unknown how"),
+        ("UNKNOWN", "UNKNOWN", False, "", Category.PROCESS, "for an unknown reason"),
         ("1", "SIGSEGV", False, "", Category.PROCESS, "SIGSEGV"),
-        ("1", "0", False, "OSError: No space left on device", Category.STORAGE, "left with 1"),
-        ("0", "0", False, "", Category.PROCESS, "left with 0"),
-        ("", "", False, "", Category.PROCESS, "left with no code"),
+        ("1", "0", False, "OSError: No space left on device", Category.STORAGE, "exited with 1"),
+        ("0", "0", False, "", Category.PROCESS, "exited with 0"),
+        ("", "", False, "", Category.PROCESS, "exited with no code"),
     ],
 )
 def test_the_death_of_a_driver_is_retried_and_told(
@@ -439,6 +440,21 @@ def test_the_death_of_a_driver_is_retried_and_told(
     assert says in found.title
     assert found.meaning
     assert found.way_out
+
+
+@pytest.mark.parametrize("killed", [one for one in Killer if one])
+def test_who_ended_a_driver_is_named_and_memory_only_where_the_kernel_says_so(
+    killed: Killer,
+) -> None:
+    ends = {"python": "SIGKILL", "jvm": "SIGKILL"}
+    found = classify_exit(**ends, oom=False, killed=killed)
+    unknown = classify_exit(**ends, oom=False)
+    assert (found.category, found.policy) == (Category.PROCESS, RETRY)
+    assert found.meaning != unknown.meaning
+    assert "unknown" in unknown.meaning
+    assert ("dmesg" in found.way_out) is (killed is Killer.MEMORY_OR_STRANGER)
+    assert ("not started" in found.title) is killed.startswith("walls")
+    assert classify_exit(**ends, oom=True, killed=killed).category is Category.MEMORY
 
 
 def test_every_category_has_a_meaning_and_a_way_out() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queries.domain.failures.error_text import top_frame
+from queries.domain.failures.error_text import sql_place, top_frame
 from queries.domain.failures.fingerprints import fingerprint, normalised
 from tests.domain.failures.test_diagnosis import DIVIDE_BY_ZERO, proxy
 
@@ -119,3 +119,22 @@ def test_a_fingerprint_is_32_digits_whatever_is_said(
     )
     assert len(found) == 32
     assert int(found, 16) >= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[DIVIDE_BY_ZERO] …\n== SQL (line 2, position 19) ==\nselect a / b\n", (2, 19)),
+        (
+            "[PARSE_SYNTAX_ERROR] Syntax error at 'FORM'. (line 1, pos 9)\n== SQL ==",
+            (1, 10),
+        ),
+        ("=== Streaming Query ===\nProject (line 3, position 4)", None),
+        ("[DIVIDE_BY_ZERO] …\n== SQL of VIEW v (line 7, position 3) ==\na / b\n", None),
+        ("Division by zero.", None),
+    ],
+)
+def test_the_place_of_an_error_in_sql_counts_from_one(
+    text: str, place: tuple[int, int] | None
+) -> None:
+    assert sql_place("", text) == place

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate_ground.masking import Mask, mask_text
 from queries.domain.failures import diagnosis, error_text, fingerprints
 from queries.domain.kafka import losses
-from queries.domain.masking import Mask, mask_text
 from queries.domain.probes import plan_shapes
 from queries.views.failures import stack
 from tests.examples import examples

@@ -3,9 +3,9 @@
 import pytest
 
 from queries.domain.failures.categories import Category
+from queries.domain.failures.code_rules import MODULE_ADDED_LATER, SPARK_PACKAGES
 from queries.domain.failures.diagnosis import Classified, classify
 from queries.domain.failures.error_text import missing_module
-from queries.domain.failures.rules import MODULE_ADDED_LATER, SPARK_PACKAGES
 
 AGAIN = "the same batch is read again"
 
@@ -67,10 +67,39 @@ def test_pysparks_own_word_of_a_missing_package_is_understood(text: str) -> None
 
 
 @pytest.mark.parametrize("module", ["prices", "prices.pandas", "google.cloud"])
-def test_any_other_missing_module_is_the_users_code(module: str) -> None:
+def test_any_other_missing_module_is_the_users_code_and_packages_is_the_way_out(
+    module: str,
+) -> None:
     found = of("ModuleNotFoundError", f"No module named '{module}'", "HEADGATE_USER_CODE")
     assert found.category is Category.USER_CODE
-    assert "Read the traceback" in found.way_out
+    assert module in found.meaning
+    assert "the application's field packages" in found.way_out
+    assert "fix" not in found.way_out
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text"),
+    [
+        ("ModuleNotFoundError", "No module named 'grpc'"),
+        (
+            "pyspark.errors.exceptions.base.PySparkImportError",
+            "[PACKAGE_NOT_INSTALLED] grpcio >= 1.76.0 must be installed; however, it was not "
+            "found.",
+        ),
+        (
+            "pyspark.errors.exceptions.base.PySparkRuntimeError",
+            "[SESSION_ALREADY_EXIST] Cannot start a remote Spark session because there is a "
+            "regular Spark session already running.",
+        ),
+    ],
+)
+def test_spark_connect_is_named_as_not_supported(type_name: str, text: str) -> None:
+    found = of(type_name, text, "HEADGATE_USER_CODE")
+    assert found.category is Category.CONFIGURATION
+    assert "Spark Connect" in found.meaning
+    assert "does not support" in found.meaning
+    assert "SparkSession.builder.getOrCreate()" in found.way_out
+    assert "pip install" not in found.way_out
 
 
 def test_the_missing_module_is_read_from_an_import_error_only() -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from headgate_ground.packages import OURS
 from queries.domain.failures.categories import Remedy
+from queries.domain.failures.code_rules import TYPE_RULES
 from queries.domain.failures.diagnosis import Classified, classify
-from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES, TYPE_RULES
+from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SENTENCES = frozenset({"meaning", "way_out"})
@@ -26,7 +28,7 @@ def _classified(text: str, error_class: str = "") -> Classified:
     ("error_class", "text", "remedy"),
     [
         ("", "batch 111 doesn't exist", Remedy.ASYNC_OFF),
-        ("HEADGATE_TOPIC_RECREATED", "clicks was created again", Remedy.TO_EARLIEST),
+        ("HEADGATE_TOPIC_RECREATED", "clicks was recreated", Remedy.TO_EARLIEST),
         ("", "Incomplete log file", Remedy.NONE),
     ],
 )
@@ -42,7 +44,7 @@ def test_every_remedy_has_its_rule() -> None:
 def test_no_decision_reads_what_advice_says() -> None:
     reading = [
         f"{path.relative_to(REPOSITORY)}:{node.lineno}"
-        for app in ("queries", "listeners", "controlplane")
+        for app in OURS
         for path in (REPOSITORY / app).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Compare)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.failures.categories import Category
-from queries.domain.failures.ways import Act, Seen, ways
+from queries.domain.failures.next_steps import Act, Seen, ways
+from queries.domain.failures.subjects import Subject
 from queries.domain.states import Phase
 
 BROKEN = Seen(
@@ -108,3 +109,16 @@ def test_no_act_is_offered_twice_and_none_for_a_query_that_runs(seen: Seen) -> N
     assert len(found) == len(set(found))
     assert seen.phase is not Phase.RUNNING or not found
     assert all(way.words and way.leads_to.endswith(".") for way in ways(seen))
+
+
+def test_the_acts_for_a_query_of_a_script_are_its_applications() -> None:
+    of_script = replace(BROKEN, category=Category.DATA, subject=Subject.SCRIPT)
+    words = [way.words for way in ways(of_script)]
+    assert words == [
+        "Edit the application",
+        "Rewind to batch 6",
+        "Restart the application",
+        "Stop the application",
+    ]
+    unwanted = replace(of_script, phase=Phase.STARTING, wanted=False)
+    assert [way.act for way in ways(unwanted)] == [Act.EDIT, Act.REWIND]

@@ -14,6 +14,7 @@ from queries.domain.kafka.losses import (
     gaps_of,
     late_rows,
     named_in,
+    read_whole,
     shortfall,
     skipped,
     span_of,
@@ -188,9 +189,33 @@ def test_late_rows_are_counted_by_operator() -> None:
     }
     assert late_rows(progress) == {"stateStoreSave 0": 12, "operator 2": 3}
     assert late_rows({}) == {}
+    assert late_rows({"stateOperators": [None, {"numRowsDroppedByWatermark": -1}]}) == {}
 
 
 def test_a_topic_that_replaced_another_has_no_gap_to_go_over() -> None:
     one = PartitionLook("t", 0, NOW, committed=100, earliest=180, latest=300)
     assert gaps_of([one]) == [Gap("t", 0, 100, 180)]
     assert gaps_of([replace(one, replaced=True)]) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "rows", "found"),
+    [
+        (100, 200, 100, True),
+        (100, 200, 99, False),
+        (100, 200, 200, False),  # the plan reads it twice: nobody knows
+        (100, 100, 0, False),
+        (100, 200, None, False),
+    ],
+)
+def test_a_batch_has_read_its_offsets_whole_only_with_exactly_a_row_for_each(
+    start: int, end: int, rows: int | None, found: bool
+) -> None:
+    source = {
+        "startOffset": {"t": {"0": start}},
+        "endOffset": {"t": {"0": end}},
+        "numInputRows": rows,
+    }
+    whole = ({"t": {0: start}}, {"t": {0: end}})
+    assert read_whole(source) == (whole if found else None)
+    assert read_whole({"startOffset": 7, "endOffset": 8, "numInputRows": 1}) is None

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate_ground.masking import MASK
 from queries.domain.errors import Problem
 from queries.domain.kafka.options import (
     group_problems,
     sink_option_problems,
     source_option_problems,
 )
-from queries.domain.masking import MASK
 from tests.domain.validation.test_query_rules import KAFKA, TO_KAFKA, found, said, sql
 
 SERVERS = {"kafka.bootstrap.servers": "h:9092"}
@@ -75,14 +75,14 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
     [
         ({"subscribe": "t"}, "kafka.bootstrap.servers", "is missing. Set it to"),
         ({**BASE, "kafka.bootstrap.servers": "a:9092,b"}, "kafka.bootstrap.servers",
-         "not the address"),
+         "not a valid broker address"),
         ({**BASE, "kafka.bootstrap.servers": "a:9092,"}, "kafka.bootstrap.servers",
-         "not the address"),
+         "not a valid broker address"),
         (SERVERS, "subscribe", "is missing. Set exactly one of subscribe, subscribePattern and"),
         ({**BASE, "assign": '{"f": [0]}'}, "subscribe", "set in several ways"),
-        ({**BASE, "subscribe": "a b"}, "subscribe", "not a topic name"),
-        ({**BASE, "subscribe": "a,"}, "subscribe", "not a topic name"),
-        ({**SERVERS, "subscribe": ""}, "subscribe", "not a topic name"),
+        ({**BASE, "subscribe": "a b"}, "subscribe", "not a valid topic name"),
+        ({**BASE, "subscribe": "a,"}, "subscribe", "not a valid topic name"),
+        ({**SERVERS, "subscribe": ""}, "subscribe", "not a valid topic name"),
         ({**SERVERS, "subscribePattern": " "}, "subscribePattern", "is empty"),
         ({**SERVERS, "assign": "flights"}, "assign", "is not JSON"),
         ({**SERVERS, "assign": "[]"}, "assign", "does not name a topic"),
@@ -102,7 +102,7 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
         (
             {**BASE, "startingOffsets": '{"other": {"0": 3}}'},
             "startingOffsets",
-            "does not list flights; Spark needs each partition",
+            "does not list flights; Spark needs every partition",
         ),
         (
             {**BASE, "startingOffsets": '{"flights": {"0": 3}, "other": {"0": 3}}'},
@@ -125,7 +125,7 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
             "does not list b, c, d and 1 more",
         ),
         ({**BASE, "startingTimestamp": "now"}, "startingTimestamp", "not a whole number"),
-        ({**BASE, "startingTimestamp": "-1"}, "startingTimestamp", "Give 0 or more"),
+        ({**BASE, "startingTimestamp": "-1"}, "startingTimestamp", "Use 0 or more"),
         (
             {**BASE, "startingOffsetsByTimestamp": '{"flights": {"0": -1}}'},
             "startingOffsetsByTimestamp",
@@ -153,13 +153,13 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
         (
             {**BASE, "startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "earliest"},
             "startingOffsetsByTimestampStrategy",
-            "not a strategy of Spark's",
+            "not a Spark strategy",
         ),
-        ({**BASE, "endingOffsets": "latest"}, "endingOffsets", "A stream has no end"),
+        ({**BASE, "endingOffsets": "latest"}, "endingOffsets", "a stream has no end"),
         ({**BASE, "endingTimestamp": "1"}, "endingTimestamp", "availableNow"),
         ({**BASE, "failOnDataLoss": "no"}, "failOnDataLoss", "neither true nor false"),
         ({**BASE, "maxOffsetsPerTrigger": "10k"}, "maxOffsetsPerTrigger", "not a whole number"),
-        ({**BASE, "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "Give 1 or more"),
+        ({**BASE, "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "Use 1 or more"),
         ({**BASE, "maxOffsetsPerTrigger": "9" * 19}, "maxOffsetsPerTrigger", "not a whole number"),
         (
             {**BASE, "minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "10"},
@@ -170,23 +170,23 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
         (
             {**BASE, "minOffsetsPerTrigger": "1", "maxTriggerDelay": "soon"},
             "maxTriggerDelay",
-            "not a duration",
+            "not a valid duration",
         ),
-        ({**BASE, "groupIdPrefix": "a b"}, "groupIdPrefix", "not a topic name"),
+        ({**BASE, "groupIdPrefix": "a b"}, "groupIdPrefix", "not a valid topic name"),
         ({**BASE, "kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset", "startingOff"),
-        ({**BASE, "kafka.Enable.Auto.Commit": "true"}, "kafka.Enable.Auto.Commit", "refused"),
+        ({**BASE, "kafka.Enable.Auto.Commit": "true"}, "kafka.Enable.Auto.Commit", "rejected"),
         ({**BASE, "kafka.key.deserializer": "x"}, "kafka.key.deserializer", "CAST(key AS STRING)"),
         ({**BASE, "kafka.value.deserializer": "x"}, "kafka.value.deserializer", "CAST(value"),
-        ({**BASE, "kafka.interceptor.classes": "x"}, "kafka.interceptor.classes", "refused"),
+        ({**BASE, "kafka.interceptor.classes": "x"}, "kafka.interceptor.classes", "rejected"),
         ({**BASE, "maxOffsetPerTrigger": "10"}, "maxOffsetPerTrigger", "mean maxOffsetsPerTrigger"),
-        ({**BASE, "failOnDataloss": "x", "a": "b"}, "a", "would be ignored. Remove it."),
+        ({**BASE, "failOnDataloss": "x", "a": "b"}, "a", "which would ignore it. Remove it."),
         ({**BASE, "bootstrap.servers": "h:1"}, "bootstrap.servers", "kafka.bootstrap.servers"),
         ({**BASE, "kafka.max.pol.records": "1"}, "kafka.max.pol.records", "kafka.max.poll.records"),
         ({**BASE, "Subscribe": "flights"}, "Subscribe", "set twice, also as subscribe"),
         (
             {**BASE, "kafka.sasl.mechanism": "PLAIN"},
             "kafka.security.protocol",
-            "is PLAINTEXT, with which kafka.sasl.mechanism has no effect. Use SASL_SSL",
+            "is PLAINTEXT, so kafka.sasl.mechanism has no effect. Use SASL_SSL",
         ),
         (
             {**BASE, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.ssl.truststore.type": ""},
@@ -223,12 +223,12 @@ def test_what_a_sink_may_say_is_taken(options: dict[str, str]) -> None:
     ("options", "name", "says"),
     [
         ({"topic": "out"}, "kafka.bootstrap.servers", "is missing"),
-        ({**SERVERS, "topic": "a,b"}, "topic", "select a column topic"),
+        ({**SERVERS, "topic": "a,b"}, "topic", "select a topic column"),
         ({**SERVERS, "includeHeaders": "1"}, "includeHeaders", "neither true nor false"),
-        ({**SERVERS, "subscribe": "in"}, "subscribe", "belongs to a source"),
+        ({**SERVERS, "subscribe": "in"}, "subscribe", "is a source option"),
         ({**SERVERS, "topics": "out"}, "topics", "Did you mean topic?"),
-        ({**SERVERS, "kafka.key.serializer": "x"}, "kafka.key.serializer", "is refused by Spark"),
-        ({**SERVERS, "kafka.value.serializer": "x"}, "kafka.value.serializer", "refused"),
+        ({**SERVERS, "kafka.key.serializer": "x"}, "kafka.key.serializer", "is rejected by Spark"),
+        ({**SERVERS, "kafka.value.serializer": "x"}, "kafka.value.serializer", "rejected"),
         ({**SERVERS, "acks": "all"}, "acks", "write kafka.acks"),
         ({**SERVERS, "kafka.ack": "all"}, "kafka.ack", "Did you mean kafka.acks?"),
         ({**SERVERS, "kafka.sasl.mechanism": "PLAIN"}, "kafka.security.protocol", "no effect"),

@@ -117,7 +117,7 @@ def test_a_stopped_query_that_will_lose_data_is_at_risk_with_the_time_left() -> 
     due = Clock(NOW + timedelta(hours=3, minutes=10), Cause.AGE, 0.9)
     later = Clock(NOW + timedelta(hours=5), Cause.SIZE, 0.9)
     parts = [(look(), due), (replace(look(), partition=4), later)]
-    found = risk(parts, running=False, within=DAY, now=NOW)
+    found = risk(parts, running=False, may_have_read=False, within=DAY, now=NOW)
     assert found is not None
     assert found.at == due.at
     assert found.sentence == (
@@ -127,7 +127,13 @@ def test_a_stopped_query_that_will_lose_data_is_at_risk_with_the_time_left() -> 
 
 
 def test_a_full_partition_puts_a_running_query_at_risk_unless_it_gets_faster() -> None:
-    found = risk([(look(), Clock(NOW, Cause.SIZE, 1.0))], running=True, within=DAY, now=NOW)
+    found = risk(
+        [(look(), Clock(NOW, Cause.SIZE, 1.0))],
+        running=True,
+        may_have_read=True,
+        within=DAY,
+        now=NOW,
+    )
     assert found is not None
     assert found.sentence == (
         "Will lose data any moment now unless it gets faster: unread records of flights-2 will be "
@@ -145,12 +151,12 @@ def test_a_full_partition_puts_a_running_query_at_risk_unless_it_gets_faster() -
 )
 def test_no_risk_where_there_is_time(used: float, left: timedelta, running: bool) -> None:
     parts = [(look(), Clock(NOW + left, Cause.AGE, used)), (look(), None)]
-    assert risk(parts, running=running, within=DAY, now=NOW) is None
+    assert risk(parts, running=running, may_have_read=running, within=DAY, now=NOW) is None
 
 
 def test_a_stopped_query_is_at_risk_from_the_first_record_on() -> None:
     parts = [(look(), Clock(NOW + timedelta(hours=1), Cause.AGE, 0.01))]
-    assert risk(parts, running=False, within=DAY, now=NOW) is not None
+    assert risk(parts, running=False, may_have_read=False, within=DAY, now=NOW) is not None
 
 
 @pytest.mark.parametrize(
@@ -172,9 +178,21 @@ def test_what_is_lost_already_comes_before_what_will_be(lost: int, sentence: str
         (replace(look(earliest=1304), partition=number), None) for number in range(lost)
     ]
     parts.append((look(), Clock(NOW, Cause.AGE, 1.0)))
-    found = risk(parts, running=True, within=DAY, now=NOW)
+    found = risk(parts, running=False, may_have_read=False, within=DAY, now=NOW)
     assert found is not None
     assert (found.at, found.sentence) == (NOW, sentence)
+
+
+def test_what_an_open_run_may_have_fetched_is_at_risk_and_not_lost() -> None:
+    parts = [(look(earliest=1304), None), (look(), Clock(NOW, Cause.AGE, 1.0))]
+    for running in (True, False):  # it may be in its first batch
+        found = risk(parts, running=running, may_have_read=True, within=DAY, now=NOW)
+        assert found is not None
+        assert (found.at, found.sentence) == (
+            NOW,
+            "May lose data: 1,204 offsets of flights-2 were deleted before a batch committed "
+            "them. They are lost unless the run has already fetched them.",
+        )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +219,9 @@ def test_a_topic_that_was_created_again_comes_before_all_other_risks(
     changes: dict[str, Any], replaced: tuple[str, ...]
 ) -> None:
     part = replace(look(), earliest=0, **changes)
-    found = risk([(part, None)], running=True, within=DAY, now=NOW, replaced=replaced)
+    found = risk(
+        [(part, None)], running=True, may_have_read=True, within=DAY, now=NOW, replaced=replaced
+    )
     assert found is not None
     assert found.at == NOW
-    assert found.sentence.startswith("Topic flights was deleted and created again")
+    assert found.sentence.startswith("Topic flights was deleted and recreated")

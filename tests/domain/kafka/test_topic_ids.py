@@ -19,12 +19,14 @@ from queries.domain.kafka.topic_ids import (
     as_of,
     by_topic,
     changed,
+    ended_at,
     entered,
     ids_of,
     known_id,
     lost_by,
     names,
     replaced_in,
+    rest_of,
     while_missing,
 )
 
@@ -226,3 +228,17 @@ def test_spark_never_reads_what_is_counted_as_lost(
         return
     _, lost = lost_by(held, "t", found.at, {0: 0})
     assert sum(gap.offsets for gap in lost) == read_from
+
+
+def test_what_a_run_has_committed_since_the_look_is_not_of_the_rest() -> None:
+    was = {0: Place(100, 130), 1: Place(100, 130), 2: Place(None, 130), 3: Place(100, 130)}
+    held = Remembered("old", now="new", was=was)
+    # Partition 1: with async progress tracking its commits are behind what was reported.
+    ended = ended_at(held, {0: 120, 1: 90, 2: 110, 9: 1})
+    assert ended.was == {
+        0: Place(120, 130),
+        1: Place(100, 130),
+        2: Place(110, 130),
+        3: Place(100, 130),
+    }
+    assert rest_of(ended, "t")[0] == Gap("t", 0, 120, 130)

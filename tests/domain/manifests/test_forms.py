@@ -6,8 +6,7 @@ import pytest
 
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Invalid
-from queries.domain.manifests.forms import Kind, parse_manifest
-from queries.domain.manifests.schema import manifest_schema
+from queries.domain.manifests.forms import Kind, manifest_schema, parse_manifest
 from queries.domain.states import Desired
 
 SPEC: dict[str, Any] = {

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from headgate_ground.masking import MASK
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.plans import Change, differences, settle
 from queries.domain.manifests.sets import SetSource, parse_set
-from queries.domain.masking import MASK
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_a_text_is_read_as_yaml_1_2(text: str, documents: list[Any]) -> None:
         ("a: [", "line 2"),
         ("a: &x 1\nb: *x", "aliases"),
         ("a: 1\na: 2", "'a' appears twice"),
-        ("1: 2", "not a text"),
+        ("1: 2", "not text"),
         ("[" * 51 + "]" * 51, "more than 50 levels"),
         ("a: !!python/name:os.system x", "constructor"),
         ("a: \x00", "control characters"),

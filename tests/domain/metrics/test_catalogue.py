@@ -5,19 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from queries.domain.metrics.catalogue import METRICS, QUERY_METRICS, Metric, MetricKind
+from queries.domain.metrics.catalogue import METRICS, QUERY_METRICS, MetricKind
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_name_ends_with_what_it_counts(metric: Metric) -> None:
-    assert re.fullmatch(r"headgate_[a-z]+(_[a-z]+)*", metric.name)
-    assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
-    assert metric.help.endswith(".")
-    for unit in ("seconds", "bytes"):
-        if metric.name.removesuffix("_total").endswith(unit):
-            assert unit in metric.help.lower()
+def test_a_name_ends_with_what_it_counts(subtests: pytest.Subtests) -> None:
+    for metric in METRICS:
+        with subtests.test(metric.name):
+            assert re.fullmatch(r"headgate_[a-z]+(_[a-z]+)*", metric.name)
+            assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
+            assert metric.help.endswith(".")
+            for unit in ("seconds", "bytes"):
+                if metric.name.removesuffix("_total").endswith(unit):
+                    assert unit in metric.help.lower()
 
 
 def test_each_name_stands_once() -> None:

@@ -122,7 +122,7 @@ def test_an_old_plan_that_is_gone_leaves_the_texts() -> None:
     unreadable = Asked(spec(sql="SELECT ((("), old_spec=spec())
     judged = judge(unreadable, found(*PASSED))
     assert judged["not_tried"] == [
-        "the comparison with what ran before: the probe driver did not get that far"
+        "the comparison with the previous definition: the probe driver did not get that far"
     ]
     both = Asked(spec(), old_spec=spec(sql="SELECT ((("))
     nodes = PlanSeen(PROJECT, "update")
@@ -159,7 +159,7 @@ def test_pinned_configuration_is_a_difference() -> None:
         ("kafka", PASSED, "writing to Kafka"),
         ("delta", PASSED, "writing to delta"),
         ("console", (*PASSED, Tried(Attempt.TRIGGER, AttemptEnd.PASSED)), "running as real-time"),
-        ("noop", (Tried(Attempt.FRESH, AttemptEnd.NOTHING),), "new rows"),
+        ("noop", (Tried(Attempt.FRESH, AttemptEnd.NOTHING),), "new data"),
     ],
 )
 def test_what_was_not_tried_is_said(sink: str, tried: tuple[Tried, ...], said: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from queries.domain.protocol import FoundQuery
-from queries.domain.scripts.found import (
+from queries.domain.scripts.script_queries import (
     FOUND_AT_MOST,
     believed,
     folder,
@@ -64,13 +64,13 @@ def test_what_has_the_right_form_is_believed() -> None:
         ({"number": 0}, "no number"),
         ({"number": True}, "no number"),
         ({"number": "1"}, "no number"),
-        ({"number": 2**31}, "not its own"),
-        ({"name": 7}, "no text"),
+        ({"number": 2**31}, "belongs to another query"),
+        ({"name": 7}, "no description"),
         ({"name": "x" * 2_000, "identity": "name:" + "x" * 2_000}, "too long"),
         ({"temporary": "a\nb"}, "control characters"),
-        ({"identity": "name:other"}, "another name"),
+        ({"identity": "name:other"}, "a different name"),
         ({"location": "cp/counts"}, "is not absolute"),
-        ({"location": "file:///cp//counts/"}, "not written in full"),
+        ({"location": "file:///cp//counts/"}, "not an absolute location"),
     ],
 )
 def test_what_a_driver_makes_up_is_refused_with_a_sentence(
@@ -84,7 +84,7 @@ def test_what_a_driver_makes_up_is_refused_with_a_sentence(
 def test_a_number_is_believed_once() -> None:
     found = believed([COUNTS, replace(COUNTS, name="b", identity="name:b")])
     assert found.queries == (COUNTS,)
-    assert "not its own" in found.refused[0]
+    assert "belongs to another query" in found.refused[0]
 
 
 def test_fifty_queries_are_believed() -> None:

@@ -115,7 +115,7 @@ def test_what_is_bound_for_other_hosts_is_refused_with_those_that_are_missing() 
     assert problem.way_out == "Ask an admin to bind file:jaas to channel ops: Settings → Secrets."
     anywhere = [Use("file:jaas", "env.X", ("*",))]
     (problem,) = unbound(anywhere, {"file:jaas": ("one",)}, application("a"))
-    assert "but not for any place (*)." in problem.message
+    assert "but not for any host (*)." in problem.message
 
 
 FORM = {"secret": "env:KEY", "holder": "orders", "hosts": ["One:9092", " one:9092 ", ""]}

@@ -58,6 +58,9 @@ live_phases = st.sampled_from(sorted(LIVE_PHASES))
 stopped_phases = st.sampled_from(sorted(STOPPED_PHASES))
 waiting_phases = st.sampled_from(sorted(FAILED_PHASES | {Phase.PENDING}))
 reasons = st.sampled_from(list(Reason))
+#: All that `decide` gives for BROKEN (its own test says so): what is seen has come from it.
+BREAKS = frozenset({Reason.FAILED_POISON, Reason.KILLS_DRIVER, Reason.PROBE_FAILED})
+breaks = st.sampled_from(sorted(BREAKS))
 stop_modes = st.sampled_from(list(StopMode))
 candidacies = st.sampled_from(list(Candidacy))
 wants = st.sampled_from(list(Want))
@@ -139,7 +142,7 @@ def _query_seen(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
         seen_generation=draw(up_to[generation]),
         reached_generation=draw(up_to[generation]),
         phase=phase,
-        phase_reason=draw(reasons),
+        phase_reason=draw(breaks if phase is Phase.BROKEN else reasons),
         phase_detail=Because(Detail.OTHER, {"text": "before"}),
         stop_mode=draw(stop_modes),
         stop_deadline=draw(maybe),

@@ -204,12 +204,12 @@ def test_the_only_one_under_way_in_its_start_is_held_with_the_evidence() -> None
     assert choice.next_attempt_at is None
     assert choice.detail.params == {
         "deaths": DEATHS + 1,
-        "exit": "Driver died: Python left with 1, JVM killed by SIGKILL",
+        "exit": "Driver died: Python exited with 1, JVM killed by SIGKILL",
     }
     assert choice.ended is not None
     assert choice.ended.fault is not None
     assert choice.ended.fault.classified.category == "ends its driver"
-    assert "application of its own" in choice.ended.fault.classified.way_out
+    assert "separate application" in choice.ended.fault.classified.way_out
     assert decision.next_attempt_at is None, "the others go on at once"
 
 

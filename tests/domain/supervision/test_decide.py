@@ -6,7 +6,16 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from queries.domain.protocol import ExitReport, Hangs, RunError, RunState, RunStatus, Status, Want
+from queries.domain.protocol import (
+    ExecutorsWanted,
+    ExitReport,
+    Hangs,
+    RunError,
+    RunState,
+    RunStatus,
+    Status,
+    Want,
+)
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.restart import RestartPolicy
 from queries.domain.states import (
@@ -30,7 +39,7 @@ from queries.domain.supervision.observation import (
     Slots,
 )
 from queries.domain.supervision.transitions import TRANSITIONS
-from tests.domain.supervision.seen import ERRORS, LIMITS, NOW, observations
+from tests.domain.supervision.seen import BREAKS, ERRORS, LIMITS, NOW, observations
 from tests.examples import examples
 
 
@@ -86,6 +95,13 @@ def test_what_waits_for_a_silent_host_says_which(obs: Observation) -> None:
             assert choice.phase is (Phase.LOST if open_run else Phase.PENDING)
         elif obs.silent_host and seen.run is not None and choice.ended is None:
             raise AssertionError(f"{seen.name} may run on a silent host: {choice.phase}")
+
+
+@settings(max_examples=examples(400))
+@given(observations)
+def test_what_is_broken_says_what_broke_it(obs: Observation) -> None:
+    for choice in decide(obs, NOW).queries:
+        assert choice.phase is not Phase.BROKEN or choice.reason in BREAKS
 
 
 @settings(max_examples=examples(400))
@@ -236,7 +252,7 @@ def test_a_stop_that_hangs_in_a_shared_driver_says_what_ends_it() -> None:
     )
     decision = decide(_obs(stuck, _driver(), queries=(stuck, neighbour)), NOW)
     assert decision.queries[0].reason is Reason.STUCK
-    assert "that restarts q2 too" in decision.queries[0].detail.text
+    assert "which also restarts q2" in decision.queries[0].detail.text
     assert decision.queries[1].phase is Phase.RUNNING
     assert decision.driver.end_wanted is Reason.NONE
     alone = decide(_obs(stuck, _driver()), NOW)
@@ -254,7 +270,7 @@ def test_a_start_that_hangs_gets_no_second_run_and_ends_a_driver_that_has_no_oth
     choice = shared.queries[0]
     assert (choice.phase, choice.reason) == (Phase.PENDING, Reason.WAITS_THREAD)
     assert choice.open_run is None
-    assert "that restarts q2, q3 and q4 too" in choice.detail.text
+    assert "this also restarts q2, q3 and q4" in choice.detail.text
     assert shared.driver.end_wanted is Reason.NONE
     alone = decide(_obs(hung, _driver()), NOW)
     assert alone.driver.end_wanted is Reason.HANGS
@@ -341,6 +357,36 @@ def test_a_query_in_its_start_says_what_it_waits_for() -> None:
         assert reason(waiting)[1] == says
 
 
+def test_a_query_without_an_executor_says_what_was_asked_for() -> None:
+    driver = _driver()
+    status = driver.sighting.status
+    assert status is not None
+    told = replace(status, wanted=ExecutorsWanted(NOW.isoformat(), 8192, 1, ((1, 1536),)))
+    driver = replace(driver, sighting=replace(driver.sighting, status=told))
+    run = _run(started_at=NOW.isoformat())
+    choice = _only(decide(_obs(_query(phase=Phase.STARTING, run=run), driver), NOW))
+    assert choice.reason is Reason.WAITS_EXECUTOR
+    assert "It requests executors of 8192 MB and 1 core" in choice.detail.text
+
+
+def test_a_session_that_yarn_does_not_begin_says_what_was_asked_for() -> None:
+    driver = replace(_driver(ready=False), created_at=NOW)
+    status = driver.sighting.status or Status(epoch=1, applied_generation=0, at=NOW.isoformat())
+    wanted = ExecutorsWanted(NOW.isoformat(), 8192, 1, ((1, 1536),), application_master=True)
+    sighting = replace(driver.sighting, status=replace(status, wanted=wanted))
+    waiting = _query(phase=Phase.STARTING, run=_run())
+    choice = _only(decide(_obs(waiting, replace(driver, sighting=sighting)), NOW))
+    assert choice.reason is Reason.WAITS_DRIVER
+    assert "YARN has not started its application master" in choice.detail.text
+
+
+def test_a_driver_whose_host_was_declared_gone_is_killed_where_it_is_seen_again() -> None:
+    driver = replace(_driver(), end_wanted=Reason.HOST_GONE, end_wanted_at=NOW)
+    run = _run(started_at=NOW.isoformat())
+    decision = decide(_obs(_query(phase=Phase.LOST, run=run), driver), NOW)
+    assert decision.driver.action is DriverAction.KILL
+
+
 def test_a_query_whose_source_does_not_answer_is_not_running_and_says_since_when() -> None:
     run = _run(started_at=NOW.isoformat())
     choice = _only(decide(_obs(_query(run=run, source_unreachable_since=NOW), _driver()), NOW))
@@ -425,7 +471,7 @@ def test_an_end_is_sorted_by_who_asked_for_it_and_by_its_trigger() -> None:
     refused = end(_ended(RunState.REFUSED, error=error))
     assert (refused.ended.outcome, refused.failures) == (RunOutcome.REFUSED, 1)
     silent = end(_ended(RunState.FAILED))
-    assert silent.ended.fault.error.root_cause == "The driver gave no reason."
+    assert silent.ended.fault.error.root_cause == "The driver reported no reason."
 
 
 def test_one_failure_ends_the_driver_where_the_application_says_so() -> None:
@@ -438,7 +484,7 @@ def test_one_failure_ends_the_driver_where_the_application_says_so() -> None:
 def test_what_the_stopping_of_the_installation_ended_starts_again_as_resumed() -> None:
     query = _query(phase=Phase.PENDING, phase_reason=Reason.SHUTDOWN)
     assert _only(decide(_obs(query), NOW)).open_run is Reason.RESUMED
-    died = _query(phase=Phase.BACKOFF)
+    died = _query(phase=Phase.BACKOFF, phase_reason=Reason.DRIVER_DIED)
     assert _only(decide(_obs(died), NOW)).open_run is Reason.DRIVER_DIED
     asked = _query(reached_generation=0)
     assert _only(decide(_obs(asked), NOW)).open_run is Reason.ASKED_START

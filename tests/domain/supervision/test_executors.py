@@ -4,8 +4,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from queries.domain.protocol import ExecutorSeen, Status
-from queries.domain.supervision.executors import Executors, executors
+from queries.domain.protocol import ExecutorSeen, ExecutorsWanted, Status
+from queries.domain.supervision.executors import Executors, executors, idle_since, none_given
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 
@@ -67,3 +67,97 @@ def test_a_status_carries_them_there_and_back() -> None:
     one = ExecutorSeen("1", "here:1", 2, True, NOW.isoformat())
     status = Status(epoch=1, applied_generation=1, at=NOW.isoformat(), executors=(one,))
     assert Status.loads(status.dumps()) == status
+
+
+def wanted(*workers: tuple[int, int], cores: int = 1, memory_mb: int = 4096) -> ExecutorsWanted:
+    return ExecutorsWanted(NOW.isoformat(), memory_mb, cores, workers)
+
+
+def test_what_no_worker_can_give_is_said_with_what_would_fit() -> None:
+    said = none_given(wanted((1, 1536), (2, 1024), cores=2))
+    assert said == (
+        "No executor has been active since 03:00:00 UTC, so no tasks run. It requests "
+        "executors of 4096 MB and 2 cores. The cluster has 2 workers, the largest with 1536 MB "
+        "and 1 core. Set spark.executor.memory to 1536m at most and spark.executor.cores to 1 "
+        "at most, or add a larger worker; then restart the application."
+    )
+
+
+def test_what_would_fit_is_held_by_others() -> None:
+    assert "That would fit, but other applications hold it" in none_given(wanted((4, 8192)))
+
+
+def test_a_cluster_without_workers_needs_one() -> None:
+    assert none_given(wanted()).endswith("The cluster has no worker: start one.")
+
+
+def test_a_manager_that_does_not_tell_is_named() -> None:
+    said = none_given(ExecutorsWanted(NOW.isoformat(), 1024, 1))
+    assert said.endswith("The cluster manager does not report its resources; check its own page.")
+
+
+# --- YARN ---------------------------------------------------------------------------------
+
+
+def on_yarn(
+    free: tuple[int, int] | None,
+    *,
+    memory_mb: int = 3000,
+    application_master: bool = False,
+    overhead_mb: int = 384,
+) -> str:
+    return none_given(
+        ExecutorsWanted(
+            NOW.isoformat(),
+            memory_mb,
+            1,
+            ((8, 4096),),
+            overhead_mb=overhead_mb,
+            free=None if free is None else (free,),
+            application_master=application_master,
+        )
+    )
+
+
+def test_what_yarn_holds_for_others_is_said_with_what_would_fit() -> None:
+    assert on_yarn((7, 3328)) == (
+        "No executor has been active since 03:00:00 UTC, so no tasks run. It requests "
+        "executors of 3000 MB with 384 MB of overhead and 1 core. The cluster has 1 worker, "
+        "with 4096 MB and 8 cores. At most 3328 MB and 7 cores are free on one worker; "
+        "applications hold the rest, this one's own master among them. Set "
+        "spark.executor.memory to 2944m at most and spark.executor.cores to 7 at most, end "
+        "another one, or add a worker; then restart the application."
+    )
+
+
+def test_the_overhead_counts_where_no_node_is_large_enough() -> None:
+    said = on_yarn((8, 4096), memory_mb=3800)
+    assert "Set spark.executor.memory to 3712m at most" in said
+    assert said.endswith("or add a larger worker; then restart the application.")
+
+
+def test_nothing_is_advised_that_leaves_no_memory() -> None:
+    assert on_yarn((0, 256)).endswith(
+        "among them. End one of them, lower spark.yarn.am.memory, or add a worker."
+    )
+
+
+def test_what_is_free_is_enough() -> None:
+    assert "That would fit" in on_yarn((8, 4096))
+    assert "That would fit" in on_yarn(None)
+
+
+def test_an_application_master_that_waits_is_named() -> None:
+    said = on_yarn((7, 3000), application_master=True)
+    assert said.startswith(
+        "YARN has not started its application master since 03:00:00 UTC, so there is no Spark "
+        "session. It requests 3000 MB with 384 MB of overhead and 1 core. The cluster has 1 "
+        "worker"
+    )
+    assert "are free on one worker; other applications hold the rest. Set" in said
+    assert "Set spark.yarn.am.memory to 2616m at most and spark.yarn.am.cores to 7" in said
+
+
+def test_since_when_a_driver_has_none_is_in_its_row() -> None:
+    assert idle_since(asdict(wanted())) == NOW
+    assert idle_since(None) is None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.states import Verdict
-from queries.domain.supervision.health import (
+from queries.domain.supervision.health.verdicts import (
     Batch,
     HealthSeen,
     TriggerKind,
@@ -74,7 +74,7 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
             "its JVM and the query inside the driver",
         ),
         ({"jvm_alive": None, "query_alive": None}, Verdict.PROGRESSING, "Batch 4"),
-        ({"idle_at": ago(2)}, Verdict.IDLE, "Nothing to read for 4 s; the last batch was 4"),
+        ({"idle_at": ago(2)}, Verdict.IDLE, "No new data for 4 s; the last batch was 4"),
         ({"idle_at": ago(2), "batches": ()}, Verdict.IDLE, "since it started"),
         ({"idle_at": ago(8)}, Verdict.PROGRESSING, "Batch 4"),
         ({"idle_at": ago(200), "last_event_at": ago(100)}, Verdict.PROGRESSING, "Batch 4"),
@@ -111,7 +111,7 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "commits_at": ago(3)},
             Verdict.BLIND,
-            "No event for 80 s, but its checkpoint got a commit 3 s ago",
+            "No event for 80 s, but a commit was written to its checkpoint 3 s ago",
         ),
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "commits_at": ago(90)},
@@ -166,6 +166,13 @@ def test_a_verdict_comes_with_its_evidence(
     assert says in health.reason
 
 
+def test_without_an_executor_nothing_progresses_whatever_the_last_batch_said() -> None:
+    found = judge(replace(BASE, idle_cluster_since=ago(20)))
+    assert (found.verdict, found.since) == (Verdict.STALLED, ago(20))
+    assert found.reason.startswith("Its driver has had no executor for 20 s")
+    assert judge(replace(BASE, idle_cluster_since=ago(5))).verdict is Verdict.PROGRESSING
+
+
 def test_a_real_time_batch_lasts_its_whole_length_and_is_not_late() -> None:
     seen = replace(
         BASE,
@@ -192,8 +199,8 @@ def test_a_query_that_reads_all_there_is_and_ends_does_not_lag(trigger: TriggerK
         (
             {"backlog": 9000, "arrival_rate": 120.0},
             Verdict.LAGGING,
-            "9,000 records are unread, the largest recent batch read 100. "
-            "Input 120 rows/s, processed 100 rows/s.",
+            "9,000 records are unread; the largest recent batch read 100. Input 120 rows/s, "
+            "processed 100 rows/s.",
         ),
         ({"backlog": 9000, "arrival_rate": 99.0}, Verdict.LAGGING, "processed 100"),
         ({"backlog": 9000, "arrival_rate": 40.0}, Verdict.CATCHING_UP, "Input 40 rows/s"),
@@ -256,7 +263,7 @@ def test_without_an_interval_the_backlog_tells_what_lags_and_what_catches_up(
         (
             {"unread": [(ago(40), NOW)], "trigger": TriggerKind.REAL_TIME},
             Verdict.LAGGING,
-            "It needs a core per source partition.",
+            "It needs one core per source partition.",
         ),
         (
             {"unread": [(ago(40), NOW)], "trigger": TriggerKind.AVAILABLE_NOW, "interval_ms": 0},
@@ -266,20 +273,25 @@ def test_without_an_interval_the_backlog_tells_what_lags_and_what_catches_up(
         (
             {"unreachable_since": ago(2)},
             Verdict.WAITING,
-            "Its source has not answered for 2 s; it goes on by itself once the source does.",
+            "Its source has not responded for 2 s; it continues automatically once the source "
+            "responds.",
         ),
-        ({"unreachable_since": ago(2), "idle_at": ago(3)}, Verdict.WAITING, "not answered for 2 s"),
+        (
+            {"unreachable_since": ago(2), "idle_at": ago(3)},
+            Verdict.WAITING,
+            "not responded for 2 s",
+        ),
         ({"unreachable_since": ago(300), "batches": ()}, Verdict.WAITING, "for 5 min"),
         (
             {"unreachable_since": ago(20)},
             Verdict.PROGRESSING,
-            "Batch 4 took 1 s of the trigger's 10 s and read 100 rows, 4 s ago. Its source answers "
-            "it, but has not answered Headgate for 20 s.",
+            "Batch 4 took 1 s of the trigger's 10 s and read 100 rows, 4 s ago. The query "
+            "reaches its source, but Headgate has had no answer from it for 20 s.",
         ),
         (
             {"unreachable_since": ago(3), "idle_at": ago(1)},
             Verdict.IDLE,
-            "the last batch was 4. Its source answers it,",
+            "the last batch was 4. The query reaches its source,",
         ),
         ({"unreachable_since": ago(2), "jvm_alive": False}, Verdict.ZOMBIE, "JVM has ended."),
         (
@@ -291,15 +303,15 @@ def test_without_an_interval_the_backlog_tells_what_lags_and_what_catches_up(
         (
             {"idle_at": ago(2), "unread": [(ago(30), ago(1))]},
             Verdict.WAITING,
-            "1 of 12 partitions holds records, and its triggers start no batch",
+            "1 of 12 partitions holds unread records, but its triggers start no batch",
         ),
         (
             {"idle_at": ago(2), "unread": [(ago(30), ago(1))] * 2},
             Verdict.WAITING,
-            "2 of 12 partitions hold records",
+            "2 of 12 partitions hold unread records",
         ),
-        ({"idle_at": ago(2), "unread": [(ago(1), ago(1))]}, Verdict.IDLE, "Nothing to read"),
-        ({"idle_at": ago(2), "unread": [(ago(30), ago(3))]}, Verdict.IDLE, "Nothing to read"),
+        ({"idle_at": ago(2), "unread": [(ago(1), ago(1))]}, Verdict.IDLE, "No new data"),
+        ({"idle_at": ago(2), "unread": [(ago(30), ago(3))]}, Verdict.IDLE, "No new data"),
     ],
 )
 def test_a_verdict_does_not_contradict_what_the_sources_tell(
@@ -352,7 +364,7 @@ def test_a_continuous_query_without_epochs_is_asked_for_its_cores() -> None:
     still = judge(SILENT)
     assert still.verdict is Verdict.STALLED
     assert "No continuous epoch for 3 min; the limit is 62 s" in still.reason
-    assert "It needs a core per source partition." in still.reason
+    assert "It needs one core per source partition." in still.reason
 
 
 def test_a_continuous_query_that_commits_in_silence_is_blind() -> None:
@@ -365,7 +377,7 @@ def test_epochs_without_rows_are_idle_and_one_with_rows_is_not() -> None:
     read = replace(empty[0], rows=7)
     idle = judge(replace(EPOCHS, batches=[read, *empty[1:]]))
     assert idle.verdict is Verdict.IDLE
-    assert idle.reason == "Nothing to read for 6 s; continuous epochs continue, the last is 5."
+    assert idle.reason == "No new data for 6 s; continuous epochs continue, the last is 5."
     never = judge(replace(EPOCHS, batches=empty))
     assert never.since == EPOCHS.running_since
     busy = judge(replace(EPOCHS, batches=[*empty[:5], replace(empty[5], rows=1)]))
@@ -401,7 +413,7 @@ STARTED = replace(BASE, batches=(), last_event_at=ago(598))
         (
             {"heartbeat_at": ago(80)},
             Verdict.BLIND,
-            "No event and no heartbeat for 80 s: whether its first batch advances is not known.",
+            "No event and no heartbeat for 80 s: the progress of its first batch is unknown.",
         ),
         ({"heartbeat_at": None}, Verdict.BLIND, "No event and no heartbeat for 9 min"),
         ({"heartbeat_at": None, "last_event_at": ago(3)}, None, ""),
@@ -409,7 +421,7 @@ STARTED = replace(BASE, batches=(), last_event_at=ago(598))
         (
             {"trigger": TriggerKind.CONTINUOUS},
             Verdict.STALLED,
-            "It needs a core per source partition.",
+            "It needs one core per source partition.",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """What supervision decides of an application that runs a script, whatever it can see."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -124,6 +125,15 @@ def test_a_script_is_called_what_it_does(obs: Observation, phase: Phase, reason:
     assert (decision.script.phase, decision.script.reason) == (phase, reason)
 
 
+@pytest.mark.parametrize("meanwhile", [{"silent_host": "two"}, {"paused": True}])
+def test_a_broken_script_keeps_why_whatever_happens_to_its_host(meanwhile: dict[str, Any]) -> None:
+    broken = ScriptSeen(Desired.RUNNING, Phase.BROKEN, Reason.PROBE_FAILED)
+    later = {"driver": None, "hold": Hold.BROKEN, "next_attempt_at": NOW + timedelta(minutes=9)}
+    decision = decide(seen(broken, **later, **meanwhile), NOW)
+    assert decision.script is not None
+    assert (decision.script.phase, decision.script.reason) == (Phase.BROKEN, Reason.PROBE_FAILED)
+
+
 def test_a_stalled_query_ends_the_driver_where_the_policy_says_so() -> None:
     stalled = QuerySeen(
         id=1,
@@ -139,5 +149,5 @@ def test_a_stalled_query_ends_the_driver_where_the_policy_says_so() -> None:
     )
     policy = RestartPolicy(restart_on_stall=True)
     decision = decide(seen(queries=(stalled,), policy=policy), NOW)
-    assert decision.driver.end_wanted is Reason.REPLACED
+    assert decision.driver.end_wanted is Reason.STALLED
     assert decide(seen(queries=(stalled,)), NOW).driver.end_wanted is Reason.NONE

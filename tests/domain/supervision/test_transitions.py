@@ -1,6 +1,7 @@
 """The operator's verbs, and the picture of the phases."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,10 @@ def test_the_state_diagram_shows_exactly_the_transitions_of_the_code() -> None:
 def test_every_phase_explains_itself(phase: Phase) -> None:
     assert phase.description.endswith(".")
     assert phase.label.istitle()
+
+
+def test_what_may_run_on_a_silent_host_is_not_deleted_and_names_the_way_out() -> None:
+    lost = replace(asked(Desired.STOPPED, Phase.LOST, has_run=True), away="host-b")
+    with pytest.raises(NotAllowed, match="may still run on host host-b") as told:
+        transitions.archive(lost)
+    assert "declare it gone" in told.value.way_out

@@ -11,7 +11,7 @@ from queries.domain.definitions.parsing import parse_query
 from queries.domain.triggers.advice import Advice, BatchSeen, advise, rate_of, real_time_of
 from queries.domain.triggers.async_progress import has_async_progress
 from queries.domain.triggers.cores import Ground
-from queries.domain.triggers.limits import Standing, refusals
+from queries.domain.triggers.limits import Suitability, refusals
 from tests.domain.triggers.test_limits import COUNTS, TEXTS, kafka
 from tests.domain.validation.test_query_rules import KAFKA, TO_FILES, TO_KAFKA, python
 
@@ -139,7 +139,7 @@ def test_the_checkpoint_tax_is_the_share_of_the_logs() -> None:
     found = advice(every("1 second"), seen(every_s=1, logs=90))
     assert found.tax == pytest.approx(0.36, rel=0.02)
     one = keys(found)["async_progress"]
-    assert "36% of their time; a row's" in one.brings
+    assert "36% of its time; a row's" in one.brings
     assert "a crash replays" in one.costs
     assert has_async_progress(parse_query(one.spec))
     slow = advice(every("1 second"), seen(every_s=1, logs=5000))
@@ -186,7 +186,7 @@ def test_real_time_is_suggested_whole() -> None:
     assert refusals(changed, ROOM) == []
     assert one.doubts == ()
     unknown = keys(advice(raw, seen(every_s=1), Ground(cores=8)))["real_time"]
-    assert "the partitions of ticks are not known" in unknown.doubts[0]
+    assert "the partitions of ticks are unknown" in unknown.doubts[0]
 
 
 @pytest.mark.parametrize(
@@ -211,15 +211,15 @@ def test_one_with_async_progress_is_not_sent_to_real_time() -> None:
 @pytest.mark.parametrize(
     ("raw", "batches", "says"),
     [
-        (every("1 second"), [], "0 batches with rows are known; 12 or more"),
+        (every("1 second"), [], "0 batches with rows are known; at least 12"),
         (every("1 second"), seen(every_s=1, vary=0), "too similar"),
         (
             every("1 second"),
             [BatchSeen(AT, 100 * n, 10.0 * n, 1) for n in range(1, 40)],
             "too close together",
         ),
-        (kafka(trigger={"kind": "once"}), seen(every_s=1), "ends by itself"),
-        (kafka(trigger={"kind": "available_now"}), seen(every_s=1), "ends by itself"),
+        (kafka(trigger={"kind": "once"}), seen(every_s=1), "ends on its own"),
+        (kafka(trigger={"kind": "available_now"}), seen(every_s=1), "ends on its own"),
         (
             kafka(trigger={"kind": "continuous", "interval": "1 second"}),
             seen(every_s=1),
@@ -282,4 +282,4 @@ def test_nothing_is_suggested_that_would_be_refused(
         assert one.costs
         if one.key == "real_time" and not one.doubts:
             limit = next(each for each in advice(one.spec, []).limits if each.key == "real_time")
-            assert limit.standing is not Standing.REFUSED
+            assert limit.standing is not Suitability.REFUSED

@@ -16,6 +16,7 @@ from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
 from queries.domain.triggers.async_progress import (
     EVOLUTION,
+    REAL_TIME_DEFAULT,
     Tracking,
     async_problems,
     evolution_problems,
@@ -40,6 +41,11 @@ KAFKA = {
 def spec(text: str = "SELECT * FROM ticks", **changes: Any) -> dict[str, Any]:
     sink = {"format": "noop", "options": {ON: "true"}}
     return {"kind": "sql", "sources": [RATE], "sql": text, "sink": sink, **changes}
+
+
+def real_time(text: str = "SELECT value FROM flights", **changes: Any) -> dict[str, Any]:
+    trigger = {"kind": "real_time", "interval": "5 seconds"}
+    return spec(text, **{"sources": [KAFKA], "sink": sink(), "trigger": trigger, **changes})
 
 
 def python(**changes: Any) -> dict[str, Any]:
@@ -129,7 +135,7 @@ def test_what_spark_lets_through_is_allowed(raw: dict[str, Any]) -> None:
             ENABLED,
             "this one joins two streams",
         ),
-        (spec(conf={EVOLUTION: "true"}), ENABLED, "source evolution"),
+        (spec(conf={EVOLUTION: "true"}), ENABLED, "sink evolution"),
         (python(trigger={"kind": "once"}), ENABLED, "once trigger"),
     ],
 )
@@ -147,9 +153,12 @@ def test_what_spark_refuses_or_ignores_is_refused_with_the_reason(
         (spec(conf={EVOLUTION: "false"}), {EVOLUTION: "true"}, False),
         (spec(sink=sink()), {EVOLUTION: "true"}, False),
         (spec(sink=None), {EVOLUTION: "true"}, False),
+        (real_time(), {EVOLUTION: "true"}, True),
+        (real_time(sink=sink(asyncProgressTrackingEnabled="false")), {EVOLUTION: "true"}, False),
+        (spec(), {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "true"}, False),
     ],
 )
-def test_the_application_may_turn_source_evolution_on_too(
+def test_the_application_may_turn_sink_evolution_on_too(
     raw: dict[str, Any], conf: dict[str, str], refused: bool
 ) -> None:
     assert bool(evolution_problems(read(raw), conf)) is refused
@@ -193,12 +202,29 @@ def test_a_text_that_cannot_be_read_is_not_called_stateful() -> None:
         (spec(trigger={"kind": "real_time"}), Tracking(0)),
         ({"kind": "python"}, None),
         (spec(trigger=None), Tracking(1000)),
+        (real_time(), Tracking(0, by_default=True)),
+        (real_time(sink=sink(**{ON: "false"})), None),
+        (real_time(sources=7), Tracking(0, by_default=True)),  # it cannot be read any more
+        (real_time(conf={REAL_TIME_DEFAULT: "false"}), None),
+        (real_time("SELECT count(*) FROM flights"), None),
+        (python(sink=None, trigger={"kind": "real_time"}), Tracking(0, by_default=True)),
     ],
 )
 def test_how_often_offsets_are_kept_is_read_from_a_definition(
     raw: dict[str, Any], found: Tracking | None
 ) -> None:
     assert tracking(raw) == found
+
+
+def test_the_application_may_turn_the_default_of_real_time_off() -> None:
+    assert tracking(real_time(), {REAL_TIME_DEFAULT: "false"}) is None
+    assert tracking(real_time(conf={REAL_TIME_DEFAULT: "true"}), {REAL_TIME_DEFAULT: "false"})
+
+
+def test_in_real_time_off_is_said_in_words() -> None:
+    off = switched(switched(real_time(), 0), None)
+    assert off["sink"]["options"] == {ON: "false"}
+    assert tracking(off) is None
 
 
 def test_switching_replaces_its_two_options_and_nothing_else() -> None:

@@ -75,7 +75,7 @@ def test_noise_shows_in_the_band() -> None:
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ([], "0 batches with rows are known; 12 or more"),
+        ([], "0 batches with rows are known; at least 12"),
         ([0] * 50, "0 batches with rows"),
         (range(1, FEWEST), "11 batches with rows are known"),
         ([500] * 30, "too similar: nearly all read between 500 and 500 rows"),

@@ -62,7 +62,7 @@ def test_a_master_tells_its_cores_or_does_not(
 @pytest.mark.parametrize("trigger", [CONTINUOUS, REAL_TIME])
 def test_too_few_cores_for_the_partitions_are_refused_when_saved(trigger: dict[str, Any]) -> None:
     problem = on("local[2]", kafka(trigger), partitions={"ticks": 5})["trigger.kind"]
-    assert "a core per source partition for as long as it runs: 5 for source ticks" in problem
+    assert "one core per source partition for as long as it runs: 5 for source ticks" in problem
     assert "The application has 2 cores (local[2])" in problem
     assert "Give the application local[5] or more" in problem
 
@@ -133,10 +133,18 @@ def test_a_processing_time_query_needs_no_cores_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("raw", "ground", "says"),
     [
-        (kafka(), Ground(cores=2), "the partitions of ticks are not known; the application has 2"),
-        (kafka(), Ground(), "the partitions of ticks are not known."),
-        (kafka(), Ground(partitions={"ticks": 5}), "5. How many the cluster gives is not known"),
-        (python(trigger=CONTINUOUS), Ground(cores=9), "how many partitions its function reads"),
+        (kafka(), Ground(cores=2), "the partitions of ticks are unknown; the application has 2"),
+        (kafka(), Ground(), "the partitions of ticks are unknown."),
+        (
+            kafka(),
+            Ground(partitions={"ticks": 5}),
+            "5. The number of cores that the cluster provides is unknown",
+        ),
+        (
+            python(trigger=CONTINUOUS),
+            Ground(cores=9),
+            "the number of partitions that its function reads",
+        ),
     ],
 )
 def test_what_cannot_be_counted_is_said(raw: dict[str, Any], ground: Ground, says: str) -> None:

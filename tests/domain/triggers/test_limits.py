@@ -11,7 +11,7 @@ from queries.domain.triggers.async_progress import has_async_progress
 from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.limits import (
     Limit,
-    Standing,
+    Suitability,
     doubts,
     limits,
     refusals,
@@ -64,7 +64,7 @@ def told(raw: dict[str, Any], ground: Ground = ENOUGH) -> dict[str, Limit]:
 def test_a_map_like_kafka_query_may_be_triggered_in_all_seven_ways() -> None:
     found = told(kafka())
     assert set(found) == ALL
-    assert {each.standing for each in found.values()} == {Standing.ALLOWED}
+    assert {each.standing for each in found.values()} == {Suitability.ALLOWED}
     assert [each.key for each in found.values() if each.chosen] == ["as_fast_as_possible"]
 
 
@@ -101,7 +101,7 @@ TEXTS = [
         None,
     ),
 ]
-_STANDINGS = {True: Standing.ALLOWED, False: Standing.REFUSED, None: Standing.PREFLIGHT}
+_STANDINGS = {True: Suitability.ALLOWED, False: Suitability.REFUSED, None: Suitability.PREFLIGHT}
 
 
 @pytest.mark.parametrize(("text", "continuous", "real_time"), TEXTS)
@@ -117,14 +117,19 @@ def test_what_a_text_asks_for_decides(
 @pytest.mark.parametrize(
     ("raw", "key", "standing", "says"),
     [
-        (kafka(COUNTS), "continuous", Standing.REFUSED, "the text aggregates"),
-        (kafka(COUNTS), "async_progress", Standing.REFUSED, "stateful"),
-        (kafka(sink=TO_FILES), "real_time", Standing.REFUSED, "A parquet sink cannot be written"),
-        (kafka(sink=TO_FILES), "async_progress", Standing.REFUSED, "parquet sink"),
+        (kafka(COUNTS), "continuous", Suitability.REFUSED, "the text aggregates"),
+        (kafka(COUNTS), "async_progress", Suitability.REFUSED, "stateful"),
+        (
+            kafka(sink=TO_FILES),
+            "real_time",
+            Suitability.REFUSED,
+            "A parquet sink cannot be written",
+        ),
+        (kafka(sink=TO_FILES), "async_progress", Suitability.REFUSED, "parquet sink"),
         (
             kafka(sink={**TO_KAFKA, "output_mode": "append"}),
             "real_time",
-            Standing.REFUSED,
+            Suitability.REFUSED,
             "Output mode append is not supported in real-time mode",
         ),
         (
@@ -132,38 +137,53 @@ def test_what_a_text_asks_for_decides(
                 sources=[{**KAFKA, "options": {**KAFKA["options"], "maxOffsetsPerTrigger": "5"}}]
             ),
             "real_time",
-            Standing.REFUSED,
+            Suitability.REFUSED,
             "maxOffsetsPerTrigger = 5 is not supported in real-time mode",
         ),
-        (sql(), "real_time", Standing.REFUSED, "A rate source cannot be read"),
+        (sql(), "real_time", Suitability.REFUSED, "A rate source cannot be read"),
         (
             kafka(trigger=CONTINUOUS),
             "continuous",
-            Standing.REFUSED,
-            "needs a core per source partition",
+            Suitability.REFUSED,
+            "needs one core per source partition",
         ),
-        (python(), "continuous", Standing.PREFLIGHT, "built by a Python function"),
-        (python(), "real_time", Standing.PREFLIGHT, "how many partitions its function reads"),
-        (python(), "async_progress", Standing.PREFLIGHT, "known after a preflight"),
-        (python(), "processing_time", Standing.ALLOWED, ""),
+        (python(), "continuous", Suitability.PREFLIGHT, "built by a Python function"),
+        (
+            python(),
+            "real_time",
+            Suitability.PREFLIGHT,
+            "the number of partitions that its function reads",
+        ),
+        (python(), "async_progress", Suitability.PREFLIGHT, "known after a preflight"),
+        (python(), "processing_time", Suitability.ALLOWED, ""),
         (
             kafka("SELECT key, value FROM ticks UNION ALL SELECT DISTINCT key, value FROM more"),
             "real_time",
-            Standing.PREFLIGHT,
+            Suitability.PREFLIGHT,
             "State before a union",
         ),
         (
             kafka("SELECT key, k AS value FROM ticks JOIN names ON key = k"),
             "real_time",
-            Standing.PREFLIGHT,
+            Suitability.PREFLIGHT,
             "small enough",
         ),
-        (kafka("SELECT mine(key) FROM ticks"), "continuous", Standing.PREFLIGHT, "What mine does"),
-        (kafka("SELECT ~~ FROM"), "real_time", Standing.PREFLIGHT, "Only Spark can parse its text"),
+        (
+            kafka("SELECT mine(key) FROM ticks"),
+            "continuous",
+            Suitability.PREFLIGHT,
+            "What mine does",
+        ),
+        (
+            kafka("SELECT ~~ FROM"),
+            "real_time",
+            Suitability.PREFLIGHT,
+            "Only Spark can parse its SQL",
+        ),
     ],
 )
 def test_the_reason_is_said_in_plain_words(
-    raw: dict[str, Any], key: str, standing: Standing, says: str
+    raw: dict[str, Any], key: str, standing: Suitability, says: str
 ) -> None:
     ground = Ground(
         cores=2 if says.startswith("needs") else 6,
@@ -177,7 +197,7 @@ def test_the_reason_is_said_in_plain_words(
 
 def test_what_is_wrong_whichever_way_it_is_triggered_is_no_trigger_s_fault() -> None:
     lost = kafka("SELECT key FROM nowhere", sink={**TO_KAFKA, "output_mode": "append"})
-    assert told(lost)["once"].standing is Standing.ALLOWED
+    assert told(lost)["once"].standing is Suitability.ALLOWED
     assert "nowhere" in said(found(lost))["sql"]
 
 
@@ -227,8 +247,8 @@ def test_what_is_called_allowed_is_never_refused_when_saved(
     ground = Ground(cores=cores, partitions={"ticks": partitions, "more": 1}, shuffle_partitions=2)
     limit = told(kafka(text), ground)[trigger["kind"]]
     chosen = parse_query(kafka(text, trigger=trigger))
-    assert (limit.standing is Standing.REFUSED) is bool(refusals(chosen, ground))
-    if limit.standing is Standing.ALLOWED:
+    assert (limit.standing is Suitability.REFUSED) is bool(refusals(chosen, ground))
+    if limit.standing is Suitability.ALLOWED:
         assert doubts(chosen, ground) == []
 
 
@@ -240,4 +260,4 @@ def test_a_watermark_is_refused_under_continuous_even_where_the_text_cannot_be_r
 
 def test_rate_queries_may_run_continuously() -> None:
     raw = sql(sources=[{**RATE, "options": {"numPartitions": 2}}], trigger=CONTINUOUS)
-    assert told(raw, Ground(cores=2))["continuous"].standing is Standing.ALLOWED
+    assert told(raw, Ground(cores=2))["continuous"].standing is Suitability.ALLOWED

@@ -105,7 +105,7 @@ def test_a_trigger_that_goes_with_all_is_taken(raw: dict[str, Any]) -> None:
             '"10 seconds"',
         ),
         (sql(trigger={**CONTINUOUS, "interval": "0 seconds"}), "trigger.interval", "1 ms"),
-        (sql(trigger={**CONTINUOUS, "interval": "x"}), "trigger.interval", "not an interval"),
+        (sql(trigger={**CONTINUOUS, "interval": "x"}), "trigger.interval", "not a valid interval"),
         (
             sql(sources=[KAFKA], sink=TO_KAFKA, trigger={**REAL_TIME, "interval": "2 seconds"}),
             "trigger.interval",

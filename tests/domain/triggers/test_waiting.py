@@ -38,9 +38,9 @@ def test_nothing_is_said_of_a_query_that_has_just_begun() -> None:
 
 def test_under_fifo_pools_are_advised() -> None:
     assert told(share("light", {"heavy": 41}), share("heavy")) == [
-        "light waited 41 % of its time in the last hour for heavy. Set the scheduler mode to FAIR, "
-        "give light a pool of its own with a minimum share of 1, and put heavy into one pool "
-        "without one. This takes effect when app restarts, with all its queries."
+        "light waited 41 % of its time in the last hour for heavy. Set the scheduler mode to "
+        "FAIR, give light a pool of its own with a minimum share of 1, and put heavy into one "
+        "pool without one. This takes effect when app restarts with all its queries."
     ]
 
 
@@ -54,7 +54,7 @@ def test_several_heavy_ones_go_into_one_pool_and_small_parts_are_left_out() -> N
 def test_a_pool_that_is_protected_already_needs_cores_or_shorter_tasks() -> None:
     shares = share("light", {"heavy": 50}, pool="quick"), share("heavy", pool="slow")
     [text] = told(*shares, mode="FAIR", min_shares={"quick": 1})
-    assert "has a minimum share already" in text
+    assert "already has a minimum share" in text
     assert "shorter tasks in heavy" in text
 
 

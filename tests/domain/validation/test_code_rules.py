@@ -29,15 +29,15 @@ def test_an_upload_that_is_there_and_a_commit_of_a_listed_host_are_taken() -> No
 @pytest.mark.parametrize(
     ("code", "field", "said"),
     [
-        ({}, "code", "names no code"),
-        ({"commit": COMMIT}, "code", "names no code"),
-        ({"upload": DIGEST, "git": "https://git.example.org/x"}, "code", "names both"),
-        ({"upload": "latest"}, "code.upload", "is not a digest"),
-        ({"upload": "a" * 64}, "code.upload", "is not a digest"),
-        ({"upload": DIGEST, "commit": COMMIT}, "code.commit", "belongs to code from git"),
-        ({"upload": DIGEST, "folder": "a"}, "code.folder", "belongs to code from git"),
+        ({}, "code", "sets no code"),
+        ({"commit": COMMIT}, "code", "sets no code"),
+        ({"upload": DIGEST, "git": "https://git.example.org/x"}, "code", "sets both"),
+        ({"upload": "latest"}, "code.upload", "is not a valid digest"),
+        ({"upload": "a" * 64}, "code.upload", "is not a valid digest"),
+        ({"upload": DIGEST, "commit": COMMIT}, "code.commit", "applies only to code from git"),
+        ({"upload": DIGEST, "folder": "a"}, "code.folder", "applies only to code from git"),
         ({"git": "https://git.example.org/x"}, "code.commit", "is missing"),
-        ({"git": "https://else.org/x", "commit": COMMIT}, "code.git", "no admin has listed"),
+        ({"git": "https://else.org/x", "commit": COMMIT}, "code.git", "not an allowed git host"),
     ],
 )
 def test_a_fault_is_told_by_its_field(code: dict[str, str], field: str, said: str) -> None:

@@ -9,8 +9,8 @@ from queries.domain.validation.joining import joining_problems, kind_problem, te
     ("kind", "holder", "message"),
     [
         ("queries", "", None),
-        ("queries", "delays", "was created for query delays only."),
-        ("script", "", "runs a script, which starts its queries itself."),
+        ("queries", "delays", "was created only for query delays."),
+        ("script", "", "runs a script that starts its own queries."),
     ],
 )
 def test_a_query_joins_an_application_of_queries_that_is_nobodys_own(

@@ -20,7 +20,7 @@ from queries.domain.validation.known_options import KNOWN, misspelt, option_prob
 def test_a_misspelling_is_named_with_what_is_meant(name: str, written: str, meant: str) -> None:
     (problem,) = misspelt("sources.0.options", name, {written: "7"})
     assert problem.field == f"sources.0.options.{written}"
-    assert "would be ignored" in problem.message
+    assert "would ignore it" in problem.message
     assert problem.way_out == f"Did you mean {meant}?"
 
 
@@ -42,7 +42,7 @@ def test_what_resembles_nothing_or_is_of_an_unknown_format_passes(name: str, opt
     [
         ("json", "fs.file.impl", "org.acme.Own", "is not an option of json"),
         ("parquet", "parquet.acme.class", "org.acme.Own", "is not an option of parquet"),
-        ("lake", "fs.defaultFS", "viewfs://x/", "configuration of Hadoop"),
+        ("lake", "fs.defaultFS", "viewfs://x/", "a Hadoop or Spark setting"),
         ("csv", "codec", "org.acme.Own", "load org.acme.Own"),
     ],
 )

@@ -150,9 +150,9 @@ def test_what_works_is_taken(raw: dict[str, Any]) -> None:
         (files(watermark={"column": "day", "delay": "1 hour"}), "sources.0.watermark.column",
          "must be a timestamp"),
         (files(watermark={"column": "at", "delay": "1 month"}), "sources.0.watermark.delay",
-         "is not an interval"),
+         "is not a valid interval"),
         (files(schema="x", watermark={"column": "at", "delay": "1"}), "sources.0.watermark.delay",
-         "is not an interval"),
+         "is not a valid interval"),
         (sql(sources=[{**KAFKA, "options": {"subscribe": "t"}}]),
          "sources.0.options.kafka.bootstrap.servers", "is missing"),
         (sql(sources=[{**KAFKA, "options": {"kafka.bootstrap.servers": "h:1"}}]),
@@ -160,11 +160,11 @@ def test_what_works_is_taken(raw: dict[str, Any]) -> None:
         (sql(sources=[{**KAFKA, "options": {**KAFKA["options"], "assign": "{}"}}]),
          "sources.0.options.subscribe", "in several ways"),
         (sql(sources=[{"name": "ticks", "format": "socket"}]), "sources.0.options.port", "9999"),
-        (sql(tables=[{"name": "t", "format": "rate"}]), "tables.0.format", "is not a format"),
+        (sql(tables=[{"name": "t", "format": "rate"}]), "tables.0.format", "a supported format"),
         (sql(tables=[{**FILES, "name": "ticks"}]), "tables.0.name", "sources.0"),
         (sql(sink=None), "sink", "is missing"),
         (sql(sink={"format": "parquet"}), "sink.options.path", "is missing"),
-        (sql(sink={"format": "delta"}), "sink.format", "is not a format"),
+        (sql(sink={"format": "delta"}), "sink.format", "not a supported format"),
         (sql(sink={**TO_FILES, "output_mode": "update"}), "sink.output_mode", "only append"),
         (sql(sink={"format": "noop", "partition_by": ["a"]}), "sink.partition_by", "file sinks"),
         (sql(sink={"format": "noop", "options": {"queryName": "x"}}), "sink.options.queryName",
@@ -328,7 +328,7 @@ def test_without_connectors_the_way_out_is_the_command_that_gets_it() -> None:
     problems = application_rules.application_problems(
         ApplicationSpec(connectors=("kafka",)), surroundings=Surroundings()
     )
-    assert problems[0].way_out == "Get it with `make kafka`."
+    assert problems[0].way_out == "Install it with `make kafka`."
 
 
 def test_without_allowed_roots_the_way_out_names_the_setting() -> None:

@@ -41,7 +41,7 @@ def test_what_spark_submit_would_take_is_right(form: ApplicationSpec) -> None:
     [
         (spec(None), "script.file", "is missing."),
         (spec({}), "script.file", "is missing."),
-        (spec({"file": "/srv/jobs/a.py", "module": "a"}), "script.file", "is given twice."),
+        (spec({"file": "/srv/jobs/a.py", "module": "a"}), "script.file", "is set twice."),
         (spec({"file": "job.py"}), "script.file", "is not absolute."),
         (
             spec({"file": "/etc/job.py"}),
@@ -61,19 +61,19 @@ def test_what_spark_submit_would_take_is_right(form: ApplicationSpec) -> None:
         (
             spec({"file": "a/../../job.py"}, code=UPLOAD),
             "script.file",
-            "leads out of the application's code.",
+            "points outside the application's code.",
         ),
-        (spec({"file": "/srv/jobs/job.jar"}), "script.file", "is not a file of Python."),
+        (spec({"file": "/srv/jobs/job.jar"}), "script.file", "is not a Python file."),
         (spec({"module": "jobs daily"}), "script.module", "does not name a module."),
         (
             spec({"file": "/srv/jobs/job.py"}, python_path=[]),
             "script.file",
-            "cannot be found: the application has no code.",
+            "cannot be found because the application has no code.",
         ),
         (
             spec({"module": "job"}, python_path=[]),
             "script.module",
-            "cannot be found: the application has no code.",
+            "cannot be found because the application has no code.",
         ),
         (
             spec({"module": "job", "arguments": ["x"] * 201}),
@@ -83,7 +83,7 @@ def test_what_spark_submit_would_take_is_right(form: ApplicationSpec) -> None:
         (
             spec({"module": "job", "arguments": ["a", "b\0c"]}),
             "script.arguments.1",
-            "is not an argument.",
+            "is not a valid argument.",
         ),
         (
             spec({"module": "job", "submit": {"files": ["/etc/passwd"]}}),
@@ -98,17 +98,17 @@ def test_what_spark_submit_would_take_is_right(form: ApplicationSpec) -> None:
         (
             spec({"module": "job", "submit": {"num_executors": 2}}),
             "script.submit.num_executors",
-            "has no effect on local[2], where the driver is its only executor.",
+            "has no effect with local[2], where the driver is the only executor.",
         ),
         (
             spec({"module": "job"}, require_preflight=True),
             "require_preflight",
-            "is not possible for a script: only its start shows which queries it has.",
+            "is not possible for a script because its queries are known only after it starts.",
         ),
         (
             spec({"module": "job"}, kind="queries"),
             "script",
-            "is for applications of kind script.",
+            "applies only to applications of kind script.",
         ),
     ],
 )

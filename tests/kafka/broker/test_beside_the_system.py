@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.machine import kafka
+from installation.machine import kafka
 from tests import pieces
 from tests.machine.test_up import LIMIT_S, System
 
@@ -50,7 +50,7 @@ def test_it_is_started_healed_left_alone_and_ended(system: System, broker: kafka
     first = broker.process()
     assert first is not None
     os.kill(first.pid, signal.SIGKILL)
-    system.until(lambda: "starting it again" in system.said())
+    system.until(lambda: "restarting it" in system.said())
     system.until(lambda: broker.process() not in (None, first))
 
     assert system.up is not None
@@ -61,7 +61,7 @@ def test_it_is_started_healed_left_alone_and_ended(system: System, broker: kafka
     assert second.alive()
 
     stopped = system.manage("stop")
-    assert "Ended the Kafka broker; its records stay." in stopped.stdout
+    assert "Ended the Kafka broker; its records are kept." in stopped.stdout
     assert broker.process() is None
     assert not second.alive()
 
@@ -78,7 +78,7 @@ def test_its_own_command_says_where_it_is_and_what_names_the_password(
     assert broker.address().password not in started.stdout
     assert "It is already running." in system.manage("kafka").stdout
     assert "is stopped" in system.manage("kafka", "--stop").stdout
-    assert "No Kafka broker runs." in system.manage("kafka", "--stop").stdout
+    assert "No Kafka broker is running." in system.manage("kafka", "--stop").stdout
 
 
 def test_without_its_jars_the_command_says_how_to_get_them(system: System) -> None:

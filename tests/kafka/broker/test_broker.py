@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from controlplane.machine import kafka
-from controlplane.machine.trouble import Trouble
+from controlplane.home import Trouble
+from installation.machine import kafka
 from queries.launchers.process import identities
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
@@ -19,7 +19,7 @@ from tests.conftest_kafka import KafkaBroker
 _START = """
 import sys
 from pathlib import Path
-from controlplane.machine.kafka import Broker
+from installation.machine.kafka import Broker
 
 Broker(Path(sys.argv[1]), jars=Path(sys.argv[2]), usual_port=None).start(Path(sys.argv[3]))
 """

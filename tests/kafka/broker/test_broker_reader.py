@@ -53,6 +53,23 @@ def test_a_look_tells_ends_times_and_retention_and_leaves_no_group(broker: Kafka
     assert not [group for group in broker.groups() if group.startswith("headgate")]
 
 
+def test_a_record_stamped_in_microseconds_has_no_time_and_the_others_do(
+    broker: KafkaBroker,
+) -> None:
+    topic = broker.topic("micros", partitions=2, message_timestamp_after_max_ms=str(2**63 - 1))
+    written = datetime.now(UTC)
+    for partition, unit in enumerate((1_000_000, 1_000)):
+        stamp = int(written.timestamp() * unit)
+        broker.produce(topic, [(None, '{"v":1}')], partition=partition, timestamp=stamp)
+    with closing(BrokerReader({"bootstrap.servers": broker.servers})) as reader:
+        look = _look(reader, topic, 2)
+    assert look.ends == {(topic, 0): Ends(0, 1), (topic, 1): Ends(0, 1)}
+    assert look.records[topic, 0].at is None
+    at = look.records[topic, 1].at
+    assert at is not None
+    assert abs((at - written).total_seconds()) < 0.01
+
+
 def test_an_open_transaction_is_told_to_those_who_read_committed_records(
     broker: KafkaBroker,
 ) -> None:

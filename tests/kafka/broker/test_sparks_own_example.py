@@ -39,4 +39,4 @@ def test_the_word_count_counts_what_comes(driver: ScriptUnderTest, broker: Kafka
     wait_for(lambda: expected in tables(driver.log(2000)), "the words are counted")
     found = driver.found("")
     assert found is not None
-    assert found.temporary == "the console cannot go on with an aggregation"
+    assert found.temporary == "the console sink cannot continue an aggregation"

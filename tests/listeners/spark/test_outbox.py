@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import redis
 
-from listeners import spool
+from headgate_ground import spool
+from headgate_ground.wire import REVOKED, Event, Kind, sealed
 from listeners.spark import outbox as module
 from listeners.spark.outbox import Outbox
 from listeners.spark.settings import TelemetrySettings
-from listeners.wire import Event, Kind
 from tests.conftest_redis import ValkeyServer
 from tests.listeners.events import STREAM, event
 
@@ -23,19 +23,26 @@ pytestmark = pytest.mark.redis
 
 MakeOutbox = Callable[..., Outbox]
 
+KEY, REVOCATION = b"k" * 32, "revocation"
+
 
 @pytest.fixture
 def make_outbox(valkey: ValkeyServer, tmp_path: Path) -> Iterator[MakeOutbox]:
     made: list[Outbox] = []
 
-    def make(**settings: Any) -> Outbox:
+    def make(
+        revoked: Callable[[], object] = lambda: None, url: str = "", **settings: Any
+    ) -> Outbox:
         settings = {"socket_timeout_s": 0.3, **settings}
         made.append(
             Outbox(
                 folder=tmp_path / "spool",
-                redis_url=valkey.url,
+                redis_url=url or valkey.url,
                 stream=STREAM,
                 settings=TelemetrySettings.read(settings),
+                key=KEY,
+                revocation=REVOCATION,
+                revoked=revoked,
             )
         )
         return made[-1]
@@ -227,3 +234,68 @@ def test_sent_segments_make_room_first(
     assert arrived(redis_client) == list(range(1, 201))
     assert outbox.dropped == 0
     assert next(spool.read_from(tmp_path / "spool", 1))[0] > 1
+
+
+# --- revocation ---------------------------------------------------------------------------
+
+
+def make_user(client: Any, name: str, *rights: str) -> None:
+    client.execute_command("ACL", "SETUSER", name, *rights)
+
+
+def test_a_revoked_driver_finds_it_with_its_next_event_though_it_may_send_none(
+    redis_client: redis.Redis, make_outbox: MakeOutbox, valkey: ValkeyServer
+) -> None:
+    make_user(redis_client, "given-up", "reset", "on", ">word", f"%R~{REVOCATION}", "+get")
+    redis_client.set(REVOCATION, sealed(REVOKED, KEY))
+    told = threading.Event()
+    outbox = make_outbox(told.set, valkey.url.replace("redis://", "redis://given-up:word@"))
+    outbox.start()
+    outbox.add(said(0))
+    wait_for(told.is_set)
+    assert not redis_client.exists(STREAM)
+
+
+def test_a_revoked_driver_finds_it_while_its_stream_is_too_long(
+    redis_client: redis.Redis, make_outbox: MakeOutbox
+) -> None:
+    told = threading.Event()
+    outbox = make_outbox(told.set, max_unread=0)
+    outbox.start()
+    outbox.add(said(0))
+    wait_for(lambda: outbox.unsent == 0)
+    redis_client.set(REVOCATION, sealed(REVOKED, KEY))
+    wait_for(told.is_set)
+
+
+@pytest.mark.parametrize("holds", [None, REVOKED, sealed(REVOKED, b"another"), b""])
+def test_a_redis_that_lacks_the_sealed_word_revokes_nobody(
+    redis_client: redis.Redis, make_outbox: MakeOutbox, holds: bytes | None
+) -> None:
+    told = threading.Event()
+    if holds is not None:
+        redis_client.set(REVOCATION, holds)
+    outbox = make_outbox(told.set)
+    outbox.start()
+    for number in range(3):
+        outbox.add(said(number))
+        wait_for(lambda: outbox.unsent == 0)
+    assert not told.is_set()
+
+
+def test_a_redis_that_does_not_let_it_look_or_has_lost_its_users_revokes_nobody(
+    redis_client: redis.Redis, make_outbox: MakeOutbox, valkey: ValkeyServer
+) -> None:
+    make_user(redis_client, "earlier", "reset", "on", ">word", f"~{STREAM}", "+xadd", "+xlen")
+    redis_client.set(REVOCATION, sealed(REVOKED, KEY))
+    told = threading.Event()
+    outbox = make_outbox(told.set, valkey.url.replace("redis://", "redis://earlier:word@"))
+    outbox.start()
+    outbox.add(said(0))
+    wait_for(lambda: outbox.unsent == 0)  # and its events come nevertheless
+    redis_client.acl_deluser("earlier")
+    redis_client.flushall()
+    outbox.add(said(1))
+    time.sleep(1)
+    assert outbox.unsent == 1
+    assert not told.is_set()

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from headgate_ground.wire import Event, Kind
 from listeners.spark.listener import Heard
 from listeners.spark.repair import RunBatches, recent_executed
 from listeners.spark.settings import TelemetrySettings
 from listeners.spark.sorter import Recalled, RunKnown, Said, Sorter
-from listeners.wire import Event, Kind
 
 RUN = "178dd0f9-bb3e-401d-aa33-19997acd7700"
 KNOWN = RunKnown(query=42, run=5, spark_run_id=RUN, jquery=None)

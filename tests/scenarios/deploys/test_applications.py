@@ -15,7 +15,7 @@ from queries.selectors import code as places
 from queries.services.code import preparing
 from queries.services.code.packages import InstallFailed
 from queries.services.supervision.application_operations import request_application_restart
-from tests.scenarios.deploys.way import Way
+from tests.scenarios.deploys.way import NOTE, Way
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 
 NO_MODULE = RunError("", "ModuleNotFoundError", "No module named 'hgcolours'", "No module named …")
@@ -183,9 +183,10 @@ def test_an_application_none_of_whose_queries_ran_is_judged_by_the_first_that_do
     assert deploy.state == DeployState.SUCCEEDED, deploy.reason
     change = way.of("flights", "Application")
     assert f"driver {stage.driver('flights').epoch}" in change.judged_by
-    assert "only a failure that is new" in way.of("b").judged_by
+    assert "only new failures count" in way.of("b").judged_by
 
 
+@pytest.mark.sql("queries.selectors.deploys.applications._of_driver")
 def test_packages_that_a_resolver_refuses_are_mended_and_that_is_judged(
     way: Way, stage: Stage, flights: Application, index: None
 ) -> None:
@@ -214,6 +215,7 @@ def test_packages_that_a_resolver_refuses_are_mended_and_that_is_judged(
     assert way.work().state == DeployState.SUCCEEDED
 
 
+@pytest.mark.sql("queries.selectors.deploys.applications._of_driver")
 def test_a_mend_that_mends_nothing_goes_back(way: Way, stage: Stage, flights: Application) -> None:
     for name in ("a", "b"):
         stage.fail(name, NO_SUCH_SOURCE)
@@ -248,7 +250,7 @@ def test_a_neighbour_with_a_newer_definition_stays_on_the_one_that_it_runs(
     way: Way, stage: Stage, flights: Application
 ) -> None:
     """Somebody has applied that one, and has not restarted the query: no deploy does so."""
-    stage.revise("b", description="later")
+    stage.revise("b", conf={NOTE: "later"})
     deployed(way, {"memory": "2g"})
     fresh(stage)
     stage.commit("b")
@@ -268,7 +270,7 @@ def test_a_neighbour_with_a_newer_definition_stays_on_the_one_that_it_runs(
 
 def test_a_query_that_was_stopped_is_stopped_again_on_the_way_back(way: Way, stage: Stage) -> None:
     stage.query("a")
-    way.ask(way.manifest("a", description="new") | {"desired": "RUNNING"})
+    way.ask(way.manifest("a", conf={NOTE: "new"}) | {"desired": "RUNNING"})
     stage.ready("a")
     stage.fail("a", NO_SUCH_SOURCE)
     way.work()

@@ -4,7 +4,7 @@ import pytest
 
 from queries.domain.deploys.states import ChangeState, DeployState
 from queries.domain.states import Desired, Phase
-from tests.scenarios.deploys.way import REFUSED, Way
+from tests.scenarios.deploys.way import NOTE, REFUSED, Way
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 
 
@@ -68,7 +68,7 @@ def test_a_new_failure_rolls_everything_back_and_the_receipt_names_it(
     for name in ("a", "b"):
         change = way.of(name)
         assert (change.state, change.back_revision) == (ChangeState.ROLLED_BACK, 3)
-        assert "description" not in stage.row(name).revisions.get(number=3).spec
+        assert NOTE not in stage.row(name).revisions.get(number=3).spec.get("conf", {})
         assert stage.phase(name) == Phase.RUNNING
 
 
@@ -93,13 +93,13 @@ def test_a_former_definition_that_cannot_read_the_state_offers_the_rewind(
     stage.up("a")
     way.change("a")
     way.came_up("a")
-    way.change("a", description="newer", good={"batches": 5})
+    way.change("a", note="newer", good={"batches": 5})
     way.came_up("a")
     deploy = way.work(minutes=11)
     assert "1 of 5 batches" in str(deploy.reason)
     deploy = way.probe(tried=REFUSED)
     assert deploy.state == DeployState.FAILED
-    assert "It is not shown that revision" in str(deploy.reason)
+    assert "It is not proven that revision" in str(deploy.reason)
     change = way.of("a")
     assert (change.state, change.back_revision) == (ChangeState.KEPT, 4)
     assert stage.row("a").target_revision.number == 3  # type: ignore[union-attr]
@@ -165,8 +165,8 @@ def test_an_application_restarts_with_all_of_its_queries(way: Way, stage: Stage)
     application = {"apiVersion": "headgate/v1", "kind": "Application", "metadata": about}
     deploy = way.ask(
         application | {"spec": spec},
-        way.manifest("a", description="new"),
-        way.manifest("alone", description="new"),
+        way.manifest("a", conf={NOTE: "new"}),
+        way.manifest("alone", conf={NOTE: "new"}),
     )
     assert (deploy.waves, deploy.wave) == (2, 1), "applications go first"
     first = stage.driver("flights")

@@ -12,8 +12,8 @@ from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.models.manifests.managed import Managed
-from queries.services.procedures.many import advance_many
-from tests.scenarios.deploys.way import Way
+from queries.services.procedures.bulk_operations import advance_many
+from tests.scenarios.deploys.way import NOTE, Way
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import DIVIDE
 
@@ -49,7 +49,7 @@ def test_a_running_script_and_query_are_stopped_and_deleted_after_a_good_deploy(
         stage.up(name)
     owned(stage, application=stage.job)
     owned(stage, query=stage.row("old"))
-    kept = way.manifest("kept", description="new")
+    kept = way.manifest("kept", conf={NOTE: "new"})
     with pytest.raises(Invalid) as caught:
         way.ask(kept, prune=True)
     outs = [one.way_out for one in caught.value.problems]
@@ -84,7 +84,7 @@ def test_nothing_is_stopped_by_a_deploy_that_goes_back(way: Way, stage: ScriptSt
     stage.query("kept")
     stage.up("kept")
     owned(stage, application=stage.job)
-    way.ask(way.manifest("kept", description="new"), prune=True, prune_running=True)
+    way.ask(way.manifest("kept", conf={NOTE: "new"}), prune=True, prune_running=True)
     way.leave("kept", "kept")
     stage.ready("kept")
     stage.fail("kept", DIVIDE)

@@ -57,6 +57,14 @@ def restarts(name: str = "job") -> int:
     return Operation.objects.filter(application__name=name, verb="restart").count()
 
 
+@pytest.mark.sql(
+    "queries.selectors.deploys.applications._fewest_batches",
+    "queries.selectors.deploys.evidence._of_script",
+    "queries.selectors.deploys.evidence.of_query",
+    "queries.selectors.deploys.evidence.quiet_since",
+    "queries.selectors.deploys.evidence.ready_at",
+    "queries.selectors.manifests.present.look_up",
+)
 def test_a_good_script_is_judged_by_itself_and_by_what_it_starts(
     way: Way, stage: ScriptStage
 ) -> None:
@@ -66,7 +74,7 @@ def test_a_good_script_is_judged_by_itself_and_by_what_it_starts(
     fresh(stage)
     deploy = way.work()
     assert deploy.stage == "judge", "its driver is ready, and has started nothing yet"
-    assert "has not started a query" in str(way.of("job", "Application").reason)
+    assert "has not started any query" in str(way.of("job", "Application").reason)
     stage.find("counts")
     deploy = way.work()
     assert deploy.state == DeployState.SUCCEEDED, deploy.reason
@@ -210,7 +218,7 @@ def test_a_query_that_new_code_drops_is_not_asked_for(way: Way, stage: ScriptSta
     assert "has not started it yet" in str(way.of("job/totals").reason)
     deploy = way.work(minutes=1.1)
     assert deploy.state == DeployState.SUCCEEDED, deploy.reason
-    assert "nothing of it is judged" in way.of("job/totals").judged_by
+    assert "so it is not evaluated" in way.of("job/totals").judged_by
 
 
 def test_a_script_that_starts_nothing_is_bad_at_the_deadline(way: Way, stage: ScriptStage) -> None:
@@ -218,8 +226,8 @@ def test_a_script_that_starts_nothing_is_bad_at_the_deadline(way: Way, stage: Sc
     job(way, "--hangs")
     fresh(stage)
     deploy = way.work(minutes=11)
-    assert "job was not good within 10 min" in str(deploy.reason)
-    assert "has not started a query" in str(deploy.reason)
+    assert "job did not meet the conditions within 10 min" in str(deploy.reason)
+    assert "has not started any query" in str(deploy.reason)
     assert deploy.stage == "judge-back"
 
 

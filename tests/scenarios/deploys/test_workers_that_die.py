@@ -20,7 +20,7 @@ from tests.scenarios.deploys.way import Way
 from tests.scenarios.stage import DIVIDE
 from tests.scenarios.stage import Stage as Scene
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sql]
 
 
 class Deadly(Way):
@@ -211,7 +211,9 @@ def test_what_refuses_a_worker_because_another_has_done_it_is_no_failure(
         if not refused:
             refused.append("once")
             advance_all(now=stage.now)
-            raise Invalid([Problem("spec.checkpoint", "a", "is taken.", "Choose another.")])
+            raise Invalid(
+                [Problem("spec.checkpoint", "a", "is already in use.", "Choose another name.")]
+            )
         return real(*given, **named)
 
     monkeypatch.setattr(sets, "plan", plan)

@@ -55,6 +55,10 @@ def ada() -> User:
     return found
 
 
+#: Configuration that means nothing to Spark; a change of it takes a restart of the query.
+NOTE = "spark.sql.note"
+
+
 class Way:
     """One deploy after the other, of what stands on a stage."""
 
@@ -85,9 +89,9 @@ class Way:
         self.row = request_deploy(form=form, user=ada(), actor="ada", now=self.stage.now)
         return self.work()
 
-    def change(self, *names: str, description: str = "new", **how: Any) -> Deploy:
-        """Ask for a deploy that changes the descriptions of these queries."""
-        return self.ask(*(self.manifest(one, description=description) for one in names), **how)
+    def change(self, *names: str, note: str = "new", **how: Any) -> Deploy:
+        """Ask for a deploy that changes a field of these queries which takes a restart."""
+        return self.ask(*(self.manifest(one, conf={NOTE: note}) for one in names), **how)
 
     def work(self, minutes: float = 0) -> Deploy:
         """Let workers do all that can be done, after some minutes."""

@@ -6,6 +6,7 @@ import pytest
 
 from queries.domain.errors import Conflict, Invalid, NotAllowed
 from queries.domain.protocol import ScriptJob
+from queries.domain.states import Reason
 from queries.models.access.audit_trail import AuditEntry
 from queries.models.applications import Script
 from queries.models.definitions import Query
@@ -60,7 +61,7 @@ def test_the_script_is_held_and_starting_it_asks_again() -> None:
     stage.wait(86400)
     assert not stage.launcher.living()
     [trouble] = _driver_deaths()
-    assert trouble.title == "job: an author says which query is which"
+    assert trouble.title == "job: the script is waiting for an author's answer"
 
     stage.start_script()
     assert stage.script.question == {}
@@ -105,6 +106,7 @@ def test_the_same_takes_over_row_history_and_checkpoint() -> None:
     assert entry.details["same_as"] == "job/old"
     row = Transition.objects.get(subject="identity")
     assert (row.before, row.after, row.actor) == ("job/old", "job/new", "ada")
+    assert row.reason == Reason.SAME_QUERY
     stage.check_history()
 
 
@@ -119,6 +121,7 @@ def test_another_gets_a_row_of_its_own_and_the_old_one_is_kept_as_gone() -> None
     assert query.pk != stage.old.pk
     assert stage.run("job/new").checkpoint.location.endswith("/new")
     assert stage.script.accepted == []
+    assert Transition.objects.get(subject="identity").reason == Reason.OTHER_QUERY
     old = stage.row("job/old")
     assert (old.phase, old.phase_reason, old.desired) == ("STOPPED", "SCRIPT_DROPPED", "STOPPED")
     assert AuditEntry.objects.get(kind="query-identity").details["same_as"] == ""
@@ -155,7 +158,7 @@ def test_an_answer_is_to_the_question_that_is_asked() -> None:
     with pytest.raises(Conflict, match="name:new"):
         stage.answer("job/old", identity="name:else")
     stage.answer("job/old")
-    with pytest.raises(NotAllowed, match="no question"):
+    with pytest.raises(NotAllowed, match="not waiting for an answer"):
         stage.answer("job/old")
 
 

@@ -264,11 +264,14 @@ def test_of_many_queries_fifty_are_shown() -> None:
 def test_what_the_script_asks_for_and_does_not_get_is_kept() -> None:
     stage = ScriptStage()
     stage.running()
-    stage.launcher.says("job", "The script asks for spark.master=local[*] and does not get it.")
+    stage.launcher.says("job", "The script requests spark.master=local[*], which is not applied.")
     stage.look("job")
-    assert stage.script.notes == ["The script asks for spark.master=local[*] and does not get it."]
+    assert stage.script.notes == [
+        "The script requests spark.master=local[*], which is not applied."
+    ]
 
 
+@pytest.mark.sql("queries.selectors.scripts.moved_checkpoints")
 def test_a_query_with_another_checkpoint_keeps_the_old_one_as_history() -> None:
     stage = ScriptStage()
     stage.running()

@@ -1,10 +1,12 @@
 """Whoever reaches the ports of a driver gets nothing from them without that driver's own key."""
 
+import re
 import secrets
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,10 +16,14 @@ import orjson
 import psutil
 import pytest
 
-from controlplane.machine.ports import free_ports
-from controlplane.spark_ui import jws
+from controlplane import jws
+from controlplane.ports import free_ports
+from headgate_ground.secret_kinds import NAMES, VALUES
 from queries.domain.protocol import SPEC, RunState, Status, Want
 from queries.runtime.spark_session import makes_its_secret
+from tests.security.drivers import strange_asker
+from tests.security.drivers.neighbours import SPEC as LISTENING
+from tests.security.drivers.neighbours import Neighbours, code_of_users, other_sockets
 from tests.spark.driver_under_test import LIMIT_S, DriverUnderTest, rate_query
 
 STRANGER = Path(__file__).with_name("stranger_story.py")
@@ -30,6 +36,25 @@ PATHS = (
     *("/metrics/json/", "/metrics/prometheus/", "/metrics/executors/prometheus", "/nothing"),
 )
 
+#: Silence, or a refusal in the words of py4j's gateway, of its callback server, of Jetty, and of
+#: a Python worker, which says its pid before it asks for its key.
+REFUSED = re.compile(
+    r"|!xsAuthentication error.*|!zspy4j\.Py4JException: Unknown command received.*|!xn\n"
+    r"|HTTP/1\.1 40[03] .*|\0\0..(\0\0\0\x03err)?",
+    re.DOTALL,
+)
+#: Callback server and accumulators in Python, gateway, RPC, block manager and UI in the JVM.
+AT_LEAST = {"driver": 2, "jvm": 4, "daemon": 1}
+
+
+#: A key of each row of the table of secrets, and one of each near miss.
+NAMED = {f"spark.hadoop.{one.example}": "Zq9vT4" for one in NAMES}
+HELD = {f"spark.hadoop.note{n}": re.sub("[‹›]", "", one.example) for n, one in enumerate(VALUES)}
+SHOWN = {f"spark.hadoop.{one.near_miss}": "Zq9vT4" for one in NAMES} | {
+    f"spark.hadoop.shown{n}": one.near_miss for n, one in enumerate(VALUES)
+}
+OF_THE_TABLE = NAMED | HELD | SHOWN
+
 
 class Guarded:
     """A real driver, and the key of its Spark UI."""
@@ -38,7 +63,15 @@ class Guarded:
         self.key = secrets.token_bytes(32)
         self.port = next(free_ports())
         self.driver = DriverUnderTest(home)
-        self.driver.launch(ui_port=self.port, ui_key=self.key.hex())
+        (copy,), sha256 = self.driver.launcher.freeze_code((str(code_of_users(home)),))
+        self.driver.launch(
+            code_roots=(copy,),
+            code_sha256=sha256,
+            listeners=("users_listening:Noting",),
+            ui_port=self.port,
+            ui_key=self.key.hex(),
+            conf={**self.driver.spec.conf, **OF_THE_TABLE},
+        )
         self.status: Status = self.driver.ready()
 
     def ask(self, path: str, token: str | None = None) -> tuple[int, str]:
@@ -69,6 +102,50 @@ def guarded(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     one.driver.end()
 
 
+@pytest.fixture(scope="module")
+def neighbours(guarded: Guarded) -> Iterator[Neighbours]:
+    home = guarded.driver.home
+    both = Neighbours(home, guarded.driver)
+    try:
+        guarded.driver.start(20, {**LISTENING, "params": {"batches": str(home / "batches")}})
+        guarded.driver.wait_run(20, RunState.RUNNING)
+        both.ask()
+        yield both
+    finally:
+        both.other.end()
+
+
+def not_refused(answers: dict[str, str]) -> dict[str, str]:
+    return {name: said[:200] for name, said in answers.items() if not REFUSED.fullmatch(said)}
+
+
+@pytest.mark.spark
+def test_no_port_of_a_driver_answers_without_a_key(neighbours: Neighbours) -> None:
+    found = Counter(neighbours.ports.values())
+    assert all(found[whose] >= many for whose, many in AT_LEAST.items()), found
+    for port, answers in strange_asker.ask(neighbours.ports).items():
+        assert not_refused(answers) == {}, neighbours.ports[port]
+
+
+@pytest.mark.spark
+def test_no_port_of_a_driver_answers_another_driver(neighbours: Neighbours) -> None:
+    assert {int(port) for port in neighbours.answers} == set(neighbours.ports)
+    for port, answers in neighbours.answers.items():
+        assert any("with key 2" in name for name in answers)
+        assert not_refused(answers) == {}, neighbours.ports[int(port)]
+
+
+@pytest.mark.spark
+def test_the_jvm_calls_python_after_strangers_have_asked(neighbours: Neighbours) -> None:
+    """Our listener, a user's, a script's own, foreachBatch: none was removed, and none is deaf."""
+    neighbours.go_on()
+
+
+@pytest.mark.spark
+def test_a_driver_listens_on_no_socket_but_of_tcp(neighbours: Neighbours) -> None:
+    assert other_sockets(neighbours.victim) == []
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("path", PATHS)
 def test_a_spark_ui_answers_nobody_without_its_key(guarded: Guarded, path: str) -> None:
@@ -84,6 +161,14 @@ def test_what_the_ui_shows_of_its_key_is_masked(guarded: Guarded) -> None:
     assert conf["spark.ui.filters"] == "org.apache.spark.ui.JWSFilter"
     [shown] = [value for name, value in conf.items() if name.endswith("JWSFilter.param.secretKey")]
     assert shown == "*********(redacted)"
+
+
+@pytest.mark.spark
+def test_sparks_own_pages_mask_what_the_table_of_secrets_names(guarded: Guarded) -> None:
+    conf = guarded.configuration()
+    told = {name: conf[name] for name in NAMED | HELD}
+    assert told == dict.fromkeys(told, "*********(redacted)")
+    assert {name: conf[name] for name in SHOWN} == SHOWN
 
 
 @pytest.mark.spark

@@ -1,6 +1,7 @@
 """What a driver's own Redis user lets its authors do: post to one stream, and no more."""
 
 import contextlib
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -9,13 +10,13 @@ from typing import Any
 import pytest
 import redis
 
-from controlplane import driver_users, senders
-from controlplane.machine.home import Home
-from controlplane.machine.valkey import choose
-from listeners import ingest, streams
+from controlplane import senders
+from controlplane.home import Home
+from headgate_ground.wire import FIELD, MOST_BYTES, REVOKED, sealed
+from installation.machine.valkey import choose
+from listeners import driver_users, ingest, streams
 from listeners.ingest import Ingester
 from listeners.models import Progress, Trouble
-from listeners.wire import FIELD, MOST_BYTES, sealed
 from queries.domain.states import DriverState
 from queries.models.drivers import Driver, Run
 from tests.conftest_redis import (
@@ -74,6 +75,8 @@ def test_a_drivers_redis_user_may_post_and_ask_how_much_waits(
         ("XADD", f"{STREAM}:999", "MAXLEN", "0", "*", "e", "x"),
         ("XRANGE", STREAM, "-", "+"),
         ("XTRIM", STREAM, "MAXLEN", "0"),
+        ("GET", f"{STREAM}:revoked:999"),
+        ("SET", f"{STREAM}:revoked:999", "x"),
         ("DEL", STREAM),
         ("KEYS", "*"),
         ("CONFIG", "GET", "requirepass"),
@@ -216,6 +219,44 @@ def test_a_redis_that_makes_no_users_is_said_with_the_way_out(
         driver_users.keep(plain, senders.living())
 
 
+def test_a_revoked_driver_may_read_that_and_do_nothing_else(
+    ours: Run, as_driver: Any, own_stream: str, redis_client: Any
+) -> None:
+    epoch = ours.driver.epoch
+    place = driver_users.revocation_of(epoch)
+    assert as_driver.get(place) is None
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        as_driver.xadd(place, {FIELD: b"so that nobody can revoke me"})
+    revoked = {ours.driver_id: epoch}
+    for _ in range(2):  # again and again
+        driver_users.keep(redis_client, senders.living(), revoked)
+        driver_users.revoke(redis_client, revoked)
+    assert as_driver.get(place) == sealed(REVOKED, key_of(ours))
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        as_driver.xadd(own_stream, {FIELD: b"{}"})
+    driver_users.keep(redis_client, senders.living())  # it was not given up any more
+    redis_client.delete(place)
+    assert redis_client.acl_users() == ["default", f"headgate-driver-{epoch}"]
+
+
+def test_the_ingester_tells_a_driver_of_its_revocation_though_redis_loses_it(
+    ours: Run, theirs: Run, make_ingester: MakeIngester, redis_client: Any, settings: Any
+) -> None:
+    settings.EVENT_STREAM = STREAM
+    revoked = {ours.driver_id: ours.driver.epoch}
+    ingester = make_ingester(known=senders, living=senders.living, revoked=lambda: revoked)
+    place = driver_users.revocation_of(ours.driver.epoch)
+    for _ in range(2):
+        ingester._kept_house_at = -ingest.HOUSEKEEPING_S
+        ingester.step()
+        address = driver_users.address(ours.driver_id, ours.driver.epoch)
+        with redis.Redis.from_url(address, socket_timeout=5) as there:
+            assert there.get(place) == sealed(REVOKED, key_of(ours))
+        redis_client.flushall()
+        redis_client.acl_deluser(*(name for name in redis_client.acl_users() if name != "default"))
+    assert not redis_client.exists(driver_users.revocation_of(theirs.driver.epoch))
+
+
 def test_another_installations_users_are_left_alone(
     redis_client: Any, ours: Run, settings: Any
 ) -> None:
@@ -238,7 +279,8 @@ def test_a_database_of_its_own_is_selected_by_the_drivers_too(
 
 def test_the_redis_that_comes_with_headgate_refuses_values_above_a_mebibyte(tmp_path: Path) -> None:
     chosen = choose(Home(tmp_path / "home"), drivers_alive=0)
-    with subprocess.Popen(chosen.command, stdout=subprocess.DEVNULL) as server:
+    environment = os.environ | {"REDIS_URL": chosen.url}
+    with subprocess.Popen(chosen.command, stdout=subprocess.DEVNULL, env=environment) as server:
         try:
             with redis.Redis.from_url(chosen.url, socket_timeout=5) as client:
                 _until_it_answers(client)

@@ -32,7 +32,7 @@ def test_a_text_that_reads_the_process_is_refused(text: str) -> None:
         }
     )
     (problem,) = sql_problems(spec)
-    assert problem.message == "reads what the driver's process has, not what its sources have."
+    assert problem.message == "reads from the driver process, not from the query's sources."
     assert problem.value in text
 
 

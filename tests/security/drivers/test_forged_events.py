@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from controlplane import senders
-from listeners import spool
+from headgate_ground import spool
+from headgate_ground.wire import FIELD, Event, sealed
 from listeners.models import DeadLetter, Heartbeat, Latest, Progress
 from listeners.senders import Senders, believed_only
-from listeners.wire import FIELD, Event, sealed
 from queries.launchers.process.launcher import LocalProcessLauncher
-from queries.models.drivers import Driver, Run
+from queries.models.drivers import Run
 from tests.conftest_redis import (
     MakeIngester,
     make_ingester,
@@ -68,12 +68,12 @@ def test_what_a_driver_says_of_its_own_run_is_stored(ours: Run, say: Say) -> Non
 
 def test_an_event_without_a_seal_is_set_aside_with_the_reason(ours: Run, say: Say) -> None:
     say(batch_of(ours), b"")
-    assert _refusal() == f"it does not carry the seal of driver {ours.driver.epoch}"
+    assert _refusal() == f"it is not sealed by driver {ours.driver.epoch}"
 
 
 def test_a_driver_cannot_speak_in_the_name_of_another(ours: Run, theirs: Run, say: Say) -> None:
     say(batch_of(ours), key_of(theirs))
-    assert _refusal() == f"it does not carry the seal of driver {ours.driver.epoch}"
+    assert _refusal() == f"it is not sealed by driver {ours.driver.epoch}"
 
 
 def test_a_driver_cannot_speak_of_anothers_run(ours: Run, theirs: Run, say: Say) -> None:
@@ -90,7 +90,7 @@ def test_a_driver_cannot_call_its_run_one_of_another_query(
 
 def test_an_event_about_a_query_names_a_run(ours: Run, theirs: Run, say: Say) -> None:
     say(batch_of(theirs, query=ours.query_id, run=None), key_of(theirs))
-    assert _refusal() == "it is about a query and names no run of it"
+    assert _refusal() == "it is about a query but contains no run"
 
 
 def test_a_heartbeat_cannot_call_anothers_query_dead(ours: Run, theirs: Run, say: Say) -> None:
@@ -134,12 +134,6 @@ def test_a_driver_that_was_never_launched_is_not_heard(say: Say, db: None) -> No
     assert _refusal() == "there is no driver number 999"
 
 
-def test_a_driver_that_was_alive_at_the_upgrade_is_believed(ours: Run, say: Say) -> None:
-    Driver.objects.update(seals_events=False)
-    say(batch_of(ours), b"")
-    assert Progress.objects.get().query == ours.query_id
-
-
 def test_a_flood_of_refused_entries_does_not_fill_the_log(
     ours: Run, say: Say, redis_client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,7 +150,7 @@ def test_a_flood_of_refused_entries_does_not_fill_the_log(
 def _spooled(folder: Path, run: Run, *entries: tuple[int, bytes]) -> list[tuple[int, bytes]]:
     """Return what is believed of a spool that holds these lines."""
     epoch = run.driver.epoch
-    place = folder / "ours" / str(epoch) / spool.FOLDER
+    place = folder / "ours" / str(epoch) / "own" / spool.FOLDER
     place.mkdir(parents=True)
     lines = b"".join(spool.line(seq, entry) for seq, entry in entries)
     (place / spool.segment_name(1)).write_bytes(lines)
@@ -180,7 +174,7 @@ def test_what_others_wrote_into_a_spool_is_passed_over_and_said(
     ]
     epoch = ours.driver.epoch
     assert [record.message.partition("passed over: ")[2] for record in caplog.records] == [
-        f"it does not carry the seal of driver {epoch}",
+        f"it is not sealed by driver {epoch}",
         f"it is event 3 of driver {epoch}",
         "event version 2 is not 1",
     ]

@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.spark_ui import proxy, upstream
+from installation.spark_ui import proxy, upstream
 from queries.domain.protocol import Status
 from queries.domain.states import DriverState
 from queries.models.access.sessions import BrowserSession
@@ -103,7 +103,7 @@ def test_a_ticket_opens_once(browser: Client, ui: HostileUi) -> None:
     first, second = ask(ticket, ticket)
     assert first.status_code == 303
     assert second.status_code == 403
-    assert "is over" in second.text
+    assert "has ended" in second.text
 
 
 def test_a_ticket_is_of_no_use_after_half_a_minute(browser: Client, ui: HostileUi) -> None:
@@ -191,7 +191,9 @@ def test_nothing_that_a_driver_says_moves_its_port(
 
     def lying(*about: Any) -> Status | None:
         status = said(*about)
-        return status and replace(status, ui_url="http://127.0.0.1:6379/", java_version="believed")
+        return status and replace(
+            status, application_id="http://127.0.0.1:6379/", java_version="believed"
+        )
 
     monkeypatch.setattr(in_memory, "_status", lying)
     stage.look("flights")
@@ -358,7 +360,7 @@ def test_an_answer_without_end_is_cut(
 def test_a_driver_that_is_gone_is_told_in_a_sentence(browser: Client, driver: Driver) -> None:
     [answer] = ask(ticket_of(browser))
     assert answer.status_code == 502
-    assert "does not answer" in answer.text
+    assert "does not respond" in answer.text
 
 
 # --- the origin -----------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane import senders
-from listeners.wire import Event
+from headgate_ground.wire import Event
 from queries.models.drivers import Run
 from tests.listeners.events import progress
 from tests.scenarios.stage import Stage

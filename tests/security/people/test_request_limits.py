@@ -21,6 +21,7 @@ from queries.services.access.asker import Asker, asked_by
 from queries.services.console.tokens import create_token
 from queries.services.deploys.advancing import advance_all
 from queries.services.supervision.operations import request_restart, request_start
+from tests.scenarios.deploys.way import NOTE
 from tests.scenarios.stage import Stage
 from tests.services.code.archives import packed
 
@@ -59,7 +60,7 @@ def test_the_next_operation_is_answered_429_with_the_time_to_wait(
     said = answer.json()
     assert said["type"] == "urn:headgate:problem:too-many-requests"
     assert said["detail"] == (
-        "This token has requested 3 operations within a minute, which is the most."
+        "This token has requested 3 operations within a minute, which is the limit."
     )
     assert Operation.objects.count() == 3  # what was refused has changed nothing
     assert Query.objects.get(name="delays").desired == "RUNNING"
@@ -85,7 +86,7 @@ def test_a_page_says_so_in_a_sentence(client: Client, operator: User, three: Sta
         client.post(f"/queries/delays/{verb}/")
     answer = client.post("/queries/delays/stop/", follow=True)
     text = answer.content.decode()
-    assert "You have requested 3 operations within a minute, which is the most." in text
+    assert "You have requested 3 operations within a minute, which is the limit." in text
     assert "Try again in" in text
     assert Query.objects.get(name="delays").desired == "RUNNING"
     scripted = client.post("/queries/delays/stop/", headers={"accept": "application/json"})
@@ -98,7 +99,7 @@ def test_probes_have_a_limit_of_their_own(operator: User, three: Stage) -> None:
     robot = _token(operator, "deploy")
     found = [_ask(robot, "preflight", name) for name in ("delays", "ticks", "planes")]
     assert [answer.status_code for answer in found] == [202, 202, 429]
-    assert "2 preflights, X-rays, looks at records, snapshots" in found[2].json()["detail"]
+    assert "2 preflights, X-rays, record look-ups, snapshots" in found[2].json()["detail"]
     assert _ask(robot, "start").status_code == 202
 
 
@@ -133,10 +134,10 @@ def test_a_bulk_action_counts_once_however_many_it_starts(
 # --- deploys and uploads --------------------------------------------------------------------
 
 
-def _deploy(robot: Client, query: str, description: str) -> Any:
+def _deploy(robot: Client, query: str, note: str) -> Any:
     row = Query.objects.get(name=query)
     about = {"name": query, "application": row.application.name}
-    spec = row.revisions.latest("number").spec | {"description": description}
+    spec = row.revisions.latest("number").spec | {"conf": {NOTE: note}}
     one = {"apiVersion": "headgate/v1", "kind": "Query", "metadata": about, "spec": spec}
     body = {"apply": {"owner": "repo", "manifests": [{"manifest": one}]}}
     return robot.post("/api/v1/deploys/", body, content_type="application/json")

@@ -110,7 +110,7 @@ def test_one_sees_where_one_is_signed_in_and_ends_one_of_them(viewer: User, oper
     assert [key for key in keys if key in page.html] == []  # whoever reads a key is signed in
     [name] = _names(page.html)
     answer = browser.post("/settings/account/session/", {"session": name}, follow=True)
-    assert "That browser is signed out." in answer.content.decode()
+    assert "That browser was signed out." in answer.content.decode()
     assert (_is_in(browser), _is_in(other), _is_in(stranger)) == (True, False, True)
 
 

@@ -83,6 +83,7 @@ query-x-ray-rows: get d
 query-async: get v
 query-async-off: get d post d
 query-lag: get v
+query-loss-correct: get o post o
 query-go-on: get o post o
 query-start: get o post o
 query-stop: get o post o
@@ -142,6 +143,7 @@ application-start: post o
 application-question: get d post d
 application-release: get d post d
 application-restart: get o post o
+application-host-gone: get o post o
 application-stop: get o post o
 application-team: post a
 pool-new: get d post d
@@ -200,6 +202,7 @@ query-advice: get v
 query-async: get v
 query-lag: get v
 query-losses: get v
+query-loss-correct: post o
 query-go-on: post o
 query-exposure: get v
 query-async-off: post d
@@ -260,6 +263,7 @@ driver-log: get v
 application-owner: get v delete d
 application-stop: post o
 application-restart: post o
+application-host-gone: post o
 application-labels: get v put d
 application-waits: get v
 application-team: get v put a

@@ -20,7 +20,7 @@ from queries.models.manifests.managed import Managed
 from queries.models.tokens import AccessToken, Scope
 from queries.services.console.tokens import create_token
 from queries.services.deploys.advancing import advance_all
-from queries.services.procedures.many import begin_many
+from queries.services.procedures.bulk_operations import begin_many
 from tests.scenarios.stage import Stage
 
 DEPLOYS, APPLY = "/api/v1/deploys/", "/api/v1/apply/"
@@ -132,7 +132,7 @@ def test_a_deploy_whose_token_was_revoked_writes_nothing_more(lena: User) -> Non
     advance_all(now=timezone.now())
     deploy.refresh_from_db()
     assert deploy.state == "FAILED"
-    assert "The token that requested the deploy has expired or was revoked." in str(deploy.reason)
+    assert "The token used to request the deploy has expired or was revoked." in str(deploy.reason)
     assert not Application.objects.filter(name="deployed").exists()
 
 
@@ -151,7 +151,7 @@ def test_a_deploy_whose_token_lists_less_by_now_is_refused(lena: User) -> None:
     AccessToken.objects.get().applications.remove(Application.objects.get(name="flights"))
     advance_all(now=timezone.now())
     deploy.refresh_from_db()
-    assert "The token ci does not act on application flights" in str(deploy.reason)
+    assert "The token ci cannot act on application flights" in str(deploy.reason)
     assert not Query.objects.filter(name="more").exists()
 
 
@@ -223,7 +223,7 @@ def test_a_deploy_of_nothing_that_anybody_owns_takes_all_teams(
     lena: User, anton: User, wilma: User
 ) -> None:
     deploy = Deploy.objects.create(actor="lena", good={}, created_at=timezone.now())
-    assert "the applications of all teams" in _refused(wilma, _cancel(deploy))
+    assert "applications of all teams" in _refused(wilma, _cancel(deploy))
     assert _as(lena).post(_cancel(deploy), "{}", content_type=JSON).status_code == 200
     nothing = f"{DEPLOYS}{'0' * 8}-0000-4000-8000-{'0' * 12}/cancel/"
     assert _as(wilma).post(nothing, "{}", content_type=JSON).status_code == 404
@@ -245,4 +245,4 @@ def test_an_operation_on_what_is_gone_takes_all_teams(teams: Stage) -> None:
     olga = _person("olga", "web", role="operator")
     asked = begin_many(Verb.STOP_MANY, [], actor="dora", now=timezone.now())
     address = f"/api/v1/operations/{asked.uuid}/cancel/"
-    assert "the applications of all teams" in _refused(olga, address)
+    assert "applications of all teams" in _refused(olga, address)

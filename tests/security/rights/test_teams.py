@@ -12,7 +12,6 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
 
-from controlplane.health.system import forget
 from queries.models.access.teams import Grant, Team
 from queries.models.alerts import Incident, Maintenance
 from queries.models.applications import Application
@@ -21,6 +20,7 @@ from queries.models.failures import FailureGroup
 from queries.models.history import Operation, Transition
 from queries.models.tokens import AccessToken
 from queries.services.console.tokens import create_token
+from queries.services.system.health import forget
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
 
@@ -72,7 +72,7 @@ def test_a_refusal_names_the_team_and_who_can_help(client: Client, dora: User, a
     assert answer.status_code == 403
     problem = answer.json()
     assert problem["type"] == "urn:headgate:problem:forbidden"
-    assert problem["detail"] == "Application shops belongs to team web, and you do not."
+    assert problem["detail"] == "Application shops belongs to team web, and you are not a member."
     assert problem["way_out"] == (
         "Ask a member of web (wanda) to do it, or an admin (ada) to add you to the team."
     )
@@ -266,7 +266,7 @@ def test_a_new_application_is_of_ones_team(client: Client, anton: User) -> None:
     taken = '{"name": "other", "team": "web"}'
     refused = client.post("/api/v1/applications/", taken, content_type=JSON)
     assert refused.status_code == 403
-    assert "You do not act for team web" in refused.json()["detail"]
+    assert "You cannot act for team web" in refused.json()["detail"]
 
 
 def test_who_is_in_several_teams_says_which(client: Client, anton: User) -> None:
@@ -306,6 +306,10 @@ def test_a_query_does_not_go_into_the_application_of_others(client: Client, anto
 # --- admins give teams --------------------------------------------------------------------
 
 
+@pytest.mark.sql(
+    "queries.selectors.access.teams.tokens_of_team",
+    "queries.views.access.teams.team_page",
+)
 def test_an_admin_makes_a_team_chooses_members_and_gives_it_an_application(
     client: Client, two_teams: Stage, admin: User, operator: User
 ) -> None:

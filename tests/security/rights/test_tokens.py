@@ -72,8 +72,8 @@ def test_a_limited_token_is_told_what_it_acts_on(flights: Stage, author: User) -
     assert by_team.post(f"{ADDRESS}delays/start/").status_code == 202
     refused = by_team.post(f"{ADDRESS}trial/start/")
     assert refused.status_code == 403
-    assert refused.json()["detail"] == "The token ci does not act on application trial."
-    assert "It acts on team data." in refused.json()["way_out"]
+    assert refused.json()["detail"] == "The token ci cannot act on application trial."
+    assert "It can act on team data." in refused.json()["way_out"]
     listed = _caller(author, applications=["trial"])
     assert listed.post(f"{ADDRESS}trial/start/").status_code == 202
     refused = listed.post(f"{ADDRESS}delays/start/")
@@ -88,7 +88,7 @@ def test_a_token_that_lists_applications_makes_none(flights: Stage, author: User
     ):
         answer = caller.post(address, body, format="json")
         assert answer.status_code == 403
-        assert "This token acts on the applications that it lists" in answer.json()["detail"]
+        assert "This token is limited to the applications that it lists" in answer.json()["detail"]
 
 
 def test_a_new_application_of_a_teams_token_is_the_teams(flights: Stage, author: User) -> None:
@@ -132,7 +132,7 @@ def test_the_command_makes_a_limited_token(flights: Stage, author: User) -> None
     token = AccessToken.objects.get()
     assert (token.scope, str(token.team), token.is_listed) == ("operate", "data", True)
     assert [row.name for row in token.applications.all()] == ["flights"]
-    with pytest.raises(CommandError, match="team: is not a team"):
+    with pytest.raises(CommandError, match="team: is not an existing team"):
         call_command("createtoken", "aude", "--team", "nobody", stdout=out)
 
 

@@ -8,12 +8,12 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from queries.domain.deploys.forms import Good
-from queries.domain.states import Verb
+from queries.domain.states import LossKind, Verb
 from queries.models.access.group_roles import GroupRole
 from queries.models.access.teams import Team
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
 from queries.models.applications import Application, UploadedCode
-from queries.models.checkpoints import Snapshot
+from queries.models.checkpoints import Loss, Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.deploys.receipts import Deploy
 from queries.models.drivers import Driver, Run
@@ -23,7 +23,7 @@ from queries.models.history import Operation
 from queries.models.manifests.managed import Managed
 from queries.models.saved_views import SavedView
 from queries.services.console.tokens import create_token
-from queries.services.procedures.many import begin_many
+from queries.services.procedures.bulk_operations import begin_many
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 from tests.security.rights.people import OTHER, TEAM
 
@@ -61,6 +61,13 @@ def build(stage: Stage | None = None) -> dict[str, Keys]:
         opened_at=now,
         first_opened_at=now,
         seen_at=now,
+    )
+    loss = Loss.objects.create(
+        query=Query.objects.get(name="delays"),
+        kind=LossKind.LATE,
+        source="dedupe",
+        records=1,
+        noticed_at=now,
     )
     window = _alerts(now)
     _managed(now)
@@ -122,6 +129,7 @@ def build(stage: Stage | None = None) -> dict[str, Keys]:
             "name": "delays",
             "number": str(snapshot.pk),
             "uuid": str(operation.uuid),
+            "loss_id": str(loss.pk),
         },
     }
 

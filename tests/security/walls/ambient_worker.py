@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from queries import acting
-from queries.acting import capabilities
+from queries import account_files
+from queries.account_files import capabilities
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.protocol import RunState
@@ -24,7 +24,7 @@ from tests.spark.driver_under_test import DriverUnderTest, holder, rate_query, w
 
 def main(home: Path, names: list[str]) -> dict[str, Any]:
     """Lead one driver to a stop and another to a kill, and tidy up after both."""
-    acting.know(Accounts(tuple(names), home).uids)
+    account_files.know(Accounts(tuple(names), home).uids)
     seen: dict[str, Any] = {"uid": os.geteuid(), "capabilities": capabilities()}
     drivers = [_driver(home, names, epoch) for epoch in (1, 2)]
     try:

@@ -1,5 +1,7 @@
 """Which account an application gets, what that account is given, and what a host lacks for it."""
 
+# State files are zips; an account that cannot read this Python cannot import what names them.
+import encodings.cp437  # noqa: F401
 import os
 import subprocess
 import sys
@@ -9,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from queries.acting import acting_as, acting_in, give, is_ours
+from headgate_server.places import ROOT as REPOSITORY
+from queries.account_files import acting_as, acting_in, give, is_ours
 from queries.checkpoints.file_sink import FileSink
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.protocol import SPEC, Assignment, DriverSpec
 from queries.domain.walls import Choice, Mode
 from queries.driver_folder import DriverFolder
 from queries.launchers.base import LaunchRefused
-from queries.launchers.process.environment import REPOSITORY
 from queries.launchers.process.launcher import LocalProcessLauncher
-from queries.launchers.process.walls import giving, proven
+from queries.launchers.process.walls import account_rights, proven, trial
 from queries.launchers.process.walls.accounts import Account, Accounts
 from tests import pieces
 from tests.checkpoints.forms import write_checkpoint
@@ -83,16 +85,16 @@ def test_without_a_free_account_a_start_is_refused_and_says_what_to_do(
     accounts.of("delays")
     with pytest.raises(LaunchRefused, match="alerts is not started: all 2 accounts") as refused:
         accounts.of("alerts")
-    assert "Make a further one with useradd" in str(refused.value)
-    with pytest.raises(LaunchRefused, match=f"the account {names[1]}, which is not named"):
+    assert "Create another one with useradd" in str(refused.value)
+    with pytest.raises(LaunchRefused, match=f"the account {names[1]}, which is no longer in"):
         Accounts((names[0],), home).of("delays")
 
 
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ((), "names no account that exists"),
-        (("nobody-of-this-name-*",), "names no account that exists"),
+        ((), "contains no existing account"),
+        (("nobody-of-this-name-*",), "contains no existing account"),
         (("nobody-of-this-name",), "the account nobody-of-this-name does not exist"),
         (("root",), "the account root is the worker's own"),
         (("nobody",), "the account nobody has no home directory of its own"),
@@ -137,6 +139,18 @@ def test_a_file_of_the_control_plane_that_accounts_can_read_is_a_hole(
 
 
 @pytest.mark.open_python
+def test_a_file_of_the_kernel_that_accounts_can_write_is_a_hole(
+    home: Path, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's triggers of pressure, which every account may open, stand in for one."""
+    theirs = repr(trial.EVERYBODYS)
+    assert theirs in trial._ATTEMPT
+    monkeypatch.setattr(trial, "_ATTEMPT", trial._ATTEMPT.replace(theirs, "'/none'"))
+    said = proven.prove(Mode.ACCOUNTS, home / "drivers", accounts).told
+    assert "not stopped from opening a file of the kernel to write: /proc/" in said
+
+
+@pytest.mark.open_python
 def test_kept_capabilities_are_a_hole(
     home: Path, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +171,7 @@ def test_a_folder_that_cannot_be_traversed_is_named(names: list[str]) -> None:
         home = closed / "home"
         home.mkdir()
         choice = proven.prove(Mode.ACCOUNTS, home / "drivers", Accounts(tuple(names), home))
-        assert f"cannot get into {closed}; allow it: chmod o+x {closed}." in choice.told
+        assert f"cannot enter {closed}; to allow it, run chmod o+x {closed}." in choice.told
 
 
 def test_a_capability_that_is_missing_is_named(home: Path, names: list[str]) -> None:
@@ -228,7 +242,7 @@ def test_code_is_read_by_accounts_and_the_folder_of_all_code_is_not(
     copies, _ = launcher.freeze_code((str(home / "users"),))
     folder = DriverFolder.make(home / "drivers/flights/1")
     spec = replace(_spec(1), code_roots=copies, account=account.name, data_roots=())
-    giving.prepare(spec, folder, accounts)
+    account_rights.prepare(spec, folder, accounts)
     with acting_as(account.uid, account.gid):
         assert (Path(copies[0]) / "flights.py").read_text() == "AIRLINE = 'AA'"
         with pytest.raises(PermissionError):
@@ -244,10 +258,10 @@ def test_a_file_sink_whose_log_we_have_begun_goes_to_the_account_and_no_data_roo
     for name in ("out", "whole"):
         FileSink(home / "data" / name).seed(3)
         sink = {"sink": {"format": "json", "options": {"path": f"{home}/data/{name}"}}}
-        giving.give_sink(sink, spec, account)
+        account_rights.give_sink(sink, spec, account)
     FileSink(home / "elsewhere").seed(3)
     sink = {"sink": {"format": "json", "options": {"path": f"{home}/elsewhere"}}}
-    giving.give_sink(sink, spec, account)
+    account_rights.give_sink(sink, spec, account)
     assert _owners(home / "data/out") == {account.uid}
     assert _owners(home / "data/whole") == _owners(home / "elsewhere") == {os.geteuid()}
 
@@ -258,7 +272,7 @@ def test_a_checkpoint_of_before_goes_to_the_account_with_all_that_is_in_it(
     (home / "checkpoints/q1/offsets").mkdir(parents=True)
     (home / "checkpoints/q1/offsets/0").write_text("v1")
     (home / "checkpoints/q1/link").symlink_to(home / "secret_key")
-    giving.give_checkpoint(f"file://{home}/checkpoints/q1", account, accounts)
+    account_rights.give_checkpoint(f"file://{home}/checkpoints/q1", account, accounts)
     given = home / "checkpoints/q1"
     owners = {path.lstat().st_uid for path in (given, *given.rglob("*"))}
     assert owners == {account.uid}
@@ -273,12 +287,12 @@ def test_folders_of_headgate_and_of_others_are_not_given_away(
     (home / "secrets").mkdir(mode=0o700)
     for path in (home / "checkpoints", home / "secrets", home):
         with pytest.raises(LaunchRefused, match="Headgate's own folder"):
-            giving.give_folder(path, account, accounts)
+            account_rights.give_folder(path, account, accounts)
     theirs = home / "checkpoints/theirs"
     theirs.mkdir()
     os.chown(theirs, 65_534, 65_534)
-    with pytest.raises(LaunchRefused, match="belongs to another account"):
-        giving.give_folder(theirs, account, accounts)
+    with pytest.raises(LaunchRefused, match="does not belong to"):
+        account_rights.give_folder(theirs, account, accounts)
 
 
 def test_a_link_that_an_account_has_planted_gives_it_nothing(
@@ -286,12 +300,12 @@ def test_a_link_that_an_account_has_planted_gives_it_nothing(
 ) -> None:
     """It owns the folder around; what it names there is taken for as much as it can do itself."""
     (home / "secrets/deep").mkdir(parents=True, mode=0o700)
-    giving.give_folder(home / "checkpoints/mine", account, accounts)
+    account_rights.give_folder(home / "checkpoints/mine", account, accounts)
     (home / "checkpoints/mine/q2").symlink_to(home / "secrets/deep")
     (home / "checkpoints/mine/.headgate").symlink_to(home / "secrets")
     assert not is_ours(home / "checkpoints/mine/q2")
     with pytest.raises(LaunchRefused):
-        giving.give_checkpoint(f"file://{home}/checkpoints/mine/q2", account, accounts)
+        account_rights.give_checkpoint(f"file://{home}/checkpoints/mine/q2", account, accounts)
     assert (home / "secrets/deep").stat().st_uid == os.geteuid()
     assert os.listdir(home / "secrets") == ["deep"]
 
@@ -303,7 +317,7 @@ def test_a_link_that_an_account_has_planted_gives_it_nothing(
 def checkpoint(home: Path, account: Account, accounts: Accounts) -> Path:
     """Return a checkpoint that Spark has written, in the account's hands."""
     place = write_checkpoint(home / "checkpoints/q1", batches=range(3), store="zip")
-    giving.give_checkpoint(f"file://{place}", account, accounts)
+    account_rights.give_checkpoint(f"file://{place}", account, accounts)
     return place
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from queries.acting import give
-from queries.launchers.process.environment import REPOSITORY
+from headgate_server.places import ROOT as REPOSITORY
+from queries.account_files import give
 from queries.launchers.process.walls.accounts import NEEDED, Account
 from tests import pieces
 
@@ -123,7 +123,7 @@ def test_while_it_acts_as_an_account_it_has_no_more_rights(
 ) -> None:
     """Its capabilities do not go by themselves, as root's do when a thread takes other rights."""
     act = (
-        "import sys; from pathlib import Path; from queries.acting import acting_as\n"
+        "import sys; from pathlib import Path; from queries.account_files import acting_as\n"
         "key = Path(sys.argv[1]) / 'secret_key'\n"
         "with acting_as(*map(int, sys.argv[2:])):\n"
         "    try: print(key.read_text())\n"

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from queries.acting import give
+from headgate_ground.files import take_lock
+from queries.account_files import give
 from queries.domain.protocol import RunState
 from queries.domain.walls import Mode
-from queries.files import take_lock
 from queries.launchers.process.walls.accounts import Account
 from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest

@@ -11,8 +11,6 @@ from queries.domain.probes.questions import TASK, PreflightTask, XrayTask
 from queries.domain.protocol import SPEC, Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.walls import Mode, choose
 from queries.driver_folder import DriverFolder
-from queries.files import PYTHON_BYTE, take_lock
-from queries.launchers.base import LaunchRefused
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import mounts
 from queries.models.definitions import Checkpoint
@@ -80,30 +78,6 @@ def test_named_secrets_are_handed_over_and_no_others(
     launcher.assign("flights", Assignment(3, 1, (more, refused)))
     assert sorted(path.name for path in copies.iterdir()) == ["later", "ours"]
     assert "password" not in json.dumps(told.env)
-
-
-def test_what_an_earlier_release_wrote_of_an_owner_is_brought_along(
-    launcher: LocalProcessLauncher, tmp_path: Path
-) -> None:
-    beside = tmp_path / "checkpoints/.headgate"
-    beside.mkdir(parents=True)
-    (beside / "q1.owner.json").write_text('{"epoch": 7}')
-    place = f"file://{tmp_path}/checkpoints/q1"
-    launcher.launch(replace(_spec(1), checkpoints=(place,)), Assignment(1, 1), "")
-    assert (beside / "q1.held/owner.json").read_text() == '{"epoch": 7}'
-
-
-def test_nothing_is_started_while_an_earlier_release_holds_its_checkpoint(
-    launcher: LocalProcessLauncher, tmp_path: Path
-) -> None:
-    earlier = tmp_path / "checkpoints/.headgate/q1.lock"
-    earlier.parent.mkdir(parents=True)
-    held = take_lock(earlier, PYTHON_BYTE)
-    assert held is not None
-    place = f"file://{tmp_path}/checkpoints/q1"
-    with pytest.raises(LaunchRefused, match="of an earlier release") as refused:
-        launcher.launch(replace(_spec(1), checkpoints=(place,)), Assignment(1, 1), "")
-    assert refused.value.passing
 
 
 @pytest.mark.parametrize(

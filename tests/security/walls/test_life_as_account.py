@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate_server.places import ROOT as REPOSITORY
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import snapshot
 from queries.domain.probes.questions import XrayTask
@@ -18,7 +19,6 @@ from queries.domain.protocol import RunState, Want
 from queries.domain.supervision.observation import Liveness
 from queries.domain.walls import Mode
 from queries.launchers.process import identities
-from queries.launchers.process.environment import REPOSITORY
 from queries.launchers.process.walls import proven
 from queries.launchers.process.walls.accounts import Account, Accounts
 from tests import pieces
@@ -119,7 +119,7 @@ def test_it_commits_as_its_account_is_rewound_and_goes_on(
     assert exit_report is not None
     assert (exit_report.python, exit_report.jvm) == ("0", "0")
     assert holder(f"file://{home}/checkpoints/q2") is None
-    assert not (driver.directory / "own/tmp").exists()
+    wait_for(lambda: not (driver.directory / "own/tmp").exists(), "the end of its scratch folder")
     assert not (driver.directory / "control/secrets").exists()
 
 

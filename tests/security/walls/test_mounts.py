@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate_ground import packages
+from headgate_server import places
 from queries.domain.protocol import TMP
 from queries.driver_folder import DriverFolder
 from queries.launchers.process.walls import mounts
@@ -125,6 +127,24 @@ def test_the_control_planes_own_folder_in_etc_is_hidden(
     assert mounts._OURS == "/etc/headgate"
 
 
+KERNELS = (
+    *("/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/self/oom_score_adj"),
+    *("/sys/kernel/profiling", "/sys/power/state"),
+)
+
+
+def test_no_file_of_the_kernel_can_be_written_and_what_containers_hide_is_hidden(
+    tmp_path: Path,
+) -> None:
+    for path in filter(os.path.exists, KERNELS):
+        assert _is_refused(_run(tmp_path, f": >> {path}")), path
+    hidden = [path for path in mounts._KERNELS_OWN if Path(path).exists()]
+    assert {"/proc/interrupts", "/sys/firmware"} <= set(hidden)
+    for path in hidden:
+        look = f"if [ -d {path} ]; then ls {path}; else cat {path}; fi 2>/dev/null"
+        assert _run(tmp_path, look) == "", path
+
+
 def test_the_lists_of_passwords_are_hidden_where_the_worker_is_root(tmp_path: Path) -> None:
     said = _run(tmp_path, "cat /etc/shadow /etc/passwd")
     assert "root:x:0:0" in said  # passwd, which Hadoop's log-in reads
@@ -148,3 +168,20 @@ def test_a_driver_reads_its_own_code_and_packages_and_those_of_no_other(tmp_path
     assert "other" not in said
     assert _is_refused(said)
     assert not (home / "packages/mine/more").exists()
+
+
+def test_of_our_packages_in_site_packages_a_driver_sees_those_that_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By each name of the environment, which may be reached through a link."""
+    installed = tmp_path / "env/lib/site-packages"
+    for name in (*packages.OURS, "somebodys"):
+        (installed / name).mkdir(parents=True)
+        (installed / name / "module.py").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "env")
+    monkeypatch.setattr(places, "ROOT", installed)
+    monkeypatch.setattr(mounts, "_python", lambda: {f"{tmp_path}/env", f"{tmp_path}/link"})
+    for prefix in ("env", "link"):
+        said = _run(tmp_path, f"cd {tmp_path}/{prefix}/lib/site-packages; ls */module.py")
+        seen = {line.partition("/")[0] for line in said.splitlines()}
+        assert seen == {*packages.DRIVER, "somebodys"}

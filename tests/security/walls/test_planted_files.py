@@ -13,12 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from listeners import spool
+from headgate_ground import spool
+from headgate_ground.files import (
+    MOST_BYTES,
+    NotPlain,
+    is_locked,
+    lock_holder,
+    open_plain,
+    read_file,
+)
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import CannotCopy, snapshot
+from queries.domain.checkpoints.logs import Unreadable
 from queries.domain.protocol import DRIVER_LOG, LAST_SEQ, STATUS, Assignment, Status
 from queries.driver_folder import DriverFolder
-from queries.files import MOST_BYTES, NotPlain, is_locked, lock_holder, open_plain, read_file
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.shim import Shim
 from tests.checkpoints.forms import write_checkpoint
@@ -134,7 +142,8 @@ def test_a_checkpoint_with_planted_links_gives_nothing_of_where_they_lead(
     assert logs.commit(2) is not None
     shutil.rmtree(root / "commits")
     (root / "commits").symlink_to(elsewhere)
-    assert logs.commit(2) is None
+    with pytest.raises(Unreadable, match="leads out of"):
+        logs.commit(2)
     (root / "commits").unlink()
     write_checkpoint(root, batches=range(3))
     (root / "metadata").unlink()

@@ -4,22 +4,24 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django.fixtures import Settings
 
+from headgate_server.places import ROOT as REPOSITORY
 from queries.domain.protocol import Assignment
 from queries.domain.walls import Choice, Mode, choose
 from queries.launchers.base import LaunchRefused
-from queries.launchers.process.environment import REPOSITORY
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import bubblewrap, mounts, proven
 from tests.launchers.test_contract import _spec
 
-LACKS = "bubblewrap is not installed; its package is called bubblewrap."
+LACKS = "bubblewrap is not installed; it is in the package bubblewrap."
 
 
 @pytest.mark.walls
@@ -82,6 +84,23 @@ def test_walls_with_a_hole_are_not_taken(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.walls
+@pytest.mark.parametrize("top", ["/proc", "/sys"])
+def test_a_file_of_the_kernel_that_can_be_opened_to_write_is_a_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, top: str
+) -> None:
+    whole = mounts.mounts
+
+    def with_hole(*arguments: Any) -> mounts.Mounts:
+        made = whole(*arguments)
+        return replace(made, options=[*made.options, "--bind", top, top])
+
+    monkeypatch.setattr(mounts, "mounts", with_hole)
+    choice = proven.prove("auto", tmp_path / "drivers")
+    assert choice.mode is Mode.NEITHER
+    assert f"not stopped from opening a file of the kernel to write: {top}/" in choice.lacks
+
+
+@pytest.mark.walls
 def test_processes_of_the_host_in_sight_are_a_hole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,8 +133,8 @@ def test_settings_and_the_log_say_what_an_author_can_do(
     client.force_login(viewer)
     settings.HEADGATE_HOME, settings.DRIVERS_DIR = tmp_path, tmp_path / "drivers"
     settings.WALLS = "neither"
-    monkeypatch.setattr("controlplane.health.system.FRESH_FOR_S", 0)
-    assert "are tried when the worker starts" in client.get("/settings/system/").content.decode()
+    monkeypatch.setattr("queries.services.system.health.FRESH_FOR_S", 0)
+    assert "are tested when the worker starts" in client.get("/settings/system/").content.decode()
     proven._walls.cache_clear()
     with caplog.at_level(logging.INFO, logger=proven.__name__):
         proven.walls()

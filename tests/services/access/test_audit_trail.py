@@ -5,11 +5,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.core.management.sql import emit_post_migrate_signal
+from django.core.management.sql import emit_post_migrate_signal, emit_pre_migrate_signal
 from django.db import DatabaseError, connection, transaction
+from django.db.migrations import Migration
 
 from queries.domain.access.acts import Act
-from queries.models.access.audit_guard import missing_guards
+from queries.models.access.audit_guard import RULES, missing_guards
 from queries.models.access.audit_trail import AuditAnchor, AuditEntry, AuditHead
 from queries.services.access import audit_trail
 from queries.services.access.audit_proof import prove
@@ -132,10 +133,15 @@ def test_a_table_that_a_migration_builds_anew_is_guarded_again(now: datetime) ->
         return  # alters tables in place
     record_act(Act.SIGNED_IN, actor="ada", now=now)
     chain_entries()
+    plan = [(Migration("later", "queries"), False)]
+    emit_pre_migrate_signal(verbosity=0, interactive=False, db="default", plan=[])
+    assert missing_guards(connection) == []  # nothing is migrated
+    emit_pre_migrate_signal(verbosity=0, interactive=False, db="default", plan=plan)
     with connection.schema_editor() as editor:
         rebuild: Any = editor
-        rebuild._remake_table(AuditEntry)  # what each AlterField does on SQLite
-    assert missing_guards(connection) == ["audit_entry_changed", "audit_entry_deleted"]
+        for table in (AuditEntry, AuditHead, AuditAnchor):
+            rebuild._remake_table(table)  # what each AlterField does on SQLite
+    assert len(missing_guards(connection)) == len(RULES)
     emit_post_migrate_signal(verbosity=0, interactive=False, db="default")
     assert missing_guards(connection) == []
     with pytest.raises(DatabaseError, match="cannot be changed"), transaction.atomic():

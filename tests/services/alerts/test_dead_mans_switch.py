@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.health.parts import Part, ok, problem
-from controlplane.health.system import SystemHealth
+from queries.domain.system import Part, SystemHealth, ok, problem
 from queries.services.alerts import dead_mans_switch
 from queries.services.alerts.dead_mans_switch import NEEDED, call_outside
 
@@ -47,6 +46,7 @@ def outside(settings: Any, tmp_path: Any) -> Iterator[Outside]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     settings.SECRETS_DIR = tmp_path
+    settings.ALERT_NETWORKS = ["127.0.0.0/8"]
     settings.WATCHED_URL = f"{server.base}/healthz"
     settings.DEAD_MANS_SWITCH_URL = "file:switch"
     (tmp_path / "switch").write_text(f"{server.base}/ping/5ecret-token\n")
@@ -104,12 +104,20 @@ def test_a_redirect_is_not_followed(
     assert outside.calls == ["/healthz", "/moved"]
 
 
+def test_a_private_network_is_refused_unless_it_is_allowed(
+    outside: Outside, parts: dict[str, Part], settings: Any
+) -> None:
+    settings.ALERT_NETWORKS = []
+    assert "HEADGATE_ALERT_NETWORKS" in call_outside(now=NOW)
+    assert outside.calls == ["/healthz"]
+
+
 def test_why_it_could_not_be_called_names_no_secret(
     outside: Outside, parts: dict[str, Part], tmp_path: Any
 ) -> None:
     (tmp_path / "switch").write_text("http://127.0.0.1:9/ping/5ecret-token\n")
     said = call_outside(now=NOW)
-    assert "refused" in said
+    assert "no connection" in said
     assert "5ecret-token" not in said
     (tmp_path / "switch").unlink()
     assert "HEADGATE_DEAD_MANS_SWITCH_URL" in call_outside(now=NOW)

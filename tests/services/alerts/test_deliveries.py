@@ -183,7 +183,7 @@ def test_a_receiver_that_is_away_is_tried_for_a_day_and_its_channel_says_so(
     assert outbox.go() == [("one", "opened")]
     channel.refresh_from_db()
     assert channel.failing_since == outbox.now
-    assert channel.last_error == "It answered 503 Service Unavailable"
+    assert channel.last_error == "It responded with 503 Service Unavailable"
     assert outbox.go(10) == []  # it waits longer each time
     assert outbox.go(60) == [("one", "opened")]
     outbox.receiver.status = 200
@@ -264,7 +264,7 @@ def test_a_test_message_goes_to_its_channel_alone(outbox: Outbox) -> None:
     assert outbox.go() == [("one", "opened")]
     delivery.refresh_from_db()
     assert delivery.state == DeliveryState.SENT
-    assert "ada tries the channel one" in outbox.receiver.got[0].form["text"]
+    assert "ada is testing the channel one" in outbox.receiver.got[0].form["text"]
 
 
 @pytest.mark.django_db
@@ -273,6 +273,20 @@ def test_one_rotten_incident_stops_no_other(outbox: Outbox) -> None:
     outbox.incident(kind="of another release", fingerprint="x")
     outbox.incident()
     assert outbox.go() == [("one", "opened")]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("message", [{"text": 7}, [], "text", {"facts": 1, "at": "soon"}])
+def test_a_message_that_cannot_be_read_keeps_no_other_waiting_and_is_named(
+    outbox: Outbox, message: Any
+) -> None:
+    channels = [outbox.channel(name) for name in ("a", "b", "c")]
+    rotten = [try_channel(channel, actor="ada", now=outbox.now) for channel in channels][1]
+    Delivery.objects.filter(pk=rotten.pk).update(message=message)
+    assert outbox.go() == [("a", "opened"), ("c", "opened")]
+    rotten.refresh_from_db()
+    assert (rotten.state, bool(rotten.last_error)) == (DeliveryState.WAITING, True)
+    assert rotten.channel.last_error
 
 
 @pytest.mark.django_db

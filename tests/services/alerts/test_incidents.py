@@ -9,16 +9,15 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from controlplane.health.parts import Part, ok, problem
-from controlplane.health.system import SystemHealth
 from listeners.models import Gap
 from queries.domain.alerts.incidents import HOLD
 from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState
 from queries.domain.errors import Conflict, Invalid
-from queries.domain.states import LossKind
-from queries.models.alerts import Channel, Incident, Maintenance
-from queries.models.checkpoints import Loss
-from queries.models.definitions import Query
+from queries.domain.states import LossKind, StopMode
+from queries.domain.system import Part, SystemHealth, ok, problem
+from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
+from queries.models.checkpoints import Loss, SourceLag
+from queries.models.definitions import Checkpoint, Query
 from queries.models.hosts import Host
 from queries.selectors.alerts.troubles import troubles
 from queries.services.alerts import incidents as service
@@ -153,10 +152,31 @@ def test_a_query_that_lags_is_one_only_after_a_while(alerts: Alerts, settings: A
 def test_records_about_to_be_deleted_are_an_incident(alerts: Alerts) -> None:
     alerts.query("delays")
     alerts.up("delays")
-    alerts.set("delays", risk="1,200 records of flights will be deleted at 04:00 UTC.")
+    later = alerts.now + timedelta(hours=1)
+    text = "1,200 records of flights will be deleted at 04:00 UTC."
+    alerts.set("delays", risk=text, risk_at=later)
     incident = alerts.one()
     assert incident.kind == IncidentKind.AT_RISK
+    assert incident.title == "delays: unread records are about to be deleted"
     assert incident.detail.startswith("1,200 records")
+
+
+def test_what_is_gone_and_what_was_recreated_is_not_about_to_be_deleted(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.set("delays", risk="Has lost data.", risk_at=alerts.now)
+    assert alerts.one().title == "delays: unread records were deleted"
+    query = alerts.row("delays")
+    SourceLag.objects.create(
+        query=query, source="flights", partition=0, replaced=True, seen_at=alerts.now
+    )
+    [incident] = alerts.watch()
+    assert incident.title == "delays: a topic was deleted and recreated"
+    SourceLag.objects.all().delete()
+    ids = {"": {"flights": {"id": "one", "now": "two"}}}
+    Checkpoint.objects.filter(query=query).update(topic_ids=ids)
+    [incident] = alerts.watch()
+    assert incident.title == "delays: a topic was deleted and recreated"
 
 
 def test_records_that_were_lost_or_late_are_incidents_for_a_while(alerts: Alerts) -> None:
@@ -207,6 +227,7 @@ def test_a_broker_that_dies_under_200_queries_is_one_incident(alerts: Alerts) ->
         query.save()
     incident = next(iter(alerts.watch(15)))
     assert Incident.objects.count() == 1
+    assert incident.kind == IncidentKind.SOURCE_UNREACHABLE
     assert incident.title == "Source kafka-1:9092 unreachable: 200 queries"
     assert incident.affected_count == 200
     assert len(incident.affected) == 20
@@ -234,6 +255,21 @@ def test_a_driver_that_dies_again_and_again_is_one_incident_of_its_application(
     assert incident.affected == ["delays", "hours", "rows"]
 
 
+def test_a_stop_that_hangs_is_an_incident(alerts: Alerts) -> None:
+    alerts.application("flights")
+    for name in ("delays", "hours"):
+        alerts.query(name, "flights")
+        alerts.start(name)
+    alerts.ready("flights")
+    alerts.launcher.obliging = False
+    alerts.stop("delays", StopMode.NOW)
+    alerts.launcher.hang_stop(alerts.run("delays").pk)
+    alerts.look()
+    incident = alerts.one()
+    assert incident.kind == IncidentKind.STUCK_STOP
+    assert incident.affected == ["delays"]
+
+
 def test_a_silent_host_is_one_incident(alerts: Alerts, settings: Any) -> None:
     alerts.query("delays")
     alerts.up("delays")
@@ -255,6 +291,17 @@ def test_headgates_own_trouble_is_an_incident(alerts: Alerts) -> None:
     assert incident.detail.startswith("12 MB")
 
 
+@pytest.mark.parametrize(
+    ("part", "kind"), [("ingester", IncidentKind.INGESTER_DOWN), ("data", IncidentKind.DATA_OLD)]
+)
+def test_a_part_that_no_longer_works_is_an_incident(
+    alerts: Alerts, part: str, kind: IncidentKind
+) -> None:
+    alerts.parts = (problem(part, "Nothing since 03:00:00 UTC.", alerts.now),)
+    alerts.watch()
+    assert [one.kind for one in alerts.watch(600)] == [kind]
+
+
 @pytest.mark.parametrize("part", ["worker", "beat"])
 def test_what_only_the_watcher_can_tell_is_told_by_it_alone(alerts: Alerts, part: str) -> None:
     alerts.parts = (problem(part, "No heartbeat since 03:00:00 UTC.", alerts.now),)
@@ -270,7 +317,9 @@ def test_a_channel_that_delivers_nothing_is_an_incident(alerts: Alerts) -> None:
         failing_since=alerts.now - timedelta(minutes=11),
         last_error="It does not answer.",
     )
-    assert alerts.one().title == "Channel pager delivers nothing"
+    incident = alerts.one()
+    assert incident.kind == IncidentKind.CHANNEL_DEAD
+    assert incident.title == "Channel pager delivers nothing"
 
 
 def test_in_a_maintenance_window_nothing_that_it_names_opens(alerts: Alerts) -> None:
@@ -323,7 +372,7 @@ def test_people_acknowledge_assign_note_snooze_and_close(alerts: Alerts) -> None
     assert incident.announce_after == alerts.now
     service.close(incident, actor="olga", now=alerts.now)
     assert alerts.watch(10) == []  # its trouble lasts, and olga knows
-    with pytest.raises(Conflict, match="closed already"):
+    with pytest.raises(Conflict, match="already closed"):
         service.acknowledge(incident, actor="olga", now=alerts.now)
     assert [(one.kind, one.actor) for one in incident.entries.all()][1:] == [
         ("acknowledged", "olga"),
@@ -383,3 +432,33 @@ def test_a_look_asks_the_database_as_often_at_100_queries_as_at_10(alerts: Alert
     Query.objects.update(desired="RUNNING", phase="FAILED")
     alerts.watch()
     assert asked() == few
+
+
+def _stopped_at_risk(alerts: Alerts, hours: float) -> None:
+    alerts.query("resting")
+    gone = alerts.now + timedelta(hours=hours)
+    alerts.set("resting", risk="120 records are deleted soon", risk_at=gone)
+
+
+def _rule(**selector: Any) -> None:
+    AlertRule.objects.create(
+        name=f"rule {AlertRule.objects.count()}", selector=selector, created_at=Now()
+    )
+
+
+def test_a_stopped_query_about_to_lose_records_is_a_warning(alerts: Alerts) -> None:
+    _stopped_at_risk(alerts, hours=30)
+    assert alerts.watch() == []
+    (incident,) = alerts.watch(7 * 3600)
+    assert (incident.kind, incident.severity) == (IncidentKind.AT_RISK_STOPPED, "warning")
+    assert incident.detail == "120 records are deleted soon"
+
+
+def test_a_rule_names_the_time_before_the_loss_and_may_leave_stopped_queries_out(
+    alerts: Alerts,
+) -> None:
+    _stopped_at_risk(alerts, hours=30)
+    _rule(stopped=False, stopped_within_hours=500)
+    assert alerts.watch() == []
+    _rule(stopped_within_hours=48)
+    assert alerts.one().kind == IncidentKind.AT_RISK_STOPPED

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from controlplane.health.system import SystemHealth
 from listeners.models import Progress
 from queries.domain.alerts.kinds import IncidentKind, IncidentState
 from queries.domain.probes.preflight import digest
 from queries.domain.states import OperationOutcome, Verb
+from queries.domain.system import SystemHealth
 from queries.models.alerts import Incident
 from queries.models.definitions import Query
 from queries.models.history import Operation
@@ -52,7 +52,7 @@ def test_state_that_fills_the_memory_within_hours_is_an_incident(stage: Stage) -
     _state(stage, "delays", start_mb=200, per_minute_mb=4)
     found = _look(stage)
     assert found.keys() == {IncidentKind.STATE_LIMIT}
-    assert "its state fills the driver's memory at" in found[IncidentKind.STATE_LIMIT]
+    assert "its state will fill the driver's memory at" in found[IncidentKind.STATE_LIMIT]
 
     _state(stage, "delays", start_mb=200, per_minute_mb=0)
     stage.now += timedelta(hours=1)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from django.db import DatabaseError
 
-from controlplane.health.parts import Part, ok, problem, unknown
 from queries.channels.base import Message, SendFailed
+from queries.domain.system import Part, ok, problem, unknown
 from queries.models.alerts import AlertRule, Channel
 from queries.selectors.alerts.own_routes import Route
 from queries.services.alerts import watcher as module
@@ -100,7 +100,7 @@ def test_a_worker_that_stays_away_is_told_once_and_its_return_too(watched: Watch
         watched.look(10, gone)
     assert watched.told == [("pager", "worker-down", "opened", False)]
     for _ in range(8):
-        watched.look(10, ok("worker", "Sweeps are done on here."))
+        watched.look(10, ok("worker", "Sweeps run on here."))
     assert watched.told[1:] == [("pager", "worker-down", "resolved", False)]
 
 

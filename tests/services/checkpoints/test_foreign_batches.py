@@ -65,7 +65,7 @@ def test_batches_begun_while_nothing_of_ours_ran_are_told_everywhere(
     assert look_for_foreign_batches(now=now) == 1
     assert look_for_foreign_batches(now=now) == 0  # it is known
     client.force_login(viewer)
-    said = "Its checkpoint holds batches that no run of this installation made (3 to 4, the last"
+    said = "Its checkpoint contains batches that no run of this installation made (3 to 4, the last"
     for page in ("/queries/delays/", "/queries/", "/"):
         text = html.unescape(client.get(page).content.decode())
         assert said in text, page

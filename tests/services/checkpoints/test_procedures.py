@@ -13,7 +13,7 @@ from django.utils import timezone
 from queries.checkpoints.inside import Inside
 from queries.domain.errors import Conflict, Forbidden, Invalid, NotAllowed
 from queries.domain.kafka.topic_ids import GONE, Remembered, as_json, ids_of
-from queries.domain.states import OperationOutcome, Verb
+from queries.domain.states import OperationOutcome, Reason, Verb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation, Transition
@@ -189,6 +189,7 @@ def test_a_rewind_points_the_query_at_a_new_directory_and_keeps_the_old(bench: B
     assert tree(bench.root) == before
     change = Transition.objects.get(subject="checkpoint")
     assert (change.before, change.detail.text, change.actor) == ("delays", "to batch 6", "aude")
+    assert change.reason == Reason.REWOUND
 
 
 def test_a_rewind_takes_a_kept_snapshot_of_the_batch_whatever_has_been_purged_since(
@@ -515,6 +516,7 @@ def test_a_stateful_reset_begins_at_batch_0_with_an_empty_sink(bench: Bench) -> 
     )
     bench.work()
     _done(operation)
+    assert Transition.objects.get(subject="checkpoint").reason == Reason.RESET
     assert names(bench.place) == {"metadata"}
     assert names(bench.out) == {"_headgate"}
     aside = bench.out / "_headgate" / str(operation.uuid)

@@ -5,13 +5,18 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trustme
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from queries.services.code.hosts import list_host
 
 _GIT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -160,3 +165,18 @@ def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+@contextmanager
+def listed_server(
+    tmp_path: Path, patch: pytest.MonkeyPatch, settings: Settings
+) -> Iterator[GitServer]:
+    """Serve repositories from a host that an admin has listed, and whose certificate git trusts."""
+    settings.CODE_DIR = tmp_path / "code"
+    (tmp_path / "repositories").mkdir()
+    server = GitServer(tmp_path / "repositories")
+    patch.setenv("GIT_SSL_CAINFO", str(server.ca))
+    patch.setenv("HOME", str(tmp_path))
+    list_host({"host": server.host}, actor="ada", now=timezone.now())
+    yield server
+    server.close()

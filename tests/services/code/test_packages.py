@@ -121,7 +121,7 @@ def test_what_is_there_already_needs_nothing(shelf: Path) -> None:
 
 
 def test_a_bad_line_that_an_earlier_release_let_through_is_not_installed(shelf: Path) -> None:
-    with pytest.raises(InstallFailed, match="names a URL"):
+    with pytest.raises(InstallFailed, match="is a URL"):
         install(_spec("hgcolours\nhttps://example.org/x.whl"))
 
 

@@ -10,9 +10,9 @@ import pytest
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
+from headgate_ground.files import lock_of, take_lock, use_folder
 from queries.domain.code.digests import named
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.files import lock_of, take_lock, use_folder
 from queries.launchers.base import LaunchRefused
 from queries.models.applications import Application, UploadedCode
 from queries.models.deploys.receipts import Deploy, DeployChange
@@ -213,7 +213,7 @@ def test_a_folder_that_is_being_deleted_is_waited_for_and_put_into_place_again(
 ) -> None:
     spec = ApplicationSpec.model_validate({"packages": "one"})
     folder = shelf.installed("one")
-    monkeypatch.setattr("queries.files.WRITERS_LOCK_S", 0.05)
+    monkeypatch.setattr("headgate_ground.files.WRITERS_LOCK_S", 0.05)
     held = take_lock(lock_of(folder))
     assert held is not None
     assert not pruning._remove_one(folder, shelf.now), "whoever has the lock keeps it"

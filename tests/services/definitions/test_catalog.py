@@ -217,13 +217,13 @@ def test_an_application_made_for_one_query_takes_no_second() -> None:
     create("one")
     with pytest.raises(Invalid) as error:
         create("two", application="one")
-    assert "created for query one only" in problems(error)["application"]
+    assert "created only for query one" in problems(error)["application"]
 
 
 def test_an_application_that_is_not_there_is_named() -> None:
     with pytest.raises(Invalid) as error:
         create(application="nowhere")
-    assert "is not an application" in problems(error)["application"]
+    assert "is not an existing application" in problems(error)["application"]
 
 
 def test_an_application_of_ones_own_takes_its_spec_with_the_query() -> None:

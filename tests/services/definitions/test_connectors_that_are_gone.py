@@ -19,7 +19,7 @@ def test_a_launch_without_a_named_connector_is_refused_and_a_start_tries_again(
 
     assert stage.phase("copy") == Phase.FAILED
     assert "the connector kafka, which is not installed" in stage.row("copy").phase_detail.text
-    assert "Get it with `make kafka`." in stage.row("copy").phase_detail.text
+    assert "Install it with `make kafka`." in stage.row("copy").phase_detail.text
     assert stage.launcher.highest_epoch("kafka-jobs") == 0  # nothing was spawned
 
     (tmp_path / "kafka").mkdir()

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +12,13 @@ import psutil
 import pytest
 import redis
 
-from controlplane.health import signs_of_life
-from queries.domain.definitions.sql_verdict import SqlVerdict
+from controlplane import signs_of_life
+from queries.domain.definitions.spec import Source
+from queries.domain.definitions.sql_verdict import Question, SqlVerdict, View, columns_of
 from queries.domain.errors import Invalid
 from queries.services.definitions import catalog, sql_check
-from queries.services.definitions.sql_check import Answering, ask_spark
+from queries.services.definitions.sql_check import Answering, ask_spark, question_of
+from queries.services.system import parser_life
 from queries.spark_parser.parser import NoParser, SparkParser
 from tests.scenarios.stage import Stage
 
@@ -27,13 +30,20 @@ class Parser:
         self.fails = fails
         self.closed = False
 
-    def parse(self, text: str) -> SqlVerdict:
+    def judge(self, question: Question) -> SqlVerdict:
         if self.fails:
             raise NoParser("it has failed")
-        return SqlVerdict(ok="FORM" not in text, message="[X] no such word", line=1, column=10)
+        return SqlVerdict(
+            ok="FORM" not in question.text, message="[X] no such word", line=1, column=10
+        )
 
     def close(self) -> None:
         self.closed = True
+
+
+def spec(sql: str, **more: Any) -> dict[str, Any]:
+    source = {"name": "ticks", "format": "rate"}
+    return {"kind": "sql", "sources": [source], "sql": sql, "sink": {"format": "noop"}, **more}
 
 
 @pytest.fixture
@@ -67,10 +77,10 @@ def worker(client: "redis.Redis") -> Iterator[list[Parser]]:
 
 @pytest.mark.redis
 def test_a_worker_answers_with_one_parser_for_all(worker: list[Parser]) -> None:
-    told = ask_spark({"sql": "SELECT a FROM b"})
+    told = ask_spark(spec("SELECT a FROM b"))
     assert told is not None
     assert told.ok
-    refusal = ask_spark({"sql": "SELECT a FORM b"})
+    refusal = ask_spark(spec("SELECT a FORM b"))
     assert refusal is not None
     assert (refusal.ok, refusal.line, refusal.column) == (False, 1, 10)
     assert len(worker) == 1
@@ -81,8 +91,8 @@ def test_a_worker_answers_with_one_parser_for_all(worker: list[Parser]) -> None:
 def test_a_question_that_cannot_be_read_stops_no_other(
     worker: list[Parser], client: "redis.Redis", rotten: str
 ) -> None:
-    client.rpush(sql_check._questions(), rotten)
-    told = ask_spark({"sql": "SELECT a FROM b"})
+    client.rpush(parser_life.questions(), rotten)
+    told = ask_spark(spec("SELECT a FROM b"))
     assert told is not None
     assert told.ok
 
@@ -92,10 +102,10 @@ def test_a_question_that_cannot_be_read_stops_no_other(
 def test_what_spark_refuses_is_not_saved_and_the_line_is_shown(
     worker: list[Parser], stage: Stage
 ) -> None:
-    spec = stage.query("delays").revisions.get().spec
+    known = stage.query("delays").revisions.get().spec
     with pytest.raises(Invalid) as raised:
         catalog.create_query(
-            name="typo", spec={**spec, "sql": "SELECT a FORM flights"}, actor="ada", now=stage.now
+            name="typo", spec={**known, "sql": "SELECT a FORM flights"}, actor="ada", now=stage.now
         )
     (problem,) = raised.value.problems
     assert problem.field == "sql"
@@ -105,12 +115,12 @@ def test_what_spark_refuses_is_not_saved_and_the_line_is_shown(
 
 @pytest.mark.redis
 def test_where_no_worker_lives_nobody_is_asked(client: "redis.Redis") -> None:
-    assert ask_spark({"sql": "SELECT a FORM b"}) is None
-    assert client.llen(sql_check._questions()) == 0
+    assert ask_spark(spec("SELECT a FORM b")) is None
+    assert client.llen(parser_life.questions()) == 0
 
 
 def test_where_there_is_no_redis_nothing_is_known() -> None:
-    assert ask_spark({"sql": "SELECT a FORM b"}) is None
+    assert ask_spark(spec("SELECT a FORM b")) is None
 
 
 @pytest.mark.redis
@@ -119,22 +129,23 @@ def test_a_worker_that_does_not_answer_is_not_waited_for(
 ) -> None:
     signs_of_life.say(client, signs_of_life.WORKER, now=datetime.now(UTC))
     monkeypatch.setattr(sql_check, "ASK_LIMIT_S", 0.2)
-    assert ask_spark({"sql": "SELECT a FORM b"}) is None
+    assert ask_spark(spec("SELECT a FORM b")) is None
 
 
 @pytest.mark.parametrize(
-    "spec",
+    "raw",
     [
         {},
-        {"sql": "  "},
-        {"sql": 7},
-        {"sql": "SELECT 1", "conf": {"spark.sql.extensions": "acme.Sql"}},
-        {"sql": "x" * 300_000},
-        {"sql": "SELECT 1", "conf": "none"},
+        spec("  "),
+        spec("SELECT 1") | {"sql": 7},
+        spec("SELECT 1", conf={"spark.sql.extensions": "acme.Sql"}),
+        spec("x" * 300_000),
+        spec("SELECT 1", conf="none"),
     ],
 )
-def test_what_spark_cannot_judge_is_not_asked(spec: dict[str, Any]) -> None:
-    assert ask_spark(spec) is None
+def test_what_spark_cannot_judge_is_not_asked(raw: dict[str, Any]) -> None:
+    assert question_of(raw, {}) is None
+    assert ask_spark(raw) is None
 
 
 @pytest.mark.redis
@@ -150,8 +161,8 @@ def test_a_parser_that_failed_is_replaced_and_one_that_nobody_asks_leaves(
     answering = Answering(threading.Event(), start=start)
 
     def ask(text: str) -> Any:
-        question = {"to": "mine", "text": text, "at": time.time()}
-        client.rpush(sql_check._questions(), json.dumps(question))
+        question = {"to": "mine", "asked": asdict(Question(text)), "at": time.time()}
+        client.rpush(parser_life.questions(), json.dumps(question))
         answering.turn(client)
         answer: Any = client.lpop("mine")
         return json.loads(answer)
@@ -170,8 +181,8 @@ def test_a_parser_that_failed_is_replaced_and_one_that_nobody_asks_leaves(
 @pytest.mark.redis
 def test_a_question_that_nobody_waits_for_any_more_is_left(client: "redis.Redis") -> None:
     answering = Answering(threading.Event(), start=lambda: pytest.fail("it was asked"))
-    old = {"to": "mine", "text": "SELECT 1", "at": time.time() - 60}
-    client.rpush(sql_check._questions(), json.dumps(old))
+    old = {"to": "mine", "asked": asdict(Question("SELECT 1")), "at": time.time() - 60}
+    client.rpush(parser_life.questions(), json.dumps(old))
     answering.turn(client)
     assert client.llen("mine") == 0
 
@@ -179,11 +190,13 @@ def test_a_question_that_nobody_waits_for_any_more_is_left(client: "redis.Redis"
 @pytest.mark.spark
 def test_sparks_own_parser_tells_line_and_column_and_ends_with_its_block() -> None:
     with SparkParser() as parser:
-        assert parser.parse("SELECT window(ts, '1 hour').start FROM t GROUP BY 1").ok
-        refusal = parser.parse("SELECT a,\n  b FROM t WHERE x = = 3")
+        assert parser.judge(
+            Question("SELECT window(ts, '1 hour').start FROM t GROUP BY 1", unknown="t")
+        ).ok
+        refusal = parser.judge(Question("SELECT a,\n  b FROM t WHERE x = = 3"))
         assert (refusal.ok, refusal.line, refusal.column) == (False, 2, 22)
         assert "PARSE_SYNTAX_ERROR" in refusal.message
-        assert parser.parse("SELECT 1").ok  # it goes on after a refusal
+        assert parser.judge(Question("SELECT 1")).ok  # it goes on after a refusal
     assert parser.process.poll() is not None
     assert not psutil.pid_exists(parser.process.pid)
 
@@ -194,12 +207,56 @@ def test_a_parser_that_dies_says_nothing_of_the_text() -> None:
         parser.process.kill()
         parser.process.wait(30)
         with pytest.raises(NoParser):
-            parser.parse("SELECT 1")
+            parser.judge(Question("SELECT 1"))
 
 
 @pytest.mark.spark
 def test_without_a_java_there_is_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(NoParser, match="needs a Java"):
+    with pytest.raises(NoParser, match="needs Java"):
         SparkParser()
+
+
+VIEWS = (
+    View("ticks", "timestamp TIMESTAMP, value BIGINT", streaming=True),
+    View("codes", "code BIGINT, label STRING", streaming=False),
+)
+
+
+@pytest.mark.spark
+def test_the_analyzer_finds_names_that_no_source_has_and_knows_the_state() -> None:
+    """One JVM for all of it: `make check` has two cores."""
+    with SparkParser() as parser:
+
+        def judge(text: str, **more: Any) -> SqlVerdict:
+            return parser.judge(Question(text, **{"views": VIEWS, **more}))
+
+        wrong = judge("SELECT value,\n  valeu FROM ticks")
+        assert (wrong.ok, wrong.line, wrong.column) == (False, 2, 3)
+        assert "UNRESOLVED_COLUMN" in wrong.message
+        assert "`value`" in wrong.message  # what it may have meant
+        assert not judge("SELECT codes.lable FROM ticks JOIN codes ON code = value").ok
+        right = judge("SELECT label, value FROM ticks JOIN codes ON code = value")
+        assert right == SqlVerdict(ok=True, state={"operators": (), "output_mode": "append"})
+        counted = judge("SELECT value % 3 AS k, count(*) FROM ticks GROUP BY value % 3")
+        assert counted.state is not None
+        (one,) = counted.state["operators"]
+        assert one["keys"] == ("(value % cast(3 as bigint))",)
+
+        # What only a driver can tell is no refusal, and says so.
+        for text in ("SELECT acme(value) FROM ticks", "SELECT * FROM elsewhere"):
+            found = judge(text)
+            assert found.ok
+            assert found.unjudged
+        # The settings of the definition hold, and no longer than for its question.
+        strict = {"spark.sql.caseSensitive": "true"}
+        assert not judge("SELECT VALUE FROM ticks", conf=strict).ok
+        assert judge("SELECT VALUE FROM ticks").ok
+
+        kafka = columns_of(Source(name="in", format="kafka"))
+        assert kafka is not None
+        view = View("in", kafka, streaming=True, watermark=("event_time", "10 minutes"))
+        lacking = judge("SELECT topic FROM `in`", views=(view,))
+        assert not lacking.ok
+        assert "event_time" in lacking.message

@@ -5,12 +5,16 @@ from typing import Any
 import pytest
 
 from queries.domain.errors import Conflict, Invalid, NotAllowed
+from queries.domain.manifests.sets import parse_set
 from queries.models.access.audit_trail import AuditEntry
+from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.selectors.query_lines import query_line
 from queries.services.deploys import sets
 from queries.services.deploys.requesting import cancel_deploy
-from tests.scenarios.deploys.way import Way
+from queries.services.manifests.planning import plan
+from tests.scenarios.deploys.way import NOTE, Way, ada
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -26,15 +30,15 @@ def way(stage: Stage) -> Way:
 def test_two_deploys_do_not_change_one_query_at_the_same_time(way: Way) -> None:
     first = way.change("a")
     with pytest.raises(Conflict, match=str(first.uuid)):
-        way.change("a", description="another")
+        way.change("a", note="another")
     way.came_up("a")
-    assert way.change("a", description="another").state == "RUNNING"
+    assert way.change("a", note="another").state == "RUNNING"
 
 
 @pytest.mark.parametrize(
     ("changes", "how", "field"),
     [
-        ({"description": "x"}, {"waves": {"canary": ["b"]}}, "waves.canary"),
+        ({"conf": {NOTE: "x"}}, {"waves": {"canary": ["b"]}}, "waves.canary"),
         ({"trigger": {"kind": "processing_time", "interval": "soon"}}, {}, "spec.trigger"),
         ({"pool": "none"}, {}, "spec.pool"),
     ],
@@ -75,10 +79,10 @@ def test_a_definition_that_was_edited_meanwhile_is_not_written_over(way: Way, st
     stage.query("b")
     stage.up("b")
     way.change("a", "b", waves={"canary": ["a"], "size": 1})
-    stage.revise("b", description="by hand")
+    stage.revise("b", conf={NOTE: "by hand"})
     deploy = way.came_up("a")
     assert "b was changed after the deploy was requested" in str(deploy.reason)
-    assert stage.row("b").revisions.latest("number").spec["description"] == "by hand"
+    assert stage.row("b").revisions.latest("number").spec["conf"][NOTE] == "by hand"
 
 
 def test_a_definition_that_was_edited_after_its_wave_is_not_rolled_back_over(
@@ -86,10 +90,10 @@ def test_a_definition_that_was_edited_after_its_wave_is_not_rolled_back_over(
 ) -> None:
     way.change("a", good={"batches": 9})
     way.came_up("a")
-    stage.revise("a", description="by hand")
+    stage.revise("a", conf={NOTE: "by hand"})
     deploy = way.work(minutes=11)
     assert deploy.state == "FAILED"
-    assert stage.row("a").revisions.latest("number").spec["description"] == "by hand"
+    assert stage.row("a").revisions.latest("number").spec["conf"][NOTE] == "by hand"
 
 
 def test_a_query_that_somebody_stops_is_not_started_again_by_the_way_back(
@@ -102,7 +106,7 @@ def test_a_query_that_somebody_stops_is_not_started_again_by_the_way_back(
     assert "stopped in the meantime" in str(deploy.reason)
     assert deploy.state == "ROLLED_BACK"
     assert stage.row("a").desired == "STOPPED"
-    assert "description" not in stage.row("a").revisions.latest("number").spec
+    assert NOTE not in stage.row("a").revisions.latest("number").spec.get("conf", {})
 
 
 def test_a_step_that_always_breaks_ends_the_deploy_at_its_deadline(
@@ -124,3 +128,44 @@ def test_a_deploy_can_hold_the_name_of_any_query() -> None:
     """Also of one that a script has started, beside what the deploy changes."""
     names = [model._meta.get_field("name").max_length for model in (Query, DeployChange)]
     assert names[0] == names[1]
+
+
+# --- what a change restarts -----------------------------------------------------------------
+
+
+def of_application(name: str, **changes: Any) -> dict[str, Any]:
+    spec = Application.objects.get(name=name).revisions.latest("number").spec | changes
+    head = {"apiVersion": "headgate/v1", "kind": "Application", "metadata": {"name": name}}
+    return {**head, "spec": spec}
+
+
+def test_a_new_description_is_written_and_restarts_nothing(way: Way, stage: Stage) -> None:
+    run = stage.run("a")
+    application = of_application("a", description="on time", policy={"base_delay_s": 9})
+    deploy = way.ask(application, way.manifest("a", description="what it is for"))
+    assert (deploy.state, deploy.waves) == ("SUCCEEDED", 0)
+    row = stage.row("a")
+    newest = row.revisions.latest("number")
+    assert newest.spec["description"] == "what it is for"
+    assert row.target_revision == newest
+    assert stage.run("a").pk == run.pk
+    pinned = Application.objects.get(name="a").target_revision
+    assert pinned is not None
+    assert pinned.spec["policy"]["base_delay_s"] == 9  # in force, without a restart
+    line = query_line("a", now=stage.now)
+    assert line.in_sync
+    assert not line.needs_application_restart
+
+
+def test_the_dry_run_says_what_each_change_takes(way: Way, stage: Stage) -> None:
+    manifests = {
+        "description": way.manifest("a", description="what it is for"),
+        "note": way.manifest("a", conf={NOTE: "new"}),
+        "memory": of_application("a", memory="2g"),
+    }
+    said = {}
+    for field, manifest in manifests.items():
+        files = [{"path": "a.yaml", "manifest": manifest}]
+        asked = parse_set({"owner": "repo", "manifests": files})
+        said[field] = plan(asked, user=ada(), now=stage.now).objects[0].effect
+    assert said == {"description": "none", "note": "query restart", "memory": "driver restart"}

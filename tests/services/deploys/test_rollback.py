@@ -8,7 +8,7 @@ from queries.domain.errors import Conflict, Forbidden, Invalid, Missing, NotAllo
 from queries.domain.states import Desired, Verb
 from queries.services.definitions import catalog
 from queries.services.deploys.rollback import rollback_query
-from tests.scenarios.deploys.way import Way
+from tests.scenarios.deploys.way import NOTE, Way
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 
 pytestmark = pytest.mark.django_db
@@ -22,11 +22,11 @@ def back(stage: Stage, revision: int, *, python: bool = True):  # type: ignore[n
 def test_the_former_definition_is_a_revision_of_its_own_and_runs(stage: Stage) -> None:
     stage.query("delays")
     stage.up("delays")
-    stage.revise("delays", description="newer")
+    stage.revise("delays", conf={NOTE: "newer"})
     operation = back(stage, 1)
     newest = stage.row("delays").revisions.latest("number")
     assert (newest.number, newest.author) == (3, "ada")
-    assert "description" not in newest.spec
+    assert NOTE not in newest.spec.get("conf", {})
     assert operation.verb == Verb.RESTART
     assert stage.row("delays").target_revision == newest
 
@@ -34,14 +34,14 @@ def test_the_former_definition_is_a_revision_of_its_own_and_runs(stage: Stage) -
 def test_a_failed_query_starts_at_once(stage: Stage) -> None:
     stage.query("delays")
     stage.up("delays")
-    stage.revise("delays", description="newer")
+    stage.revise("delays", conf={NOTE: "newer"})
     stage.fail("delays", NO_SUCH_SOURCE)
     assert back(stage, 1).verb == Verb.START
 
 
 def test_a_stopped_query_starts_on_it(stage: Stage) -> None:
     stage.query("delays")
-    stage.revise("delays", description="newer")
+    stage.revise("delays", conf={NOTE: "newer"})
     assert back(stage, 1).verb == Verb.START
     assert stage.row("delays").desired == Desired.RUNNING
 
@@ -51,7 +51,7 @@ def test_what_is_known_to_be_wrong_is_refused_at_once(
     stage: Stage, revision: int, error: type[Exception]
 ) -> None:
     stage.query("delays")
-    stage.revise("delays", description="newer")
+    stage.revise("delays", conf={NOTE: "newer"})
     with pytest.raises(error):
         back(stage, revision)
     assert stage.row("delays").revisions.count() == 2
@@ -93,7 +93,7 @@ def test_code_that_was_taken_out_meanwhile_does_not_come_back(
     )
     monkeypatch.setattr(catalog, "check_query", lambda **_: None)  # its draft is another test's
     _saved_meanwhile(stage, monkeypatch, **sql)
-    with pytest.raises(Forbidden, match="may not write Python"):
+    with pytest.raises(Forbidden, match="the right to write Python"):
         back(stage, 1, python=False)
     assert stage.row("delays").revisions.count() == 2  # the one that came is undone with it
 
@@ -102,7 +102,7 @@ def test_what_has_become_the_newest_meanwhile_is_refused(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.query("delays")
-    stage.revise("delays", description="newer")
+    stage.revise("delays", conf={NOTE: "newer"})
     lock = catalog.one_at_a_time
 
     def late() -> None:
@@ -110,7 +110,7 @@ def test_what_has_become_the_newest_meanwhile_is_refused(
         lock()
 
     monkeypatch.setattr(catalog, "one_at_a_time", late)
-    with pytest.raises(NotAllowed, match="Revision 1 is the newest"):
+    with pytest.raises(NotAllowed, match="Revision 1 is already the newest"):
         back(stage, 1)
 
 

@@ -54,11 +54,11 @@ def test_five_failures_in_ten_minutes_are_one_incident_of_that_query(looping: St
     now = timezone.now()
     found = crash_loops(now=now)
     assert set(found) == {looping.row("delays").pk}
-    incident = query_line("delays", now=now).crash_loop
+    incident = query_line("delays", now=now).head.crash_loop
     assert incident is not None
     times = Failure.objects.order_by("at").values_list("at", flat=True)
     assert (incident.count, incident.first_at, incident.last_at) == (5, times[0], times[4])
-    assert query_line("ticks", now=now).crash_loop is None
+    assert query_line("ticks", now=now).head.crash_loop is None
     assert crash_loops(now=now + timedelta(minutes=11)) == {}
 
 

@@ -19,7 +19,7 @@ from django.core import serializers
 from django.test import Client
 from django.utils import timezone
 
-from listeners.wire import FIELD, Event
+from headgate_ground.wire import FIELD, Event
 from queries.domain.probes.questions import (
     TASK,
     Attempt,
@@ -342,16 +342,15 @@ def _spec(**more: Any) -> DriverSpec:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a driver's directory beside a folder of secrets, with a log that tells all."""
+def folder(tmp_path: Path) -> DriverFolder:
+    """Return a driver's folders next to a folder of secrets, with a log that tells all."""
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets/vault").write_text(f"{PLAIN}\n")
-    folder = tmp_path / "driver"
-    folder.mkdir()
-    (folder / DRIVER_LOG).write_text(f"x{SAID}\n" * 2_000)
+    folder = DriverFolder.make(tmp_path / "driver")
+    (folder.own / DRIVER_LOG).write_text(f"x{SAID}\n" * 2_000)
     written = {"sink": {"options": {"kafka.password": WRITTEN}}}
     entry = AssignmentEntry(2, "delays", 3, 1, written, "file:///c", "", Want.RUN)
-    (folder / ASSIGNMENT).write_text(Assignment(1, 7, (entry,)).dumps())
+    (folder.control / ASSIGNMENT).write_text(Assignment(1, 7, (entry,)).dumps())
     return folder
 
 
@@ -364,11 +363,11 @@ def valkey(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.redis
-def test_the_exit_report_in_its_file_and_on_redis(folder: Path, valkey: str) -> None:
-    spec = _spec(secrets_dir=str(folder.parent / "secrets"), redis_url=valkey)
-    (folder / SPEC).write_text(spec.dumps())
+def test_the_exit_report_in_its_file_and_on_redis(folder: DriverFolder, valkey: str) -> None:
+    spec = _spec(secrets_dir=str(folder.root.parent / "secrets"), redis_url=valkey)
+    (folder.control / SPEC).write_text(spec.dumps())
     with socket.socket(socket.AF_UNIX) as claim:
-        report = Shim(DriverFolder.of(folder), spec, claim).report()
+        report = Shim(folder, spec, claim).report()
     assert "denied" in report.log_tail
     assert silent(report.dumps())
     exits.notify(spec, report)
@@ -379,10 +378,10 @@ def test_the_exit_report_in_its_file_and_on_redis(folder: Path, valkey: str) -> 
     assert silent(json.dumps(body))
 
 
-def test_the_status_of_a_driver(folder: Path) -> None:
-    references = References(env_allowlist=(), secrets_dir=str(folder.parent / "secrets"))
+def test_the_status_of_a_driver(folder: DriverFolder) -> None:
+    references = References(env_allowlist=(), secrets_dir=str(folder.root.parent / "secrets"))
     references.learn({"env": "file:vault", "password": WRITTEN})
-    board = Board(folder, 7, lambda: None, references.mask_within)
+    board = Board(folder.own, 7, lambda: None, references.mask_within)
     board.add(
         RunStatus(
             3,
@@ -398,20 +397,22 @@ def test_the_status_of_a_driver(folder: Path) -> None:
     board.driver(script=ScriptReport(ScriptState.RUNNING, notes=(SAID,)))
     board.found(FoundQuery(1, "name:a", "a", "", "file:///c", temporary=SAID))
     board.write()
-    text = (folder / STATUS).read_text()
+    text = (folder.own / STATUS).read_text()
     assert text.count("denied") == 9
     assert silent(text)
     assert Status.loads(text).runs[0].state is RunState.FAILED
 
 
-def test_what_a_probe_writes_down(folder: Path) -> None:
-    spec = _spec(secrets_dir=str(folder.parent / "secrets"), conf={"spark.a.password": WRITTEN})
-    (folder / SPEC).write_text(spec.dumps())
-    (folder / TASK).write_text(XrayTask("file:///c", 10, 5).dumps())
-    probe = Probe(DriverFolder.of(folder), -1)
+def test_what_a_probe_writes_down(folder: DriverFolder) -> None:
+    spec = _spec(
+        secrets_dir=str(folder.root.parent / "secrets"), conf={"spark.a.password": WRITTEN}
+    )
+    (folder.control / SPEC).write_text(spec.dumps())
+    (folder.control / TASK).write_text(XrayTask("file:///c", 10, 5).dumps())
+    probe = Probe(folder, -1)
     probe.found = ANSWER
     probe.say(state={"sample": [{"key": SAID}]})
-    text = (folder / "result.json").read_text()
+    text = (folder.own / "result.json").read_text()
     assert text.count("denied") == 5
     assert silent(text)
 

@@ -123,7 +123,7 @@ def test_a_java_key_store_is_said_to_be_unreadable_not_the_source_unreachable(
     look_at_sources(now=NOW, readers=brokers)
     query.refresh_from_db()
     assert query.source_reachable is None
-    assert "JKS store, which only Java reads" in lag_of(query, now=NOW).errors[0]
+    assert "JKS store, which only Java can read" in lag_of(query, now=NOW).errors[0]
 
 
 def test_a_secret_that_is_missing_is_named_and_never_shown(
@@ -239,7 +239,7 @@ def test_a_topic_of_its_code_that_was_created_again_puts_a_query_at_risk(
     stage.wait(5)
     look_at_sources(now=NOW, readers=brokers)
     query = Query.objects.get(pk=run.query_id)
-    assert "Topic flights was deleted and created again" in query.risk
+    assert "Topic flights was deleted and recreated" in query.risk
     assert query.risk_at == NOW
     look_at_sources(now=NOW + timedelta(seconds=5), readers=brokers)
     assert Query.objects.get(pk=run.query_id).risk_at == NOW  # since when

@@ -1,4 +1,4 @@
-"""A topic that was deleted and created again: at risk, counted once, and refused by go-on."""
+"""A topic that was deleted and recreated: at risk, counted once, and refused by go-on."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -15,12 +15,13 @@ from queries.domain.kafka.topic_ids import GONE, Remembered, ids_of
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Checkpoint, Query
+from queries.selectors.alerts.troubles import troubles
 from queries.selectors.kafka.lag import lag_of
 from queries.services.kafka import go_on_after_loss
 from queries.services.kafka.go_on_after_loss import go_on
 from queries.services.kafka.lag import look_at_sources
 from tests.conftest_brokers import NOW, Brokers, MakeQuery, brokers, commit, make, said
-from tests.scenarios.stage import Stage
+from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 
 pytestmark = pytest.mark.django_db
 
@@ -76,11 +77,54 @@ def test_a_stopped_query_is_at_risk_and_has_all_of_the_new_topic_to_read(
     for after_s in (5, 10):
         _look(brokers, _said({0: (0, latest), 1: (0, latest)}, "new"), after_s=after_s)
     delays.refresh_from_db()
-    assert delays.risk.startswith("Topic flights was deleted and created again")
+    assert delays.risk.startswith("Topic flights was deleted and recreated")
     lag = lag_of(delays, now=LATER)
     assert lag.total.records == 2 * latest
     assert lag.gaps == []
-    assert _lost(delays) == []  # nothing has read over it yet
+    # No batch has read the new topic; what was unread of the old one is gone for certain.
+    assert _lost(delays) == [(LossKind.RECREATED, "old", 1, 100, 130)]
+
+
+def test_a_batch_that_never_committed_has_read_nothing(
+    stage: Stage, make: MakeQuery, brokers: Brokers, tmp_path: Path
+) -> None:
+    """One partition of the new topic ends above the old offset, one below: strict Spark fails."""
+    query = make("delays", committed={0: 4680, 1: 5000})
+    stage.up("delays")
+    _look(brokers, _said({0: (0, 5280), 1: (0, 5600)}))
+    commit(tmp_path / "delays", 1, {0: 6000, 1: 100}, committed=False)
+    _look(brokers, _said({0: (0, 6000), 1: (0, 100)}, "new"), after_s=5)
+    assert _lost(query) == []  # its run may have fetched the rest of the old topic
+    stage.fail("delays", replace(NO_SUCH_SOURCE, error_class="KAFKA_DATA_LOSS"))
+    assert stage.phase("delays") == "FAILED"
+    for after_s in (10, 15):
+        _look(brokers, _said({0: (0, 6000), 1: (0, 100)}, "new"), after_s=after_s)
+    assert _lost(query) == [
+        (LossKind.RECREATED, "old", 0, 4680, 5280),
+        (LossKind.RECREATED, "old", 1, 5000, 5600),
+    ]
+    said_now = [
+        one.detail
+        for one in troubles([], now=NOW + timedelta(seconds=20))
+        if one.kind == "records-lost"
+    ]
+    assert said_now == ["1,200 records were never read; they are listed in the loss ledger."]
+
+
+def test_what_a_run_has_read_of_a_topic_that_is_gone_is_not_lost(
+    stage: Stage, make: MakeQuery, brokers: Brokers, tmp_path: Path
+) -> None:
+    query = make("delays", committed={0: 100})
+    stage.up("delays")
+    _look(brokers, _said({0: (0, 130)}))
+    _look(brokers, _said({0: (0, 20)}, "new"), after_s=5)
+    commit(tmp_path / "delays", 1, {0: 120})  # fetched before the topic was deleted
+    run = stage.run("delays")
+    stage.stop("delays")
+    stage.launcher.end_run(run.pk)
+    stage.look("delays")
+    _look(brokers, _said({0: (0, 20)}, "new"), after_s=10)
+    assert _lost(query) == [(LossKind.RECREATED, "old", 0, 120, 130)]
 
 
 def test_a_look_that_finds_nothing_new_writes_no_checkpoint(
@@ -108,7 +152,7 @@ def test_the_clock_of_the_old_topic_does_not_run_for_the_new_one(
 def test_other_partitions_are_another_topic_too(delays: Query, brokers: Brokers) -> None:
     _look(brokers, _said({0: (0, 500)}, "new"), after_s=5)
     delays.refresh_from_db()
-    assert delays.risk.startswith("Topic flights was deleted and created again")
+    assert delays.risk.startswith("Topic flights was deleted and recreated")
     assert [row.partition for row in SourceLag.objects.filter(query=delays)] == [0]
 
 
@@ -118,7 +162,7 @@ def test_without_an_id_a_topic_that_ends_before_what_was_read_is_another_one(
     query = make("delays")
     _look(brokers, _said({0: (0, 40), 1: (0, 100)}, None))
     query.refresh_from_db()
-    assert query.risk.startswith("Topic flights was deleted and created again")
+    assert query.risk.startswith("Topic flights was deleted and recreated")
     assert lag_of(query, now=NOW).total.records == 40
 
 
@@ -132,7 +176,7 @@ def test_a_topic_that_is_too_short_at_the_first_look_is_never_taken_for_the_one_
     assert held is not None
     assert (held.id, held.now) == (GONE, "new")
     query.refresh_from_db()
-    assert "created again" in query.risk
+    assert "recreated" in query.risk
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
@@ -155,7 +199,7 @@ def test_what_a_running_query_reads_over_is_in_the_ledger_once(
     assert held is not None
     if fails == "true":  # it is not started on that checkpoint again
         assert (held.id, held.now, held.passed) == ("old", "new", 1)
-        assert "created again" in query.risk
+        assert "recreated" in query.risk
     else:
         assert held == Remembered("new", 1)
         assert query.risk == ""
@@ -257,4 +301,4 @@ def test_go_on_refuses_what_it_cannot_go_over_and_names_a_way_that_works(
     with pytest.raises(NotAllowed, match="Topic flights was deleted") as refused:
         go_on(query=delays, offsets=100, actor="otto", now=LATER)
     assert "Reset the query to earliest" in str(refused.value.way_out)
-    assert not Loss.objects.exists()
+    assert not Loss.objects.exclude(kind=LossKind.RECREATED).exists()

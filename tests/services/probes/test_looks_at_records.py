@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from queries.domain.states import OperationOutcome
 from queries.models.definitions import Checkpoint
-from queries.services.probes.records import begin_records
+from queries.services.probes.record_search import begin_records
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance
 from tests.checkpoints.forms import write_checkpoint
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
-        (3, "Batch 3 read no new records: Spark ran it to move the watermark on."),
+        (3, "Batch 3 read no new records: Spark ran it to advance the watermark."),
         (9, "The checkpoint does not contain batch 9."),
     ],
 )

@@ -198,7 +198,7 @@ def test_a_probe_that_dies_fails_the_operation_and_leaves_nothing(ground: Ground
     ground.launcher.end_probe("delays", probe.epoch)
     operation = ground.advance(operation)
     assert operation.outcome == OperationOutcome.FAILED
-    assert "ended without an answer" in operation.detail.text
+    assert "ended without a result" in operation.detail.text
     probe.refresh_from_db()
     assert (probe.state, probe.exit_python) == (DriverState.ENDED, "SIGKILL")
     assert ground.left() == []
@@ -213,7 +213,7 @@ def test_an_answer_that_is_not_whole_fails_the_operation_and_is_not_waited_for(
     ground.launcher.answer(text)
     operation = ground.advance(operation)
     assert operation.outcome == OperationOutcome.FAILED
-    assert "The probe's answer cannot be read" in operation.detail.text
+    assert "The probe's result cannot be read" in operation.detail.text
     assert operation.detail.params["error"] == "no-answer"
     assert ground.left() == []
 
@@ -306,7 +306,7 @@ def test_old_code_that_is_gone_leaves_the_plans_uncompared(ground: Ground) -> No
     ground.launcher.answer(PASSED.dumps())
     operation = ground.advance(operation)
     assert operation.result["preflight"]["not_tried"] == [
-        "the comparison with revision 1: the code that it ran is gone"
+        "the comparison with revision 1: its code is gone"
     ]
 
 

@@ -16,8 +16,8 @@ def test_a_script_that_is_held_is_a_trouble_of_its_application() -> None:
     assert list(_driver_deaths()) == []
     stage.fail_script(NO_SUCH_SOURCE)
     [trouble] = _driver_deaths()
-    assert trouble.kind is IncidentKind.DRIVER_DEATHS
-    assert trouble.title == "job: the script fails again and again"
+    assert trouble.kind is IncidentKind.FAILED
+    assert trouble.title == "job: the script has failed and is not restarted"
     assert trouble.detail
     stage.stop_script()
     assert list(_driver_deaths()) == []
@@ -28,3 +28,13 @@ def test_one_failure_that_is_tried_again_is_none() -> None:
     stage.running()
     stage.fail_script(BROKEN_PIPE)
     assert list(_driver_deaths()) == []
+
+
+def test_a_script_that_asks_which_query_is_which_is_a_trouble_of_its_application() -> None:
+    stage = ScriptStage()
+    stage.running("counts")
+    stage.launcher.asks("job", "new", stage.row("job/counts").pk, asked="")
+    stage.look("job")
+    [trouble] = _driver_deaths()
+    assert trouble.kind == IncidentKind.QUERY_IDENTITY
+    assert trouble.title == "job: the script is waiting for an author's answer"

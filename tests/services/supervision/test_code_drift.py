@@ -64,13 +64,13 @@ def test_an_edited_file_needs_a_restart_and_its_old_content_none(
         ("/queries/delays/", "The application's code changed since its driver started"),
         (
             "/applications/flights/",
-            "Changed since the driver started: code. Restart the application to apply it; "
+            "Changed since the driver started: code. Restart the application to apply the change; "
             "affects delays",
         ),
         ("/applications/", "restart for code"),
         (
             "/applications/flights/restart/",
-            "It picks up what changed since the driver started: code.",
+            "It picks up changes since the driver started: code.",
         ),
     ],
 )

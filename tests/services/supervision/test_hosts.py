@@ -13,8 +13,6 @@ from django.utils import timezone
 
 from controlplane import nudge
 from controlplane.celery import app
-from controlplane.health import system
-from controlplane.health.parts import State
 from queries import tasks
 from queries.domain.errors import NotAllowed
 from queries.domain.states import (
@@ -25,6 +23,7 @@ from queries.domain.states import (
     Phase,
     Verb,
 )
+from queries.domain.system import State
 from queries.models.applications import Application
 from queries.models.checkpoints import Snapshot, SourceLag
 from queries.models.definitions import Checkpoint, Query
@@ -48,6 +47,7 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 from queries.services.supervision import hosts as service
 from queries.services.supervision import installation
 from queries.services.supervision.reconcile import prune_folders, wake_all
+from queries.services.system import health as system
 from tests.conftest_redis import redis_client, valkey
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.scenarios.stage import Stage
@@ -409,12 +409,12 @@ def test_a_late_sign_begins_a_new_steady_stretch(settings: Any) -> None:
 
 def test_the_systems_health_names_a_silent_host_with_what_depends_on_it(there: Stage) -> None:
     part = system._hosts()
-    assert (part.state, part.sentence) == (State.OK, "Signs of life from host-a, host-b.")
+    assert (part.state, part.sentence) == (State.OK, "Heartbeats from host-a, host-b.")
     sign(THERE, seconds_ago=16)
     part = system._hosts()
     assert part.state is State.PROBLEM
-    assert "Host host-b has given no sign of life since" in part.sentence
-    assert "1 driver and 1 query that should run are there." in part.sentence
+    assert "Host host-b has sent no heartbeat since" in part.sentence
+    assert "1 driver and 1 query that should run are on it." in part.sentence
     assert [one.name for one in silent_hosts()[1]] == [THERE]
 
     Host.objects.update(seen_at=None)

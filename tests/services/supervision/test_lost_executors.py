@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 
 from queries.domain.protocol import ExecutorSeen, Status
+from queries.domain.states import Reason
 from queries.domain.supervision.decision import DriverDecision
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.models.drivers import Driver
 from queries.models.history import Transition
-from queries.services.supervision import records
+from queries.services.supervision import decision_rows
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +22,7 @@ def tell(stage: Stage, *executors: ExecutorSeen) -> Driver:
     status = Status(epoch=1, applied_generation=1, at=stage.now.isoformat(), executors=executors)
     driver = Driver.objects.get()
     sighting = Sighting(Liveness.ALIVE, status=status)
-    records.update_driver(driver, sighting, DriverDecision(), now=stage.now)
+    decision_rows.update_driver(driver, sighting, DriverDecision(), now=stage.now)
     return Driver.objects.get()
 
 
@@ -41,4 +42,6 @@ def test_each_change_is_one_transition() -> None:
         ("ACTIVE", "LOST", "executor 0 on 10.0.0.1:7000: worker lost"),
         ("", "ACTIVE", "executor 1 on 10.0.0.1:7000"),
     ]
+    came_and_lost = [Reason.EXECUTOR_CAME, Reason.EXECUTOR_LOST, Reason.EXECUTOR_CAME]
+    assert [one.reason for one in written] == came_and_lost
     assert [one["id"] for one in driver.executors] == ["1", "0"]

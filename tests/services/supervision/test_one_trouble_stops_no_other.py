@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from controlplane import celery
-from controlplane.health import signs_of_life
+from controlplane import celery, signs_of_life
 from listeners.loops.troubles import current
 from listeners.missing.recovered import LostBatches
 from queries import tasks
@@ -23,7 +22,7 @@ from queries.services.checkpoints import batch_repair, foreign_batches, snapshot
 from queries.services.probes.probe_steps import SHOWN_FOR
 from queries.services.probes.xray import forget_old_results
 from queries.services.procedures import engine
-from queries.services.supervision import reconcile, records, verdicts
+from queries.services.supervision import decision_rows, reconcile, verdicts
 from tests.scenarios.stage import Stage
 
 NAMES = ("arrivals", "delays", "weather")
@@ -231,8 +230,8 @@ def test_a_rotten_batch_keeps_no_application_from_being_reconciled(
     def replayed_by(run: Any) -> Any:
         return run.outcome.get("sources")  # as of a body that is no JSON object
 
-    monkeypatch.setattr(records, "replayed_by", replayed_by)
-    monkeypatch.setattr(records, "tracking", lambda _: True)
+    monkeypatch.setattr(decision_rows, "replayed_by", replayed_by)
+    monkeypatch.setattr(decision_rows, "tracking_of", lambda *_: True)
     stage.query("delays")
     stage.start("delays")
     stage.ready("delays")

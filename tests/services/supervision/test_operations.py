@@ -96,7 +96,7 @@ def test_a_restart_of_a_newer_revision_does_not_join_one_that_is_under_way(stage
     stage.query("delays")
     stage.up("delays")
     first = operations.request_restart(query=stage.row("delays"), actor="a", now=NOW)
-    stage.revise("delays", description="newer")
+    stage.revise("delays", sql="SELECT value FROM flights")
     second = operations.request_restart(query=stage.row("delays"), actor="b", now=NOW)
     assert second.pk != first.pk
     assert stage.row("delays").target_revision.number == 2  # type: ignore[union-attr]

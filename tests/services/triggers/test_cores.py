@@ -110,7 +110,7 @@ def test_an_application_cannot_shrink_below_what_its_queries_hold() -> None:
         )
     problem = error.value.problems[0]
     assert (problem.field, problem.value) == ("master", "continuous")
-    assert "query flights would no longer work" in problem.message
+    assert "would break query flights" in problem.message
     assert "2 cores (local[2])" in problem.message
 
 

@@ -10,6 +10,7 @@ import pytest
 from listeners.models import Event, Latest, Progress
 from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.errors import NotAllowed
+from queries.domain.triggers.async_progress import REAL_TIME_DEFAULT
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.models.failures import Failure
@@ -308,3 +309,46 @@ def test_the_gap_at_the_logs_end_is_named(
     found = gap_of(f"file://{query.root}")
     assert (found and (found.missing, found.newest, found.before)) == gap
     assert not Progress.objects.filter(query=query.query.pk).exists()
+
+
+# --- on by Spark's default -----------------------------------------------------------------
+
+
+@pytest.fixture
+def real_time(stage: Stage, tmp_path: Path) -> AsyncQuery:
+    """Return a query in real-time mode whose sink says nothing of async progress tracking."""
+    found = AsyncQuery(
+        stage,
+        tmp_path,
+        sink={"format": "noop", "output_mode": "update"},
+        trigger={"kind": "real_time", "interval": "5 seconds"},
+    )
+    found.up()
+    return found
+
+
+def test_real_time_without_state_is_exposed_by_sparks_default(
+    real_time: AsyncQuery, stage: Stage
+) -> None:
+    report(stage.run("flights"), 110, 11, until=stage.now)
+    found = exposure(real_time.query, now=stage.now)
+    assert found is not None
+    assert (found.by_default, found.interval_ms, found.kept) == (True, 0, 112)
+    assert found.batches == 9
+
+
+def test_real_time_that_reports_state_is_not(real_time: AsyncQuery, stage: Stage) -> None:
+    report(stage.run("flights"), 110, 1, until=stage.now)
+    row = Progress.objects.get()
+    row.body["stateOperators"] = [{"operatorName": "stateStoreSave"}]
+    row.save()
+    assert exposure(real_time.query, now=stage.now) is None
+
+
+def test_an_application_that_turns_the_default_off_is_not(
+    real_time: AsyncQuery, stage: Stage
+) -> None:
+    revision = stage.run("flights").driver.application_revision
+    revision.spec = {**revision.spec, "conf": {REAL_TIME_DEFAULT: "false"}}
+    type(revision).objects.filter(pk=revision.pk).update(spec=revision.spec)
+    assert exposure(real_time.query, now=stage.now) is None

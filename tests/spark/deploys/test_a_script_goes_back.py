@@ -1,12 +1,10 @@
 """Deploys of a script on a whole system: a good one, and one that goes back by itself."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import pieces
+from tests.faults.shared import code_of
 from tests.faults.system import System
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(2400)]
@@ -41,19 +39,10 @@ query.awaitTermination()
 
 
 @pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    """Start the whole system without its demo; end it with its drivers."""
-    code = tmp_path / "code"
-    code.mkdir()
-    (code / "job.py").write_text(PROGRAM)
-    running = System(
-        tmp_path / "home", pieces.free_port(), HEADGATE_DEMO="0", HEADGATE_CODE_ROOTS=str(code)
-    )
-    try:
-        running.up()
-        yield running
-    finally:
-        running.close()
+def system(shared_system: System) -> System:
+    """Return the shared system, with the code that its drivers run."""
+    (code_of(shared_system) / "job.py").write_text(PROGRAM)
+    return shared_system
 
 
 def deployed(system: System, how: str, **more: Any) -> dict[str, Any]:
@@ -92,7 +81,7 @@ def test_a_new_script_is_judged_and_wrong_code_of_it_goes_back(system: System) -
     assert slower["state"] == "SUCCEEDED", slower
     [wave] = slower["waves"]
     assert [one["name"] for one in wave["queries"]] == ["job/counts"]
-    assert wave["queries"][0]["first_batch"] > 0, "offsets go on"
+    assert wave["queries"][0]["first_batch"] > 0, "reading continues from its offsets"
 
     # Its query gets another trigger, and fails after a batch.
     wrong = deployed(system, "wrong", good={"batches": 3})

@@ -1,12 +1,10 @@
 """Deploys on a whole system: a good one, one that goes back, one that cannot go back."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import pieces
+from tests.faults.shared import code_of
 from tests.faults.system import System
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(2400)]
@@ -47,22 +45,13 @@ def define(spark, params):
 
 
 @pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    """Start the whole system without its demo; end it with its drivers."""
-    code = tmp_path / "code"
-    code.mkdir()
-    (code / "counting.py").write_text(CODE)
-    running = System(
-        tmp_path / "home", pieces.free_port(), HEADGATE_DEMO="0", HEADGATE_CODE_ROOTS=str(code)
-    )
-    try:
-        running.up()
-        yield running
-    finally:
-        running.close()
+def system(shared_system: System) -> System:
+    """Return the shared system, with the code that its drivers run."""
+    (code_of(shared_system) / "counting.py").write_text(CODE)
+    return shared_system
 
 
-def manifests(system: System, **params: Any) -> list[dict[str, Any]]:
+def manifests(system: System, name: str, **params: Any) -> list[dict[str, Any]]:
     """Return the files of an application and its query with these parameters."""
     head = {"apiVersion": "headgate/v1"}
     application = {
@@ -77,86 +66,86 @@ def manifests(system: System, **params: Any) -> list[dict[str, Any]]:
         "params": params,
         "trigger": {"kind": "processing_time", "interval": "1 second"},
     }
-    about = {"name": "counts", "application": "flights"}
+    about = {"name": name, "application": f"{name}-driver"}
     return [
         {
-            "path": "flights.yaml",
+            "path": "driver.yaml",
             "manifest": {
                 **head,
                 "kind": "Application",
-                "metadata": {"name": "flights"},
+                "metadata": {"name": f"{name}-driver"},
                 "spec": application,
             },
         },
         {
-            "path": "queries/counts.yaml",
+            "path": "queries/query.yaml",
             "manifest": {**head, "kind": "Query", "metadata": about, "spec": query}
             | {"desired": "RUNNING"},
         },
     ]
 
 
-def deployed(system: System, params: dict[str, Any], **how: Any) -> dict[str, Any]:
+def deployed(system: System, name: str, params: dict[str, Any], **how: Any) -> dict[str, Any]:
     """Deploy the query with these parameters; return the receipt once it has ended."""
     source = {"repository": "https://git/flights", "commit": "c" * 40}
-    body = {"owner": "flights", "source": source, "manifests": manifests(system, **params)}
+    body = {"owner": name, "source": source, "manifests": manifests(system, name, **params)}
     return system.deployed({"apply": body, **how})
 
 
-def only(receipt: dict[str, Any]) -> dict[str, Any]:
+def only(receipt: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the receipt's one query."""
     [wave] = receipt["waves"]
     [query] = wave["queries"]
-    assert query["name"] == "counts"
+    assert query["name"] == name
     return dict(query)
 
 
 def test_a_good_change_goes_on_and_a_wrong_one_goes_back_by_itself(system: System) -> None:
-    first = deployed(system, {"form": 1}, good={"batches": 1})
+    first = deployed(system, "counts", {"form": 1}, good={"batches": 1})
     assert first["state"] == "SUCCEEDED", first
-    assert only(first)["first_batch"] == 0
+    assert only(first, "counts")["first_batch"] == 0
 
-    good = deployed(system, {"form": 1, "note": "good"}, good={"batches": 2})
+    good = deployed(system, "counts", {"form": 1, "note": "good"}, good={"batches": 2})
     assert good["state"] == "SUCCEEDED", good
-    query = only(good)
+    query = only(good, "counts")
     assert (query["from_revision"], query["to_revision"]) == (1, 2)
     assert query["first_batch"] > 0
     assert query["snapshot"] is not None
 
-    wrong = deployed(system, {"form": 1, "wrong": "yes"}, good={"batches": 1})
+    wrong = deployed(system, "counts", {"form": 1, "wrong": "yes"}, good={"batches": 1})
     assert wrong["state"] == "ROLLED_BACK", wrong
-    query = only(wrong)
+    query = only(wrong, "counts")
     assert "the change is wrong" in str(query["evidence"]["failures"])
     assert wrong["reason"].startswith("counts failed: ")
     assert (query["to_revision"], query["back_revision"]) == (3, 4)
-    assert running_on(system, 4)
+    assert running_on(system, "counts", 4)
 
 
 def test_a_state_that_the_former_revision_cannot_read_is_left_to_a_rewind(system: System) -> None:
-    first = deployed(system, {"form": 1}, good={"batches": 1})
+    first = deployed(system, "forms", {"form": 1}, good={"batches": 1})
     assert first["state"] == "SUCCEEDED", first
 
     # It writes its own form for some batches, and then fails.
-    kept = deployed(system, {"form": 2, "until": 3}, good={"batches": 1000})
+    kept = deployed(system, "forms", {"form": 2, "until": 3}, good={"batches": 1000})
     assert kept["state"] == "FAILED", kept
-    assert kept["reason"].startswith("counts failed: ")
-    assert "It is not shown that revision" in kept["reason"]
-    query = only(kept)
+    assert kept["reason"].startswith("forms failed: ")
+    assert "It is not proven that revision" in kept["reason"]
+    query = only(kept, "forms")
     assert query["first_batch"] is not None, "it has written some"
     [offer] = kept["offers"]
-    assert (offer["act"], offer["query"]) == ("rewind", "counts")
+    assert (offer["act"], offer["query"]) == ("rewind", "forms")
     assert offer["snapshot"] == query["snapshot"]
 
     # The rewind that is offered starts the former definition on the state from before.
-    system.verb("counts", "rewind", {"batch": offer["batch"]})
-    assert running_on(system, query["back_revision"])["phase"] == "RUNNING"
+    system.verb("forms", "rewind", {"batch": offer["batch"]})
+    assert running_on(system, "forms", query["back_revision"])["phase"] == "RUNNING"
 
 
-def running_on(system: System, revision: int) -> Any:
+def running_on(system: System, name: str, revision: int) -> Any:
     """Wait until the query runs on a revision; return its body."""
 
     def look() -> Any:
-        body = system.query("counts")
+        body = system.query(name)
         return body if (body["phase"], body["running_revision"]) == ("RUNNING", revision) else None
 
-    return system.wait(f"counts on revision {revision}", look)
+    return system.wait(f"{name} on revision {revision}", look)

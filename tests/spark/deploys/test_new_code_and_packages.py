@@ -3,13 +3,11 @@
 import gzip
 import json
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import pieces
+from tests.faults.shared import wheels_of
 from tests.faults.system import System
 from tests.services.code.archives import packed
 from tests.services.code.wheels import wheel
@@ -30,23 +28,13 @@ WRONG = GOOD.replace("import hgcolours", "import hgcolours\nimport hgnobody")
 
 
 @pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    """Start the whole system without its demo, with an index of two wheels."""
-    shelf = tmp_path / "shelf"
+def system(shared_system: System) -> System:
+    """Return the shared system, with an index of two wheels."""
     for version, shade in (("1.0", "dark"), ("2.0", "light")):
-        wheel(shelf, "hgcolours", version, {"hgcolours.py": f"SHADE = {shade!r}\n"})
-    running = System(
-        tmp_path / "home",
-        pieces.free_port(),
-        HEADGATE_DEMO="0",
-        UV_NO_INDEX="1",
-        UV_FIND_LINKS=str(shelf),
-    )
-    try:
-        running.up()
-        yield running
-    finally:
-        running.close()
+        wheel(
+            wheels_of(shared_system), "hgcolours", version, {"hgcolours.py": f"SHADE = {shade!r}\n"}
+        )
+    return shared_system
 
 
 def uploaded(system: System, source: str) -> str:

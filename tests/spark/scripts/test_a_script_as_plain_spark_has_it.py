@@ -55,7 +55,7 @@ def test_what_it_asks_of_a_context_or_a_session_and_does_not_get_is_named(
     completed(driver)
     script = driver.status().script
     assert script is not None
-    asked = sorted(note.split(" asks for ")[1].split(" ")[0] for note in script.notes)
+    asked = sorted(note.split(" requests ")[1].split(", ")[0] for note in script.notes)
     assert asked == [
         "spark.jars.packages=org.example:nothing:1.0",
         "spark.jars=/nowhere/one.jar",
@@ -63,7 +63,7 @@ def test_what_it_asks_of_a_context_or_a_session_and_does_not_get_is_named(
         "spark.memory.fraction=0.5",
         "spark.sql.extensions=org.example.Extensions",
     ]
-    assert all("does not get it" in note for note in script.notes)
+    assert all("which is not applied" in note for note in script.notes)
     assert "PARTITIONS 3" in driver.log()
 
 
@@ -90,7 +90,7 @@ def test_the_memory_sink_begins_with_nothing_at_each_start(
     completed(driver)
     found = driver.found("kept")
     assert found is not None
-    assert found.temporary == "the memory sink forgets its rows with the driver"
+    assert found.temporary == "the memory sink loses its rows when the driver ends"
     assert found.location.endswith(TEMPORARY)
     assert "REMEMBERED 3" in driver.log()
     # With the checkpoint of before it would read nothing, and have nothing to show.

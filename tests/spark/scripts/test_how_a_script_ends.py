@@ -79,7 +79,7 @@ def test_a_second_query_without_a_name_is_refused_with_the_line_to_add(
     launch(driver, "unnamed")
     driver.wait_line("named", RunState.RUNNING)
     assert len(driver.status().found) == 2
-    assert 'Add .queryName("…") before its .start()' in driver.log()
+    assert 'Add .queryName("…") with a unique name before its .start()' in driver.log()
 
 
 def test_a_query_that_failed_and_is_not_started_again_ends_all(driver: ScriptUnderTest) -> None:
@@ -109,7 +109,7 @@ def test_a_start_through_the_jvm_is_ended_and_told(driver: ScriptUnderTest) -> N
     def look() -> str | None:
         script = driver.status().script
         notes = " ".join(script.notes) if script else ""
-        return notes if "stranger was started through the JVM" in notes else None
+        return notes if "stranger was started directly through the JVM" in notes else None
 
     wait_for(look, "the stranger is told of")
     assert {one.name for one in driver.status().found} == {"met"}

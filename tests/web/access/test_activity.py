@@ -172,6 +172,7 @@ def test_others_see_neither_addresses_nor_sign_ins(
         assert "10.1.2.3" not in str(fragments.draw(topic, None, now))
 
 
+@pytest.mark.sql("queries.selectors.access.audit_entries.exported")
 def test_the_export_is_lines_of_json_and_is_itself_recorded(
     client: Client, admin: User, viewer: User
 ) -> None:
@@ -188,6 +189,7 @@ def test_the_export_is_lines_of_json_and_is_itself_recorded(
     assert _acts(kind=Act.EXPORTED) == [(Act.EXPORTED, "ada", "audit log")]
 
 
+@pytest.mark.sql
 @pytest.mark.django_db(transaction=True)
 def test_an_entry_is_chained_right_after_its_act(viewer: User) -> None:
     _sign_in("vera", PASSWORD)

@@ -40,7 +40,7 @@ def test_an_answer_that_nobody_asked_for_lets_nobody_in(
     settings.OIDC_ISSUER = "https://id.example.org"
     answer = client.get(address)
     assert answer.status_code == 403
-    assert "begun in another browser" in answer.content.decode()
+    assert "started in another browser" in answer.content.decode()
     assert "no-store" in answer["Cache-Control"]
 
 
@@ -49,7 +49,7 @@ def test_passwords_can_be_for_admins_alone(
 ) -> None:
     settings.LOCAL_LOGIN = "admins"
     answer = client.post("/login/", {"username": "vera", **DOOR})
-    assert "Only admins sign in with a password here." in answer.content.decode()
+    assert "Only admins can sign in with a password here." in answer.content.decode()
     assert client.get("/queries/").status_code == 302
     assert client.post("/login/", {"username": "ada", **DOOR}).status_code == 302
     assert client.get("/queries/").status_code == 200

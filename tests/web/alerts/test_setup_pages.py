@@ -25,6 +25,7 @@ MAIL = {
 }
 
 
+@pytest.mark.sql("queries.views.alerts.setup_pages.channel")
 def test_a_channel_is_made_tried_changed_and_deleted(client: Client, admin: User) -> None:
     client.force_login(admin)
     assert "No channels" in Page(client, "/alerts/channels/").text
@@ -39,22 +40,23 @@ def test_a_channel_is_made_tried_changed_and_deleted(client: Client, admin: User
     client.post("/alerts/channels/ops/test/")
     assert Delivery.objects.get().incident is None
     page = Page(client, "/alerts/channels/ops/").text
-    assert "Test message of Headgate" in page
-    assert "Is telling ops" in page
+    assert "Headgate test message" in page
+    assert "Notifying ops" in page
     client.post("/alerts/channels/ops/", {**MAIL, "settings.host": "mx.example.org"})
     assert Channel.objects.get().settings["host"] == "mx.example.org"
     client.post("/alerts/channels/ops/delete/")
     assert not Channel.objects.exists()
 
 
+@pytest.mark.sql("queries.views.alerts.setup_pages.channel")
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("settings.password", "hunter2", "is a secret in plain text"),
+        ("settings.password", "hunter2", "is a plain-text secret"),
         ("settings.host", "", "is missing"),
-        ("settings.recipients", "nobody", "is no mail address"),
+        ("settings.recipients", "nobody", "is not a valid email address"),
         ("settings.security", "none", "is not known"),
-        ("settings.port", "99999", "is no port"),
+        ("settings.port", "99999", "is not a valid port"),
         ("name", "/etc", "is not a valid name"),
     ],
 )
@@ -127,13 +129,13 @@ def test_a_rule_is_made_shown_changed_and_deleted(client: Client, admin: User) -
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"channels": []}, "names no channel"),
-        ({"channels": ["nobody"]}, "is no channel"),
+        ({"channels": []}, "has no channels"),
+        ({"channels": ["nobody"]}, "is not an existing channel"),
         ({"labels": "Team=A"}, "is not a valid label"),
-        ({"zone": "Mars/North"}, "is no time zone"),
-        ({"from": "25:00"}, "is no time"),
+        ({"zone": "Mars/North"}, "is not a valid time zone"),
+        ({"from": "25:00"}, "is not a valid time"),
         ({"until": "22:00"}, "is the same as the start"),
-        ({"escalate_to": []}, "names no channel"),
+        ({"escalate_to": []}, "has no channels"),
         ({"escalate_after_minutes": ""}, "is missing"),
         ({"remind_every_hours": "often"}, "remind_every_hours"),
         ({"kinds": ["odd"]}, "selector"),
@@ -197,7 +199,7 @@ def test_an_operator_begins_and_ends_maintenance(client: Client, operator: User)
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"hours": "0"}, "is over already"), ({"name": ""}, "name"), ({"labels": "X"}, "label")],
+    [({"hours": "0"}, "is already over"), ({"name": ""}, "name"), ({"labels": "X"}, "label")],
 )
 def test_maintenance_that_cannot_be_is_refused(
     client: Client, operator: User, change: dict[str, str], said: str
@@ -212,7 +214,7 @@ def test_maintenance_that_cannot_be_is_refused(
 
 def test_a_viewer_reads_rules_and_maintenance(client: Client, viewer: User) -> None:
     client.force_login(viewer)
-    assert "Every rule that matches counts" in Page(client, "/alerts/rules/").text
+    assert "All matching rules apply" in Page(client, "/alerts/rules/").text
     assert "New rule" not in Page(client, "/alerts/rules/").text
     assert 'name="hours"' not in Page(client, "/alerts/maintenance/").html
     assert client.post("/alerts/maintenance/new/", {}).status_code == 403

@@ -53,7 +53,7 @@ def test_batches_stand_with_offsets_records_and_what_is_in_flight(
     text = Page(client, "/queries/delays/checkpoint/").text
     assert "In flight" in text
     assert text.count("Committed") == 12
-    assert "flights: 1 partition, 130 in all" in text
+    assert "flights: 1 partition, 130 in total" in text
     assert "Rewind…" not in text  # a viewer reads
 
 
@@ -78,7 +78,7 @@ def test_the_gaps_of_async_progress_tracking_are_explained(
         write_batch(root, batch, source="kafka")
     client.force_login(viewer)
     text = Page(client, "/queries/delays/checkpoint/").text
-    assert "3 batches left out of the log by async progress tracking" in text
+    assert "3 batches not in the log because of async progress tracking" in text
 
 
 def test_one_batch_names_its_files_and_those_that_are_gone(
@@ -110,6 +110,10 @@ def test_two_batches_are_set_against_each_other(
     assert client.get("/queries/delays/checkpoint/compare/?one=9&other=x").status_code == 404
 
 
+@pytest.mark.sql(
+    "queries.selectors.checkpoints.operator_lines",
+    "queries.selectors.checkpoints.pinned_configuration",
+)
 def test_state_shows_operators_growth_and_where_the_checkpoint_wins(
     client: Client, viewer: User, stage: Stage, root: Path
 ) -> None:
@@ -132,6 +136,11 @@ def test_state_shows_operators_growth_and_where_the_checkpoint_wins(
     assert query.name in text
 
 
+@pytest.mark.sql(
+    "queries.selectors.checkpoints.earlier_checkpoints",
+    "queries.selectors.checkpoints.rows_of",
+    "queries.selectors.checkpoints.open_procedure",
+)
 def test_a_checkpoint_elsewhere_says_so(
     client: Client, author: User, stage: Stage, root: Path
 ) -> None:
@@ -209,12 +218,12 @@ def test_a_rewind_finds_the_batch_by_the_time_it_committed(
         os.utime(root / "commits" / str(number), (at, at))
     client.force_login(author)
     page = Page(client, "/queries/delays/rewind/?at=2026-03-02T02:05:30")
-    assert "Batch 5 was the newest that had committed by 2026-03-02T02:05:30 UTC." in page.text
+    assert "Batch 5 was the newest batch committed by 2026-03-02T02:05:30 UTC." in page.text
     assert 'name="batch" value="5"' in page.html
     assert "Rewind to batch 5" in page.text
     early = Page(client, "/queries/delays/rewind/?at=2026-03-01T00:00").text
-    assert "No batch that is still there had committed by 2026-03-01 00:00:00 UTC." in early
-    assert "is not a time" in Page(client, "/queries/delays/rewind/?at=noon").text
+    assert "None of the available batches had committed by 2026-03-01 00:00:00 UTC." in early
+    assert "is not a valid time" in Page(client, "/queries/delays/rewind/?at=noon").text
 
 
 def test_a_reset_wants_the_name_typed(
@@ -242,10 +251,10 @@ def test_a_reset_wants_the_name_typed(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("to=time&at=noon", "is not a time"),
+        ("to=time&at=noon", "is not a valid time"),
         ("to=offsets&offsets=12", "is not a JSON object"),
         ("to=offsets&offsets={", "is not JSON"),
-        ('to=offsets&offsets={"a":1}', "is not a set of offsets"),
+        ('to=offsets&offsets={"a":1}', "is not a valid set of offsets"),
     ],
 )
 def test_a_reset_to_nonsense_names_the_field(
@@ -259,6 +268,7 @@ def test_a_reset_to_nonsense_names_the_field(
     assert said in answer.content.decode()
 
 
+@pytest.mark.sql("queries.views.checkpoints.checkpoint_actions._suggested_sink")
 def test_a_clone_is_made_from_the_form_and_its_faults_are_shown_there(
     client: Client, author: User, stage: Stage, root: Path
 ) -> None:

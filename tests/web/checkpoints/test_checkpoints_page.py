@@ -17,16 +17,19 @@ def held(stage: Stage) -> Stage:
     return stage
 
 
-def test_the_holder_is_named_with_epoch_and_host(client: Client, viewer: User, held: Stage) -> None:
+def test_the_holder_is_named_with_its_number_and_host(
+    client: Client, viewer: User, held: Stage
+) -> None:
     client.force_login(viewer)
     page = Page(client, "/checkpoints/")
     run = held.run("delays")
     assert "file:///checkpoints/delays" in page.text
-    assert f"run {run.epoch}" in page.text
+    assert f"run {run.pk}" in page.text
     assert f"JVM {run.driver.jvm_pid} on {run.driver.host}" in page.text
     assert "idle none" in page.text  # holds the idle query's
 
 
+@pytest.mark.sql("queries.views.checkpoints.checkpoint_list.checkpoint_list")
 def test_a_search_finds_by_location_and_by_query(client: Client, viewer: User, held: Stage) -> None:
     client.force_login(viewer)
     page = Page(client, "/checkpoints/?q=idle")

@@ -15,13 +15,13 @@ URL = "/settings/code-hosts/"
 
 def test_a_host_is_listed_and_taken_off(client: Client, admin: User) -> None:
     client.force_login(admin)
-    assert "No host is listed" in Page(client, URL).text
+    assert "No hosts. Applications" in Page(client, URL).text
     client.post(URL, {"host": "git.example.org"})
     shown = Page(client, URL).text
-    assert "Definitions may take code from git.example.org." in shown
+    assert "Definitions can use code from git.example.org." in shown
     row = CodeHost.objects.get()
     client.post(f"{URL}{row.pk}/take/")
-    assert "No more code is fetched from git.example.org." in Page(client, URL).text
+    assert "Code is no longer fetched from git.example.org." in Page(client, URL).text
     assert [entry.said for entry in AuditEntry.objects.filter(kind="code-host").order_by("pk")] == [
         "listed",
         "removed",
@@ -32,4 +32,4 @@ def test_what_is_no_host_is_said_beside_the_field(client: Client, admin: User) -
     client.force_login(admin)
     answer = client.post(URL, {"host": "git.example.org/team"})
     assert answer.status_code == 422
-    assert "is not a host that git can be asked at." in answer.content.decode()
+    assert "is not a valid git host." in answer.content.decode()

@@ -19,7 +19,7 @@ def test_a_new_password_signs_the_other_browsers_out(client: Client, viewer: Use
     other = Browser()
     other.force_login(viewer)
     client.force_login(viewer)
-    assert "Your password is changed" in _change(client, OLD, NEW)
+    assert "Your password was changed" in _change(client, OLD, NEW)
     assert client.get("/queries/").status_code == 200
     assert other.get("/queries/").status_code == 302
     viewer.refresh_from_db()
@@ -46,10 +46,10 @@ def test_other_sessions_can_be_ended_and_those_of_others_go_on(
     other.force_login(viewer)
     stranger.force_login(operator)
     client.force_login(viewer)
-    assert "In 2 browsers, this one included." in Page(client, "/settings/account/").text
+    assert "In 2 browsers, including this one." in Page(client, "/settings/account/").text
     answer = client.post("/settings/account/elsewhere/", follow=True).content.decode()
     assert "Signed out of 1 other browser." in answer
-    assert "In this browser alone." in answer
+    assert "In this browser only." in answer
     assert other.get("/queries/").status_code == 302
     assert stranger.get("/queries/").status_code == 200
 

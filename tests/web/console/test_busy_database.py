@@ -18,6 +18,8 @@ from queries.models.lock_waits import is_busy
 from queries.services.console.tokens import create_token
 from tests.scenarios.stage import Stage
 
+pytestmark = pytest.mark.sql
+
 LIMIT_S = 60  # generous: the machine may be busy
 
 

@@ -102,8 +102,8 @@ def test_runs_and_operations_are_found_by_their_numbers(
 ) -> None:
     client.force_login(viewer)
     run = Run.objects.latest("epoch")
-    for text in (str(run.epoch), f"run {run.epoch}"):
-        assert _find(client, text)["Runs"] == [(f"Run {run.epoch}", f"/runs/{run.pk}/")]
+    for text in (str(run.pk), f"run {run.pk}"):
+        assert _find(client, text)["Runs"] == [(f"Run {run.pk}", f"/runs/{run.pk}/")]
     operation = flights.start("long-delays")
     found = _find(client, str(operation.uuid))["Operations"]
     assert found == [("Start long-delays", f"/operations/{operation.uuid}/")]
@@ -134,6 +134,11 @@ def test_deleted_queries_are_not_offered(client: Client, viewer: User, flights: 
     assert "Queries" not in _find(client, "long-delays")
 
 
+@pytest.mark.sql(
+    "queries.selectors.console.finding._groups",
+    "queries.selectors.console.finding._incidents",
+    "queries.selectors.console.finding.named",
+)
 def test_while_one_types_only_what_was_found_is_sent(
     client: Client, viewer: User, flights: Stage
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +18,11 @@ from queries.domain.states import Phase
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.views.console import fragments
-from queries.views.console.hub import Hub, Message
-from queries.views.console.live import encode
+from queries.views.console.hub import Hub, Message, Viewer
+from queries.views.console.live import STREAMS_AT_MOST, TABS_AT_MOST, encode
 from tests.scenarios.stage import Stage
 
+REPOSITORY = Path(__file__).resolve().parents[3]
 LIMIT_S = 60  # generous: the machine may be busy
 
 
@@ -88,6 +90,9 @@ def test_a_fragment_holds_data_only_and_is_the_same_for_every_role(
 def test_a_message_becomes_an_event_of_the_stream() -> None:
     event = encode(Message("row-1", "<tr>\n<td>1</td>\n</tr>", 7), "hub").decode()
     assert event == "event: row-1\nid: hub.7\ndata: <tr>\ndata: <td>1</td>\ndata: </tr>\n\n"
+    shared = encode(Message("row-1", "<tr>\n</tr>", 7, tab=3), "hub").decode()
+    said = '{"tab": 3, "event": "row-1", "data": "<tr>\\n</tr>"}'
+    assert shared == f"id: hub.7\ndata: {said}\n\n"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +162,7 @@ def test_a_change_is_drawn_once_and_told_to_everybody(
     publisher = redis.Redis.from_url(redis_server)
 
     async def story(hub: Hub) -> None:
-        viewers = [await hub.join(frozenset({"counted"}), "") for _ in range(5)]
+        viewers = [await hub.join(Viewer(frozenset({"counted"})), "") for _ in range(5)]
         while not await asyncio.to_thread(publisher.publish, settings.CHANGED_CHANNEL, "query:42"):
             await asyncio.sleep(0.05)  # until the hub's ear is open
         heard = [""] * len(viewers)
@@ -183,7 +188,7 @@ def test_a_hundred_changes_at_once_are_one_drawing(
     publisher = redis.Redis.from_url(redis_server)
 
     async def story(hub: Hub) -> None:
-        viewer = await hub.join(frozenset({"counted"}), "")
+        viewer = await hub.join(Viewer(frozenset({"counted"})), "")
         await next_of(viewer.queue, "tick")
         while not await asyncio.to_thread(publisher.publish, settings.CHANGED_CHANNEL, "x"):
             await asyncio.sleep(0.05)
@@ -204,20 +209,48 @@ def test_a_viewer_who_comes_back_is_told_only_what_it_missed(
     drawings: list[fragments.Changes],
 ) -> None:
     async def story(hub: Hub) -> None:
-        first = await hub.join(frozenset({"counted"}), "")
+        first = await hub.join(Viewer(frozenset({"counted"})), "")
         cursor = json.loads((await next_of(first.queue, "tick")).data)["cursor"]
-        again = await hub.join(frozenset({"counted"}), cursor)
+        again = await hub.join(Viewer(frozenset({"counted"})), cursor)
         assert again.queue.get_nowait().event == "tick"  # type: ignore[union-attr]
-        stranger = await hub.join(frozenset({"counted"}), "another.99")
+        stranger = await hub.join(Viewer(frozenset({"counted"})), "another.99")
         assert stranger.queue.get_nowait().event == "same"  # type: ignore[union-attr]
 
     alone(story)
 
 
 @pytest.mark.django_db(transaction=True)
+def test_twenty_tabs_share_a_stream_and_each_is_told_what_it_shows(
+    drawings: list[fragments.Changes],
+) -> None:
+    async def story(hub: Hub) -> None:
+        queue: asyncio.Queue[Message | None] = asyncio.Queue()
+        for tab in range(20):
+            topics = frozenset({"counted" if tab % 2 else "system"})
+            await hub.join(Viewer(topics, 7, "", queue, tab), "")
+        await hub.join(Viewer(frozenset({"counted"}), 7), "")
+        assert hub.streams_of(7) == 2
+        told = [queue.get_nowait() for _ in range(queue.qsize())]
+        counted = [one.tab for one in told if one and one.event == "count"]
+        assert set(counted) == set(range(1, 20, 2))
+        assert {one.tab for one in told if one and one.event == "tick"} == set(range(20))
+
+    alone(story)
+
+
+def test_more_tabs_than_a_stream_has_are_refused(vera: Client) -> None:
+    answer = vera.get("/live/", {"shared": "1", "topics": ["system"] * (TABS_AT_MOST + 1)})
+    assert answer.status_code == 400
+    assert f"share at most {TABS_AT_MOST}" in answer.content.decode()
+    assert STREAMS_AT_MOST >= 20  # a person with twenty tabs, none of them shared
+    script = (REPOSITORY / "static/js/stream.js").read_text()
+    assert f"TABS_AT_MOST = {TABS_AT_MOST};" in script
+
+
+@pytest.mark.django_db(transaction=True)
 def test_what_has_not_changed_is_not_told_again(drawings: list[fragments.Changes]) -> None:
     async def story(hub: Hub) -> None:
-        viewer = await hub.join(frozenset({"counted"}), "")
+        viewer = await hub.join(Viewer(frozenset({"counted"})), "")
         await next_of(viewer.queue, "tick")
         await hub._draw("counted")
         told = [viewer.queue.get_nowait() for _ in range(viewer.queue.qsize())]
@@ -238,7 +271,7 @@ def test_a_topic_that_cannot_be_drawn_leaves_the_others_alive(
     )
 
     async def story(hub: Hub) -> None:
-        viewer = await hub.join(frozenset({"broken", "counted"}), "")
+        viewer = await hub.join(Viewer(frozenset({"broken", "counted"})), "")
         assert (await next_of(viewer.queue, "count")).data == "<p>1</p>"
 
     alone(story)
@@ -247,7 +280,7 @@ def test_a_topic_that_cannot_be_drawn_leaves_the_others_alive(
 @pytest.mark.django_db(transaction=True)
 def test_when_the_server_leaves_every_stream_ends(drawings: list[fragments.Changes]) -> None:
     async def story(hub: Hub) -> None:
-        viewer = await hub.join(frozenset({"counted"}), "")
+        viewer = await hub.join(Viewer(frozenset({"counted"})), "")
         hub.close()
         async with asyncio.timeout(LIMIT_S):
             while await viewer.queue.get() is not None:
@@ -309,6 +342,10 @@ def beat(run: Run, *, at: datetime) -> None:
     )
 
 
+@pytest.mark.sql(
+    "queries.selectors.console.badges.newest_event_at",
+    "queries.views.console.hub.silent_since",
+)
 @pytest.mark.django_db(transaction=True)
 def test_the_tick_tells_since_when_the_driver_of_what_is_shown_is_silent(vera: Client) -> None:
     stage = Stage()
@@ -361,7 +398,7 @@ def test_a_topic_that_cannot_be_drawn_keeps_the_others_from_nothing(
 
     async def watch() -> None:
         hub = Hub()
-        viewer = await hub.join(frozenset({"query:1", "queries"}), "")
+        viewer = await hub.join(Viewer(frozenset({"query:1", "queries"})), "")
         try:
             for _ in range(3):
                 hub._stale_all()
@@ -392,7 +429,7 @@ def test_an_odd_message_does_not_end_the_listening(
 
     async def listen() -> None:
         hub = Hub()
-        viewer = await hub.join(frozenset({"queries"}), "")
+        viewer = await hub.join(Viewer(frozenset({"queries"})), "")
         try:
             async with asyncio.timeout(LIMIT_S):
                 with redis.Redis.from_url(redis_server) as client:

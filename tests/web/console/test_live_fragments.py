@@ -154,6 +154,14 @@ def test_the_page_of_a_failure_counts_those_that_come_after_it(stage: Stage) -> 
     assert found[f"failure-occurrences-{failure.pk}"].count("<tr id=") == 2
 
 
+@pytest.mark.sql(
+    "queries.selectors.checkpoints.checkpoints",
+    "queries.selectors.checkpoints.run_counts",
+    "queries.selectors.supervision.applications.application_details",
+    "queries.selectors.supervision.drift.pools_of",
+    "queries.views.checkpoints.checkpoint_list.draw_checkpoints",
+    "queries.views.supervision.applications.draw_applications",
+)
 def test_what_is_about_others_draws_nothing(stage: Stage) -> None:
     ticks, delays = stage.row("ticks"), stage.row("delays")
     assert drawn(f"run:{stage.run('ticks').pk}", f"query:{delays.pk}") == {}

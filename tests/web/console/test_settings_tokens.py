@@ -39,6 +39,10 @@ def test_a_tokens_text_is_shown_once_and_works(client: Client, admin: User, view
     assert answer.status_code == 200
 
 
+@pytest.mark.sql(
+    "queries.selectors.console.accounts.people",
+    "queries.selectors.console.accounts.tokens_seen_by",
+)
 def test_the_answer_with_a_tokens_text_is_not_kept(client: Client, admin: User) -> None:
     client.force_login(admin)
     answer = client.post("/settings/tokens/", {"owner": "ada", "name": "ci", "days": "1"})

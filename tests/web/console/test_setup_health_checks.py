@@ -14,14 +14,15 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from controlplane.health import processes, signs_of_life, system
-from controlplane.health.parts import State
-from controlplane.health.signs_of_life import Sign
-from controlplane.health.system import READY_PARTS
-from controlplane.machine import claims
-from controlplane.machine.home import Home
+from controlplane import signs_of_life
+from controlplane.home import Home
+from controlplane.signs_of_life import Sign
+from installation.machine import claims
 from queries.domain.supervision.hosts import SILENT_AFTER
+from queries.domain.system import READY_PARTS, State
 from queries.roles import Role
+from queries.services.system import health as system
+from queries.services.system import processes
 
 NOBODY = "redis://127.0.0.1:9/0"
 
@@ -69,7 +70,7 @@ def _somebody(db: None, tmp_path: Path, settings: Settings) -> None:
 def test_readyz_is_not_ready_before_anybody_can_sign_in(client: Client) -> None:
     said = client.get("/readyz").json()["checks"]["setup"]
     assert said["status"] == "problem"
-    assert "There is no user yet" in said["message"]
+    assert "There are no users yet" in said["message"]
     get_user_model().objects.create_user("gone", is_active=False)
     system.forget()
     assert client.get("/readyz").json()["checks"]["setup"]["status"] == "problem"

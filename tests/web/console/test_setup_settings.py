@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from controlplane import environment
 from controlplane.logs import Masked
-from queries.domain.masking import MASK
+from headgate_ground.masking import MASK
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -73,7 +73,7 @@ def test_a_switch_reads_the_words_people_write(
 @pytest.mark.parametrize("value", ["maybe", "2"])
 def test_a_switch_refuses_anything_else(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("A_SWITCH", value)
-    with pytest.raises(ImproperlyConfigured, match=r"A_SWITCH.*Give 1 or 0"):
+    with pytest.raises(ImproperlyConfigured, match=r"A_SWITCH.*Use 1 or 0"):
         environment.flag("A_SWITCH", True)
 
 
@@ -133,7 +133,7 @@ def test_a_secret_may_lie_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     [
         (None, "", "It cannot be read"),
         ("", "", "The file is empty"),
-        ("one", "another", "A_SECRET is set too; keep one of them"),
+        ("one", "another", "A_SECRET is also set; keep one of them"),
     ],
 )
 def test_a_file_that_holds_no_secret_stops_the_start(

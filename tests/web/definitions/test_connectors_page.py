@@ -60,6 +60,7 @@ def test_a_ready_one_shows_its_jars_and_who_names_it(
     assert "flights" in page.text
 
 
+@pytest.mark.sql("queries.selectors.definitions.connectors._named")
 def test_one_that_was_taken_away_is_named_as_missing_with_the_way_out(
     signed_in: Client, kafka: None, folder: Path, now: datetime
 ) -> None:
@@ -68,7 +69,7 @@ def test_one_that_was_taken_away_is_named_as_missing_with_the_way_out(
         jar.unlink()
     page = Page(signed_in, "/connectors/")
     assert "Missing" in page.text
-    assert "Get it with `make kafka`." in page.text
+    assert "Install it with `make kafka`." in page.text
 
 
 def test_an_application_is_given_one_by_its_box(

@@ -105,6 +105,7 @@ def test_a_pool_that_will_not_do_is_told(
     assert not flights.pools.exists()
 
 
+@pytest.mark.sql("queries.selectors.definitions.definitions.application_definition")
 def test_a_new_pool_does_not_overwrite_one_of_its_name(
     signed_in: Client, flights: Application, now: datetime
 ) -> None:

@@ -48,7 +48,7 @@ def test_what_was_shown_can_be_saved(form: Page, ticks: Query) -> None:
     after = shown.press("save")
     assert _numbers(ticks) == [1, 2]
     assert ticks.revisions.get(number=2).author == "aude"
-    assert "Revision 2 of ticks is saved" in after.text
+    assert "Revision 2 of ticks was saved" in after.text
 
 
 def test_what_was_typed_after_the_review_is_shown_before_it_is_saved(
@@ -95,6 +95,11 @@ def test_somebody_elses_save_is_shown_and_nothing_typed_is_lost(
     )
 
 
+@pytest.mark.sql(
+    "queries.selectors.definitions.definitions.pool_names",
+    "queries.selectors.definitions.definitions.query_definition",
+    "queries.selectors.definitions.definitions.shared_application_names",
+)
 def test_a_mistake_is_told_before_the_difference(form: Page, ticks: Query) -> None:
     after = form.press("review", sql="SELECT value FROM elsewhere")
     assert after.status == 422
@@ -126,7 +131,7 @@ def test_deleting_asks_for_the_name_and_keeps_history(client: Client, form: Page
     assert Query.objects.get(name="ticks").archived_at is None
     done = wrong.press(typed="ticks")
     assert Query.objects.get(name="ticks").archived_at is not None
-    assert "ticks is deleted" in done.text
+    assert "ticks was deleted" in done.text
 
 
 def test_a_running_query_is_not_deleted(client: Client, form: Page, ticks: Query) -> None:
@@ -139,9 +144,9 @@ def test_a_running_query_is_not_deleted(client: Client, form: Page, ticks: Query
 
 def test_what_only_a_preflight_can_tell_of_a_change_stands_beside_it(form: Page) -> None:
     shown = form.press("review", sql="SELECT value FROM ticks -- again")
-    assert "Known after a preflight" not in shown.text
+    assert "Needs a preflight" not in shown.text
     changed = {"trigger_kind": "continuous", "trigger_interval": "1 second"}
     shown = form.press("review", sql="SELECT my_own(value) AS value FROM ticks", **changed)
     assert "Saving creates revision 2" in shown.text
-    assert "Known after a preflight. " in shown.text
+    assert "Needs a preflight. " in shown.text
     assert "What my_own does is unknown." in shown.text

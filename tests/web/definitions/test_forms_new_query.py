@@ -43,7 +43,7 @@ def test_a_filled_form_defines_a_query(form: Page) -> None:
     assert spec["trigger"] == {"kind": "processing_time", "interval": "5 seconds"}
     assert query.desired == "STOPPED"
     assert after.address == "/queries/long-delays/"
-    assert "long-delays is created" in after.text
+    assert "long-delays was created" in after.text
 
 
 def test_create_and_start_wants_it_running(form: Page) -> None:
@@ -59,7 +59,7 @@ def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(form: Page) ->
     assert {"name", "sql", "trigger_interval"} <= after.invalid
     assert "not a valid name" in after.error_at("name")
     assert "not a query" in after.error_at("sql")
-    assert "not an interval" in after.error_at("trigger_interval")
+    assert "not a valid interval" in after.error_at("trigger_interval")
     assert {name.replace("__", "-"): value for name, value in typed.items()}.items() <= (
         after.fields.items()
     )
@@ -117,7 +117,7 @@ def test_pasted_json_defines_a_query(form: Page) -> None:
     ("text", "told"),
     [
         ("{", "line 1, column 2"),
-        ("[]", "is not a query's definition"),
+        ("[]", "is not a query definition"),
         ('{"name": "x", "spec": {"kind": "sql"}}', "sources"),
     ],
 )

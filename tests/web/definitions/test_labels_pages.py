@@ -21,7 +21,7 @@ def test_a_query_is_labelled_while_it_runs_and_runs_on(aude: Client, stage: Stag
     before = stage.run("delays").pk
     answer = aude.post("/queries/delays/labels/", {"labels": "team=data severity=low"}, follow=True)
     page = answer.content.decode()
-    assert "Labels of delays are saved. Nothing is restarted." in page
+    assert "The labels of delays were saved. Nothing is restarted." in page
     assert "team=data" in page
     assert stage.row("delays").labels == {"team": "data", "severity": "low"}
     stage.look()

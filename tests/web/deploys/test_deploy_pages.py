@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from queries.models.checkpoints import Snapshot
 from queries.views.console import fragments
-from tests.scenarios.deploys.way import REFUSED, Way
+from tests.scenarios.deploys.way import NOTE, REFUSED, Way
 from tests.scenarios.stage import DIVIDE, Stage
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +43,7 @@ def test_the_receipt_of_a_good_deploy(client: Client, viewer: User, way: Way) ->
     assert "Succeeded" in text
     assert "1 → 2" in text
     assert "first batch 10, 1 batch committed" in text
-    assert "spec.description" in text
+    assert f"spec.conf.{NOTE}" in text
     assert "Cancel" not in text, "it has ended"
     assert f"/deploys/{deploy.uuid}/" in page(client, "/deploys/?query=delays")
 
@@ -56,8 +56,8 @@ def test_the_receipt_says_when_and_by_what_each_was_judged(
     way.stage.now += timedelta(seconds=70)
     deploy = way.came_up("delays")
     text = page(client, f"/deploys/{deploy.uuid}/")
-    assert "Judged by its own runs since the restart." in text
-    assert "ran after 1 min" in text
+    assert "Evaluated from its own runs since the restart." in text
+    assert "running after 1 min" in text
     assert text.count(f"{deploy.created_at:%H:%M}") > 2, "of the wave and of the restart too"
 
 
@@ -105,7 +105,7 @@ def test_an_author_cancels_after_reading_what_that_leaves(
     deploy = way.change("delays")
     address = f"/deploys/{deploy.uuid}/cancel/"
     assert address in page(client, f"/deploys/{deploy.uuid}/")
-    assert "is rolled back, and those queries restart" in page(client, address)
+    assert "are rolled back, and those queries restart" in page(client, address)
     assert client.post(address).status_code == 302
     deploy = way.work()
     assert deploy.cancelled_by == author.username
@@ -113,6 +113,7 @@ def test_an_author_cancels_after_reading_what_that_leaves(
     assert client.get(address).status_code == 409
 
 
+@pytest.mark.sql("queries.selectors.deploys.receipts.receipt")
 def test_an_operator_sees_no_button_that_only_authors_may_press(
     client: Client, operator: User, way: Way, stage: Stage
 ) -> None:
@@ -127,16 +128,36 @@ def test_a_query_is_rolled_back_from_its_definition_page(
 ) -> None:
     stage.query("delays")
     stage.up("delays")
-    stage.revise("delays", description="newer")
+    stage.revise("delays", conf={NOTE: "newer"})
     client.force_login(author)
     address = "/queries/delays/revisions/1/rollback/"
     assert address in page(client, "/queries/delays/definition/")
-    assert "becomes the newest again, as revision 3" in page(client, address)
+    assert "becomes the newest again as revision 3" in page(client, address)
     answer = client.post(address, follow=True)
-    assert "delays restarts on revision 1 again." in answer.content.decode()
+    assert "delays is restarting on revision 1." in answer.content.decode()
     assert stage.row("delays").target_revision.number == 3  # type: ignore[union-attr]
     answer = client.post("/queries/delays/revisions/3/rollback/", follow=True)
-    assert "Revision 3 is the newest of delays." in answer.content.decode()
+    assert "Revision 3 is already the newest of delays." in answer.content.decode()
+
+
+def test_a_rollback_on_state_of_another_meaning_is_confirmed_by_its_consequence(
+    client: Client, author: User, stage: Stage
+) -> None:
+    swapped = "SELECT value % 5 AS k, count(*) AS n FROM flights GROUP BY value % 5"
+    stage.query("delays", sql=swapped, sink={"format": "noop", "output_mode": "update"})
+    stage.revise("delays", sql=swapped.replace("5", "3"))
+    stage.up("delays")  # revision 2 wrote the state
+    client.force_login(author)
+    address = "/queries/delays/revisions/1/rollback/"
+    answer = client.post(address, follow=True)  # it was shown nothing
+    assert "changes its state" in answer.content.decode()
+    assert stage.row("delays").revisions.count() == 2
+    shown = page(client, address)
+    assert "Spark continues with the old state without an error" in shown
+    assert "Roll back with the old state" in shown
+    client.post(address, {"accept_state_change": "1"})
+    newest = stage.row("delays").revisions.latest("number")
+    assert (newest.number, newest.accepted_by) == (3, author.username)
 
 
 def test_open_pages_follow_a_deploy(way: Way) -> None:
@@ -147,7 +168,7 @@ def test_open_pages_follow_a_deploy(way: Way) -> None:
         f"deploy-status-{deploy.pk}",
         f"deploy-receipt-{deploy.pk}",
     }
-    assert "No batch has committed" in drawn[f"deploy-receipt-{deploy.pk}"]
+    assert "It has not committed a batch" in drawn[f"deploy-receipt-{deploy.pk}"]
     rows = dict(fragments.draw("deploys", None, now))
     assert rows.keys() == {f"deploy-row-{deploy.pk}"}
     assert not fragments.draw("deploy:none", None, now)

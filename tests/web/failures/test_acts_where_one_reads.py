@@ -1,6 +1,7 @@
 """From the address in a message to the healed query in three clicks, none of them blind."""
 
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -8,9 +9,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.health.system import SystemHealth
 from queries.domain.protocol import RunError
 from queries.domain.states import Desired, Phase
+from queries.domain.system import SystemHealth
 from queries.models.alerts import Incident
 from queries.models.failures import Failure
 from queries.services.alerts import incidents as service
@@ -66,7 +67,7 @@ def test_a_division_by_zero_is_edited_and_runs(aude: Client, stage: Stage) -> No
     assert list(acts) == ["Edit and restart", "Rewind to batch 6", "Start now", "Stop retrying"]
     form = Page(aude, acts["Edit and restart"], form="definition")  # the second
     after = form.press("apply", sql="SELECT value / nullif(value, 0) AS x FROM flights")
-    assert "Revision 2 of delays is saved, and the query starts on it." in after.text
+    assert "Revision 2 of delays was saved, and the query is starting on it." in after.text
     _runs(stage)
     assert stage.phase("delays") == Phase.RUNNING
     assert stage.run("delays").revision.number == 2
@@ -90,7 +91,7 @@ def test_a_bad_revision_is_gone_back_from(aude: Client, stage: Stage) -> None:
     shown = Page(aude, acts["Back to revision 1"], form="definition")
     assert "Saving creates revision 3" in shown.text
     after = shown.press("apply")
-    assert "Revision 3 of delays is saved, and the query starts on it." in after.text
+    assert "Revision 3 of delays was saved, and the query is starting on it." in after.text
     assert stage.row("delays").revisions.get(number=3).spec["sql"] == first["sql"]
     _runs(stage)
     assert stage.run("delays").revision.number == 3
@@ -140,7 +141,7 @@ def test_what_only_a_preflight_can_tell_is_shown_before_a_restart(
     shown = form.press("apply", sql="SELECT 1 AS one FROM flights")
     assert "Whether the state fits" in shown.text
     assert stage.row("delays").revisions.count() == 1
-    assert "Revision 2 of delays is saved" in shown.press("apply").text
+    assert "Revision 2 of delays was saved" in shown.press("apply").text
 
 
 def test_a_restart_that_nobody_changed_anything_for_saves_nothing(
@@ -150,3 +151,31 @@ def test_a_restart_that_nobody_changed_anything_for_saves_nothing(
     form = Page(aude, "/queries/delays/edit/", form="definition")
     assert "No changes" in form.press("apply").text
     assert stage.row("delays").revisions.count() == 1
+
+
+PLACED = replace(
+    DIVIDE, message=f"{DIVIDE.message}\n== SQL (line 2, position 8) ==\nvalue / 0\n      ^^^\n"
+)
+
+
+def test_editing_leads_to_the_line_and_column_at_which_the_sql_failed(
+    aude: Client, stage: Stage
+) -> None:
+    stage.query("delays", sql="SELECT value,\n value / 0 AS n\nFROM flights")
+    stage.up("delays")
+    stage.fail("delays", PLACED)
+    read = Page(aude, f"/failures/{Failure.objects.get().pk}/")
+    (address,) = [one for words, one in _offered(read).items() if words.startswith("Edit")]
+    assert address == "/queries/delays/edit/?of=1&line=2&column=8"
+    form = Page(aude, address, form="definition")
+    assert "The SQL of revision 1 failed at line 2, column 8" in form.text
+    assert 'data-line="2" data-column="8"' in form.html
+    stage.revise("delays", sql="SELECT value FROM flights")
+    assert "This form holds revision 2" in Page(aude, address, form="definition").text
+
+
+@pytest.mark.parametrize("asked", ["line=2", "of=9&line=2&column=8", "of=1&line=x&column=-1"])
+def test_a_place_that_no_revision_has_is_left_out(aude: Client, stage: Stage, asked: str) -> None:
+    stage.query("delays")
+    form = Page(aude, f"/queries/delays/edit/?{asked}", form="definition")
+    assert "data-line" not in form.html

@@ -41,7 +41,7 @@ def test_each_query_of_a_dead_driver_shows_its_death(
     for name in ("arrivals", "delays"):
         html = read(client, f"/queries/{name}/failures/")
         assert "No failures yet" not in html
-        assert "Driver died: Python left with 1" in html
+        assert "Driver died: Python exited with 1" in html
 
 
 def test_a_query_that_had_left_the_driver_is_not_burdened_with_its_death(
@@ -55,6 +55,10 @@ def test_a_query_that_had_left_the_driver_is_not_burdened_with_its_death(
     assert "No failures yet" in read(client, "/queries/arrivals/failures/")
 
 
+@pytest.mark.sql(
+    "queries.selectors.failures.deaths.death_of",
+    "queries.selectors.failures.what_changed._last_good_driver",
+)
 def test_the_failure_names_its_candidates_and_says_that_the_culprit_is_unknown(
     client: Client, viewer: User, shared: Stage
 ) -> None:
@@ -81,10 +85,10 @@ def test_the_failure_names_the_culprit_that_is_held(
     shared.restart("delays")
     shared.wait(60)
     held = Failure.objects.get(run__query__name="delays")
-    assert "the first batch of this query" in read(client, "/queries/delays/")
-    assert "application of its own" in read(client, f"/failures/{held.pk}/")
+    assert "only this query was starting" in read(client, "/queries/delays/")
+    assert "separate application" in read(client, f"/failures/{held.pk}/")
     death = Failure.objects.get(run=None, driver=held.driver)
-    assert "delays ended the driver and is held." in read(client, f"/failures/{death.pk}/")
+    assert "delays killed the driver and is on hold." in read(client, f"/failures/{death.pk}/")
     assert client.get(f"/api/v1/failures/{death.pk}/").json()["culprit"] == "delays"
     assert "No failures yet" not in read(client, "/queries/arrivals/failures/")
 

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from headgate_ground.wire import Heartbeat as Beat
 from listeners.models import DroppedEvents, Gap, Heartbeat, Progress
-from listeners.wire import Heartbeat as Beat
 
 
 def _beat(mode: str) -> None:
@@ -33,8 +33,8 @@ def _page(client: Client, viewer: User) -> str:
 @pytest.mark.parametrize(
     ("mode", "says"),
     [
-        ("private", "Headgate&#x27;s queue did not."),
-        ("fallback", "Headgate listens there too."),
+        ("private", "Headgate did not."),
+        ("fallback", "Headgate uses it too."),
     ],
 )
 def test_the_banner_says_what_was_dropped_and_whom_it_cost(
@@ -48,6 +48,7 @@ def test_the_banner_says_what_was_dropped_and_whom_it_cost(
     assert "No batches are missing." in page
 
 
+@pytest.mark.sql("listeners.selectors.holes_since")
 def test_the_banner_counts_what_went_missing_and_what_came_back(
     client: Client, viewer: User
 ) -> None:

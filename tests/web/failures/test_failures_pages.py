@@ -6,11 +6,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from queries.domain.protocol import RunError
+from queries.domain.protocol import Killer, RunError
 from queries.models.failures import Failure, FailureGroup
 from queries.services.failures import resolution
 from tests.checkpoints.forms import write_checkpoint
-from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, Stage
+from tests.scenarios.scripts.stage import ScriptStage
+from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.browserless import Page
 
 STACK = """org.apache.spark.SparkException: Job aborted due to stage failure
@@ -45,6 +46,7 @@ def test_groups_show_count_query_and_status(client: Client, viewer: User, broken
     assert "Resolve" not in page.text.replace("Resolved", "")
 
 
+@pytest.mark.sql("queries.selectors.failures.failures.failure_groups")
 def test_filters_stand_in_the_address(client: Client, viewer: User, broken: Stage) -> None:
     only = _see(client, viewer, "/failures/?query=delays").text
     assert "DIVIDE_BY_ZERO" in only
@@ -103,7 +105,7 @@ def test_a_failure_says_cause_meaning_way_out_batch_and_policy(
     page = _see(client, viewer, f"/failures/groups/{group.pk}/")
     assert page.status == 200
     assert "Division by zero" in page.text
-    assert "divides by zero" in page.text
+    assert "division by zero" in page.text
     assert "try_divide" in page.text
     assert "batch 7" in page.text
     assert "3 times" in page.text
@@ -172,6 +174,51 @@ def test_the_death_of_a_driver_has_a_page_too(client: Client, viewer: User, stag
     assert "SIGKILL" in page.text
 
 
+@pytest.mark.parametrize(
+    ("killed", "says"),
+    [
+        (Killer.STRANGER, "not by Headgate and not for lack of memory"),
+        (Killer.WALLS_LATE, "its walls were not raised in time"),
+    ],
+)
+def test_the_page_of_a_drivers_death_says_who_ended_it(
+    client: Client, viewer: User, stage: Stage, killed: Killer, says: str
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    stage.launcher.die("delays", python="SIGKILL", jvm="UNKNOWN", killed=killed)
+    stage.look()
+    page = _see(client, viewer, f"/failures/{Failure.objects.get(run__isnull=True).pk}/")
+    assert says in page.text
+    assert "OOM" not in page.text
+
+
+def test_a_script_that_never_had_a_good_run_is_compared_with_nothing(
+    client: Client, viewer: User
+) -> None:
+    job = ScriptStage()
+    job.running()
+    job.fail_script(NO_SUCH_SOURCE)
+    page = _see(client, viewer, f"/failures/{Failure.objects.get().pk}/")
+    assert "No query of this application has committed a batch" in page.text
+    assert "last good" not in page.text
+    assert "Same revision" not in page.text
+    assert "Check its input data" not in page.text
+
+
+def test_a_script_whose_own_driver_had_committed_is_not_compared_with_an_earlier_one(
+    client: Client, viewer: User
+) -> None:
+    job = ScriptStage()
+    job.running("counts")
+    job.fail_script(NO_SUCH_SOURCE)
+    page = _see(client, viewer, f"/failures/{Failure.objects.get(run=None).pk}/")
+    assert "This driver had committed batches before it failed" in page.text
+
+
+@pytest.mark.sql(
+    "queries.selectors.failures.failures.failures_of",
+)
 def test_an_author_takes_over_a_checkpoint_of_another_installation(
     client: Client, author: User, operator: User, stage: Stage
 ) -> None:
@@ -217,3 +264,19 @@ def test_a_batch_that_the_checkpoint_holds_is_one_click_away(
     write_checkpoint(tmp_path / "delays", batches=range(2))
     assert link in Page(client, address).html
     assert client.get("/queries/delays/checkpoint/batches/1/").status_code == 200
+
+
+def test_the_records_of_a_failed_batch_are_among_what_an_author_can_do(
+    client: Client, author: User, viewer: User, stage: Stage, tmp_path: Path
+) -> None:
+    query = stage.query("delays")
+    query.checkpoints.update(location=f"file://{tmp_path}/delays")
+    stage.up("delays")
+    stage.fail("delays", DIVIDE, batch=1)
+    write_checkpoint(tmp_path / "delays", batches=range(2))
+    address = f"/failures/{Failure.objects.get().pk}/"
+    client.force_login(author)
+    acts = Page(client, address).html.partition("What you can do")[2].partition("</dd>")[0]
+    assert 'action="/queries/delays/records/"' in acts
+    client.force_login(viewer)
+    assert "View its records" not in Page(client, address).html

@@ -143,6 +143,9 @@ def test_every_driver_of_the_query_can_be_chosen(vera: Client, delays: Stage) ->
     assert vera.get("/queries/delays/log/?driver=999").status_code == 404
 
 
+@pytest.mark.sql(
+    "queries.selectors.supervision.runs.drivers_of_query",
+)
 def test_the_whole_log_is_sent_as_a_file_masked(vera: Client, delays: Stage) -> None:
     answer: Any = vera.get("/queries/delays/log/download/")
     text = b"".join(answer.streaming_content).decode()

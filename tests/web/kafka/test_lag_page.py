@@ -87,7 +87,7 @@ def test_of_a_topic_that_may_not_be_asked_nothing_is_claimed(
     lag.look_at_sources(now=timezone.now(), readers=brokers)
     client.force_login(viewer)
     page = Page(client, "/queries/delays/lag/").text
-    assert "kept for a time that is not known" in page
+    assert "kept for an unknown time" in page
     assert "Offsets behind" in page
 
 
@@ -216,10 +216,31 @@ def test_the_ledger_stands_on_the_page(client: Client, viewer: User, delays: Que
         assert words in page, words
 
 
+def test_a_wrong_entry_is_corrected_on_the_page(
+    client: Client, viewer: User, operator: User, delays: Query
+) -> None:
+    now = timezone.now()
+    loss = Loss.objects.create(
+        query=delays, kind=LossKind.LATE, source="dedupe 0", records=7, noticed_at=now
+    )
+    at = f"/queries/delays/losses/{loss.pk}/correct/"
+    client.force_login(viewer)
+    assert at not in Page(client, "/queries/delays/lag/").text
+    client.force_login(operator)
+    assert at in client.get("/queries/delays/lag/").content.decode()
+    assert "dedupe 0" in Page(client, at).text
+    refused = client.post(at, {"reason": ""})
+    assert (refused.status_code, "is empty" in refused.content.decode()) == (409, True)
+    assert client.post(at, {"reason": "The counter was wrong."}).status_code == 302
+    page = Page(client, "/queries/delays/lag/").text
+    for words in ("Not lost", "by otto: The counter was wrong.", "none known"):
+        assert words in page, words
+
+
 @pytest.mark.parametrize(
     ("error_class", "text"),
     [
-        ("HEADGATE_TOPIC_RECREATED", "Topic flights was deleted and created again: the offsets"),
+        ("HEADGATE_TOPIC_RECREATED", "Topic flights was deleted and recreated: the offsets"),
         ("KAFKA_DATA_LOSS.PARTITIONS_DELETED", "Partitions Set(flights-1) have been deleted."),
         ("", "Partition flights-0 offset was changed from 4000 to 0. Some data may have been lost"),
     ],

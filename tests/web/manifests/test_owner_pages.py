@@ -38,7 +38,7 @@ def test_a_page_says_whose_an_object_is(client: Client, viewer: User) -> None:
     for address in ("/queries/delays/definition/", "/applications/flights/"):
         text = page(client, viewer, address)
         assert "git@example.org:data/queries at cccccccccccc" in text
-        assert "as applied" in text
+        assert "unchanged" in text
         assert "Edited since" not in text
 
 
@@ -59,7 +59,7 @@ def test_an_edit_is_shown_with_how_to_settle_it(client: Client, viewer: User) ->
 def test_what_no_file_owns_says_nothing(client: Client, viewer: User) -> None:
     spec = query("alone")["spec"]
     create_query(name="alone", spec=spec, actor="aude", now=timezone.now())
-    assert "From a file" not in page(client, viewer, "/queries/alone/definition/")
+    assert "Managed by a file" not in page(client, viewer, "/queries/alone/definition/")
 
 
 @pytest.mark.usefixtures("_applied")
@@ -75,10 +75,10 @@ def test_an_author_releases_an_object_from_its_owner(
 ) -> None:
     assert release not in page(client, viewer, place)
     assert release in page(client, author, place)
-    assert "no longer decides" in page(client, author, release)
+    assert "no longer controls it" in page(client, author, release)
     answer = client.post(release, follow=True)
-    assert "belongs to no owner any more" in answer.content.decode()
-    assert "From a file" not in page(client, author, place)
+    assert "no longer has an owner" in answer.content.decode()
+    assert "Managed by a file" not in page(client, author, place)
 
 
 def test_a_rules_page_says_whose_it_is_and_an_admin_releases_it(
@@ -89,7 +89,7 @@ def test_a_rules_page_says_whose_it_is_and_an_admin_releases_it(
     head = {"apiVersion": "headgate/v1", "kind": "AlertRule", "metadata": {"name": "nights"}}
     sent = body({**head, "spec": {"channels": ["ops"], "remind_every_hours": 2}})
     apply_set(parse_set(sent), user=admin, actor="root", via="rest", now=now)
-    assert "as applied" in page(client, admin, "/alerts/rules/nights/")
+    assert "unchanged" in page(client, admin, "/alerts/rules/nights/")
     rule = AlertRule.objects.get()
     save_rule({"name": "nights", "channels": ["ops"]}, rule=rule, actor="root", now=now)
     text = page(client, admin, "/alerts/rules/nights/")
@@ -97,4 +97,4 @@ def test_a_rules_page_says_whose_it_is_and_an_admin_releases_it(
     assert "spec.remind_every_hours" in text
     assert "/alerts/rules/nights/release/" in text
     client.post("/alerts/rules/nights/release/")
-    assert "From a file" not in page(client, admin, "/alerts/rules/nights/")
+    assert "Managed by a file" not in page(client, admin, "/alerts/rules/nights/")

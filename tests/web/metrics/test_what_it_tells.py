@@ -43,6 +43,7 @@ def _of(values: Values, name: str, **labels: str) -> float | None:
     return values.get((f"headgate_{name}", tuple(sorted(labels.items()))))
 
 
+@pytest.mark.sql("queries.selectors.metrics.queries._counts")
 def test_a_running_query_tells_its_state_its_batch_its_lag_and_its_losses(
     vera: Client, stage: Stage
 ) -> None:
@@ -134,6 +135,15 @@ def test_failures_and_restarts_are_counted(vera: Client, stage: Stage) -> None:
     assert _of(values, "query_starts_total", query="delays") == 3
 
 
+@pytest.mark.sql(
+    "queries.selectors.metrics.queries._counts",
+    "queries.selectors.metrics.queries._figures",
+    "queries.selectors.metrics.queries._lost",
+    "queries.selectors.metrics.queries.query_figures",
+    "queries.selectors.metrics.system._counted",
+    "queries.selectors.metrics.system._of_the_database",
+    "queries.selectors.newest.newest_drivers",
+)
 def test_queries_at_rest_are_only_counted_and_deleted_ones_not_even_that(
     vera: Client, stage: Stage
 ) -> None:

@@ -19,7 +19,7 @@ def stage() -> ScriptStage:
     stage = ScriptStage()
     stage.running()
     stage.find("counts", temporary="a socket cannot send its rows again")
-    stage.launcher.says("job", "The script asks for spark.master=local[*] and does not get it.")
+    stage.launcher.says("job", "The script requests spark.master=local[*], which is not applied.")
     stage.look("job")
     return stage
 
@@ -31,7 +31,7 @@ def test_its_page_says_what_runs_and_what_the_script_does_not_get(
     page = Page(client, "/applications/job/")
     assert "/code/job.py" in page.text
     assert "The script is running." in page.text
-    assert "asks for spark.master=local[*] and does not get it" in page.text
+    assert "requests spark.master=local[*], which is not applied" in page.text
     assert "temporary checkpoint: a socket cannot send its rows again" in page.text
     assert 'href="/queries/job~counts/"' in page.html
 
@@ -119,7 +119,7 @@ def test_an_author_answers_which_query_is_which_and_an_operator_sees_it(
     client.force_login(operator)
     page = Page(client, "/applications/job/")
     assert "“new”" in page.text or '"new" is new' in page.text
-    assert "An author says whether it is the same" in page.text
+    assert "An author must say whether it is the same query" in page.text
     assert "/applications/job/question/" not in page.html
     assert client.get("/applications/job/question/").status_code == 403
 
@@ -130,7 +130,7 @@ def test_an_author_answers_which_query_is_which_and_an_operator_sees_it(
     assert "Another query" in page.text
     sent = {"identity": "name:new", "same_as": "job/kept"}
     answer = client.post("/applications/job/question/", sent, follow=True)
-    assert "It is job/kept. The script of job goes on." in answer.content.decode()
+    assert "It is job/kept. Script job continues." in answer.content.decode()
     assert "job/new" in Page(client, "/applications/job/").text
     after = client.get("/applications/job/question/", follow=True)
-    assert "The script of job has no question." in after.content.decode()
+    assert "Script job is not waiting for an answer." in after.content.decode()

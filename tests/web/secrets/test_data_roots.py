@@ -38,14 +38,14 @@ def test_places_in_use_outside_of_the_roots_are_proposed_and_given_by_a_button(
     stage.row("delays").checkpoints.update(location=f"file://{home}/data/c")
     stage.row("theft").checkpoints.update(location=f"file://{home}/data/d")
     page = Page(ada, URL)
-    assert "Outside of the roots" in page.text
+    assert "Outside the roots" in page.text
     assert f"query delays: sink.options.path {home}/old/out" in page.text
     assert "none: it belongs to Headgate" in page.text
-    assert page.text.count("Give it") == 1
+    assert page.text.count("Allow /") == 1
     assert not GivenRoot.objects.exists()
     ada.post(URL, {"application": "delays", "root": f"{home}/old"})
     shown = Page(ada, URL).text
-    assert f"delays may use {home}/old." in shown
+    assert f"delays can use {home}/old." in shown
     assert "query delays" not in shown
     row = GivenRoot.objects.get()
     ada.post(f"{URL}{row.pk}/take/")

@@ -40,11 +40,12 @@ def ada(client: Client, admin: User) -> Client:
     return client
 
 
+@pytest.mark.sql("queries.selectors.secrets.holder_names")
 def test_names_are_listed_and_no_value(ada: Client) -> None:
     shown = Page(ada, URL).text
     assert "env:API_KEY" in shown
     assert "file:jaas" in shown
-    assert "No definition names it." in shown
+    assert "Not used by any definition." in shown
     assert "not a name" not in shown
     assert "the-value-of-it" not in ada.get(URL).content.decode()
 
@@ -86,9 +87,9 @@ def test_a_binding_is_taken_away_by_a_button(ada: Client) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("secret", "hunter2", "The secret is not a reference to a secret."),
-        ("hosts", "https://x", "“https://x” is not a host."),
-        ("hosts", "", "It says nowhere the secret may go."),
+        ("secret", "hunter2", "The secret is not a valid secret reference."),
+        ("hosts", "https://x", "“https://x” is not a valid host."),
+        ("hosts", "", "It lists no hosts for the secret."),
         ("holder", "", "The name is missing."),
         ("holder", "No Name!", "is not a valid name"),
     ],

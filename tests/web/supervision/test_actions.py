@@ -90,13 +90,13 @@ def test_the_confirmation_of_a_restart_says_which_revision_comes_back(
     query = stage.query("delays")
     stage.up("delays")
     html = text(otto.get("/queries/delays/restart/"))
-    assert "It restarts on revision 1, the one it runs now." in html
+    assert "It restarts on revision 1, the one it is running now." in html
     newest = query.revisions.get()
     query.revisions.create(
         number=2, kind="sql", spec=newest.spec, author="ada", created_at=stage.now
     )
     html = text(otto.get("/queries/delays/restart/"))
-    assert "It restarts on revision 2; it runs revision 1 now." in html
+    assert "It restarts on revision 2; it is running revision 1 now." in html
 
 
 @pytest.mark.parametrize("verb", ["start", "stop", "restart"])
@@ -136,6 +136,7 @@ def test_a_bulk_act_shows_first_what_it_would_change(otto: Client, stage: Stage)
     assert stage.row("hours").desired == Desired.STOPPED
 
 
+@pytest.mark.sql("queries.views.supervision.actions.bulk")
 def test_a_bulk_act_says_how_each_went(otto: Client, stage: Stage) -> None:
     for name in ("delays", "hours"):
         stage.query(name)
@@ -145,6 +146,26 @@ def test_a_bulk_act_says_how_each_went(otto: Client, stage: Stage) -> None:
     assert stage.row("delays").desired == stage.row("hours").desired == Desired.RUNNING
 
 
+@pytest.mark.sql("queries.views.supervision.actions.bulk")
 def test_a_bulk_act_on_nothing_asks_for_a_selection(otto: Client, stage: Stage) -> None:
     answer = otto.get("/bulk/queries/?verb=stop", follow=True)
     assert "Select at least one query first." in text(answer)
+
+
+def test_state_of_another_meaning_is_confirmed_by_its_consequence(
+    otto: Client, stage: Stage
+) -> None:
+    by_key = "SELECT value % 3 AS k, count(*) AS n FROM flights GROUP BY value % 3"
+    stage.query("delays", sql=by_key, sink={"format": "noop", "output_mode": "update"})
+    stage.up("delays")
+    stage.revise("delays", sql=by_key.replace("3", "5"))
+    otto.post("/queries/delays/restart/")  # it was shown nothing
+    assert not Operation.objects.filter(verb="restart").exists()
+    shown = text(otto.get("/queries/delays/restart/"))
+    assert "Spark continues with the old state without an error" in shown
+    assert "Restart with the old state" in shown
+    assert '<input type="hidden" name="accept_state_change" value="1">' in shown
+    assert "/queries/delays/preflight/" in shown
+    assert "State changes." in text(otto.get("/queries/delays/definition/"))
+    otto.post("/queries/delays/restart/", {"accept_state_change": "1"})
+    assert Operation.objects.filter(verb="restart").exists()

@@ -6,14 +6,16 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.db.models.functions import Now
 from django.test import Client
 
+from headgate_ground.wire import Heartbeat as Told
+from headgate_ground.wire import ListenerTimes, QueueCounters
 from listeners.models import DroppedEvents, Heartbeat
-from listeners.wire import Heartbeat as Told
-from listeners.wire import ListenerTimes, QueueCounters
 from queries.models.applications import Application
 from queries.models.drivers import Driver
 from queries.models.history import Operation
+from queries.models.hosts import Host
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
 
@@ -116,7 +118,7 @@ def test_a_slow_listener_is_named_and_the_dropped_events_are_exact(
 
 def test_fallback_mode_is_said(client: Client, viewer: User, flights: Stage) -> None:
     _hear(flights, mode="fallback", ours=None)
-    assert "fallback: per session, with repair" in (
+    assert "fallback: one per session, with repair" in (
         _see(client, viewer, "/applications/flights/").text
     )
 
@@ -126,7 +128,7 @@ def test_a_pool_changed_under_a_living_driver_asks_for_a_restart(
 ) -> None:
     Application.objects.get(name="flights").pools.filter(name="light").update(weight=9)
     page = _see(client, viewer, "/applications/flights/")
-    assert "Restart the application to apply it; affects alerts, delays" in page.text
+    assert "Restart the application to apply the change; affects alerts, delays" in page.text
 
 
 def test_advice_on_pools_stands_below_them(client: Client, viewer: User, flights: Stage) -> None:
@@ -238,3 +240,27 @@ def test_a_dialog_is_answered_in_place(client: Client, operator: User, flights: 
     answer = client.post("/applications/flights/restart/", headers=ask)
     assert answer.json() == {"tone": "ok", "text": "flights will restart in a new driver."}
     assert "will restart" not in client.get("/applications/").content.decode()  # said once
+
+
+def test_a_silent_host_is_said_and_declared_gone_by_its_name(
+    client: Client, operator: User, flights: Stage
+) -> None:
+    ago = timedelta(minutes=5)
+    Application.objects.filter(name="flights").update(host="host-b")
+    Driver.objects.filter(application__name="flights").update(host="host-b", release="earlier")
+    for name, seen in (("host-b", Now() - ago), ("host-a", Now() + ago)):
+        Host.objects.create(name=name, seen_at=seen, steady_since=Now() - ago)
+
+    page = _see(client, operator, "/applications/flights/")
+    assert "Host host-b has sent no heartbeat since" in page.text
+    assert "Changed since the driver started: Headgate's release." in page.text
+    stop = _see(client, operator, "/applications/flights/stop/")
+    assert "the stop takes effect once it is back" in stop.text
+
+    address = "/applications/flights/host-gone/"
+    asked = _see(client, operator, address)
+    assert "If it cannot reach Redis, it continues to write to its sinks" in asked.text
+    client.post(address, {"typed": "host-a"})
+    assert flights.driver("flights").end_wanted == ""
+    client.post(address, {"typed": "host-b"})
+    assert flights.driver("flights").end_wanted == "HOST_GONE"

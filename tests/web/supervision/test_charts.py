@@ -41,6 +41,15 @@ def _texts(body: Any, kind: str) -> list[str]:
     return [mark["text"] for mark in body["marks"] if mark["kind"] == kind]
 
 
+@pytest.mark.sql(
+    "queries.selectors.definitions.definitions.revisions_of",
+    "queries.selectors.supervision.run_batches.edge_batches",
+    "queries.selectors.supervision.runs.runs",
+    "queries.selectors.supervision.runs.run_with_neighbours",
+    "queries.selectors.failures.what_changed._last_good_run",
+    "queries.selectors.failures.what_changed._acts",
+    "queries.selectors.failures.failures.failures",
+)
 def test_runs_failures_deaths_and_revisions_are_marks_with_an_address(
     vera: Client, recent: Stage
 ) -> None:
@@ -70,6 +79,10 @@ def test_runs_failures_deaths_and_revisions_are_marks_with_an_address(
         assert vera.get(mark["href"]).status_code == 200, mark
 
 
+@pytest.mark.sql(
+    "queries.selectors.supervision.chart_marks._marks",
+    "queries.selectors.supervision.chart_marks.outages",
+)
 def test_the_time_in_which_it_was_down_is_an_outage_with_its_reason(
     vera: Client, recent: Stage
 ) -> None:
@@ -139,7 +152,7 @@ def test_a_query_that_never_committed_shows_its_failure_instead_of_empty_charts(
     stage.fail("delays", NO_SUCH_SOURCE)
     client.force_login(author)
     page = Page(client, "/queries/delays/")
-    assert "It has never committed a batch" in page.text
+    assert "No batch has ever been committed" in page.text
     assert "Failed to find the data source: kafka" in page.text
     assert f'href="/failures/{Failure.objects.get().pk}/"' in page.html
     assert "Edit and restart…" in page.text

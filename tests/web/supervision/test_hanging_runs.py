@@ -44,7 +44,7 @@ def test_the_page_of_a_query_whose_stop_hangs_says_so_and_offers_the_end_of_its_
 ) -> None:
     html = _page(otto, "/queries/orders/")
     assert "its checkpoint stays locked" in html
-    assert "that restarts clicks and delays too" in html
+    assert "which also restarts clicks and delays" in html
     assert 'data-can="start stop-now end-driver"' in html
     assert 'href="/applications/shop/restart/"' in html
     assert 'data-can="stop restart"' in _page(otto, "/queries/clicks/")
@@ -62,7 +62,7 @@ def test_the_end_of_the_driver_is_confirmed_after_who_is_affected_is_listed(
     otto: Client, hanging: Stage
 ) -> None:
     html = _page(otto, "/applications/shop/restart/")
-    assert "A thread of orders does not end: the driver is ended by force" in html
+    assert "A thread of orders does not end: the driver is killed" in html
     assert "clicks and delays stop after the batch in flight" in html
     assert hanging.driver("shop").end_wanted == ""
     otto.post("/applications/shop/restart/")

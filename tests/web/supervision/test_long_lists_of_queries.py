@@ -9,7 +9,6 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
 
-from controlplane.health.system import forget
 from listeners.models import Gap, Latest
 from queries.domain.states import Desired, Phase, RunOutcome, Verdict
 from queries.models.applications import Application, ApplicationRevision
@@ -17,6 +16,7 @@ from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.selectors.supervision.query_filters import Filters, queries
 from queries.selectors.supervision.query_groups import counts, input_rate, kinds
+from queries.services.system.health import forget
 from queries.views.console.paging import ROWS
 from queries.views.supervision.lanes import LANES_AT_MOST
 
@@ -90,7 +90,7 @@ def test_a_page_reads_as_much_of_many_queries_as_of_few(
     _queries(ROWS * 3)
     _page(vera, "/queries/")
     forget()  # the banner's parts are kept for some seconds
-    with django_assert_max_num_queries(45) as few:
+    with django_assert_max_num_queries(47) as few:  # two for the data roots of System
         _page(vera, "/queries/")
     _queries(ROWS * 6, application="more")
     forget()
@@ -105,6 +105,7 @@ def test_only_the_rows_of_the_page_are_asked_for_live(vera: Client, db: None) ->
     assert found[1] == str(rows[-1].pk)
 
 
+@pytest.mark.sql("queries.selectors.labels.label")
 def test_queries_are_found_and_grouped_by_their_labels(vera: Client, db: None) -> None:
     _queries(2, application="a", labels={"team": "data"})
     _queries(1, application="b")
@@ -120,6 +121,10 @@ def test_queries_are_found_and_grouped_by_their_labels(vera: Client, db: None) -
     assert "No matching queries" in _page(vera, "/queries/?label=x%22%27%25%3Dy")
 
 
+@pytest.mark.sql(
+    "queries.selectors.labels.label_names",
+    "queries.selectors.labels.labelled",
+)
 def test_a_querys_own_label_comes_before_that_of_its_application(vera: Client, db: None) -> None:
     rows = _queries(2, application="a")
     Application.objects.update(labels={"team": "data"})
@@ -128,6 +133,11 @@ def test_a_querys_own_label_comes_before_that_of_its_application(vera: Client, d
     assert _names(_page(vera, "/queries/?label=team%3Ddata")) == ["a-0000"]
 
 
+@pytest.mark.sql(
+    "queries.views.supervision.query_list._ordered",
+    "queries.selectors.supervision.query_groups.counts",
+    "queries.selectors.access.teams.teams",
+)
 def test_queries_are_grouped_by_application(vera: Client, db: None) -> None:
     _queries(1, application="b")
     _queries(2, application="a")
@@ -152,6 +162,12 @@ def test_batches_that_went_missing_long_ago_in_another_driver_trouble_nobody(
     assert _names(_page(vera, "/queries/?group=attention")) == []
 
 
+@pytest.mark.sql(
+    "queries.views.supervision.lanes.lanes",
+    "queries.views.supervision.overview._context",
+    "queries.selectors.supervision.query_groups.kinds",
+    "queries.selectors.supervision.query_groups.input_rate",
+)
 def test_the_overview_draws_those_that_failed_and_says_how_many_are_left_out(
     vera: Client, db: None
 ) -> None:
@@ -198,6 +214,9 @@ def test_lists_of_applications_and_checkpoints_are_paged_too(vera: Client, db: N
         assert f"{ROWS + 1}–{ROWS + 1} of {ROWS + 1} {what}" in _page(vera, f"{address}?page=2")
 
 
+@pytest.mark.sql(
+    "queries.views.supervision.applications.application_list",
+)
 def test_applications_are_found_by_their_labels(vera: Client, db: None) -> None:
     _queries(1, application="a")
     _queries(1, application="b")

@@ -11,6 +11,7 @@ from django.utils import timezone
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.history import Operation
+from queries.services.procedures.bulk_operations import advance_many, begin_many
 from queries.services.procedures.engine import (
     Procedure,
     Step,
@@ -19,7 +20,6 @@ from queries.services.procedures.engine import (
     begin,
     waiting,
 )
-from queries.services.procedures.many import advance_many, begin_many
 from queries.views.console import fragments
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
@@ -94,6 +94,9 @@ def test_past_its_point_of_no_return_there_is_no_way_to_cancel(
     assert rewind.outcome == ""
 
 
+@pytest.mark.sql(
+    "queries.selectors.supervision.history.transitions",
+)
 def test_what_was_never_finished_is_not_shown_as_under_way_after_the_end(
     client: Client, viewer: User, rewind: Operation
 ) -> None:
@@ -192,12 +195,17 @@ def many_queries(stage: Stage) -> Operation:
     return row
 
 
+@pytest.mark.sql(
+    "queries.views.supervision.operations._changes",
+    "queries.views.supervision.operations._context",
+    "queries.selectors.supervision.history.operations",
+)
 def test_of_many_queries_it_shows_each_outcome_with_its_way_out_and_links(
     client: Client, viewer: User, many_queries: Operation
 ) -> None:
     page = see(client, viewer, many_queries)
     assert "Start 3 queries" in page.text
-    assert "1 refused · 1 done · 1 under way" in page.text
+    assert "1 refused · 1 done · 1 in progress" in page.text
     rows = outcomes(page)
     assert [row.split()[0] for row in rows] == ["delays", "weather", "arrivals"]
     for words in ("Refused", "preflight", "/api/v1/queries/delays/preflight/"):
@@ -234,5 +242,5 @@ def test_what_has_been_deleted_and_what_failed_are_told(
     page = see(client, viewer, row)
     [told] = [one for one in outcomes(page) if "gone" in one]
     assert "It has been deleted." in told
-    assert "Leave it out" in told
+    assert "Remove it from the selection" in told
     assert 'href="/queries/gone/"' not in page.html

@@ -8,9 +8,9 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
 
-from controlplane.health.system import forget
 from queries.domain.states import Desired, Phase
 from queries.models.definitions import Query
+from queries.services.system.health import forget
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
 

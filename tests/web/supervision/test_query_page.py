@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.html import escape
 
 from listeners.models import Gap
+from queries.models.drivers import Driver
 from queries.models.failures import Failure
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
@@ -125,8 +126,9 @@ def test_a_broken_query_says_how_often_its_policy_lets_a_batch_fail(
     for page in ("/queries/delays/", "/queries/delays/activity/", "/queries/"):
         seen = text(vera.get(page))
         assert "Broken" in seen, page
-        assert f"The same error on batch 4 has reached the poison limit of {limit}." in words(
-            seen
+        assert (
+            f"The same error occurred on batch 4 until the poison limit of {limit} was reached."
+            in words(seen)
         ), page
         assert "three times" not in seen, page
 
@@ -287,6 +289,19 @@ def test_the_list_says_which_revision_runs(vera: Client, stage: Stage) -> None:
     query = stage.query("delays")
     stage.up("delays")
     assert "runs r1" not in words(text(vera.get("/queries/")))
-    spec = query.revisions.get().spec
+    spec = query.revisions.get().spec | {"description": "what it is for"}
     query.revisions.create(number=2, kind="sql", spec=spec, author="ada", created_at=stage.now)
-    assert "runs r1 of 2" in words(text(vera.get("/queries/")))
+    assert "runs r1" not in words(text(vera.get("/queries/")))  # nothing would change by a restart
+    spec = spec | {"sql": "SELECT value FROM flights"}
+    query.revisions.create(number=3, kind="sql", spec=spec, author="ada", created_at=stage.now)
+    assert "runs r1 of 3" in words(text(vera.get("/queries/")))
+
+
+def test_a_driver_whose_processes_have_no_number_shows_none(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    for numbers in ({"pid": None, "jvm_pid": None}, {"pid": 0, "jvm_pid": 0}):
+        Driver.objects.update(**numbers)
+        shown = text(vera.get("/queries/delays/"))
+        assert "Python –, JVM –" in shown
+        assert "Python 0" not in shown

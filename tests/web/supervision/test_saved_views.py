@@ -53,10 +53,10 @@ def test_views_are_ones_own(client: Client, viewer: User, operator: User, stage:
 @pytest.mark.parametrize(
     ("name", "asked", "says"),
     [
-        ("", {"q": "delays"}, "is no name"),
-        ("x" * 81, {"q": "delays"}, "is no name"),
+        ("", {"q": "delays"}, "is not a valid name"),
+        ("x" * 81, {"q": "delays"}, "is not a valid name"),
         ("mine", {}, "Set a filter"),
-        ("mine", {"q": "x" * 2000}, "cannot be kept"),
+        ("mine", {"q": "x" * 2000}, "cannot be saved"),
     ],
 )
 def test_what_cannot_be_kept_says_why(
@@ -99,6 +99,7 @@ def test_a_bulk_act_is_for_all_that_match_page_or_not(
     assert sorted(wanted) == [f"delays-{number}" for number in range(5)]
 
 
+@pytest.mark.sql("queries.selectors.supervision.query_filters.queries")
 def test_more_than_can_be_shown_are_named_not_dropped_silently(
     client: Client, operator: User, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,6 @@ def test_more_than_can_be_shown_are_named_not_dropped_silently(
     client.force_login(operator)
     shown = Page(client, "/bulk/queries/?verb=start&matching=1&q=delays")
     assert "The first 2 of 5" in shown.text
-    assert "the other 3 are left for the next time" in shown.text
+    assert "Repeat the action for the other 3." in shown.text
     names = "&".join(f"name=delays-{number}" for number in range(5))
     assert "The first 2 of 5" in Page(client, f"/bulk/queries/?verb=start&{names}").text

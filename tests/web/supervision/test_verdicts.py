@@ -15,9 +15,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from headgate_ground.wire import Event, Heartbeat, Kind, QueryPulse
 from listeners import models
 from listeners.store import Batch, store
-from listeners.wire import Event, Heartbeat, Kind, QueryPulse
 from queries.brokers.reader import Unreachable
 from queries.models.definitions import Checkpoint
 from queries.selectors.query_lines import query_line
@@ -142,7 +142,7 @@ def test_idle(vera: Client, stage: Stage) -> None:
     driver.idle(at_s=3)
     word, evidence = verdict(vera)
     assert word == "Idle"
-    assert re.fullmatch(r"Nothing to read for \d\d s; the last batch was 4\.", evidence)
+    assert re.fullmatch(r"No new data for \d\d s; the last batch was 4\.", evidence)
 
 
 def _two_looks(
@@ -216,6 +216,7 @@ def test_partitions_that_the_next_batch_will_read_are_no_trouble(
     assert verdict(vera)[0] == "Progressing"
 
 
+@pytest.mark.sql("queries.selectors.supervision.query_filters.queries")
 def test_a_query_whose_source_is_away_is_not_progressing(
     vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers
 ) -> None:
@@ -226,13 +227,13 @@ def test_a_query_whose_source_is_away_is_not_progressing(
     look_at_sources(now=driver.ago(10), readers=brokers)
     word, evidence = verdict(vera)
     assert word == "Waiting"
-    assert "Its source has not answered for 1" in evidence
+    assert "Its source has not responded for 1" in evidence
     assert _count(vera, "WAITING", driver) == ["delays"]
     # It reads all the same: only Headgate cannot reach the source.
     driver.batches(end_s=2, every_s=5, duration_s=1, first=10, count=1)
     word, evidence = verdict(vera)
     assert word == "Progressing"
-    assert "Its source answers it, but has not answered Headgate for 1" in evidence
+    assert "The query reaches its source, but Headgate has had no answer from it for 1" in evidence
 
 
 def test_what_an_open_transaction_holds_back_is_not_idle(
@@ -247,7 +248,7 @@ def test_what_an_open_transaction_holds_back_is_not_idle(
     assert word == "Waiting"
     assert "2,050 offsets wait for an open transaction." in evidence
     page = html.unescape(vera.get("/queries/delays/lag/").content.decode())
-    assert "2,050 wait for an open transaction" in page
+    assert "2,050 waiting for an open transaction" in page
 
 
 def test_unread_records_that_triggers_pass_over_are_not_idle(
@@ -260,7 +261,7 @@ def test_unread_records_that_triggers_pass_over_are_not_idle(
     _looks(driver, brokers, {**TWELVE, 3: 600}, 60, 1)
     word, evidence = verdict(vera)
     assert word == "Waiting"
-    assert "1 of 12 partitions holds records, and its triggers start no batch" in evidence
+    assert "1 of 12 partitions holds unread records, but its triggers start no batch" in evidence
 
 
 def test_stalled_unless_a_task_has_finished(vera: Client, stage: Stage) -> None:
@@ -325,7 +326,7 @@ def test_blind(vera: Client, stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "commits").mkdir()  # an entry that was made now
     word, evidence = verdict(vera)
     assert word == "Blind"
-    assert "No event for 3 min, but its checkpoint got a commit" in evidence
+    assert "No event for 3 min, but a commit was written to its checkpoint" in evidence
 
 
 def test_a_backlog_that_no_broker_tells_of_any_more_is_not_counted(

@@ -46,7 +46,7 @@ def test_a_querys_page_says_what_a_crash_now_would_do_again(
     panel = page.by_id[f"exposure-{flights.query.pk}"]
     assert "9 batches" in panel
     assert "180 records" in panel
-    assert "with batch 121, which is running (about 20 records)" in panel
+    assert "including the running batch 121 (about 20 records)" in panel
     assert "112" in panel
     assert "batch 111 doesn't exist" in panel
     assert "async-off" not in page.html  # no author
@@ -142,7 +142,7 @@ def test_where_there_is_nothing_to_switch_off_it_is_said(
 ) -> None:
     stage.query("plain")
     page = see(client, author, "/queries/plain/async-off/")
-    assert "There is nothing to do." in page.press().text
+    assert "No action is needed." in page.press().text
 
 
 def test_run_and_failure_tell_what_was_replayed(
@@ -158,7 +158,7 @@ def test_run_and_failure_tell_what_was_replayed(
         }
     )  # fmt: skip
     told = see(client, viewer, f"/runs/{run.pk}/").text
-    assert "reprocessed 8 batches, 113 to 120: 1,600 records (at most 200 of them of" in told
+    assert "reprocessed 8 batches, 113 to 120: 1,600 records (at most 200 of them from" in told
     assert "batch 120, which was interrupted), 8.20 s of work" in told
     failure = see(client, viewer, f"/failures/{Failure.objects.get().pk}/").text
     assert "then reprocessed 8 batches, 1,600 records" in failure

@@ -1,7 +1,8 @@
-"""The accounts of the host that drivers run as: one for each application.
+"""The host accounts that drivers run as: one for each application.
 
-Which application has which stands in a file of the host, for accounts are the host's. An account
-that was given away is not given to another application: files of the first may still be its own.
+Which account each application has is stored in a file on the host, because accounts belong to the
+host. An assigned account is never given to another application: the first application's files may
+still exist.
 """
 
 import grp
@@ -14,25 +15,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from queries.acting import capabilities
-from queries.files import exclusive, read_file, replace_file
+from headgate_ground.files import exclusive, read_file, replace_file
+from queries.account_files import capabilities
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process.walls.trial import Missing
 
 PROGRAM = "setpriv"  # util-linux
 FILE = "accounts.json"
 
-#: capabilities(7): what is needed of them, by number.
+#: capabilities(7): the needed ones, by number.
 NEEDED = {
     "CAP_CHOWN": 0,  # gives folders to accounts
-    "CAP_DAC_OVERRIDE": 1,  # reads what drivers write
+    "CAP_DAC_OVERRIDE": 1,  # reads files that drivers write
     "CAP_FOWNER": 3,  # removes it
     "CAP_FSETID": 4,  # keeps control files for one account's group
     "CAP_KILL": 5,
     "CAP_SETGID": 6,
     "CAP_SETUID": 7,
     "CAP_SETPCAP": 8,  # empties the bounding set
-    "CAP_SYS_PTRACE": 19,  # finds a driver by its environment, where its files are gone
+    "CAP_SYS_PTRACE": 19,  # finds a driver by its environment when its files are gone
 }
 
 
@@ -47,17 +48,17 @@ class Account:
 
     @classmethod
     def of(cls, name: str) -> "Account":
-        """Return the account of a name; raise `Missing` where there is none."""
+        """Return the account with a name; raise `Missing` if there is none."""
         try:
             found = pwd.getpwnam(name)
         except KeyError:
-            raise Missing(f"the account {name} does not exist; make it with useradd.") from None
+            raise Missing(f"the account {name} does not exist; create it with useradd.") from None
         return cls(name, found.pw_uid, found.pw_gid, found.pw_dir)
 
     def command(self, argv: list[str]) -> list[str]:
-        """Return a command line that becomes this account, without any capability, and runs `argv`.
+        """Return a command line that runs `argv` as this account, without any capability.
 
-        Its pid stays the same: setpriv(1) ends in execve(2).
+        Its PID stays the same: setpriv(1) ends in execve(2).
         """
         return [
             *(PROGRAM, f"--reuid={self.uid}", f"--regid={self.gid}", "--init-groups"),
@@ -67,21 +68,21 @@ class Account:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Return the variables that name the account and its home."""
+        """Return the variables for the account's name and home."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
 
 class Accounts:
-    """The accounts that the setting names, and who has them."""
+    """The accounts listed in the setting, and the applications to which they are assigned."""
 
     def __init__(self, named: tuple[str, ...], home: Path) -> None:
-        """`named` are names, or beginnings of names with a * after them; `home` HEADGATE_HOME."""
+        """`named` are names, or name prefixes followed by a *; `home` is HEADGATE_HOME."""
         self._named = named
         self._file = home / FILE
         self.home = home
 
     def all(self) -> list[Account]:
-        """Return the accounts in the order of their names; raise `Missing` where one is unfit."""
+        """Return the accounts sorted by name; raise `Missing` if one is unsuitable."""
         names: dict[str, None] = {}
         for one in self._named:
             if one.endswith("*"):
@@ -91,7 +92,7 @@ class Accounts:
                 names[one] = None
         if not names:
             raise Missing(
-                "HEADGATE_WALLS_ACCOUNTS names no account that exists; make one for each "
+                "HEADGATE_WALLS_ACCOUNTS contains no existing account; create one for each "
                 "application with useradd."
             )
         found = [Account.of(name) for name in names]
@@ -112,8 +113,8 @@ class Accounts:
         sharing = [each.name for each in among if each.gid == account.gid]
         if len(sharing) > 1 or account.gid in (0, os.getegid()):
             raise Missing(
-                f"the group of the account {account.name} is not its own; make accounts with "
-                "useradd --user-group."
+                f"the account {account.name} shares its group; create accounts with useradd "
+                "--user-group."
             )
         own = {0, os.getegid()} & set(os.getgrouplist(account.name, account.gid))
         if own:
@@ -121,14 +122,14 @@ class Accounts:
             raise Missing(f"the account {account.name} is in the worker's group {name}.")
         if not Path(account.home).is_dir() or Path(account.home).stat().st_uid != account.uid:
             raise Missing(
-                f"the account {account.name} has no home directory of its own; make accounts with "
-                "useradd --create-home."
+                f"the account {account.name} has no home directory of its own; create accounts "
+                "with useradd --create-home."
             )
 
     def of(self, application: str) -> Account:
-        """Return the account of an application, the first free one from now on where it has none.
+        """Return an application's account, assigning the first free one if it has none.
 
-        Raises `LaunchRefused` where all are taken, or the one that it has is none any more.
+        Raises `LaunchRefused` if all are taken, or if its account no longer exists.
         """
         try:
             known = {account.name: account for account in self.all()}
@@ -139,8 +140,9 @@ class Accounts:
                     if not free:
                         raise LaunchRefused(
                             f"{application} is not started: all {len(known)} accounts of "
-                            "HEADGATE_WALLS_ACCOUNTS belong to other applications. Make a further "
-                            "one with useradd and name it there; docs/operations.md says how."
+                            "HEADGATE_WALLS_ACCOUNTS belong to other applications. Create "
+                            "another one with useradd and add it there; docs/operations.md "
+                            "describes how."
                         )
                     given[application] = free[0]
                     replace_file(self._file, json.dumps(given, indent=1, sort_keys=True))
@@ -148,13 +150,13 @@ class Accounts:
             raise LaunchRefused(f"HEADGATE_WALLS is accounts: {error}") from error
         if (found := known.get(given[application])) is None:
             raise LaunchRefused(
-                f"{application} has the account {given[application]}, which is not named in "
-                "HEADGATE_WALLS_ACCOUNTS any more. Name it there again."
+                f"{application} has the account {given[application]}, which is no longer in "
+                "HEADGATE_WALLS_ACCOUNTS. Add it again."
             )
         return found
 
     def uids(self) -> set[int]:
-        """Return the uids of the accounts that are named, or that an application has."""
+        """Return the UIDs of the accounts that are listed or assigned to an application."""
         found = set()
         with suppress(Missing):
             found = {account.uid for account in self.all()}
@@ -164,15 +166,15 @@ class Accounts:
         return found
 
     def given(self) -> dict[str, str]:
-        """Return the name of the account of each application that has one."""
+        """Return the account name for each application that has one."""
         text = read_file(self._file)
         return dict(json.loads(text)) if text else {}
 
 
 def refuse_incapable() -> None:
-    """Raise `Missing` where the program or a capability of this process is not there."""
+    """Raise `Missing` if this process lacks the program or a capability."""
     if shutil.which(PROGRAM) is None:
-        raise Missing("setpriv is not installed; its package is called util-linux.")
+        raise Missing("setpriv is not installed; it is in the package util-linux.")
     held = capabilities()
     lacking = [name for name, bit in NEEDED.items() if not held >> bit & 1]
     if lacking:

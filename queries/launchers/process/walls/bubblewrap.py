@@ -1,7 +1,7 @@
-"""A driver in namespaces of its own, made by bubblewrap: mounts, processes, no capability.
+"""Run a driver in its own namespaces, created by bubblewrap: mounts, processes, no capabilities.
 
-The shim stays outside and speaks pids as the host sees them; in here each process has another
-number, which the kernel shows in /proc/PID/status.
+The shim stays outside and uses PIDs as the host sees them; inside, each process has another number,
+which the kernel shows in /proc/PID/status.
 """
 
 import json
@@ -12,19 +12,24 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NoReturn
 
+from queries.domain.protocol import Killer
 from queries.launchers.process import identities
+from queries.launchers.process.walls import limits
 from queries.launchers.process.walls.mounts import Mounts
 
 PROGRAM = "bwrap"
-INIT = Path(__file__).with_name("init.py")
-STARTS_WITHIN_S = 20  # for namespaces, mounts and the init; it needs about 0.1 s
-TELLS_WITHIN_S = 5  # for a wait status, once the process is seen to have ended
+#: Time limit for namespaces, mounts and the init, which normally take 0.1 s; on an overloaded host,
+#: minutes.
+STARTS_WITHIN_S = 300
+#: Time limit for a wait status after the process has ended: normally immediate, except on such a
+#: host.
+TELLS_WITHIN_S = 60
+SAYS_WITHIN_S = 5  # for bubblewrap to exit if it could not set up the walls
 
-#: All capabilities go, and no further user namespace gives them back. The control group's namespace
-#: stays: Java finds no beans of its own where /proc/self/cgroup and /sys/fs/cgroup differ.
+#: All capabilities are dropped, and no further user namespace can restore them. The control group's
+#: namespace is kept: Java cannot find its own beans if /proc/self/cgroup and /sys/fs/cgroup differ.
 NAMESPACES = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
     *("--disable-userns", "--cap-drop", "ALL", "--as-pid-1"),
@@ -32,20 +37,24 @@ NAMESPACES = (
 
 
 class NotStarted(Exception):
-    """bubblewrap ended before the driver began; its log has the reason."""
+    """bubblewrap ended before the driver began; its log contains the reason, or it was too late."""
+
+    def __init__(self, killed: Killer) -> None:
+        super().__init__(killed)
+        self.killed = killed
 
 
 @dataclass(slots=True)
 class Walls:
-    """The walls around one driver, as its shim holds them."""
+    """The walls around one driver, as held by its shim."""
 
     process: subprocess.Popen[bytes]  # bubblewrap itself, our child
-    told: int  # lines of the init
+    told: int  # lines from the init
     _go: int
     init_pid: int = 0
     init_start: int | None = None
-    ended: dict[int, int] = field(default_factory=dict)  # wait status by pid in there
-    _inner: dict[int, int] = field(default_factory=dict)  # pid in there by pid out here
+    ended: dict[int, int] = field(default_factory=dict)  # wait status by inner PID
+    _inner: dict[int, int] = field(default_factory=dict)  # inner PID by outer PID
     _started: int = 0
     _buffer: bytes = b""
 
@@ -61,23 +70,43 @@ class Walls:
         close: Iterable[int] = (),
         umask: int = 0o077,
     ) -> "Walls":
-        """Start bubblewrap; the init in it closes `close`, which are for the driver alone."""
+        """Start bubblewrap; the init inside closes `close`, which are only for the driver.
+
+        Processes inside may make only the listed system calls, if this host supports a filter.
+        """
         told, tells = os.pipe()
         goes, go = os.pipe()
-        options = _memory("\0".join((*NAMESPACES, *mounts.options)))
-        command = {"argv": list(argv), "env": dict(env), "close": list(close)}
+        calls, _ = limits.system_call_filter()
+        filtered = () if calls is None else ("--seccomp", str(calls))
+        options = _memory("\0".join((*NAMESPACES, *mounts.options, *filtered)))
+        command = {
+            "argv": list(argv),
+            "env": dict(env),
+            "close": list(close),
+            "limits": limits.limits(account=False),
+        }
         wanted = _memory(json.dumps(command))
         passed = (options, wanted, goes, tells, *mounts.descriptors)
+        passed += () if calls is None else (calls,)
         try:
             process = subprocess.Popen(
                 [
                     *(PROGRAM, "--args", str(options), "--"),
-                    *(sys.executable, "-I", "-S", str(INIT), str(wanted), str(goes), str(tells)),
+                    *(
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        str(limits.INIT),
+                        str(wanted),
+                        str(goes),
+                        str(tells),
+                    ),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Not the driver's: nothing here is to be taken for one of its processes.
+                # Not the driver's environment, so that nothing here is mistaken for one of its
+                # processes.
                 env={name: env[name] for name in ("PATH", "LANG") if name in env},
                 pass_fds=(*passed, *pass_fds),
                 start_new_session=True,
@@ -94,30 +123,32 @@ class Walls:
         return cls(process, told, go)
 
     def begin(self) -> int:
-        """Let the driver begin; return its pid out here. Raises `NotStarted` where it cannot."""
+        """Let the driver begin; return its outer PID. Raises `NotStarted` if it cannot begin."""
         deadline = time.monotonic() + STARTS_WITHIN_S
         while not self._started:
-            if not self._await(deadline) or (not self.read() and not self._started):
-                return self._give_up()
+            if not self._await(deadline):
+                return self._give_up(Killer.WALLS_LATE)
+            if not self.read() and not self._started:
+                return self._give_up(Killer.WALLS_FAILED)
         self.init_pid = self._init()
         self.init_start = identities.start_time(self.init_pid)
         python = self.outer(self._started)
         if python is None:
-            return self._give_up()
+            return self._give_up(Killer.WALLS_FAILED)
         os.write(self._go, b"\n")
         os.close(self._go)
         return python
 
-    def _give_up(self) -> NoReturn:
-        """Leave bubblewrap, our child, a moment to say what it lacks, then end it."""
+    def _give_up(self, why: Killer) -> NoReturn:
+        """Give bubblewrap, our child, a moment to report what it lacks, then end it."""
         os.close(self._go)
         started = identities.start_time(self.process.pid)
-        if not identities.wait_end(self.process.pid, started, TELLS_WITHIN_S):
+        if not identities.wait_end(self.process.pid, started, SAYS_WITHIN_S):
             identities.kill_and_wait(self.process.pid, started, TELLS_WITHIN_S)
-        raise NotStarted
+        raise NotStarted(why)
 
     def outer(self, inner: int) -> int | None:
-        """Return the pid out here of a process in there, None where there is none."""
+        """Return the outer PID of a process inside; None if there is none."""
         depth = len(identities.namespace_pids(self.init_pid))
         for pid in identities.descendants(self.init_pid) if depth else ():
             known = identities.namespace_pids(pid)
@@ -127,7 +158,7 @@ class Walls:
         return None
 
     def status_of(self, outer: int) -> int | None:
-        """Return the wait status of a process that has ended, once the init has told it."""
+        """Return the wait status of an ended process, once the init has reported it."""
         inner = self._inner.get(outer)
         if inner is None:
             return None
@@ -137,13 +168,13 @@ class Walls:
         return self.ended.get(inner)
 
     def know(self, outer: int) -> None:
-        """Note a process of in there, so that its end is known when it is told."""
+        """Register a process inside, so that its end is recognized when it is reported."""
         numbers = identities.namespace_pids(outer)
         if numbers:
             self._inner[outer] = numbers[-1]
 
     def read(self) -> bool:
-        """Take what the init has told; False once it has ended."""
+        """Read the init's reports; False once it has ended."""
         while True:
             try:
                 data = os.read(self.told, 65_536)
@@ -161,12 +192,12 @@ class Walls:
                     self.ended[numbers[0]] = numbers[1]
 
     def _await(self, deadline: float) -> bool:
-        """Wait until there is something to read; False where the time is over."""
+        """Wait until there is something to read; False if the time is up."""
         left = max(0.0, deadline - time.monotonic())
         return bool(select.select([self.told], [], [], left)[0])
 
     def _init(self) -> int:
-        """Return the pid of the first process in there."""
+        """Return the PID of the first process inside."""
         for pid in identities.descendants(self.process.pid):
             if identities.namespace_pids(pid)[-1:] == [1]:
                 return pid
@@ -174,7 +205,7 @@ class Walls:
 
 
 def _memory(text: str) -> int:
-    """Return a descriptor that gives the text, from its beginning."""
+    """Return a descriptor from which the text can be read."""
     descriptor = os.memfd_create("headgate")
     os.write(descriptor, text.encode())
     os.lseek(descriptor, 0, os.SEEK_SET)

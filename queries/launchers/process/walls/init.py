@@ -1,27 +1,36 @@
-"""The first process within bubblewrap's walls: starts the driver, and tells how processes ended.
+"""The first process within bubblewrap's walls: starts the driver, and reports how processes end.
 
-`python -I -S init.py COMMAND GO TOLD`, all three descriptors. bubblewrap's own init knows no
-signals (it says 128 + n) and nothing of the JVM; this one hands every wait status out as it is.
-It imports nothing of ours, lives for as long as any process in here, and with it they all end.
+`python -I -S init.py COMMAND GO TOLD`, all three of them descriptors. bubblewrap's own init does
+not report signals (it returns 128 + n) and knows nothing about the JVM; this one passes on every
+wait status unchanged. It imports none of our code and lives as long as any process inside; when it
+ends, they all end.
 
-1. COMMAND holds {"argv", "env", "close"} as JSON; the driver is forked and waits.
-2. `start PID` is told; the shim answers on GO once it knows the process from outside.
-3. `end PID STATUS` is told of every child that ends, orphans of the driver included.
+1. COMMAND contains {"argv", "env", "close", "limits"} as JSON; the driver is forked and waits.
+2. `start PID` is reported; the shim answers on GO once it knows the process from outside.
+3. `end PID STATUS` is reported for every child that ends, including the driver's orphans.
+
+`init.py become FILTER LIMITS ARGV…` is for drivers that run under accounts, which have no init: it
+applies the limits and the filter to itself, and becomes ARGV. FILTER is a descriptor, "" for none.
 """
 
+import ctypes
 import json
 import os
+import resource
 import sys
+
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2  # prctl(2)
 
 
 def main(command: int, go: int, told: int) -> None:
     """Run the command and reap until nothing is left."""
     with os.fdopen(command) as file:
         wanted = json.load(file)
+    _limit(wanted["limits"])
     child = os.fork()
     if not child:
         os.close(told)
-        if os.read(go, 1):  # nothing: the shim is gone, and nobody would know this driver
+        if os.read(go, 1):  # otherwise the shim is gone, and nothing would know about this driver
             os.close(go)
             os.setsid()
             os.execve(wanted["argv"][0], wanted["argv"], wanted["env"])
@@ -37,6 +46,36 @@ def main(command: int, go: int, told: int) -> None:
         _tell(told, f"end {pid} {status}")
 
 
+def become(descriptor: str, limits: str, argv: list[str]) -> None:
+    """Apply limits and filter, and become a program, keeping the same PID."""
+    _limit(json.loads(limits))
+    if descriptor:
+        code = os.read(int(descriptor), 1 << 20)
+        os.close(int(descriptor))
+        libc = ctypes.CDLL(None, use_errno=True)
+        program = _Program(len(code) // 8, code)
+        if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0):
+            sys.exit(f"prctl(PR_SET_SECCOMP): {os.strerror(ctypes.get_errno())}")
+    os.execv(argv[0], argv)
+
+
+class _Program(ctypes.Structure):
+    """struct sock_fprog of filter.h."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+
+def _limit(limits: dict[str, int]) -> None:
+    """Lower the limits of this process and its children, by name; never raise any."""
+    for name, most in limits.items():
+        number = getattr(resource, name)
+        bounded = [
+            most if one == resource.RLIM_INFINITY else min(one, most)
+            for one in resource.getrlimit(number)
+        ]
+        resource.setrlimit(number, (bounded[0], bounded[1]))
+
+
 def _tell(told: int, line: str) -> None:
     try:
         os.write(told, f"{line}\n".encode())
@@ -45,4 +84,6 @@ def _tell(told: int, line: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "become":
+        become(sys.argv[2], sys.argv[3], sys.argv[4:])
     main(*map(int, sys.argv[1:4]))

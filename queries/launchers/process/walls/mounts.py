@@ -1,9 +1,10 @@
-"""What a driver within bubblewrap's walls sees of the file system: named folders, all else is not.
+"""The file system as seen by a driver within bubblewrap's walls: listed folders and nothing else.
 
-Folders, never single files: a file that is replaced by rename would stay the old one in there.
+Folders, never single files: a file that is replaced by a rename would remain the old one inside.
 The innermost folder decides, as with data roots.
 """
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -12,48 +13,55 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from headgate_ground import packages
+from headgate_ground.files import read_file
+from headgate_server import places
 from queries.domain.checkpoints.lock_files import local_path, lock_folder
 from queries.domain.probes.questions import TASK, PreflightTask, XrayTask, read_task
 from queries.domain.protocol import TMP, DriverSpec
 from queries.driver_folder import DriverFolder, current_file
-from queries.files import read_file
-from queries.launchers.process.environment import REPOSITORY
 
-#: The system, where it is; /sys tells the JVM its processors and its control group's memory.
+#: The system's folders, where present; from /sys the JVM learns its processors and its control
+#: group's memory.
 _SYSTEM = "/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /sys /run/systemd/resolve"
-#: Of our code a driver runs these; the rest of the repository it does not see.
-_CODE = ("queries", "listeners", "headgate_async")
-#: Folders and files that the environment names.
+#: Variables that specify folders and files.
 _NAMED = ["SPARK_HOME", "HADOOP_CONF_DIR", "KRB5_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR"]
-#: Where the control plane's own files may lie in /etc (docs/operations.md): its TLS key among them.
+#: A possible location of the control plane's own files in /etc (docs/operations.md), including its
+#: TLS key.
 _OURS = "/etc/headgate"
-#: What only root may read in /etc; a worker that is root would hand it on.
+#: Files in /etc that only root may read; a worker running as root would expose them.
 _ROOTS_OWN = "/etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers"
 _ROOTS_FOLDERS = "/etc/ssh /etc/ssl/private /etc/sudoers.d"
+#: Kernel files that container engines hide (moby: oci/defaults.go); the rest is read-only.
+_KERNELS_OWN = (
+    *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys"),
+    *("/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list"),
+    *("/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Mounts:
-    """What bubblewrap is asked to show."""
+    """What bubblewrap should mount."""
 
     options: list[str]
-    descriptors: tuple[int, ...]  # of folders that it mounts; closed by whoever starts it
+    descriptors: tuple[int, ...]  # of folders that it mounts; closed by whatever starts it
 
 
 class Sees(StrEnum):
-    """How a folder is seen; the later one wins where two name the same folder."""
+    """How a folder is seen; if two modes apply to the same folder, the later one wins."""
 
     NOTHING = "nothing"
-    SCRATCH = "scratch"  # written to a folder of the driver's own, gone with it
+    SCRATCH = "scratch"  # writes go to a folder of the driver's own, which is removed with it
     READ = "read"
     WRITE = "write"
 
 
 def mounts(spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]) -> Mounts:
-    """Return what a driver sees of the file system.
+    """Return what a driver can see of the file system.
 
-    Folders that drivers write to are opened here, and mounted as they were opened: a driver may
-    put a link in the place of one. What a link leads to is not shown.
+    Folders to which drivers write are opened here, and mounted as they were opened, because a
+    driver may replace one with a link. The targets of links are not shown.
     """
     scratch = str(folder.own / TMP)
     table: dict[str, Sees] = {}
@@ -81,15 +89,19 @@ def mounts(spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]) -
         shown[path] = seen
     hidden = [path for path, kind in shown.items() if kind is Sees.NOTHING]
     made += ["--proc", "/proc", "--dev", "/dev"]
+    made += _hide(_KERNELS_OWN)
     if os.geteuid() == 0:
-        made += _hide_roots_own()
-    for path in (*hidden, "/"):  # last: until then the places for further folders are made there
+        made += _hide((*_ROOTS_FOLDERS.split(), *_ROOTS_OWN.split()))
+    # Last, because mount points for further folders are created there until then. This includes
+    # files of the driver's own processes in /proc: without capabilities, UID 0 can still write what
+    # root owns, such as /proc/sys.
+    for path in (*hidden, "/", "/proc"):
         made += ["--remount-ro", path]
     return Mounts([*made, "--chdir", str(folder.own)], tuple(opened))
 
 
 def _open_own(path: str) -> int | None:
-    """Open a folder that no link leads to; None where one does."""
+    """Open a folder that is not reached through a link; None if it is."""
     try:
         found = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -106,10 +118,11 @@ def _seen(
     for path in (*_SYSTEM.split(), *_python(), *_java(environ), *_named(environ)):
         yield Sees.READ, path
     yield Sees.NOTHING, _OURS
-    for package in _CODE:
-        yield Sees.READ, str(REPOSITORY / package)
-    for kind, places in ((Sees.NOTHING, spec.own_folders), (Sees.WRITE, spec.data_roots)):
-        found = (local_path(place) for place in places)
+    for at in _with_our_packages():
+        yield from ((Sees.NOTHING, f"{at}/{package}") for package in packages.OURS)
+        yield from ((Sees.READ, f"{at}/{package}") for package in packages.DRIVER)
+    for kind, named in ((Sees.NOTHING, spec.own_folders), (Sees.WRITE, spec.data_roots)):
+        found = (local_path(place) for place in named)
         yield from ((kind, str(path)) for path in found if path is not None)
     for root in readable(spec, folder):
         yield Sees.READ, root
@@ -122,7 +135,7 @@ def _seen(
 
 
 def _as_it_is(path: str, kind: Sees, outer: Sees | None) -> Sees | None:
-    """Return how a folder is mounted within what lies around it; None where it needs no mount."""
+    """Return how a folder is mounted inside its surroundings; None if it does not need a mount."""
     if kind is Sees.NOTHING:
         return kind if outer not in (None, kind) and os.path.isdir(path) else None
     if kind is Sees.SCRATCH or os.path.isdir(path):
@@ -131,15 +144,15 @@ def _as_it_is(path: str, kind: Sees, outer: Sees | None) -> Sees | None:
 
 
 def _absent(outer: Sees | None) -> Sees | None:
-    """Return how a folder to write to is shown that is not there.
+    """Return how to show a writable folder that does not exist.
 
-    What is written to it must fail, and not be gone with the scratch folder.
+    Writing to it must fail; otherwise the data would be lost with the scratch folder.
     """
     return Sees.NOTHING if outer is Sees.SCRATCH else None
 
 
 def readable(spec: DriverSpec, folder: DriverFolder) -> list[str]:
-    """Return the folders of a driver's code, packages and jars, and of a preflight's old code."""
+    """Return the folders for a driver's code, packages and jars, and for a preflight's old code."""
     task = _task(folder)
     old_code = task.old_code_roots if isinstance(task, PreflightTask) else ()
     jars = (str(Path(jar).parent) for jar in spec.jars)
@@ -148,7 +161,7 @@ def readable(spec: DriverSpec, folder: DriverFolder) -> list[str]:
 
 
 def writable(spec: DriverSpec, folder: DriverFolder) -> list[str]:
-    """Return the local folders of a driver's checkpoints, of their locks, and of a probe's task."""
+    """Return the local folders for a driver's checkpoints, their locks, and a probe's task."""
     found = list(spec.folders)
     task = _task(folder)
     named: tuple[str, ...] = ()
@@ -165,7 +178,7 @@ def writable(spec: DriverSpec, folder: DriverFolder) -> list[str]:
 
 
 def _task(folder: DriverFolder) -> object:
-    """Return a probe's task; None of a driver, and of what the probe itself will refuse."""
+    """Return a probe's task; None for a driver, and for a task that the probe will reject."""
     text = read_file(folder.control / TASK)
     try:
         return read_task(text) if text else None
@@ -184,9 +197,23 @@ def _mount(path: str, kind: Sees, scratch: str) -> Iterable[str]:
 
 
 def _python() -> set[str]:
-    """Return the folders of this Python: of its environment, and of what that is made from."""
+    """Return this Python's folders: its environment, its base installation, and PySpark's.
+
+    PySpark may be elsewhere, if a .pth file or the environment's creator put it there.
+    """
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix}
+    if (spark := importlib.util.find_spec("pyspark")) is not None and spark.origin:
+        prefixes.add(str(Path(spark.origin).parent.parent))
     return prefixes | {os.path.realpath(prefix) for prefix in prefixes}
+
+
+def _with_our_packages() -> set[str]:
+    """Return the folder of our packages, under each name by which a driver sees it."""
+    found = {str(places.ROOT)}
+    for prefix in _python():
+        if places.ROOT.is_relative_to(real := os.path.realpath(prefix)):
+            found.add(str(Path(prefix) / places.ROOT.relative_to(real)))
+    return found
 
 
 def _java(environ: Mapping[str, str]) -> Iterator[str]:
@@ -204,12 +231,12 @@ def _named(environ: Mapping[str, str]) -> Iterator[str]:
                 yield from {folder, os.path.realpath(folder)}
 
 
-def _hide_roots_own() -> Iterator[str]:
-    for path in _ROOTS_FOLDERS.split():
+def _hide(paths: Iterable[str]) -> Iterator[str]:
+    """Mount nothing over existing folders and files."""
+    for path in paths:
         if os.path.isdir(path):
-            yield from ("--perms", "0000", "--tmpfs", path)
-    for path in _ROOTS_OWN.split():
-        if os.path.isfile(path):
+            yield from ("--perms", "0000", "--tmpfs", path, "--remount-ro", path)
+        elif os.path.isfile(path):
             yield from ("--ro-bind", "/dev/null", path)
 
 

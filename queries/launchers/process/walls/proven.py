@@ -1,7 +1,7 @@
-"""Prove walls before they are used: a process within them tries what an author might.
+"""Prove walls before they are used: a process within them tries what an author might try.
 
-`walls()` is the worker's answer for as long as it lives. What it has found is left in
-`walls.json` in HEADGATE_HOME, for pages and for `make run`.
+`walls()` is the worker's answer for its whole lifetime. The result is written to `walls.json` in
+HEADGATE_HOME, for the pages and for `make run`.
 """
 
 import contextlib
@@ -12,28 +12,31 @@ import shutil
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
 from django.conf import settings
 
-from queries import acting
-from queries.domain.protocol import DRIVER_LOG, TMP
+from headgate_ground.files import open_plain, read_file, read_tail, replace_file
+from headgate_server import places
+from queries import account_files
+from queries.domain.protocol import DRIVER_LOG, TMP, Killer
 from queries.domain.walls import Choice, Mode, choose
 from queries.driver_folder import DriverFolder
-from queries.files import open_plain, read_file, read_tail, replace_file
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import environment, identities
-from queries.launchers.process.walls import bubblewrap, giving, mounts
+from queries.launchers.process.walls import account_rights, bubblewrap, limits, mounts
 from queries.launchers.process.walls.accounts import Account, Accounts, refuse_incapable
 from queries.launchers.process.walls.trial import GIVEN, PASSED, Missing, attempt, ground
 
 logger = logging.getLogger(__name__)
 
 FILE = "walls.json"
-PROVEN_WITHIN_S = 30
-#: What bubblewrap says where the host refuses it -> what to do.
+#: The trial takes a second; if it is late, the host is overloaded, which does not mean that it has
+#: no walls.
+PROVEN_WITHIN_S = 300
+#: bubblewrap's error message if the host rejects it -> what to do.
 _WAYS_OUT = (
     (
         ("new namespace", "uid map"),
@@ -47,8 +50,8 @@ _WAYS_OUT = (
     ),
     (
         ("mount proc", "Failed to make / slave", "max_user_namespaces"),
-        " A container needs a /proc of which nothing is masked, and no AppArmor profile that "
-        "forbids mounts (docker-walls.yml).",
+        " A container needs an unmasked /proc and no AppArmor profile that forbids mounts "
+        "(docker-walls.yml).",
     ),
 )
 
@@ -57,7 +60,7 @@ _once = threading.Lock()
 
 
 def walls() -> Choice:
-    """Return the walls of this host's drivers, proven once by this process, and write them down."""
+    """Return the walls for this host's drivers, proven once by this process, and record them."""
     with _once:
         return _walls()
 
@@ -65,24 +68,29 @@ def walls() -> Choice:
 @cache
 def _walls() -> Choice:
     found = prove(settings.WALLS, settings.DRIVERS_DIR, accounts())
+    holds = ""
+    if found.mode is not Mode.NEITHER and not found.refused:
+        account = found.mode is Mode.ACCOUNTS
+        holds = limits.sentence(account=account, unfiltered=_unfiltered())
+    found = replace(found, root=os.geteuid() == 0, holds=holds)
     logger.log(logging.ERROR if found.refused else logging.INFO, "%s", found.told)
-    with contextlib.suppress(OSError):  # a full disk hides a line of a page
+    with contextlib.suppress(OSError):  # a full disk costs only a line on a page
         replace_file(settings.HEADGATE_HOME / FILE, json.dumps(asdict(found)))
     return found
 
 
 def accounts() -> Accounts:
-    """Return the accounts that this host's drivers may run as."""
+    """Return the accounts under which this host's drivers may run."""
     return Accounts(tuple(settings.WALLS_ACCOUNTS), settings.HEADGATE_HOME)
 
 
 def connect() -> None:
-    """Let this process know whose folders it must not trust, whichever launcher it uses."""
-    acting.know(lambda: accounts().uids())
+    """Tell this process whose folders it must not trust, whichever launcher it uses."""
+    account_files.know(lambda: accounts().uids())
 
 
 def known() -> Choice | None:
-    """Return what this host's worker has written down; None before there was one."""
+    """Return what this host's worker has recorded; None if there has been no worker yet."""
     try:
         text = read_file(settings.HEADGATE_HOME / FILE)
         held = json.loads(text) if text else None
@@ -92,7 +100,7 @@ def known() -> Choice | None:
 
 
 def prove(asked: str, drivers: Path, accounts: Accounts | None = None) -> Choice:
-    """Return the walls that are asked for, or the best there are, tried in a folder of drivers."""
+    """Return the requested walls, or the best available, tested in a folder of drivers."""
     if asked == Mode.NEITHER:
         return choose(asked)
     try:
@@ -107,12 +115,17 @@ def prove(asked: str, drivers: Path, accounts: Accounts | None = None) -> Choice
 
 def _try_bubblewrap(drivers: Path) -> None:
     if shutil.which(bubblewrap.PROGRAM) is None:
-        raise Missing("bubblewrap is not installed; its package is called bubblewrap.")
+        raise Missing("bubblewrap is not installed; it is in the package bubblewrap.")
     with ground(drivers) as (folder, spec, hidden):
         env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
         log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         within = bubblewrap.Walls.raise_around(
-            attempt(folder, [hidden]), env=env, mounts=mounts.mounts(spec, folder, env), log=log
+            attempt(
+                folder, [hidden], filtered=not _unfiltered(), limits=limits.limits(account=False)
+            ),
+            env=env,
+            mounts=mounts.mounts(spec, folder, env),
+            log=log,
         )
         os.close(log)
         status: int | None = None
@@ -120,8 +133,11 @@ def _try_bubblewrap(drivers: Path) -> None:
             python = within.begin()
             identities.wait_end(python, identities.start_time(python), PROVEN_WITHIN_S)
             status = within.status_of(python)
-        except bubblewrap.NotStarted:
-            pass
+        except bubblewrap.NotStarted as error:
+            if error.killed is Killer.WALLS_LATE:
+                raise Missing(
+                    f"bubblewrap took longer than {bubblewrap.STARTS_WITHIN_S} s."
+                ) from None
         finally:
             identities.kill_and_wait(within.init_pid, within.init_start, PROVEN_WITHIN_S)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -131,24 +147,34 @@ def _try_bubblewrap(drivers: Path) -> None:
 
 
 def _try_accounts(accounts: Accounts, drivers: Path) -> None:
-    """Try the first account, with what it must not reach; look whether all find the way."""
+    """Test the first account with what it must not reach; check that all can get there."""
     refuse_incapable()
     known = accounts.all()
     tried, another = known[0], known[-1]
     with ground(drivers) as (folder, _, hidden):
-        giving.open_folders(folder, tried, drivers)
+        account_rights.open_folders(folder, tried, drivers)
         others = hidden.with_name("others")
         others.mkdir(mode=0o700)
         for given, account in ((hidden.with_name(GIVEN), tried), (others, another)):
-            acting.give(given, account.uid, account.gid)
+            account_files.give(given, account.uid, account.gid)
         for account in known:
             insist_on_the_way(account)
         closed = [hidden, *([others] if another != tried else []), *_closed(accounts.home)]
-        _judge(_status_as(tried, attempt(folder, closed, rights=True), folder), folder)
+        bounds = limits.limits(account=True)
+        wanted = attempt(folder, closed, rights=True, filtered=not _unfiltered(), limits=bounds)
+        _judge(_status_as(tried, wanted, folder), folder)
+
+
+def _unfiltered() -> str:
+    """Return why system calls cannot be filtered here; "" if they can."""
+    calls, why = limits.system_call_filter()
+    if calls is not None:
+        os.close(calls)
+    return why
 
 
 def _closed(home: Path) -> list[Path]:
-    """Return what no account may read or list: HEADGATE_HOME, its files and its folders for us."""
+    """Return what no account may read or list: HEADGATE_HOME, its files and our folders."""
     files = (each for each in home.iterdir() if each.is_file())
     named = "SECRETS_DIR DRIVERS_DIR CHECKPOINTS_DIR CODE_DIR PACKAGES_DIR"
     ours = [getattr(settings, name) for name in named.split()]
@@ -156,12 +182,14 @@ def _closed(home: Path) -> list[Path]:
 
 
 def _status_as(account: Account, argv: list[str], folder: DriverFolder) -> int:
-    """Run a command as a driver of an account is run; return its code."""
+    """Run a command the way an account's driver is run; return its exit code."""
     env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
     log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    calls, _ = limits.system_call_filter()
     try:
         return subprocess.run(
-            account.command(argv),
+            account.command(limits.confined(argv, calls)),
+            pass_fds=() if calls is None else (calls,),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -174,21 +202,23 @@ def _status_as(account: Account, argv: list[str], folder: DriverFolder) -> int:
         raise Missing(f"the trial took longer than {PROVEN_WITHIN_S} s.") from None
     finally:
         os.close(log)
+        if calls is not None:
+            os.close(calls)
 
 
 def insist_on_the_way(account: Account) -> None:
-    """Raise `Missing` where an account does not get to our program, to Python or to Java."""
+    """Raise `Missing` if an account cannot reach our program, Python or Java."""
     programs = (sys.executable, os.path.realpath(sys.executable), environment.java(os.environ))
-    places = [environment.REPOSITORY / "queries", *(Path(each) for each in programs if each)]
-    # "any" is not there, and to find that out one has to get into the folder.
-    places += [Path(folder) / "any" for folder in sys.path if os.path.isdir(folder)]
-    for place in places:
-        if (blocked := giving.unreachable(place, account)) is not None:
-            raise Missing(giving.not_through(blocked, account))
+    ways = [places.ROOT / "queries", *(Path(each) for each in programs if each)]
+    # "any" does not exist, and finding that out requires access to the folder.
+    ways += [Path(folder) / "any" for folder in sys.path if os.path.isdir(folder)]
+    for way in ways:
+        if (blocked := account_rights.unreachable(way, account)) is not None:
+            raise Missing(account_rights.not_through(blocked, account))
 
 
 def _judge(status: int | None, folder: DriverFolder) -> None:
     said = read_tail(folder.own / DRIVER_LOG, 2000).strip().rpartition("\n")[2]
     if status != 0 or said != PASSED:
         ways = (way for words, way in _WAYS_OUT if any(word in said for word in words))
-        raise Missing(f"the trial failed: {said.rstrip('.') or 'it said nothing'}.{next(ways, '')}")
+        raise Missing(f"the trial failed: {said.rstrip('.') or 'no output'}.{next(ways, '')}")

@@ -1,4 +1,4 @@
-"""What is tried before walls are used, by a process within them: what an author might do."""
+"""Test walls before they are used, with a process inside that tries what an author might do."""
 
 import contextlib
 import json
@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,15 +19,22 @@ GIVEN = "given"  # the data root, next to what is hidden
 
 
 class Missing(Exception):
-    """This host cannot give the walls that are wanted; the message says what it lacks."""
+    """This host cannot provide the desired walls; the message says what it lacks."""
 
 
-#: What the process within is to find: its own folder and a data root can be written, all else is
-#: out of reach.
+#: What Linux lets every account open for writing, but checks at the write or makes private to the
+#: account.
+EVERYBODYS = (
+    r"/proc/(pressure/|sys/kernel/ns_last_pid$|[0-9]+/(timerslack_ns$|attr/))"
+    r"|/sys/(kernel/security|fs/selinux)/"
+)
+
+#: What the process inside must find: its own folder and a data root are writable, everything else
+#: is out of reach, and no kernel file can be opened for writing.
 _ATTEMPT = f"""
-import json, os, sys
+import json, os, re, resource, sys
 import pyspark, queries.domain.protocol
-own, given, control, closed, worker, started, rights = sys.argv[1:]
+own, given, control, closed, worker, started, rights, wanted = sys.argv[1:]
 for folder in (own, given):
     open(f"{{folder}}/written", "w").close()
 def stopped(act):
@@ -61,10 +68,40 @@ def environ():
     open(f"/proc/{{worker}}/environ").read()
     if is_another():
         raise ProcessLookupError
+def may_open():
+    "Return a file of the kernel that can be opened to be written to; it is not written to."
+    for top in ("/proc", "/proc/self/net", "/sys"):
+        for folder, names, files in os.walk(top):
+            if folder == "/proc":
+                names[:] = [name for name in names if not is_own(name)]
+            if folder.startswith("/proc/") and "task" in names:
+                names.remove("task")  # the same again for each thread
+            for path in (f"{{folder}}/{{name}}" for name in files):
+                if re.match({EVERYBODYS!r}, path):
+                    continue
+                try:
+                    os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
+                except OSError:
+                    continue
+                return path
+def is_own(name):
+    "Whether a folder of /proc is that of a process of this account."
+    try:
+        return name.isdigit() and os.stat(f"/proc/{{name}}").st_uid == os.geteuid()
+    except OSError:
+        return True
 for act in (*map(look, json.loads(closed)), write, signal, environ):
     stopped(act)
+if (path := may_open()) is not None:
+    sys.exit(f"it was not stopped from opening a file of the kernel to write: {{path}}")
+told = dict(line.split(":", 1) for line in open("/proc/self/status"))
+wanted = json.loads(wanted)
+if wanted["filtered"] and told["Seccomp"].strip() != "2":
+    sys.exit("its system calls are not filtered")
+for name, most in wanted["limits"].items():
+    if not 0 <= resource.getrlimit(getattr(resource, name))[1] <= most:
+        sys.exit(f"its limit {{name}} is not {{most}}")
 if rights:
-    told = dict(line.split(":", 1) for line in open("/proc/self/status"))
     if any(int(told[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")):
         sys.exit("it has kept capabilities")
     if told["NoNewPrivs"].strip() != "1":
@@ -73,10 +110,18 @@ print({PASSED!r})
 """
 
 
-def attempt(folder: DriverFolder, closed: Iterable[Path], *, rights: bool = False) -> list[str]:
-    """Return the command that tries everything; `closed` is what it must not get at.
+def attempt(
+    folder: DriverFolder,
+    closed: Iterable[Path],
+    *,
+    rights: bool = False,
+    filtered: bool = False,
+    limits: Mapping[str, int] | None = None,
+) -> list[str]:
+    """Return the command that tries everything; `closed` is what it must not reach.
 
-    With `rights` it must have no capability and no way to one.
+    With `rights`, it must have no capability and no way to get one; with `filtered`, a system call
+    filter; and `limits` are the limits by name.
     """
     worker = os.getpid()
     paths = json.dumps([str(path) for path in closed])
@@ -88,12 +133,13 @@ def attempt(folder: DriverFolder, closed: Iterable[Path], *, rights: bool = Fals
         worker,
         identities.start_time(worker),
     )
-    return [sys.executable, "-P", "-c", _ATTEMPT, *map(str, told), "1" if rights else ""]
+    wanted = json.dumps({"filtered": filtered, "limits": dict(limits or {})})
+    return [sys.executable, "-P", "-c", _ATTEMPT, *map(str, told), "1" if rights else "", wanted]
 
 
 @contextlib.contextmanager
 def ground(drivers: Path) -> Iterator[tuple[DriverFolder, DriverSpec, Path]]:
-    """Yield the folder and spec of a driver to be tried, and a file that it must not read."""
+    """Yield the folder and spec of a driver to try, and a file that it must not read."""
     drivers.mkdir(mode=0o700, parents=True, exist_ok=True)
     trial = Path(tempfile.mkdtemp(prefix=".walls-", dir=drivers.resolve()))
     try:

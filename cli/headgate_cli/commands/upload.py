@@ -1,0 +1,30 @@
+"""`upload`: send code to an installation, and print the digest that definitions refer to."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headgate_cli.asked import Output, server
+from headgate_cli.output import Form, note, say, show_document
+from headgate_cli.packing import about, packed, sent, sent_file
+
+
+def upload(
+    context: typer.Context,
+    path: Annotated[
+        Path, typer.Argument(exists=True, help="A folder, or one .py, .zip or .whl file.")
+    ],
+    output: Output = Form.TABLE,
+) -> None:
+    """Send code, and print its digest, for an application's `code: {upload: sha256:…}`.
+
+    Code that nothing refers to is removed after some days.
+    """
+    there = server(context)
+    found = sent(there, packed(path)) if path.is_dir() else sent_file(there, path)
+    if output in (Form.JSON, Form.YAML):
+        show_document(found, output)
+    else:
+        note(f"{path}: {about(found)}")
+        say(str(found["digest"]))

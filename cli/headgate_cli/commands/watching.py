@@ -1,0 +1,51 @@
+"""`get --watch`: all rows of a list, and then each one that changes."""
+
+import json
+from collections.abc import Callable
+from typing import NoReturn
+
+from headgate_cli.following import Limit
+from headgate_cli.kinds import Kind
+from headgate_cli.output import Columns, Form, cells_of, note, nothing, say, show_lines, yaml_text
+from headgate_cli.server import Json
+
+
+def watched(
+    look: Callable[[], list[Json]],
+    kind: Kind,
+    columns: Columns,
+    form: Form,
+    limit: Limit,
+    *,
+    narrowed: bool,
+) -> NoReturn:
+    """Print rows whose cells have changed, until the limit expires, which raises `Ended`.
+
+    A document is one line of JSON, or one of several documents in YAML.
+    """
+    before, widths = dict[str, list[str]](), list[int]()
+    first = True
+    while True:
+        rows = {kind.called(row): row for row in look()}
+        cells = {name: cells_of(row, columns) for name, row in rows.items()}
+        changed = [name for name, line in cells.items() if before.get(name) != line]
+        if first and not rows:
+            note(nothing(kind.plural, narrowed=narrowed))
+        if changed and form is Form.TABLE:
+            titles = [] if widths else [list(columns)]
+            widths = show_lines([*titles, *(cells[name] for name in changed)], widths)
+        elif form is Form.NAME:
+            for name in changed:
+                say(name)
+        elif form is Form.JSON:
+            for name in changed:
+                say(json.dumps(rows[name], ensure_ascii=False))
+        elif form is Form.YAML:
+            for name in changed:
+                say(f"---\n{yaml_text(rows[name])}".rstrip("\n"))
+        for name in before.keys() - cells.keys():
+            note(f"{name} is no longer in the list.")
+        if changed:
+            limit.moved()
+        before, first = cells, False
+        limit.pause(f"watching {kind.plural}")

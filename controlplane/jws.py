@@ -1,0 +1,35 @@
+"""The key of a driver's Spark UI, and tokens signed with it.
+
+Spark's own `org.apache.spark.ui.JWSFilter` checks the token on every path of the UI: requests
+without it get 403.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+from datetime import datetime, timedelta
+
+from django.utils.crypto import salted_hmac
+
+#: A leaked request is useless a minute later; both clocks are the same host's.
+GOOD_FOR = timedelta(minutes=1)
+
+_HEADER = b'{"alg":"HS256","typ":"JWT"}'
+
+
+def key(driver: int, epoch: int) -> bytes:
+    """Return the 32-byte key of a driver's Spark UI; derived from SECRET_KEY, never stored."""
+    purpose = "headgate.driver.spark-ui"
+    return salted_hmac(purpose, f"{driver}:{epoch}", algorithm="sha256").digest()
+
+
+def token(key: bytes, *, now: datetime) -> str:
+    """Return the token for a request to the Spark UI with this key (RFC 7515, HS256)."""
+    claims = json.dumps({"exp": int((now + GOOD_FOR).timestamp())}).encode()
+    said = b".".join((_encoded(_HEADER), _encoded(claims)))
+    return b".".join((said, _encoded(hmac.digest(key, said, hashlib.sha256)))).decode()
+
+
+def _encoded(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")

@@ -1,0 +1,60 @@
+"""Heartbeats of the system's own processes, stored in Redis with their time.
+
+A working process sends one every few seconds; readers go by its age. All heartbeats are stored in
+one hash, so that one round trip reads everything.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import redis
+from django.conf import settings
+
+WORKER = "worker"  # a worker process has started its threads
+SWEEP = "sweep"  # a worker finished a sweep: all from beat to database works
+BEAT = "beat"  # beat has queued a sweep
+INGESTER = "ingester"
+WATCHER = "watcher"
+
+#: Seconds without a write after which the hash is deleted.
+_FORGOTTEN_AFTER_S = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """The newest heartbeat under one name."""
+
+    at: datetime
+    host: str
+
+
+def _key() -> str:
+    return f"{settings.QUEUE}:alive"
+
+
+def say(client: redis.Redis, name: str, *, now: datetime) -> None:
+    """Record a heartbeat. Raises `redis.RedisError`; callers continue without it."""
+    sign = json.dumps({"at": now.isoformat(), "host": settings.HEADGATE_HOST})
+    pipeline = client.pipeline(transaction=False)
+    pipeline.hset(_key(), name, sign)
+    pipeline.expire(_key(), _FORGOTTEN_AFTER_S)
+    pipeline.execute()
+
+
+def heard(client: redis.Redis) -> dict[str, Sign]:
+    """Return the newest heartbeat by name; unreadable entries are omitted."""
+    raw: Any = client.hgetall(_key())
+    signs = {}
+    for name, value in raw.items():
+        try:
+            entry = json.loads(value)
+            signs[_text(name)] = Sign(datetime.fromisoformat(entry["at"]), str(entry["host"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return signs
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

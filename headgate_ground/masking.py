@@ -1,0 +1,213 @@
+"""Mask secrets in definitions, differences, messages and logs.
+
+A definition should contain only references ("env:NAME", "file:NAME"), and those are shown. A
+plain-text secret is masked wherever it is read, and restored when a masked form is submitted
+unchanged.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote, quote_plus
+
+from headgate_ground.secret_kinds import NAME, VALUES
+
+MASK = "••••••"
+
+_REFERENCE = re.compile(r"(?:env|file):[A-Za-z0-9_.\-]+")
+_SECRET_NAME = re.compile(NAME, re.IGNORECASE)
+_NAMED = rf"(?:{NAME})[\w.\-]{{0,80}}"
+_GIVEN = rf"{_NAMED}[\"']?\s{{0,20}}[=:]\s{{0,20}}"  # password=, "secret": and similar
+#: Text before a secret, the secret, text after it.
+_IN_TEXT = (
+    *(re.compile(f"({one.before})({one.pattern})({one.after})") for one in VALUES),
+    *(
+        re.compile(
+            rf"({_GIVEN}{quote})(?!(?:env|file):)((?:[^{quote}\\\n]|\\.){{1,4096}})(?={quote})()",
+            re.IGNORECASE,
+        )
+        for quote in "\"'"
+    ),
+    re.compile(rf"({_GIVEN}[\"']?)(?!(?:env|file):)([^\s\"',;&)}}]+)()", re.IGNORECASE),
+)
+#: password="…" as in a JAAS text, with the quotes' content.
+_QUOTED = re.compile(
+    rf"{_NAMED}\s{{0,20}}=\s{{0,20}}(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')", re.IGNORECASE
+)
+#: Values of secret names that are not secrets: switches, numbers, class names.
+_NO_SECRET = re.compile(r"true|false|\d{1,6}(?:\.\d{1,6})?[a-z]{0,2}|(?:[a-z]\w*\.)+[A-Z][\w$]*")
+#: Keys in a driver's files with texts from Spark or users' code: masked wherever found.
+_WORDS = frozenset(
+    {"root_cause", "message", "warnings", "reason", "exception", "description", "last_error"}
+    | {"missing", "nodes", "observedMetrics", "notes", "temporary"}
+)
+_PLACES = ("FileSink[", "FileStreamSource[")  # descriptions that are later parsed for their path
+_ROWS = frozenset({"sample", "largest", "frequent"})  # with users' data: masked by value only
+#: Keys whose texts are code that users read and edit, and never a place for secrets.
+_CODE = frozenset({"sql", "schema", "ddl_schema", "function"})
+_SHORTEST_KNOWN_SECRET = 4  # characters; masking shorter values would damage every text
+_LINES = 500  # lines of a secret masked one by one; a longer one is masked as a whole
+
+
+def is_reference(value: str) -> bool:
+    """Return whether a value is a reference to a secret ("env:NAME", "file:NAME")."""
+    return _REFERENCE.fullmatch(value) is not None
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether the value of this key must be masked."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def mask(value: Any, *, name: str = "") -> Any:
+    """Return a JSON value with its secrets masked: by their key, and within texts."""
+    if isinstance(value, Mapping):
+        return {
+            key: mask(held, name=str(key) if not is_secret_name(name) else name)
+            for key, held in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [mask(held, name=name) for held in value]
+    if not isinstance(value, str) or not value or is_reference(value):
+        return value
+    if is_secret_name(name):
+        return MASK
+    return value if name in _CODE else mask_text(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Masks known secrets in texts, and what looks like a secret."""
+
+    forms: tuple[str, ...] = ()  # their possible spellings, longest first
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> Self:
+        """Return the mask for these values; switches and values shorter than four are omitted."""
+        forms = {form for value in values for form in _forms(value)} - {"true", "false"}
+        kept = (form for form in forms if len(form) >= _SHORTEST_KNOWN_SECRET)
+        return cls(tuple(sorted(kept, key=lambda form: (-len(form), form))))
+
+    def __call__(self, text: str) -> str:
+        """Return a text (a log, a message) with secrets, and what looks like one, masked."""
+        text = self.known(text)
+        for pattern in _IN_TEXT:
+            text = pattern.sub(rf"\g<1>{MASK}\g<3>", text)
+        return text
+
+    def known(self, text: str) -> str:
+        """Return the text with only the known secrets masked."""
+        for form in self.forms:
+            text = text.replace(form, MASK)
+        return text
+
+    def within(self, value: Any, *, name: str = "") -> Any:
+        """Return the JSON of a driver's file with its texts masked.
+
+        Names, numbers, states and offsets are kept: a secret that happens to equal one of them must
+        not make the file unreadable.
+        """
+        if isinstance(value, Mapping):
+            return {
+                key: self.within(held, name=key if key in _WORDS or key in _ROWS else name)
+                for key, held in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.within(held, name=name) for held in value]
+        if not isinstance(value, str) or value.startswith(_PLACES):
+            return value
+        if name in _WORDS:
+            return self(value)
+        return self.known(value) if name in _ROWS else value
+
+
+def mask_text(text: str) -> str:
+    """Mask what looks like a secret in a text, if no secret is known by value."""
+    return _PATTERNS_ALONE(text)
+
+
+_PATTERNS_ALONE = Mask()
+
+
+def _forms(value: str) -> set[str]:
+    """Return a secret, the secrets within it, and their spellings in JSON, Python and addresses."""
+    parts = {value, value.strip(), *(line.strip() for line in value.splitlines()[:_LINES])}
+    for part in list(parts):
+        parts |= {found[2] for pattern in _IN_TEXT for found in pattern.finditer(part)}
+        for found in _QUOTED.finditer(part):
+            quoted = found[1] if found[1] is not None else found[2]
+            parts |= {quoted, re.sub(r"\\(.)", r"\1", quoted)}
+    return parts | {
+        written
+        for part in parts
+        for written in (
+            quote(part, safe="", errors="replace"),
+            quote_plus(part, errors="replace"),
+            json.dumps(part)[1:-1],
+            json.dumps(part, ensure_ascii=False)[1:-1],
+            repr(part)[1:-1],
+        )
+    }
+
+
+def secrets_in(value: Any, *, name: str = "") -> set[str]:
+    """Return the plain-text secrets in a JSON value, at any depth."""
+    if isinstance(value, Mapping):
+        return set().union(
+            *(
+                secrets_in(held, name=name if is_secret_name(name) else str(key))
+                for key, held in value.items()
+            )
+        )
+    if isinstance(value, list | tuple):
+        return set().union(*(secrets_in(held, name=name) for held in value))
+    if not isinstance(value, str) or is_reference(value) or name in _CODE:
+        return set()
+    if is_secret_name(name):
+        return set() if _NO_SECRET.fullmatch(value) else {value}
+    found = (each for pattern in _IN_TEXT for each in pattern.finditer(value))
+    # "token: string" is just as likely a schema's column and its type.
+    return {each[2] for each in found if each[3] or not each[1].rstrip("\"' ").endswith(":")}
+
+
+def unmask(value: Any, *, before: Any) -> Any:
+    """Return `value` with each unchanged masked text restored from `before`.
+
+    Lists are compared by position; a masked text without a counterpart is kept as it is.
+    """
+    return _unmask(value, before, mask(before))
+
+
+def _unmask(value: Any, before: Any, shown: Any) -> Any:
+    if isinstance(value, Mapping) and isinstance(before, Mapping):
+        return {key: _unmask(held, before.get(key), shown.get(key)) for key, held in value.items()}
+    if isinstance(value, list | tuple) and isinstance(before, list | tuple):
+        padding = [None] * max(0, len(value) - len(before))
+        pairs = zip(value, [*before, *padding], [*shown, *padding], strict=False)
+        return [_unmask(held, old, seen) for held, old, seen in pairs]
+    if isinstance(value, str) and MASK in value and value == shown:
+        return before
+    return value
+
+
+def still_masked(value: Any, *, path: str = "") -> list[str]:
+    """Return the dotted paths of texts that contain a mask and so cannot be stored."""
+    if isinstance(value, Mapping):
+        pairs = [(str(key), held) for key, held in value.items()]
+    elif isinstance(value, list | tuple):
+        pairs = [(str(position), held) for position, held in enumerate(value)]
+    else:
+        return [path] if isinstance(value, str) and MASK in value else []
+    prefix = f"{path}." if path else ""
+    return [found for key, held in pairs for found in still_masked(held, path=prefix + key)]
+
+
+def references(value: Any) -> set[str]:
+    """Return every reference ("env:NAME", "file:NAME") in a JSON value."""
+    if isinstance(value, Mapping):
+        return set().union(*(references(held) for held in value.values()))
+    if isinstance(value, list | tuple):
+        return set().union(*(references(held) for held in value))
+    return {value} if isinstance(value, str) and is_reference(value) else set()

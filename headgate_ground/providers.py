@@ -1,0 +1,31 @@
+"""Allowed addresses of an identity provider."""
+
+import ipaddress
+from urllib.parse import urlsplit
+
+#: Maximum length, that of the accounts' table (allauth's `SocialAccount`).
+LONGEST_ISSUER = 200
+
+
+def may_be_asked(address: str, *, http_allowed: bool) -> bool:
+    """Return whether an identity provider may be contacted at an address.
+
+    It allows https, and http on this machine or if a setting allows it.
+    """
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname
+    except ValueError:
+        return False
+    if not host or parts.username is not None:
+        return False
+    return parts.scheme == "https" or (
+        parts.scheme == "http" and (http_allowed or _is_this_machine(host))
+    )
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,119 @@
+"""What counts as a secret: the only table, by key name and by shape of the value.
+
+It is used for saves, texts, logs, events, Spark's own masks and the browser's drafts. The patterns
+use syntax common to Python, Java and JavaScript, without capturing groups. Each row has an example,
+and a near miss that must be shown: tests check both. Repetitions that can start at many places in a
+text are bounded, so that search time is proportional to its length.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SecretName:
+    """Keys whose values are secrets, case-insensitive."""
+
+    pattern: str
+    example: str
+    near_miss: str
+
+
+@dataclass(frozen=True, slots=True)
+class SecretValue:
+    """Texts that are secrets anywhere: patterns for `before`, the secret, and `after`."""
+
+    pattern: str
+    example: str  # the secret is between ‹ and ›
+    near_miss: str
+    before: str = ""
+    after: str = ""
+
+
+_KEYS = (
+    "access|account|api|client[._-]?provided|encryption|keystore|master|private|shared|signing"
+    "|storage"
+)
+
+NAMES = (
+    SecretName("passw|passphrase", "kafka.ssl.truststore.password", "compass.width"),
+    SecretName("secret", "kafka.sasl.oauthbearer.client.secret", "sector.id"),
+    SecretName("token(?!iz)", "spark.hadoop.fs.dropbox.token", "text.tokenizer"),
+    SecretName(
+        "credential(?!s?[._-]?provider)",
+        "google.cloud.credentials",
+        "fs.s3a.aws.credentials.provider",
+    ),
+    SecretName("jaas", "kafka.sasl.jaas.config", "kafka.sasl.mechanism"),
+    SecretName(
+        f"(?:{_KEYS})[._-]?key(?!provider|space|word)",
+        "fs.azure.account.key.store.dfs.core.windows.net",
+        "fs.azure.account.keyprovider.store.dfs.core.windows.net",
+    ),
+    SecretName(
+        "auth[._-]?user[._-]?info", "schema.registry.basic.auth.user.info", "basic.auth.user.name"
+    ),
+    SecretName("connection[._-]?string", "eventhubs.connectionString", "connection.strategy"),
+    # Azure's shared access signatures: fs.azure.sas.CONTAINER.ACCOUNT
+    SecretName("(?<![a-z0-9])sas(?![a-z0-9])", "fs.azure.sas.fixed.store", "kafka.sasl.kerberos"),
+)
+
+VALUES = (
+    SecretValue(
+        "[^\\s/@]+",
+        "jdbc:x://user:‹hunter2›@host/db",
+        "http://host:8080/a@b",
+        "://[^\\s/:@]*:",
+        "@",
+    ),
+    SecretValue(
+        "[A-Za-z0-9+/=._\\-]{12,}",
+        "Authorization: Bearer ‹abcdefghijklmnop›",
+        "Bearer of news",
+        "\\b(?:Bearer|Basic|Token)\\s{1,20}",
+    ),
+    # Signed URLs: Azure's sig, Amazon's, Google's and CloudFront's signatures.
+    SecretValue(
+        "[^\\s&\"'<>,;)]{8,}",
+        "https://a.blob.core.windows.net/c?sv=2024&sig=‹abc%2Fdef%3D›&se=2026",
+        "https://host/?sigma=abcdefgh&X-Amz-Date=20260105T000000Z",
+        "(?:[?&;]|\\\\u0026)(?:sig|(?:X-(?:Amz|Goog)-)?Signature|X-(?:Amz|Goog)-Credential)=",
+    ),
+    # A PEM block, up to its end or, in a truncated log, to the end of the text.
+    SecretValue(
+        "(?:(?!-----)[\\s\\S]){1,16384}",
+        "-----BEGIN RSA PRIVATE KEY-----‹\nMIIEpAIBAAKCAQEA\n›-----END RSA PRIVATE KEY-----",
+        "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIE\n-----END CERTIFICATE-----",
+        "-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----",
+    ),
+    SecretValue(
+        "\\b(?:AKIA|ASIA)[A-Z0-9]{16}\\b", "‹AKIAIOSFODNN7EXAMPLE›", "AKIA2026 ASIA-PACIFIC"
+    ),
+    SecretValue(
+        "\\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_\\w{22,255}|glpat-[\\w\\-]{20,255})",
+        "‹ghp_0123456789abcdefghijABCDEFGHIJ012345›",
+        "ghp_short github_pat_x",
+    ),
+    SecretValue(
+        "\\bx(?:ox[a-z]|app)-[A-Za-z0-9\\-]{10,255}",
+        "‹xoxb-123456789012-abcdef›",
+        "xoxb-1 xoxo-xoxo",
+    ),
+    SecretValue(
+        "[A-Za-z0-9/]{20,255}",
+        "https://hooks.slack.com/services/‹T00000000/B00000000/XXXXXXXXXXXX›",
+        "https://hooks.slack.com/services/",
+        "hooks\\.slack(?:-gov)?\\.com/services/",
+    ),
+    SecretValue(
+        "\\beyJ[\\w\\-]{10,8192}\\.eyJ[\\w\\-]{10,8192}\\.[\\w\\-]{10,8192}",
+        "‹eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N›",
+        "eyJhbGciOiJIUzI1NiJ9.a.b",
+    ),
+    SecretValue("\\bAIza[\\w\\-]{35}", "‹AIzaSyA0123456789abcdefghijklmnopqrstuv›", "AIzaShort"),
+    SecretValue("\\bdapi[0-9a-f]{32}\\b", "‹dapi0123456789abcdef0123456789abcdef›", "dapirate"),
+)
+
+#: The names as one pattern.
+NAME = "|".join(one.pattern for one in NAMES)
+#: The values as one pattern, including what is before and after them.
+VALUE = "|".join(f"{one.before}{one.pattern}{one.after}" for one in VALUES)

@@ -1,0 +1,100 @@
+"""A data folder's processes: one `up`, and every process it started, by identity.
+
+Each program writes its identity before it execs, so that after a crash the next start can end what
+is left: by (boot, pid, start time), never by a bare pid or a name.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from controlplane.home import Home, Trouble, read_line
+from queries.launchers.process import identities
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of this data folder."""
+
+    name: str
+    pid: int
+    start_time: int
+
+    def alive(self) -> bool:
+        """Return whether exactly this process is still running."""
+        return identities.is_alive(self.pid, self.start_time)
+
+    def wait_for_end(self, limit_s: float) -> bool:
+        """Wait for the process to exit; False if it outlives the limit."""
+        return identities.wait_end(self.pid, self.start_time, limit_s)
+
+
+def claim(home: Home, *, address: str) -> IO[str]:
+    """Lock the data folder until this process exits; keep the returned file open.
+
+    Raises `Trouble` naming the holder's pid if another `up` has it.
+    """
+    file = home.lock.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = read_line(home.lock) or "unknown"
+        file.close()
+        raise Trouble(
+            f"Headgate is already running from {home.root} (pid {holder}) at {address}",
+            "Stop it there with Ctrl-C or `make stop`, or start this one with another "
+            "HEADGATE_HOME and HEADGATE_PORT.",
+        ) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
+
+
+def end_holder(home: Home, *, limit_s: float) -> None:
+    """End the `up` that holds the data folder, or wait for it if it is already ending."""
+    pid = home.holder()
+    started = identities.start_time(pid) if pid else None
+    if pid is not None and started is not None:
+        end([Process("up", pid, started)], limit_s=limit_s)
+
+
+def started_here(home: Home) -> list[Process]:
+    """Return the processes of an earlier or the current `up` that are still running."""
+    found = map(read_identity, sorted(home.run.glob("*.process")))
+    return [process for process in found if process is not None and process.alive()]
+
+
+def end(left: list[Process], *, limit_s: float) -> None:
+    """Send each SIGTERM, wait for all within the limit, then kill the rest."""
+    for process in left:
+        identities.send(process.pid, process.start_time, signal.SIGTERM)
+    deadline = time.monotonic() + limit_s
+    for process in left:
+        if not process.wait_for_end(max(0.0, deadline - time.monotonic())):
+            identities.kill_and_wait(process.pid, process.start_time, 5)
+
+
+def record(home: Home, name: str, pid: int) -> None:
+    """Write the identity of a process started by `up` itself; skip it on a full disk."""
+    who = {"boot_id": identities.boot_id(), "pid": pid, "start_time": identities.start_time(pid)}
+    file = home.run / f"{name}.process"
+    with suppress(OSError), file.open("r+" if file.exists() else "w") as target:
+        target.write(json.dumps(who).ljust(os.fstat(target.fileno()).st_size))
+
+
+def read_identity(file: Path) -> Process | None:
+    """Return the process whose identity is in a file; None if it contains none from this boot."""
+    try:
+        raw = json.loads(file.read_text())
+        if raw["boot_id"] != identities.boot_id():
+            return None
+        return Process(file.stem, int(raw["pid"]), int(raw["start_time"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,142 @@
+"""A Spark standalone cluster on loopback for trying things out: a master and two workers.
+
+Its three processes run under their own supervisord, a daemon that keeps running for its drivers
+after Ctrl-C in `make run`; `make stop` ends it. A killed worker is restarted.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from django.conf import settings
+
+from controlplane.home import Home, Trouble, write_private
+from headgate_server import places
+from installation.machine import claims, java, program, programs
+
+HOST = "127.0.0.1"
+#: 7077 and 8080 are Spark's own ports. 8080 is often taken, and 18080 belongs to Spark's history
+#: server.
+MASTER_PORT = 7077
+UI_PORT = 8070
+WORKERS = 2
+WORKER_CORES = 1
+WORKER_MEMORY = "1536m"  # an executor of 1 GB plus overhead
+READY_LIMIT_S = 60
+LEAVE_S = 20
+_LOOK_EVERY_S = 0.3  # over HTTP: there is no event to wait for
+
+
+class Cluster:
+    """The cluster's files and addresses."""
+
+    def __init__(self, root: Path, port: int = MASTER_PORT, ui_port: int = UI_PORT) -> None:
+        self.root, self.port, self.ui_port = root, port, ui_port
+        self.master = f"spark://{HOST}:{port}"  # the master's URL, as applications name it
+        self.ui = f"http://{HOST}:{ui_port}/"  # the master's own page
+        self.home = Home(root)  # logs and identities as in an installation
+
+    @classmethod
+    def of(cls, home: Home) -> "Cluster":
+        """Return the cluster of an installation; HEADGATE_CLUSTER_PORT moves its master."""
+        port = settings.CLUSTER_PORT
+        return cls(home.root / "cluster", port, UI_PORT + port - MASTER_PORT)
+
+    def running(self) -> list[claims.Process]:
+        """Return its running processes, the supervisor first."""
+        found = claims.started_here(self.home) if self.home.run.exists() else []
+        return sorted(found, key=lambda one: (one.name != "supervisord", one.name))
+
+    def start(self) -> None:
+        """Start the cluster if necessary, and wait until every worker has registered.
+
+        Raises `Trouble` if a port is taken, a process does not come up or no Java is found.
+        """
+        if not any(one.name == "supervisord" for one in self.running()):
+            claims.end(self.running(), limit_s=LEAVE_S)
+            self._spawn()
+        deadline = time.monotonic() + READY_LIMIT_S
+        while (found := self.workers()) != WORKERS:
+            if time.monotonic() > deadline:
+                raise Trouble(
+                    f"{found or 'No'} of {WORKERS} workers have registered at {self.master}.",
+                    f"The logs are in {self.home.logs}; is a port in use "
+                    f"(`ss -ltnp 'sport = :{self.port}'`)?",
+                )
+            time.sleep(_LOOK_EVERY_S)
+
+    def stop(self) -> bool:
+        """Stop the cluster (drivers on it lose their executors); return whether anything ran."""
+        found = self.running()
+        claims.end(found[:1], limit_s=LEAVE_S * 2)
+        claims.end(self.running(), limit_s=LEAVE_S)
+        return bool(found)
+
+    def workers(self) -> int:
+        """Return the number of live workers according to the master, 0 if it does not respond."""
+        try:
+            with urllib.request.urlopen(f"{self.ui}json/", timeout=5) as answer:
+                state = json.load(answer)
+        except (OSError, ValueError):
+            return 0
+        return sum(worker["state"] == "ALIVE" for worker in state["workers"])
+
+    def _spawn(self) -> None:
+        self.home.make()
+        file = self.home.run / "supervisord.conf"
+        write_private(file, programs.configuration(self.home, self._programs()))
+        environment = {
+            **os.environ,
+            "JAVA_HOME": str(java.choose(self.home.java).home),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_NO_DAEMONIZE": "1",
+            # Executors use the driver's Python, named with each task; these are for Spark itself.
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        subprocess.run(
+            [
+                *(sys.executable, "-I", "-S", program.__file__, "--daemon"),
+                str(self.home.logs / "supervisord.out"),
+                str(self.home.run / "supervisord.process"),
+                *(sys.executable, "-m", "supervisor.supervisord", "-c", str(file)),
+            ],
+            check=True,
+            cwd=places.DATA,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            timeout=READY_LIMIT_S,
+        )
+
+    def _programs(self) -> list[programs.Program]:
+        spark_class = _spark_home() / "bin" / "spark-class"
+        deploy = "org.apache.spark.deploy"
+        master = (
+            *(str(spark_class), f"{deploy}.master.Master", "--host", HOST),
+            *("--port", str(self.port), "--webui-port", str(self.ui_port)),
+        )
+        found = [programs.Program("master", master, 10, LEAVE_S)]
+        for number in range(1, WORKERS + 1):
+            folder = self.root / f"worker-{number}"
+            folder.mkdir(mode=0o700, exist_ok=True)
+            worker = (
+                *(str(spark_class), f"{deploy}.worker.Worker", "--host", HOST),
+                *("--cores", str(WORKER_CORES), "--memory", WORKER_MEMORY),
+                *("--work-dir", str(folder), "--webui-port", "0", self.master),
+            )
+            # Its executors write queries' data.
+            umask = settings.DATA_UMASK
+            found.append(programs.Program(f"worker-{number}", worker, 20, LEAVE_S, umask=umask))
+        return found
+
+
+def _spark_home() -> Path:
+    """Return the folder of the Spark in the pyspark package."""
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None, "pyspark is a requirement"
+    assert found.origin is not None
+    return Path(found.origin).parent

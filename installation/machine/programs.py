@@ -1,0 +1,157 @@
+"""The system's programs on one host, and the supervisord that keeps them running.
+
+Each is restarted when it exits, with a growing delay while it fails to start. Signals go to the
+program only, never to a group: drivers run in their own sessions and outlive all of them.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from controlplane.home import Home, read_line, write_private
+from headgate_ground.files import read_tail
+from headgate_server import places
+from installation.machine import claims, program
+
+#: Runs one of Django's commands; it and the demo's programs start in `places.DATA`.
+MANAGE = (sys.executable, "-m", "headgate_server", "manage")
+_WRAPPER = Path(program.__file__)
+_LOG_BYTES = 10_000_000  # size at which a program's log is rotated; three are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program: its command, its order, and its exit time limit."""
+
+    name: str
+    command: tuple[str, ...]
+    priority: int  # started in ascending order, stopped in descending order
+    leave_s: int  # then SIGKILL
+    #: An exit sooner than this is a failed start: the next attempt is delayed, longer each time.
+    starts_s: int = 2
+    umask: int = 0o077  # for programs that write data: whether others can read it
+
+
+def feeders(kafka_servers: str) -> list[Program]:
+    """Return the programs that feed the demo; Kafka's only if there is a broker."""
+    script = places.DATA / "examples" / "flights" / "feeder.py"
+    if not script.exists():
+        return []
+    umask = settings.FLIGHTS_UMASK
+    found = [Program("feeder", (sys.executable, str(script)), 60, 5, umask=umask)]
+    if kafka_servers:
+        module = (sys.executable, "-m", "examples.flights.kafka_feeder", kafka_servers)
+        found.append(Program("kafka-feeder", module, 60, 8, umask=umask))
+        store = ("-m", "examples.flights.planes", str(settings.HEADGATE_HOME / "demo"))
+        found.append(Program("planes", (sys.executable, *store), 60, 12, umask=umask))
+    return found
+
+
+def all_programs(
+    redis_command: Sequence[str], feeders: Sequence[Program] = (), *, spark_ui_port: int
+) -> list[Program]:
+    """Return the programs to run; that of Redis only if it is ours."""
+    python = sys.executable
+    celery = (python, "-m", "celery", "--app", "controlplane")
+    programs = [
+        Program("ingester", (*MANAGE, "ingest_events"), 20, 15),
+        # A worker that finds its host's name taken watches it for some seconds before it exits.
+        Program("worker", tuple(worker_command()), 30, 20, starts_s=30),
+        Program("beat", (*celery, "beat", "--pidfile="), 40, 5),
+        Program("web", _server("installation.asgi", settings.HEADGATE_PORT), 50, 8),
+        Program("spark-ui", _server("installation.spark_ui.asgi", spark_ui_port), 50, 8),
+        # Stopped before what it watches, and after the message it may be sending.
+        Program("watcher", (*MANAGE, "watch"), 70, 25),
+    ]
+    if redis_command:
+        programs.append(Program("valkey", tuple(redis_command), 10, 30))
+    return sorted([*programs, *feeders], key=lambda one: one.priority)
+
+
+def _server(module: str, port: int) -> tuple[str, ...]:
+    """Return the command for one of our web servers."""
+    flags = (
+        "--timeout-graceful-shutdown 3 --no-access-log --log-level warning --lifespan off "
+        "--no-proxy-headers "  # asgi.py trusts those of HEADGATE_TRUSTED_PROXIES
+        "--no-server-header --ws none --http installation.web.connections:Bounded"
+    )
+    tls = ("--ssl-certfile", settings.TLS_CERT, "--ssl-keyfile", settings.TLS_KEY)
+    return (
+        *(sys.executable, "-m", "uvicorn", f"{module}:application"),
+        *("--host", settings.BIND, "--port", str(port), *flags.split()),
+        *(tls if settings.TLS_CERT else ()),
+    )
+
+
+def worker_command() -> list[str]:
+    """Return the command line of a Celery worker with this installation's queues."""
+    return [
+        *(sys.executable, "-m", "celery", "--app", "controlplane", "worker"),
+        *("--pool", "threads", "--concurrency", str(settings.WORKER_THREADS)),
+        *("--queues", f"{settings.QUEUE},{settings.HOST_QUEUE}"),
+        *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+    ]
+
+
+def configuration(home: Home, programs: Sequence[Program]) -> str:
+    """Return supervisord's configuration. It contains no secret: those are in the environment."""
+    blocks = [
+        "[supervisord]\nnodaemon=true\nsilent=true\nloglevel=info\n"
+        f"logfile={_escaped(home.logs / 'supervisord.log')}\n"
+        f"logfile_maxbytes={_LOG_BYTES}\nlogfile_backups=2\n"
+        f"pidfile={_escaped(home.run / 'supervisord.pid')}\n"
+        f"directory={_escaped(places.DATA)}\n"
+        + (f"user={os.getuid()}\n" if not os.getuid() else ""),
+    ]
+    for one in programs:
+        identity = home.run / f"{one.name}.process"
+        command = shlex.join(
+            (sys.executable, "-I", "-S", str(_WRAPPER), str(identity), *one.command)
+        )
+        blocks.append(
+            f"[program:{one.name}]\ncommand={_escaped(command)}\npriority={one.priority}\n"
+            f"autostart=true\nautorestart=true\nstartsecs={one.starts_s}\nstartretries=1000000\n"
+            f"umask={one.umask:03o}\nstopsignal=TERM\nstopwaitsecs={one.leave_s}\n"
+            "stopasgroup=false\nkillasgroup=false\nredirect_stderr=true\n"
+            f"stdout_logfile={_escaped(home.logs / f'{one.name}.log')}\n"
+            f"stdout_logfile_maxbytes={_LOG_BYTES}\nstdout_logfile_backups=2\n"
+        )
+    return "\n".join(blocks)
+
+
+def start(
+    home: Home, programs: Sequence[Program], environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start supervisord with the programs, in a separate session that ends with this process."""
+    file, text = home.run / "supervisord.conf", configuration(home, programs)
+    if read_line(file) != text.strip():  # unchanged, it needs no space on a full disk
+        write_private(file, text)
+    with (home.logs / "supervisord.out").open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "installation.machine.supervisor", "-c", str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=places.DATA,
+            start_new_session=True,
+            preexec_fn=program.die_with_parent,
+        )
+    claims.record(home, "supervisord", process.pid)
+    return process
+
+
+def log_tail(home: Home, name: str, *, lines: int = 15) -> str:
+    """Return the end of a program's log; "" if there is none."""
+    return "\n".join(read_tail(home.logs / f"{name}.log", 20_000).splitlines()[-lines:])
+
+
+def _escaped(text: object) -> str:
+    """Return the text with `%` escaped for supervisord's configuration."""
+    return str(text).replace("%", "%%")

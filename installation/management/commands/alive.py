@@ -1,0 +1,32 @@
+"""Tell a container engine whether one of our processes works, by its heartbeat."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from controlplane.hosts import heard_of
+from queries.services.system.health import system_health
+
+#: Parts that can be checked, which are parts of the system's health.
+PARTS = ("worker", "beat", "ingester")
+
+
+class Command(BaseCommand):
+    """Exit with 0 if the named part works (for the worker: this host's), else 1 and the reason."""
+
+    help = "Check one part of the system: worker, beat or ingester."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the part."""
+        parser.add_argument("part", choices=PARTS)
+
+    def handle(self, *args: Any, part: str, **options: Any) -> None:
+        """Check it."""
+        for one in system_health(timezone.now()).parts:
+            if one.name == part and not one.ok:
+                raise CommandError(one.sentence)
+        if part == "worker" and settings.HEADGATE_HOST not in heard_of():
+            raise CommandError(f"The worker of host {settings.HEADGATE_HOST} is silent.")

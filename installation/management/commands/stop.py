@@ -1,0 +1,81 @@
+"""Stop the whole system of one host, drivers included: what `make stop` calls."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import DatabaseError
+from django.utils import timezone
+
+from headgate_server import places
+from installation.machine import claims, drivers, kafka
+from installation.machine.cluster import Cluster
+from queries.services.supervision.installation import request_shutdown
+
+#: Seconds beyond the queries' graceful stop: for Spark itself and the driver's exit.
+LEAVE_S = 40
+#: Seconds for drivers ended directly, because they are not supervised or do not exit.
+ASKED_DIRECTLY_S = 45
+UP_LIMIT_S = 90
+
+
+class Command(BaseCommand):
+    """End the drivers, then the programs; each query keeps its desired state."""
+
+    help = "Stop everything that runs from this data folder, drivers included."
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """If supervision runs, have it end the drivers; end the rest, and print the result."""
+        self.home = settings.HOME
+        pid = self.home.holder()
+        living = len(drivers.living())
+        left_over = claims.started_here(self.home)
+        cluster = Cluster.of(self.home)
+        broker = kafka.Broker(self.home.kafka)
+        trials = cluster.running() or broker.process() is not None
+        if pid is None and not living and not left_over and not trials:
+            self.stdout.write("Nothing is running.")
+            return
+        if living:
+            self._end_drivers(living, supervised=pid is not None)
+        if pid is not None:
+            claims.end_holder(self.home, limit_s=UP_LIMIT_S)
+        claims.end(claims.started_here(self.home), limit_s=30)
+        if cluster.stop():  # after the drivers that run on it
+            self.stdout.write("Ended the trial cluster.")
+        if broker.stop():
+            self.stdout.write("Ended the Kafka broker; its records are kept.")
+        said = "Stopped. The next `make run` restarts the queries that should run."
+        self.stdout.write(places.with_local_commands(said))
+
+    def _worker_runs(self) -> bool:
+        """Return whether the worker runs, or `up`, which restarts it."""
+        return any(one.name == "worker" for one in claims.started_here(self.home)) or (
+            self.home.holder() is not None and not self.home.ending.exists()
+        )
+
+    def _end_drivers(self, count: int, *, supervised: bool) -> None:
+        if lost := drivers.without_files():
+            noun = (
+                "driver whose directory is gone"
+                if len(lost) == 1
+                else ("drivers whose directories are gone")
+            )
+            self.stdout.write(f"Found {len(lost)} {noun} by its processes: {', '.join(lost)}.")
+        noun = "driver" if count == 1 else "drivers"
+        self.stdout.write(f"Ending {count} {noun} after the batches in flight…")
+        now = timezone.now()
+        try:
+            if supervised:
+                request_shutdown(now=now)
+                # After Ctrl-C, `up` is ending as well, and with it the worker that this waits for.
+                drivers.wait_until_gone(
+                    settings.STOP_DEADLINE_S + LEAVE_S, awaited=lambda: self._worker_runs()
+                )
+            killed = drivers.end(now=now, limit_s=ASKED_DIRECTLY_S)
+        except DatabaseError as error:
+            self.stderr.write(f"The database does not respond ({error}); signalling the drivers.")
+            killed = drivers.end_without_rows(limit_s=ASKED_DIRECTLY_S)
+        if killed:
+            self.stdout.write(f"{killed} did not exit and had to be killed.")

@@ -1,0 +1,341 @@
+"""Run the whole system on one host: what `make run` calls."""
+
+import errno
+import os
+import select
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import IO, Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser, OutputWrapper
+from django.utils import timezone
+
+from controlplane import environment, ports
+from controlplane.home import Trouble, read_line
+from controlplane.hosts import HostName, NameTaken
+from headgate_ground.files import use_forgiving_output
+from headgate_server import places
+from installation.machine import (
+    claims,
+    drivers,
+    java,
+    kafka,
+    preparation,
+    program,
+    programs,
+    readiness,
+    valkey,
+)
+from queries.domain.system import SETUP
+from queries.launchers.process import identities
+from queries.services.local_roots import make_ours
+
+BROKER_LOOK_MS = 30_000  # a stopped broker's absence is not an event to wait for
+SUPERVISOR_AGAIN_S = (1.0, 30.0)  # delay before restarting a supervisor that exited: min, max
+STOP_LIMIT_S = 60  # sum of the programs' limits, rarely needed
+
+
+class Command(BaseCommand):
+    """Start web, worker, beat, ingester, Redis and feeder; on Ctrl-C stop all but the drivers."""
+
+    help = "Run the whole system on this host until Ctrl-C. Drivers keep running."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the switch for `make`, which must not leave the system behind."""
+        parser.add_argument(
+            "--with-parent",
+            action="store_true",
+            help="stop when the process that started this ends",
+        )
+
+    def handle(self, *args: Any, with_parent: bool, **options: Any) -> None:
+        """Start everything, print the address, wait, and stop everything."""
+        use_forgiving_output()
+        self.stdout, self.stderr = OutputWrapper(sys.stdout), OutputWrapper(sys.stderr)
+        if with_parent:
+            program.die_with_parent()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _interrupt)
+        run = _Run(self)
+        code = 0
+        try:
+            run.prepare()
+            run.start()
+            run.announce()
+            run.wait()
+        except KeyboardInterrupt:
+            self.stdout.write("\nStopping…")
+        except Trouble as trouble:
+            self.stderr.write(str(trouble))
+            code = 1
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.stderr.write(f"The disk is full: {error}\n  Free up space, then start again.")
+            code = 1
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            run.stop()
+        sys.exit(code)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+class _Run:
+    """One run of the system, from the lock to the end."""
+
+    def __init__(self, command: Command) -> None:
+        self._write = command.stdout.write
+        self.home = settings.HOME
+        scheme = "https" if settings.TLS_CERT else "http"
+        self.address = f"{scheme}://127.0.0.1:{settings.HEADGATE_PORT}/"
+        self.environment = dict(os.environ)
+        self.redis: valkey.Redis | None = None
+        self.java: java.Java | None = None
+        self.broker: kafka.Broker | None = None  # None: `make kafka` was never run here
+        self.spark_ui_port = settings.SPARK_UI_PORT
+        self.claim: IO[str] | None = None
+        self.programs: list[programs.Program] = []
+        self.supervisor: subprocess.Popen[bytes] | None = None
+
+    def say(self, line: str) -> None:
+        """Print a line, with its commands spelled for this installation."""
+        self._write(places.with_local_commands(line))
+
+    def prepare(self) -> None:
+        """Choose Java, Redis and database, print them, and prepare them."""
+        self.home.make()
+        self.home.keep_host(settings.HEADGATE_HOST)
+        self.claim = claims.claim(self.home, address=self.address)
+        self.home.preparing.touch()
+        self.home.ending.unlink(missing_ok=True)
+        left = claims.started_here(self.home)
+        if left:
+            self.say(
+                f"Stopping processes left by an earlier run: {', '.join(p.name for p in left)}"
+            )
+            claims.end(left, limit_s=STOP_LIMIT_S)
+        self._check_certificate()
+        self._check_ports()
+        alive = len(drivers.living())
+        found = self.java = java.choose(self.home.java)
+        self.redis = valkey.choose(self.home, drivers_alive=alive)
+        self.say(f"Java      {found.sentence()}")
+        self.say(f"Redis     {self.redis.sentence}")
+        self.say(f"Database  {preparation.database_sentence()}")
+        self._start_broker()
+        self.say(f"Data      {self.home.root}")
+        if alive:
+            self.say(f"Drivers   {alive} still streaming; they are adopted")
+            if lost := drivers.without_files():
+                self.say(f"          without their directories: {', '.join(lost)}")
+        for name in ("SECRET_KEY_FILE", "REDIS_URL_FILE"):
+            self.environment.pop(name, None)  # the programs get their contents instead
+        self.environment |= {
+            "HEADGATE_HOME": str(self.home.root),
+            "HEADGATE_SPARK_UI_PORT": str(self.spark_ui_port),
+            "SECRET_KEY": environment.given("SECRET_KEY") or self.home.ensure_secret_key(),
+            "REDIS_URL": self.redis.url,
+            "JAVA_HOME": str(found.home),
+            "PYTHONUNBUFFERED": "1",
+        }
+        make_ours()
+        self.say("Preparing the database…")
+        preparation.prepare_database(timezone.now())
+        self._check_host()
+        if preparation.collect_static_files():
+            self.say("Collected the static files")
+
+    def start(self) -> None:
+        """Start the programs and wait until they work together."""
+        assert self.redis is not None
+        servers = self.broker.servers if self.broker is not None else ""
+        feeders = programs.feeders(servers) if settings.DEMO else []
+        self.programs = programs.all_programs(
+            self.redis.command, feeders, spark_ui_port=self.spark_ui_port
+        )
+        self.say(f"Starting {', '.join(one.name for one in self.programs)}…")
+        self.supervisor = programs.start(self.home, self.programs, self.environment)
+        self._wait_until_ready(but=SETUP)  # which `announce` handles
+
+    def announce(self) -> None:
+        """Install the demo and the first admin if they are missing; print the address."""
+        if settings.DEMO:
+            self._install_demo()
+        password = preparation.first_admin()
+        self.home.preparing.unlink(missing_ok=True)
+        try:
+            self._wait_until_ready()
+        finally:  # the password is shown now or never
+            login = f"  login admin / {password} (shown once)" if password else ""
+            self.say(f"\nHeadgate is at {self.address}{login}")
+            if password:
+                self.say("Change it: .venv/bin/python manage.py changepassword admin")
+        self.say("Ctrl-C stops it; drivers keep streaming.")
+
+    def wait(self) -> None:
+        """Wait for Ctrl-C or SIGTERM; restart the supervisor, or a broker, that exits."""
+        delay = SUPERVISOR_AGAIN_S[0]
+        while True:
+            began = time.monotonic()
+            self._watch_supervisor()
+            self.say(f"The process supervisor has ended ({self._supervisor_end()}); restarting it…")
+            claims.end(claims.started_here(self.home), limit_s=STOP_LIMIT_S)
+            short = time.monotonic() - began < SUPERVISOR_AGAIN_S[1]
+            delay = min(2 * delay, SUPERVISOR_AGAIN_S[1]) if short else SUPERVISOR_AGAIN_S[0]
+            time.sleep(delay)  # the cause may pass by itself, without an event
+            self._start_supervisor()
+
+    def _start_supervisor(self) -> None:
+        """Start supervisord with the programs; retry until it succeeds."""
+        while True:
+            try:
+                self.supervisor = programs.start(self.home, self.programs, self.environment)
+                return
+            except OSError as error:
+                self.say(f"The supervisor cannot be started: {error}")
+                time.sleep(SUPERVISOR_AGAIN_S[1])
+
+    def _watch_supervisor(self) -> None:
+        """Wait for the supervisor to exit; restart a broker that exits."""
+        assert self.supervisor is not None
+        descriptor = os.pidfd_open(self.supervisor.pid)
+        try:
+            while not self._ended(descriptor):
+                if self.broker is not None and self.broker.has_crashed():
+                    self.say("The Kafka broker has ended; restarting it…")
+                    self._start_broker()
+        finally:
+            os.close(descriptor)
+
+    def stop(self) -> None:
+        """Stop every program, whatever its state, and print what keeps running."""
+        if self.claim is None:
+            return  # another `up` holds the data folder
+        with suppress(OSError):  # on a full disk `make stop` waits longer
+            self.home.ending.touch()
+        if self.supervisor is not None and self.supervisor.poll() is None:
+            self.supervisor.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self.supervisor.wait(STOP_LIMIT_S)
+        claims.end(claims.started_here(self.home), limit_s=10)
+        if self.supervisor is not None:
+            self.supervisor.wait()
+            self.say(f"Stopped. {drivers.keep_streaming()}")
+        self.claim.close()
+
+    def _ended(self, supervisor: int) -> bool:
+        """Wait until the supervisor or the broker exits; return whether it was the supervisor."""
+        poll = select.poll()
+        poll.register(supervisor, select.POLLIN)
+        process = self.broker.process() if self.broker is not None else None
+        if process is None:  # there is none, or it is stopped and may be restarted
+            limit_ms = BROKER_LOOK_MS if self.broker is not None else None
+            return bool(poll.poll(limit_ms))
+        with identities.handle(process.pid, process.start_time) as broker:
+            if broker is None:
+                return False
+            poll.register(broker, select.POLLIN)
+            return any(ready == supervisor for ready, _ in poll.poll())
+
+    def _start_broker(self) -> None:
+        """Start the trial broker if it has been set up; the rest continues without it."""
+        assert self.java is not None
+        broker = kafka.Broker(self.home.kafka)
+        if not broker.is_set_up():
+            return
+        try:
+            started = broker.start(self.java.home)
+            kafka.keep_secret(broker, settings.SECRETS_DIR)
+        except Trouble as trouble:
+            self.say(f"Kafka     {trouble}\n  Queries that read from it wait for it.")
+            return
+        self.broker = broker
+        self.say(f"Kafka     {broker.sentence()}{'' if started else ' (already running)'}")
+
+    def _check_host(self) -> None:
+        try:
+            HostName().refuse_another()
+        except NameTaken as taken:
+            raise Trouble(
+                f"Another worker already acts for host {settings.HEADGATE_HOST} in this database.",
+                "Give this host its own name with HEADGATE_HOST, or stop the other worker.",
+            ) from taken
+
+    def _check_certificate(self) -> None:
+        """Raise `Trouble` if HEADGATE_TLS_CERT and _KEY cannot be used together."""
+        if not settings.TLS_CERT:
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                settings.TLS_CERT, settings.TLS_KEY
+            )
+        except OSError as error:  # ssl.SSLError is one
+            raise Trouble(
+                f"HEADGATE_TLS_CERT and HEADGATE_TLS_KEY cannot be used: {error}.",
+                "Use PEM files for the certificate and its key that this user can read.",
+            ) from error
+
+    def _check_ports(self) -> None:
+        port, second = settings.HEADGATE_PORT, settings.SPARK_UI_PORT
+        self.spark_ui_port = second
+        if not ports.port_is_free(second):
+            free = (one for one in ports.free_ports() if one != port)
+            self.spark_ui_port = next(free, second)
+            self.say(
+                f"Spark UI  port {second} is in use; it is at port {self.spark_ui_port} until the "
+                "next start. HEADGATE_SPARK_UI_PORT chooses another for good"
+            )
+        if not ports.port_is_free(port):
+            raise Trouble(
+                f"Port {port} is in use.",
+                f"Choose another: `HEADGATE_PORT={port + 1} make run`, or stop the program "
+                f"that uses it (`ss -ltnp 'sport = :{port}'` shows which).",
+            )
+
+    def _install_demo(self) -> None:
+        command = [*programs.MANAGE, "install_demo"]
+        command += ["--kafka", self.broker.servers] if self.broker is not None else []
+        try:
+            result = subprocess.run(
+                command,
+                cwd=places.DATA,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=readiness.AT_MOST_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            self.say(f"The demo was not installed: it took longer than {readiness.AT_MOST_S} s")
+            return
+        if result.returncode:
+            lines = result.stderr.strip().splitlines() or ["no reason given"]
+            self.say(f"The demo was not installed: {lines[-1]}")
+        elif result.stdout.strip():
+            self.say(result.stdout.strip())
+
+    def _wait_until_ready(self, *, but: str = "") -> None:
+        readiness.wait_until_ready(self.home, self.address, check=self._check_supervisor, but=but)
+
+    def _check_supervisor(self) -> None:
+        """Raise `Trouble` if the programs' supervisor has exited."""
+        if self.supervisor is not None and self.supervisor.poll() is not None:
+            raise Trouble(
+                f"The process supervisor has ended ({self._supervisor_end()}).",
+                read_line(self.home.logs / "supervisord.out")[-2000:],
+            )
+
+    def _supervisor_end(self) -> str:
+        assert self.supervisor is not None
+        code = self.supervisor.wait()
+        return signal.Signals(-code).name if code < 0 else f"code {code}"

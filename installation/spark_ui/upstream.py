@@ -1,0 +1,149 @@
+"""Requests to a driver's Spark UI and its answers: few headers, bounded, on our terms.
+
+The UI's web server runs authors' code, so it may respond with anything.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+LIMIT_S = 30.0  # between two chunks of an answer
+MOST_BYTES = 256 * 1024 * 1024  # per answer; a long run's event log has some ten MB
+_LOOPBACK = "127.0.0.1"
+_SCRIPT = re.compile(rb"/static/[\w./-]+\.js(\?|$)")
+#: Request headers passed to a Spark UI; cookies and the user's own Authorization are not.
+_ASKED = (b"accept", b"accept-language")
+#: Response headers passed to a browser. Spark's own policy, which blocks foreign scripts from its
+#: pages, applies in addition to ours.
+_ANSWERED = (
+    *(b"content-type", b"content-disposition", b"last-modified"),
+    b"content-security-policy",
+)
+#: Scripts of the page run in an opaque origin: no cookies, no storage, no other page of ours. They
+#: can load data from this server only, and send data to it only.
+POLICY = (
+    "sandbox allow-scripts allow-forms allow-downloads; default-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self' data:; form-action 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'; object-src 'none'; worker-src 'none'"
+)
+#: Spark's scripts keep expanded sections in localStorage, and fail if a page has none.
+_STORAGE = b"""(function () {
+  try { window.localStorage; } catch (denied) {
+    var held = {};
+    Object.defineProperty(window, "localStorage", { value: {
+      getItem: function (name) { return name in held ? held[name] : null; },
+      setItem: function (name, value) { held[name] = String(value); },
+      removeItem: function (name) { delete held[name]; }
+    } });
+  }
+})();
+"""
+OURS = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-frame-options", b"DENY"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+    # A page with an opaque origin is foreign to its own server; anyone who has the path may read
+    # it.
+    (b"access-control-allow-origin", b"*"),
+)
+
+
+class NotTheUi(Exception):
+    """The service at the driver's port is not its Spark UI behind Headgate's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a Spark UI."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: AsyncIterator[bytes]
+
+
+def client() -> httpx.AsyncClient:
+    """Return the client for Spark UIs: no environment proxy, no redirects, no cookies."""
+    return httpx.AsyncClient(
+        trust_env=False,
+        follow_redirects=False,
+        timeout=httpx.Timeout(LIMIT_S, connect=2.0, pool=LIMIT_S),
+        limits=httpx.Limits(max_connections=64, max_keepalive_connections=0),
+    )
+
+
+@asynccontextmanager
+async def ask(
+    http: httpx.AsyncClient,
+    *,
+    port: int,
+    target: bytes,
+    method: str,
+    headers: list[tuple[bytes, bytes]],
+    token: str,
+    prefix: str,
+) -> AsyncIterator[Answer]:
+    """Request a target (path and query) from the Spark UI at a port, below our `prefix`.
+
+    Raises `httpx.HTTPError` if nothing responds, `NotTheUi` if it redirects elsewhere.
+    """
+    url = httpx.URL(scheme="http", host=_LOOPBACK, port=port, raw_path=target)
+    said = [(name, value) for name, value in headers if name.lower() in _ASKED]
+    said += [
+        (b"accept-encoding", b"identity"),
+        (b"authorization", f"Bearer {token}".encode()),
+        (b"x-forwarded-context", prefix.encode()),  # prefix of Spark's links (UIUtils.uiRoot)
+    ]
+    request = http.build_request(method, url, headers=said)
+    request.headers.pop("cookie", None)  # from an earlier answer: httpx keeps them
+    answer = await http.send(request, stream=True)
+    try:
+        if not httpx.codes.OK <= answer.status_code < 600:
+            raise NotTheUi(f"It responds with status {answer.status_code}.")
+        told = [pair for pair in answer.headers.raw if pair[0].lower() in _ANSWERED]
+        if "location" in answer.headers:
+            place = _placed(answer.headers["location"], str(url), port, prefix)
+            told.append((b"location", place.encode()))
+        script = answer.status_code == httpx.codes.OK and _SCRIPT.match(target)
+        before = _STORAGE if script and method == "GET" else b""
+        yield Answer(answer.status_code, [*told, *OURS], _bounded(answer, before))
+    finally:
+        await answer.aclose()
+
+
+async def is_guarded(http: httpx.AsyncClient, port: int) -> bool:
+    """Return whether the server there refuses a request without a key, as Spark's filter does."""
+    try:
+        async with http.stream("GET", f"http://{_LOOPBACK}:{port}/version") as answer:
+            return answer.status_code == httpx.codes.FORBIDDEN
+    except httpx.HTTPError:
+        return False
+
+
+def _placed(location: str, asked: str, port: int, prefix: str) -> str:
+    """Return a redirect's target on this server; raise `NotTheUi` if it is elsewhere."""
+    try:
+        there = urlsplit(urljoin(asked, location))
+    except ValueError as error:
+        raise NotTheUi("It redirects to an invalid URL.") from error
+    if (there.scheme, there.netloc) != ("http", f"{_LOOPBACK}:{port}"):
+        raise NotTheUi("It redirects to another server.")
+    path = there.path if there.path.startswith(prefix + "/") else prefix + (there.path or "/")
+    return path + (f"?{there.query}" if there.query else "")
+
+
+async def _bounded(answer: httpx.Response, before: bytes) -> AsyncIterator[bytes]:
+    if before:
+        yield before
+    taken = 0
+    async for piece in answer.aiter_raw():
+        taken += len(piece)
+        if taken > MOST_BYTES:
+            raise NotTheUi(f"It responds with more than {MOST_BYTES:,} bytes.")
+        yield piece

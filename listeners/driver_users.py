@@ -1,0 +1,140 @@
+"""A Redis user for each driver: it can append to its own event stream and read its length.
+
+It can also read whether its epoch has been revoked, and nothing else.
+
+The ingester creates the users, including after a Redis restart that lost them, and deletes those of
+drivers that have ended. If Redis itself refuses to create users, events wait in the drivers'
+spools, and repairs store them from there.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import redis
+from django.conf import settings
+
+from controlplane import senders
+from headgate_ground.wire import REVOKED, sealed
+from listeners import streams
+
+#: Seconds for which Redis keeps a revocation that is not repeated.
+_KEPT_S = 86_400
+
+
+class Refused(Exception):
+    """Redis does not let REDIS_URL's user create users; the message says what to do."""
+
+
+def address(driver: int, epoch: int) -> str:
+    """Return the Redis URL with the driver's own user.
+
+    It is REDIS_URL itself if HEADGATE_DRIVER_REDIS_USERS is off.
+    """
+    if not settings.DRIVER_REDIS_USERS:
+        return str(settings.REDIS_URL)
+    parts = urlsplit(settings.REDIS_URL)
+    host = parts.netloc.rpartition("@")[2]
+    password = senders.redis_password(driver, epoch)
+    netloc = f"{_name(epoch)}:{password}@{host}"
+    return urlunsplit(parts._replace(netloc=netloc))
+
+
+def keep(
+    client: Any, living: Mapping[int, int], revoked: Mapping[int, int] | None = None
+) -> frozenset[int]:
+    """Ensure that Redis has exactly the living drivers' users, whose epochs are given by id.
+
+    Drivers that are `revoked` keep the user that `revoke` leaves them. Returns the epochs of
+    drivers that are shut out. Raises `redis.RedisError` if Redis does not respond, `Refused` if it
+    does not create users.
+    """
+    if not settings.DRIVER_REDIS_USERS:
+        return frozenset()
+    try:
+        # "user NAME on|off …"
+        there = {words[1]: words[2] for words in (line.split() for line in client.acl_list())}
+        ours = {name for name in there if name.startswith(_prefix())}
+        kept = {_name(epoch) for epoch in (revoked or {}).values()}
+        wanted = {
+            _name(epoch): (driver, epoch)
+            for driver, epoch in living.items()
+            if _name(epoch) not in kept
+        }
+        for name in wanted.keys() - ours:
+            driver, epoch = wanted[name]
+            _make(client, name, epoch, senders.redis_password(driver, epoch))
+        if gone := sorted(ours - wanted.keys() - kept):
+            client.acl_deluser(*gone)
+    except redis.ResponseError as error:
+        raise Refused(
+            "Redis users for drivers cannot be created, so their events wait in their spools: "
+            f"{error}. Allow the user in REDIS_URL to run ACL, or set "
+            "HEADGATE_DRIVER_REDIS_USERS=0."
+        ) from error
+    return frozenset(epoch for name, (_, epoch) in wanted.items() if there.get(name) == "off")
+
+
+def revoke(client: Any, revoked: Mapping[int, int]) -> None:
+    """Tell drivers, given by id with their epochs, to end, and let them read only that.
+
+    The revocation is a sealed value in Redis, never a missing one, so that a Redis that has lost
+    its data does not end any driver. Repeat the call regularly in case that happens.
+    """
+    with client.pipeline(transaction=False) as pipeline:
+        for driver, epoch in revoked.items():
+            word = sealed(REVOKED, senders.event_key(driver, epoch))
+            pipeline.set(revocation_of(epoch), word, ex=_KEPT_S)
+            if settings.DRIVER_REDIS_USERS:
+                password = senders.redis_password(driver, epoch)
+                pipeline.execute_command(*_user(_name(epoch), password, *_read(epoch)))
+        pipeline.execute()
+
+
+def shut_out(client: Any, epoch: int) -> None:
+    """Revoke a live driver's rights for the rest of its life, and close its connections."""
+    name = _name(epoch)
+    client.execute_command("ACL", "SETUSER", name, "off")
+    client.execute_command("CLIENT", "KILL", "USER", name)
+
+
+def stream_of(epoch: int) -> str:
+    """Return the stream to which a driver writes."""
+    common: str = settings.EVENT_STREAM
+    return streams.of_driver(common, epoch) if settings.DRIVER_REDIS_USERS else common
+
+
+def revocation_of(epoch: int) -> str:
+    """Return the Redis key that tells a driver whether its epoch has been revoked."""
+    return f"{settings.EVENT_STREAM}:revoked:{epoch}"
+
+
+def _make(client: Any, name: str, epoch: int, password: str) -> None:
+    commands = ["+xadd", "+xlen"]
+    rights = (f"~{stream_of(epoch)}", *commands, *_read(epoch))
+    client.execute_command(*_user(name, password, *rights))
+
+
+def _read(epoch: int) -> tuple[str, ...]:
+    """Return the rights that a user needs to read its revocation."""
+    return f"%R~{revocation_of(epoch)}", "+get"
+
+
+def _user(name: str, password: str, *rights: str) -> tuple[str, ...]:
+    """Return the command that creates a user with exactly these rights."""
+    select = ["+select"] if _database() else []
+    return "ACL", "SETUSER", name, "reset", "on", f">{password}", *rights, *select
+
+
+def _database() -> int:
+    """Return the database number in REDIS_URL."""
+    parts: dict[str, Any] = redis.connection.parse_url(settings.REDIS_URL)  # type: ignore[no-untyped-call]
+    return int(parts.get("db") or 0)
+
+
+def _name(epoch: int) -> str:
+    return f"{_prefix()}{epoch}"
+
+
+def _prefix() -> str:
+    return f"{settings.QUEUE}-driver-"

@@ -1,0 +1,96 @@
+"""What must happen before a changed field of a definition takes effect.
+
+Each field of the models in `spec` declares its effect there, and only there; saves, deploys, drift,
+the preflight's digest and the pages derive from it. Flink's Kubernetes operator does the same with
+annotations (`@SpecDiff`).
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+from pydantic import BaseModel
+
+
+class Effect(IntEnum):
+    """What a change requires, weakest first; each field has one of these as its metadata."""
+
+    words: str
+
+    def __new__(cls, rank: int, words: str) -> "Effect":
+        """Return a member that compares by its rank."""
+        member = int.__new__(cls, rank)
+        member._value_, member.words = rank, words
+        return member
+
+    NONE = 0, "none"  # takes effect when saved
+    QUERY = 1, "query restart"
+    DRIVER = 2, "driver restart"
+    CHECKPOINT = 3, "new checkpoint"  # the current one keeps its original value
+
+
+#: Configuration that a checkpoint keeps from its first batch on, regardless of later definitions.
+#: Source: Spark 4.3's `OffsetSeqMetadata.relevantSQLConfs`.
+PINNED = frozenset(
+    {
+        "spark.sql.dropDuplicates.deterministicKeyOrder.enabled",
+        "spark.sql.function.protobufExtensions.enabled",
+        "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
+        "spark.sql.shuffle.partitions",
+        "spark.sql.streaming.aggregation.stateFormatVersion",
+        "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion",
+        "spark.sql.streaming.join.stateFormatVersion",
+        "spark.sql.streaming.multipleWatermarkPolicy",
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution",
+        "spark.sql.streaming.stateStore.compression.codec",
+        "spark.sql.streaming.stateStore.encodingFormat",
+        "spark.sql.streaming.stateStore.providerClass",
+        "spark.sql.streaming.stateStore.rocksdb.formatVersion",
+        "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion",
+        "spark.sql.streaming.stateStore.rowChecksum.enabled",
+        "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled",
+        "spark.sql.streaming.statefulOperator.useStrictDistribution",
+    }
+)
+
+
+def declared(model: type[BaseModel]) -> dict[str, Effect]:
+    """Return each field's effect by its JSON name; raise `KeyError` if one declares none."""
+    found = {}
+    for name, field in model.model_fields.items():
+        effects = [each for each in field.metadata if isinstance(each, Effect)]
+        if len(effects) != 1:
+            raise KeyError(f"{model.__name__}.{name} declares {len(effects)} effects")
+        found[field.alias or name] = effects[0]
+    return found
+
+
+def changed_fields(
+    model: type[BaseModel], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, Effect]:
+    """Return the fields that differ between two definitions in JSON, with the effect of each.
+
+    Missing fields count as their defaults. Configuration is compared key by key.
+    """
+    old, new = _whole(model, before), _whole(model, after)
+    found = {}
+    for name, effect in declared(model).items():
+        if old.get(name) == new.get(name):
+            continue
+        if name != "conf":
+            found[name] = effect
+            continue
+        sides = (old.get(name) or {}, new.get(name) or {})
+        for key in sorted(sides[0].keys() | sides[1].keys()):
+            if sides[0].get(key) != sides[1].get(key):
+                found[f"conf.{key}"] = Effect.CHECKPOINT if key in PINNED else effect
+    return found
+
+
+def strongest(found: Mapping[str, Effect]) -> Effect:
+    """Return the strongest effect of these changes."""
+    return max(found.values(), default=Effect.NONE)
+
+
+def _whole(model: type[BaseModel], spec: Mapping[str, Any]) -> dict[str, Any]:
+    return model.model_validate(spec).model_dump(mode="json", by_alias=True)

@@ -1,0 +1,77 @@
+"""What the end of a driver's processes means: who killed them, and what to do about it."""
+
+from queries.domain.failures.categories import GENERAL, Advice, Category
+from queries.domain.protocol import Killer
+
+_FROM_CHECKPOINT = "It is restarted from the checkpoint."
+_BUSY = "If this happens again, find out what keeps the CPUs, memory or disks of this host busy."
+NOT_STARTED: dict[str, str] = {
+    Killer.WALLS_LATE: "Driver not started: its walls were not raised in time",
+    Killer.WALLS_FAILED: "Driver not started: its walls could not be raised",
+}
+
+#: Meaning and remedy, by who ended the driver.
+_KILLED: dict[str, tuple[str, str]] = {
+    Killer.WALLS_LATE: (
+        "bubblewrap did not raise the driver's walls within five minutes, so Headgate ended "
+        "it. None of your code was run.",
+        f"The driver is restarted. {_BUSY}",
+    ),
+    Killer.WALLS_FAILED: (
+        "bubblewrap could not raise the driver's walls. None of your code was run. The end of "
+        "the driver's log shows the reason.",
+        "The driver is restarted. Settings → System shows what this host lacks for walls.",
+    ),
+    Killer.PYTHON_LATE: (
+        "The driver's Python process did not exit in time after its JVM had ended or after it "
+        "was asked to exit, so Headgate killed it with SIGKILL. Memory was not the reason.",
+        f"{_FROM_CHECKPOINT} The end of its log shows what it was doing.",
+    ),
+    Killer.JVM_LATE: (
+        "The driver's Python process ended first. Its JVM did not end in time, so Headgate "
+        "killed it with SIGKILL. Memory was not the reason.",
+        f"{_FROM_CHECKPOINT} The end of the driver's log shows why its Python process ended.",
+    ),
+    Killer.STRANGER: (
+        "The driver was killed with SIGKILL (kill -9), but not by Headgate and not for lack "
+        "of memory: the kernel ended no process for that reason while the driver ran.",
+        f"{_FROM_CHECKPOINT} If this happens again, find out what kills processes on this "
+        "host: a service manager or container, an admin, or the application's own code.",
+    ),
+    Killer.MEMORY_OR_STRANGER: (
+        "The driver was killed with SIGKILL, but not by Headgate: either by the kernel, which "
+        "ended processes on this host for lack of memory while the driver ran, or by kill -9.",
+        f"{_FROM_CHECKPOINT} The kernel log (dmesg) lists the processes that it ended.",
+    ),
+}
+
+
+def words(code: str) -> str:
+    """Return how a process ended, from "0", "1"…, "SIGKILL"… or "UNKNOWN"."""
+    if code == "UNKNOWN":
+        return "ended for an unknown reason"
+    return f"killed by {code}" if code.startswith("SIG") else f"exited with {code or 'no code'}"
+
+
+def advice(python: str, jvm: str, killed: str) -> Advice:
+    """Return what a driver's end means and the remedy; `killed` is a `Killer`, "" if unknown."""
+    meaning, way_out = _KILLED.get(killed) or _unknown_killer(python, jvm)
+    return Advice(Category.PROCESS, meaning, way_out)
+
+
+def _unknown_killer(python: str, jvm: str) -> tuple[str, str]:
+    general = GENERAL[Category.PROCESS]
+    if "SIGKILL" in (python, jvm):
+        return (
+            "The driver was killed with SIGKILL. The sender is unknown.",
+            _FROM_CHECKPOINT,
+        )
+    if "UNKNOWN" in (python, jvm):
+        return (
+            "The driver is gone. How it ended is unknown: its shim died too, or the host was "
+            "restarted.",
+            general.way_out,
+        )
+    if jvm in ("SIGSEGV", "SIGBUS", "SIGABRT", "134"):
+        return ("The JVM crashed.", f"{general.way_out} Look for an hs_err file in its folder.")
+    return general.meaning, general.way_out

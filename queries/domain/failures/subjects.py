@@ -1,0 +1,133 @@
+"""The kinds of subjects that fail, and how advice is worded for each.
+
+What can be done depends on who writes the definition: Headgate edits, starts and resets a SQL
+query, but a script controls its own queries. So remedies refer to their actions by placeholders
+(`{start}`), and `fitted` fills in the action that the API accepts for the failed subject.
+"""
+
+from enum import StrEnum
+
+
+class Subject(StrEnum):
+    """What failed, as far as the remedy depends on it."""
+
+    SQL = "sql"  # a SQL query over named sources
+    FUNCTION = "function"  # a query built by a Python function
+    SCRIPT = "script"  # a query started by a script
+    APPLICATION = "application"  # a driver, or the script it runs
+
+
+def subject_of(kind: str, *, discovered: bool) -> Subject:
+    """Return the subject of a query's failure, from its revision's `kind` and its discovery."""
+    if discovered:
+        return Subject.SCRIPT
+    return Subject.FUNCTION if kind == "python" else Subject.SQL
+
+
+_NEW_LOCATION = "set another checkpointLocation in the script, then restart the application"
+_OFFSETS = "reset the query to offsets, one for each partition"
+_SCRIPT = {
+    "start": "start the application",
+    "restart": "restart the application",
+    "edit": "Change the script",
+    "code": "the script",
+    "renew": f"{_NEW_LOCATION}: the query starts there without its state",
+    "to_earliest": (
+        "Headgate cannot reset a query that a script starts. In the script, set another "
+        "checkpointLocation and startingOffsets=earliest, then restart the application. The "
+        "query then reads all available data, without its state."
+    ),
+    "from_start": (
+        "Headgate cannot reset a query that a script starts. In the script, set another "
+        "checkpointLocation, then restart the application. The query then reads the table as "
+        "it is now, without its state."
+    ),
+    "go_on": (
+        "Set the source's option failOnDataLoss to false in the script, which keeps the state, "
+        f"then restart the application. Or {_NEW_LOCATION}."
+    ),
+    "past_record": (
+        "change the script to read from the next offset (startingOffsets, another "
+        "checkpointLocation)"
+    ),
+    "package": (
+        "Add the package to the application's field packages, or correct the import, then restart "
+        "the application."
+    ),
+    "async_off": (
+        "write asyncProgressTrackingCheckpointIntervalMs=0 in the script and restart the "
+        "application with async progress tracking on; once two batches have committed, remove both"
+    ),
+    "takeover": (
+        "Make sure that the other installation no longer runs this query; then set another "
+        "checkpointLocation in the script, or copy the checkpoint there."
+    ),
+}
+_QUERY = {
+    "start": "start the query",
+    "restart": "restart the query",
+    "edit": "Change the definition",
+    "code": "the query's SQL",
+    "renew": "reset the query, which gives it a new checkpoint without its state",
+    "to_earliest": (
+        "Reset the query to earliest: it reads all available data, with a new checkpoint and "
+        "without its state. To skip part of the data, reset to offsets instead."
+    ),
+    "from_start": (
+        "Reset the query to earliest: it reads the table as it is now, with a new checkpoint and "
+        "without its state."
+    ),
+    "go_on": (
+        "Continue without the lost data, which keeps the state and records the loss, or reset the "
+        "query to another position in its source."
+    ),
+    "past_record": "reset the query to offsets, using the next offset for its partition",
+    "package": (
+        "Add the package to the application's field packages, then restart the application."
+    ),
+    "async_off": (
+        "use the safe way to switch it off, which recovers the query (on this page, or POST to the "
+        "query's async-off/): it starts with it on and "
+        "asyncProgressTrackingCheckpointIntervalMs=0, lets two batches commit, then switches it off"
+    ),
+    "takeover": (
+        "Make sure that the other installation no longer runs this query; then an author can "
+        "confirm the takeover."
+    ),
+}
+_WORDS: dict[Subject, dict[str, str]] = {
+    Subject.SQL: _QUERY,
+    Subject.FUNCTION: {
+        **_QUERY,
+        "edit": "Change the definition or its function",
+        "code": "the function",
+        "renew": (
+            "reset the query, which gives it a new checkpoint without its state (if it reads "
+            "Kafka, reset it to offsets: the broker is named in its function, so Headgate does "
+            "not contact it)"
+        ),
+        "to_earliest": (
+            f"The broker is named in its function, so Headgate does not contact it: {_OFFSETS} "
+            "(0 if nothing was deleted). It reads from there with a new checkpoint and without "
+            "its state."
+        ),
+        "go_on": (
+            "Set the source's option failOnDataLoss to false in the function, which keeps the "
+            f"state, then restart the query. Or {_OFFSETS}."
+        ),
+        "package": _SCRIPT["package"],
+        "async_off": (
+            "switch it off in the safe way: write asyncProgressTrackingCheckpointIntervalMs=0 in "
+            "the function, with async progress tracking on, and restart the query; once two "
+            "batches have committed, remove both"
+        ),
+    },
+    Subject.SCRIPT: _SCRIPT,
+    Subject.APPLICATION: {**_SCRIPT, "edit": "Change the application or its script"},
+}
+
+
+def fitted(way_out: str, subject: Subject) -> str:
+    """Return a remedy worded for the subject; each sentence begins with a capital letter."""
+    text = way_out.format_map(_WORDS[subject])
+    return text[:1].upper() + text[1:]

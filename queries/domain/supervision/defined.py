@@ -1,0 +1,185 @@
+"""An application with defined queries: each has its own desired state and its own ladder."""
+
+from queries.domain import restart
+from queries.domain.reasons import NOTHING, Because, Detail
+from queries.domain.states import (
+    DRIVER_FAILURES,
+    Desired,
+    Hold,
+    Phase,
+    Policy,
+    Reason,
+    RunOutcome,
+)
+from queries.domain.supervision import culprits
+from queries.domain.supervision.decision import Fault, RunEnd
+from queries.domain.supervision.draft import Draft, QueryDraft
+from queries.domain.supervision.outcomes import climb
+from queries.domain.supervision.phases import LEADS_TO, Named, name_phase
+
+
+def one_by_one(draft: Draft) -> bool:
+    """Return whether queries start one after the other: drivers have died several times."""
+    return culprits.one_by_one(draft)
+
+
+def convict(draft: Draft) -> None:
+    """Hold the query that killed the driver, if that is proven."""
+    culprits.convict(draft)
+
+
+def driver_failed(draft: Draft, fault: Fault) -> None:
+    """Schedule the next attempt after a counted driver failure, or hold the query."""
+    draft.hold_reason = Because(Detail.DRIVER_FAILURE, {"title": fault.classified.title})
+    if fault.classified.policy is Policy.FATAL:
+        draft.hold = Hold.FAILED
+        draft.next_attempt_at = None
+        return
+    key = f"application:{draft.obs.application}"
+    wait = restart.delay(draft.obs.policy, draft.failures, key=key)
+    draft.next_attempt_at = draft.now + wait if wait else None
+
+
+def stopped_by_itself() -> bool:
+    """Return False: a defined query that ends without a request has failed."""
+    return False
+
+
+def run_ended(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:
+    """Settle the end of a query's run: outcome, failure, ladder."""
+    assert work.run is not None
+    current = work.run.generation == work.seen.generation
+    work.ended, work.run = ended, None
+    work.completed = ended.outcome is RunOutcome.COMPLETED and current
+    if ended.fault is None:
+        work.detail = NOTHING
+    elif work.seen.desired is Desired.RUNNING and current:
+        _climb(draft, work, ended.fault)
+    if ended.outcome is RunOutcome.REFUSED:
+        _replace_stuck_driver(draft, ended)
+    if ended.outcome is RunOutcome.FAILED and draft.obs.failure_scope == "application":
+        draft.end_wanted = draft.end_wanted or Reason.FAILURE_SCOPE
+
+
+def _replace_stuck_driver(draft: Draft, ended: RunEnd) -> None:
+    """End a driver in which a query's hanging start holds the lock that its next run needs.
+
+    Only a new process releases the lock. While other queries are running in the driver, they take
+    precedence.
+    """
+    driver = draft.obs.driver
+    status = driver.sighting.status if driver else None
+    error = ended.fault.error if ended.fault else None
+    ours = status and error and error.holder_pid and error.holder_pid == status.jvm_pid
+    if ours and not any(work.run for work in draft.queries):
+        draft.end_wanted = draft.end_wanted or Reason.REPLACED
+
+
+def _climb(draft: Draft, work: QueryDraft, fault: Fault) -> None:
+    """Count a query's failure, and schedule its next attempt or hold the query."""
+    work.failures += 1
+    work.refused = bool(fault.error and fault.error.refused)
+    rung = climb(
+        draft.obs.policy,
+        fault,
+        failures=work.failures,
+        recent=work.seen.recent_failures,
+        hold=work.hold,
+        key=f"query:{work.seen.id}",
+        now=draft.now,
+    )
+    work.hold, work.next_attempt_at, work.detail = rung.hold, rung.next_attempt_at, rung.detail
+    work.held = rung.held
+
+
+def needs_driver(draft: Draft) -> bool:
+    """Return whether a query should have a run now and has none."""
+    return any(is_due(draft, work) for work in draft.queries)
+
+
+def is_due(draft: Draft, work: QueryDraft) -> bool:
+    """Return whether the query should have a run now and has none."""
+    if work.seen.desired is not Desired.RUNNING or work.run is not None or work.completed:
+        return False
+    if draft.obs.paused or draft.hold is Hold.FAILED or work.hold is Hold.FAILED:
+        return False
+    if work.hold is Hold.BROKEN and work.next_attempt_at is None:
+        return False
+    return work.next_attempt_at is None or work.next_attempt_at <= draft.now
+
+
+def end_reason(draft: Draft, generation: int) -> Reason:
+    """Return why the open driver, launched for a generation, must end; NONE: it continues."""
+    if draft.obs.generation > generation:
+        return Reason.REPLACED
+    if not any(_keeps_driver(draft, work) for work in draft.queries):
+        return Reason.NOT_WANTED
+    return Reason.NONE
+
+
+def _keeps_driver(draft: Draft, work: QueryDraft) -> bool:
+    """Return whether this query needs the open driver: it is running, is due, or soon will be."""
+    if work.seen.desired is not Desired.RUNNING or work.completed:
+        return False
+    waits_soon = work.hold is Hold.NONE and draft.hold is not Hold.FAILED
+    return work.run is not None or is_due(draft, work) or waits_soon
+
+
+def open_runs(draft: Draft) -> None:
+    """Open a run for each query that is due.
+
+    After several driver deaths in a row, open one at a time.
+    """
+    draft.one_by_one = culprits.one_by_one(draft)
+    if not draft.one_by_one:
+        for work in draft.queries:
+            if is_due(draft, work) and not work.hangs:
+                work.open_run = _cause(draft, work)
+        return
+    first = culprits.next_on_turn(draft)
+    if first is not None:
+        first.open_run = _cause(draft, first)
+    starting = first or culprits.on_turn(draft)
+    draft.turn = starting.seen.name if starting else ""
+
+
+def _cause(draft: Draft, work: QueryDraft) -> Reason:
+    """Return why a run is opened, based on what the query was doing until now."""
+    seen = work.seen
+    if work.hold is Hold.BROKEN:
+        return Reason.PROBE
+    if work.ended is not None and work.ended.fault is not None and work.failures:
+        return Reason.RETRY_DUE
+    fresh = seen.generation > seen.seen_generation and seen.phase is not Phase.STOPPING
+    waited = seen.phase in {Phase.STOPPING, Phase.PENDING} and not fresh
+    if waited and (cause := LEADS_TO.get(seen.phase_reason)):
+        return cause
+    if work.failures:
+        return Reason.RETRY_DUE
+    if seen.reached_generation < seen.generation:
+        return Reason.ASKED_START
+    ended = draft.failures or seen.phase_reason in DRIVER_FAILURES
+    return Reason.DRIVER_DIED if ended else Reason.REPLACED
+
+
+def stalled(draft: Draft, work: QueryDraft) -> bool:
+    """Return whether a query is being restarted because it has stalled."""
+    return draft.obs.policy.restart_on_stall and work.seen.stalled
+
+
+def reached(draft: Draft) -> bool:
+    """Return whether every query that should run does, in a driver of the newest generation."""
+    driver = draft.obs.driver
+    if driver is not None and draft.exit is None and driver.generation < draft.obs.generation:
+        return False
+    wanted = [w for w in draft.queries if w.seen.desired is Desired.RUNNING and w.hold is Hold.NONE]
+    return all(work.run is not None and work.is_calm for work in wanted)
+
+
+def name_query(draft: Draft, work: QueryDraft) -> Named:
+    """Return a query's phase, its reason and what is going on."""
+    return name_phase(draft, work)
+
+
+def decision(draft: Draft) -> None:
+    """Return None: there is no script."""

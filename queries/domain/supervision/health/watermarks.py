@@ -1,0 +1,83 @@
+"""Describe what a query without input still has in its state, and what it is waiting for.
+
+Spark emits the rows of an append aggregation only once the watermark has passed the end of their
+window, and the watermark moves only with arriving events. An idle query then looks as if it had
+lost its last rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+#: Operators that emit rows when the watermark passes them, in append mode.
+_EMITS = frozenset({"stateStoreSave", "sessionWindowStateStoreSave"})
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """The lateness allowed by a query's only watermark."""
+
+    column: str
+    by: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """State rows that are waiting for the watermark."""
+
+    watermark: datetime  # as of the newest batch
+    rows: int  # in state, more than 0
+    emits: bool  # they are written once the watermark has passed; False: they are only dropped
+    delay: Delay | None = None  # None: unknown, or there are several
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        one = self.rows == 1
+        rows = f"{self.rows:,} state {'row waits' if one else 'rows wait'}"
+        end = "the end of " + ("its window" if one else "their windows")
+        if not self.emits:
+            rows = f"{self.rows:,} state {'row is' if one else 'rows are'} kept"
+            end = "it" if one else "them"
+        moves = "events later than those it has seen"
+        if self.delay is not None:
+            later = self.watermark + self.delay.by
+            moves = f"a row whose {self.delay.column} is later than {_at(later)}"
+        until = "for it to pass" if self.emits else "until it passes"
+        at = _at(self.watermark)
+        return f"Its watermark is at {at}; {rows} {until} {end}. It is waiting for {moves}."
+
+
+def waiting(
+    progress: Mapping[str, Any] | None, *, appends: bool, delay: Delay | None
+) -> Waiting | None:
+    """Return what the newest batch left waiting in the state; None if nothing is waiting.
+
+    `appends`: the output mode is append. Without a watermark nothing waits, and a progress event
+    that does not have Spark's form is ignored.
+    """
+    watermark = _time((progress or {}).get("eventTime"))
+    operators = (progress or {}).get("stateOperators")
+    if watermark is None or not isinstance(operators, list):
+        return None
+    held = [(one.get("operatorName"), one.get("numRowsTotal")) for one in operators if one]
+    emitted = _sum(rows for name, rows in held if appends and name in _EMITS)
+    rows = emitted or _sum(rows for _, rows in held)
+    return Waiting(watermark, rows, bool(emitted), delay) if rows else None
+
+
+def _sum(counts: Any) -> int:
+    return sum(one for one in counts if isinstance(one, int) and one > 0)
+
+
+def _time(told: Any) -> datetime | None:
+    """Return the watermark; None if there is none, or no event has moved it yet."""
+    try:
+        at = datetime.fromisoformat(str(told["watermark"])).astimezone(UTC)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return at if at.timestamp() > 0 else None
+
+
+def _at(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,60 @@
+"""Checks that a save may skip, each with the word used to report it.
+
+A save never depends on another machine. Skipped checks are reported on the page, in a dry run, in
+an apply and by REST, and are stored with the revision.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+
+class Check(StrEnum):
+    """A check that needs something outside the definition."""
+
+    word: str  # shown by the pages, REST and the command when it was skipped
+
+    def __new__(cls, code: str, word: str = "") -> Self:
+        """Return a member whose value is only its code."""
+        member = str.__new__(cls, code)
+        member._value_, member.word = code, word
+        return member
+
+    SQL = "sql", "SQL not checked"
+    NAMES = "names", "Column names not checked"
+    STATE = "state", "State change not checked"
+    PARTITIONS = "partitions", "Partitions not checked"
+    CODE = "code", "Code not checked"
+    PLACE = "place", "Location not checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A check that was skipped, and why."""
+
+    check: Check
+    why: str
+    again: bool = False  # it will be made later, once the service that makes it is available
+
+    @property
+    def word(self) -> str:
+        """Return its name for users."""
+        return self.check.word
+
+    @property
+    def text(self) -> str:
+        """Return it as one line."""
+        return f"{self.word}: {self.why}"
+
+
+def as_json(skips: Iterable[Skip]) -> list[dict[str, Any]]:
+    """Return skips in the form that revisions store and REST returns."""
+    return [asdict(one) | {"word": one.word} for one in skips]
+
+
+def from_json(kept: Iterable[Mapping[str, Any]]) -> list[Skip]:
+    """Return the skips stored with a revision, without those from a later release."""
+    known = set(Check)
+    shown = [one for one in kept if one["check"] in known]
+    return [Skip(Check(one["check"]), str(one["why"]), bool(one["again"])) for one in shown]

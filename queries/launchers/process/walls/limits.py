@@ -1,0 +1,59 @@
+"""A driver's other limits within its walls: system calls, open files, processes."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from queries.launchers.process.walls import system_calls
+from queries.launchers.process.walls.trial import Missing
+
+INIT = Path(__file__).with_name("init.py")
+#: Open files per process; a RocksDB state store has a few thousand.
+FILES = 65_536
+#: Processes and threads per driver, or per account; a driver on 64 processors has about 1,000.
+PROCESSES = 8_192
+_COUNTED_APART = (5, 14)  # the Linux version from which processes are counted per user namespace
+
+
+def limits(*, account: bool) -> dict[str, int]:
+    """Return limits by their resource(3) names.
+
+    Without its own account, a driver's processes belong to the worker's account. Only newer kernels
+    count them per driver, and never if that account is root.
+    """
+    found = {"RLIMIT_NOFILE": FILES}
+    version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+    if account or (os.geteuid() != 0 and version >= _COUNTED_APART):
+        found["RLIMIT_NPROC"] = PROCESSES
+    return found
+
+
+def system_call_filter() -> tuple[int | None, str]:
+    """Return a descriptor for the filter (to be closed by the caller), or None and the reason."""
+    try:
+        return system_calls.compiled(), ""
+    except Missing as error:
+        return None, str(error)
+
+
+def confined(argv: Sequence[str], descriptor: int | None) -> list[str]:
+    """Return a command that applies an account's limits and the filter, then runs `argv`."""
+    said = json.dumps(limits(account=True))
+    number = "" if descriptor is None else str(descriptor)
+    return [sys.executable, "-I", "-S", str(INIT), "become", number, said, *argv]
+
+
+def sentence(*, account: bool, unfiltered: str) -> str:
+    """Return which limits apply to drivers; `unfiltered` says why system calls are not filtered."""
+    calls = f"not filtered: {unfiltered}" if unfiltered else "filtered."
+    bounded = f"{FILES:,} open files for each process"
+    if "RLIMIT_NPROC" not in limits(account=account):
+        return f"System calls are {calls} Limits: {bounded}. Processes and memory are not limited."
+    whose = "account" if account else "driver"
+    return (
+        f"System calls are {calls} Limits: {bounded}, {PROCESSES:,} processes and threads for each "
+        f"{whose}. Memory is not limited."
+    )

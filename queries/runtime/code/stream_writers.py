@@ -1,0 +1,138 @@
+"""Record what users' code sets on a DataStreamWriter, until the query is started.
+
+Spark's own writer, in the JVM, cannot be queried, so each relevant method is recorded when it is
+called.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from queries.runtime.failures.error_capture import ExitInUsersCode
+
+CHECKPOINT = "checkpointlocation"  # option names are case-insensitive
+
+
+class Callbacks:
+    """The calls of one run's foreachBatch function, which may outlast Spark's thread."""
+
+    def __init__(self, returned: Callable[[], None] = lambda: None) -> None:
+        self._lock = threading.Lock()
+        self.returned = returned  # called after each call
+        self.open = 0  # calls that have not returned yet
+
+    def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with its calls counted, raising only subclasses of `Exception`."""
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            with self._lock:
+                self.open += 1
+            try:
+                return function(*arguments)
+            except Exception:
+                raise
+            except BaseException as error:
+                raise ExitInUsersCode.of(error) from error
+            finally:
+                with self._lock:
+                    self.open -= 1
+                self.returned()
+
+        return call
+
+
+@dataclass(slots=True)
+class Said:
+    """What was set on one writer."""
+
+    name: str = ""
+    format: str = ""
+    mode: str = "append"
+    checkpoint: str = ""
+    trigger: dict[str, Any] = field(default_factory=dict)  # in the form of a definition
+    callbacks: Callbacks = field(default_factory=Callbacks)
+
+
+def said_to(writer: Any) -> Said:
+    """Return what has been set on a writer so far."""
+    found = writer.__dict__.get("_headgate")
+    if found is None:
+        found = writer._headgate = Said()
+    said: Said = found
+    return said
+
+
+def note_what_is_said(writer_class: Any, *, when: Callable[[], bool] = lambda: True) -> None:
+    """Make a writer's methods record their arguments while `when` is true in their thread."""
+
+    def noting(name: str) -> Callable[..., Any]:
+        method, take = getattr(writer_class, name), _NOTED[name]
+
+        @functools.wraps(method)
+        def note(self: Any, *args: Any, **named: Any) -> Any:
+            result = method(self, *args, **named)
+            if when():
+                take(said_to(self), *args, **named)
+            return result
+
+        return note
+
+    for name in _NOTED:
+        setattr(writer_class, name, noting(name))
+
+
+# --- recorded settings ------------------------------------------------------------------
+
+
+def _option(said: Said, key: str, value: Any) -> None:
+    if str(key).lower() == CHECKPOINT:
+        said.checkpoint = "" if value is None else str(value)
+
+
+def _options(said: Said, **options: Any) -> None:
+    for key, value in options.items():
+        _option(said, key, value)
+
+
+def _name(said: Said, queryName: str) -> None:
+    said.name = str(queryName)
+
+
+def _format(said: Said, source: str) -> None:
+    said.format = str(source).lower()
+
+
+def _mode(said: Said, outputMode: str) -> None:
+    said.mode = str(outputMode).lower()
+
+
+def _row(said: Said, f: Any) -> None:
+    said.format = "foreach"
+
+
+def _trigger(said: Said, **asked: Any) -> None:
+    said.trigger = {}
+    for argument, kind, interval in _TRIGGERS:
+        if (value := asked.get(argument)) is not None:
+            said.trigger = {"kind": kind, "interval": str(value)} if interval else {"kind": kind}
+
+
+_TRIGGERS = (
+    ("processingTime", "processing_time", True),
+    ("once", "once", False),
+    ("continuous", "continuous", True),
+    ("availableNow", "available_now", False),
+    ("realTime", "real_time", True),
+)
+_NOTED: dict[str, Callable[..., None]] = {
+    "option": _option,
+    "options": _options,
+    "queryName": _name,
+    "format": _format,
+    "outputMode": _mode,
+    "trigger": _trigger,
+    "foreach": _row,
+}

@@ -1,0 +1,187 @@
+"""Show the records that a batch read, and find the one that makes the query's SQL fail.
+
+Each source is read again as a batch: the same files, or the same offsets. If the SQL fails on them
+too, bisection finds the first record without which it does not fail. There is no state, so an error
+that depends on state does not recur.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from queries.domain.definitions.data_roots import DataRoots
+from queries.domain.probes.questions import BatchRead, RecordsTask
+from queries.runtime import build
+from queries.runtime.data_roots import require_options, require_plan, require_text
+from queries.runtime.failures.error_capture import from_python
+from queries.runtime.sql import require_query
+from queries.secret_references import References
+
+NUMBER = "_headgate_record"
+TEXT_LIMIT = 4_000  # characters shown per record
+_BESIDE = 3  # records before and after the failing one
+
+#: Stream options that a batch does not accept, or that would select other records.
+_STREAMING = frozenset(
+    {
+        *("path", "subscribe", "subscribepattern", "assign", "failondataloss", "groupidprefix"),
+        *("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp"),
+        *("startingoffsetsbytimestamp", "endingoffsetsbytimestamp", "kafka.group.id"),
+        *("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay"),
+        *("maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage"),
+        *("cleansource", "sourcearchivedir"),
+    }
+)
+_KAFKA = (
+    "partition",
+    "offset",
+    "timestamp",
+    "cast(key as string) as key",
+    "cast(value as string) as value",
+)
+
+
+class Records:
+    """The records of one batch."""
+
+    def __init__(
+        self, spark: Any, task: RecordsTask, references: References, roots: DataRoots | None
+    ) -> None:
+        self._task, self._references, self._roots = task, references, roots
+        self._session = spark.newSession()
+        for name, value in build.session_conf(task.spec, references).items():
+            self._session.conf.set(name, value)
+        self._session.conf.set("spark.sql.session.timeZone", "UTC")
+        self._frames: dict[str, Any] = {}
+        self._counts: dict[str, int] = {}
+
+    def read(self) -> None:
+        """Read what the batch read from each source, at most `looked_at` records."""
+        from pyspark.sql import functions as f
+
+        sources = {one["name"]: one for one in self._task.spec["sources"]}
+        for read in self._task.reads:
+            whole = self._read_again(sources[read.source], read).limit(self._task.looked_at)
+            numbered = whole.withColumn(NUMBER, f.monotonically_increasing_id()).cache()
+            self._frames[read.source] = numbered
+            self._counts[read.source] = numbered.count()
+
+    def failing(self) -> tuple[bool, dict[str, Any] | None]:
+        """Return whether the search finished, and the first failing record, if any."""
+        until = time.monotonic() + self._task.search_s
+        for table in self._task.spec.get("tables") or ():
+            require_options(self._roots, table["format"], table.get("options") or {})
+            frame = build.static_table(self._session, table, self._references)
+            frame.createOrReplaceTempView(table["name"])
+        if self._error({}) is None:
+            return True, None
+        for name, count in self._counts.items():
+            if not count or self._error({name: 0}) is not None:
+                continue  # it fails without any of these
+            fits, fails = 0, count
+            while fails - fits > 1:
+                if time.monotonic() > until:
+                    return False, None
+                middle = (fits + fails) // 2
+                if self._error({name: middle}) is None:
+                    fits = middle
+                else:
+                    fails = middle
+            return True, {"source": name, "record": fails - 1, "error": self._error({name: fails})}
+        return True, None
+
+    def shown(self, failing: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        """Return some records from each source: those around the failing one, or else the first."""
+        found = []
+        for name, frame in self._frames.items():
+            first = 0
+            if failing and failing["source"] == name:
+                first = max(0, failing["record"] - _BESIDE)
+            found.append(
+                {
+                    "source": name,
+                    "looked_at": self._counts[name],
+                    "whole": self._counts[name] < self._task.looked_at,
+                    "first": first,
+                    "records": self._rows(name, frame, first),
+                }
+            )
+        return found
+
+    def _rows(self, name: str, frame: Any, first: int) -> list[dict[str, Any]]:
+        from pyspark.sql import functions as f
+
+        some = frame.where(f.col(NUMBER) >= first).orderBy(NUMBER).limit(self._task.rows)
+        if self._is_kafka(name):
+            some = some.selectExpr(NUMBER, *_KAFKA)
+        columns = [column for column in some.columns if column != NUMBER]
+        texts = some.select(NUMBER, f.to_json(f.struct(*columns)).alias("_json"))
+        return [
+            {"record": int(row[NUMBER]), "text": str(row["_json"])[:TEXT_LIMIT]}
+            for row in texts.collect()
+        ]
+
+    def _error(self, taken: Mapping[str, int]) -> str | None:
+        """Run the SQL over all records, or the first few from some sources; return its error."""
+        from pyspark.sql import functions as f
+
+        for name, frame in self._frames.items():
+            some = frame if name not in taken else frame.where(f.col(NUMBER) < taken[name])
+            some.drop(NUMBER).createOrReplaceTempView(name)
+        try:
+            text = self._task.spec["sql"]
+            require_query(self._session, text)
+            require_text(self._roots, self._session, text)
+            found = self._session.sql(text)
+            require_plan(self._roots, found)
+            found.write.format("noop").mode("append").save()
+        except Exception as error:
+            return from_python(error, self._references.mask).root_cause[:TEXT_LIMIT]
+        return None
+
+    def _is_kafka(self, name: str) -> bool:
+        return any(read.start or read.end for read in self._task.reads if read.source == name)
+
+    def _read_again(self, source: Mapping[str, Any], read: BatchRead) -> Any:
+        given = self._references.resolve_all(source.get("options") or {})
+        require_options(self._roots, source["format"], given)
+        options = {key: value for key, value in given.items() if key.lower() not in _STREAMING}
+        reader = self._session.read.format(source["format"]).options(**options)
+        if source.get("schema"):
+            reader = reader.schema(source["schema"])
+        if not read.files:
+            return reader.options(**_offsets(read)).load()
+        for path in read.files:
+            require_options(self._roots, source["format"], {"path": path})
+        path = next((value for key, value in given.items() if key.lower() == "path"), "")
+        if path and not set("*?[{") & set(path):
+            reader = reader.option("basePath", path)  # like the stream, for the columns of folders
+        return reader.load(list(read.files))
+
+
+def _offsets(read: BatchRead) -> dict[str, str]:
+    """Return the options for reading exactly these offsets."""
+    import json
+
+    assigned = {topic: [int(one) for one in parts] for topic, parts in read.end.items()}
+    return {
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(read.start),
+        "endingOffsets": json.dumps(read.end),
+    }
+
+
+def look(
+    spark: Any,
+    task: RecordsTask,
+    references: References,
+    roots: DataRoots | None,
+    step: Callable[[str], Any],
+) -> dict[str, Any]:
+    """Return a batch's records, and the failing one."""
+    records = Records(spark, task, references, roots)
+    with step("Reading the batch's records"):
+        records.read()
+    with step("Searching for the failing record"):
+        searched, failing = records.failing()
+    return {"sources": records.shown(failing), "searched": searched, "failing": failing}

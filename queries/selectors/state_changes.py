@@ -1,0 +1,70 @@
+"""Changes that a revision makes to its query's checkpoint state, assessed before it starts."""
+
+from typing import Any
+
+from queries.domain.definitions.spec import SqlQuery
+from queries.domain.probes.preflight import digest
+from queries.domain.probes.state_change import Seen, StateChange, shapes_of, state_change
+from queries.domain.validation.skipped import Check
+from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.selectors.probes import last_good_run
+from queries.selectors.triggers.cores import parsed_or_none
+
+
+def change_of(
+    query: Query, spec: dict[str, Any], state: dict[str, Any] | None, state_by: str
+) -> StateChange | None:
+    """Return how a definition changes the state in the query's checkpoint.
+
+    `state` is what it depends on, according to Spark's analyzer of version `state_by`. None if the
+    checkpoint is empty, or the definition is the one that wrote it.
+    """
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    wrote = _wrote(checkpoint)
+    if wrote is None or digest(wrote.spec) == digest(spec):
+        return None
+    before, after = parsed_or_none(wrote.spec), parsed_or_none(spec)
+    if not isinstance(before, SqlQuery) or not isinstance(after, SqlQuery):
+        return StateChange(
+            (), (), "the effect of code changes is not visible in the definition; run a preflight."
+        )
+    same = wrote.state_by == state_by  # two versions of Spark write plans differently
+    old = shapes_of(wrote.state) if same else None
+    return state_change(Seen(before, old), Seen(after, shapes_of(state) if same else None))
+
+
+def unaccepted_change(query: Query) -> tuple[QueryRevision, StateChange] | None:
+    """Return what a start of the newest revision would silently get wrong; None if nothing.
+
+    Also None if a user has already accepted it for this checkpoint.
+    """
+    newest = query.revisions.order_by("-number").first()
+    if newest is None:
+        return None
+    found = change_of(query, newest.spec, newest.state, newest.state_by)
+    if found is None or not found.silent:
+        return None
+    held = query.checkpoints.filter(retired_at=None).values_list("pk", flat=True).first()
+    return None if newest.accepted_on_id == held else (newest, found)
+
+
+def sentences(change: StateChange) -> list[str]:
+    """Return the meaning of a change, as sentences for the user about to start it."""
+    said = []
+    if change.silent:
+        said.append(
+            "Spark continues with the old state without an error, and results are wrong until "
+            f"the last old group is gone: {'; '.join(change.silent)}."
+        )
+    if change.refused:
+        said.append(
+            f"Spark will refuse to start from this checkpoint: {'; '.join(change.refused)}."
+        )
+    if change.unknown:
+        said.append(f"{Check.STATE.word}: {change.unknown}")
+    return said
+
+
+def _wrote(checkpoint: Checkpoint | None) -> QueryRevision | None:
+    run = last_good_run(checkpoint) if checkpoint is not None else None
+    return run.revision if run is not None else None

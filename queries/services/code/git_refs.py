@@ -1,0 +1,69 @@
+"""Resolve a branch or tag once, before saving, to the commit that a definition keeps.
+
+Git runs with the same settings as when it fetches; the host must be listed.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from queries.domain.code.git_references import (
+    GitRef,
+    RefAsked,
+    asked_ref,
+    commit_of,
+    names_of,
+    ref_problems,
+    with_commit,
+)
+from queries.domain.errors import Invalid, Problem
+from queries.selectors.code import code_hosts
+from queries.services.code.commands import CommandFailed, run
+from queries.services.code.download_limits import Download
+from queries.services.code.git_fetch import git_command
+from queries.services.code.unpacking import DRAFT
+
+#: Time limit for a host to resolve a name, in seconds; a user is waiting.
+ANSWER_S = 20.0
+
+
+def resolved(
+    spec: Mapping[str, Any], known: Iterable[GitRef] = ()
+) -> tuple[dict[str, Any], GitRef | None]:
+    """Return an application's definition with its branch or tag resolved, and the commit.
+
+    The commit is None if the definition specifies neither, or if it also specifies a commit, which
+    is kept. `known` contains commits resolved earlier, which are not looked up again. Raises
+    `Invalid` if the name does not exist or the host does not respond.
+    """
+    asked = asked_ref(spec)
+    if asked is None:
+        return dict(spec), None
+    if problems := ref_problems(asked, hosts=code_hosts()):
+        raise Invalid(problems)
+    found = next((one for one in known if (one.git, one.ref) == (asked.git, asked.ref)), None)
+    if found is None:
+        found = GitRef(git=asked.git, ref=asked.ref, commit=commit_of(asked, _listed(asked)))
+    return with_commit(spec, found.commit), found
+
+
+def _listed(asked: RefAsked) -> str:
+    """Return the host's answer for the requested refs; raise `Invalid` if there is none."""
+    code_dir = Path(settings.CODE_DIR)
+    code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=code_dir))
+    try:
+        git, env, url = git_command(asked.git, draft)
+        command = [*git, "ls-remote", "--quiet", url, *names_of(asked.ref)]
+        download = Download.into(draft, seconds=ANSWER_S)
+        return run(command, folder=draft, env=env, download=download).out
+    except CommandFailed as error:
+        way_out = "Check the repository and the host, or set the full hash in code.commit."
+        message = f"could not be queried for {asked.ref}: {error}"
+        raise Invalid([Problem("code.git", asked.git, message, way_out)]) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

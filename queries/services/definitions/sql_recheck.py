@@ -1,0 +1,95 @@
+"""Recheck SQL that was saved while Spark's parser did not respond, and notify the author."""
+
+import logging
+from datetime import datetime
+
+import pyspark
+from django.db import transaction
+
+from controlplane.nudge import changed
+from listeners.loops.troubles import each
+from queries.domain.definitions.spec import SqlQuery
+from queries.domain.definitions.sql_verdict import SqlVerdict, refused
+from queries.domain.reasons import Because, Detail
+from queries.domain.validation.skipped import Check, as_json
+from queries.models.definitions import QueryRevision
+from queries.selectors.triggers.cores import newest_application_spec, parsed_or_none
+from queries.services.changes import record
+from queries.services.definitions.drafts import conf_of
+from queries.services.definitions.sql_check import ask_spark_of_many, sql_skips
+
+_each = each("SQL to check", logging.getLogger(__name__))
+
+#: Revisions checked at once, and seconds to wait for all their answers.
+_SOME = 20
+_ASK_LIMIT_S = 10.0
+
+
+def recheck_sql(*, now: datetime) -> int:
+    """Check revisions that were saved unchecked; return how many now have an answer.
+
+    Only a query's newest revision matters; older ones are no longer checked.
+    """
+    rows = QueryRevision.objects.filter(unasked=True).select_related("query__application")
+    asked: list[tuple[QueryRevision, SqlQuery, dict[str, str]]] = []
+    left = []
+    for row in rows.order_by("pk")[:_SOME]:
+        form = parsed_or_none(row.spec)
+        old = row.query.archived_at is not None or not _is_newest(row)
+        if old or not isinstance(form, SqlQuery):  # an unreadable one does not start either
+            left.append(row.pk)
+            continue
+        with _each.by_itself(_about(row)):
+            asked.append((row, form, conf_of(newest_application_spec(row.query.application))))
+    QueryRevision.objects.filter(pk__in=left).update(unasked=False)
+    questions = [(row.spec, conf) for row, _, conf in asked]
+    said = ask_spark_of_many(questions, limit_s=_ASK_LIMIT_S) if asked else []
+    answered = 0
+    for (row, form, conf), verdict in zip(asked, said, strict=True):
+        if verdict is None:
+            continue
+        with _each.by_itself(_about(row)):
+            _keep(row, form, verdict, conf, now)
+            answered += 1
+    return answered
+
+
+def _about(row: QueryRevision) -> str:
+    return f"revision {row.number} of {row.query.name}"
+
+
+def _is_newest(row: QueryRevision) -> bool:
+    return not QueryRevision.objects.filter(query=row.query_id, number__gt=row.number).exists()
+
+
+def _keep(
+    row: QueryRevision, form: SqlQuery, verdict: SqlVerdict, conf: dict[str, str], now: datetime
+) -> None:
+    problem = None if verdict.ok else refused(form.sql, verdict)
+    others = [one for one in row.skipped if one.check not in (Check.SQL, Check.NAMES)]
+    skips = [] if problem else sql_skips(form, verdict, conf)
+    with transaction.atomic():
+        found = QueryRevision.objects.filter(pk=row.pk, unasked=True).update(
+            unasked=False,
+            unchecked=as_json([*skips, *others]),
+            refusal=f"{problem.message} {problem.way_out}".strip() if problem else "",
+            state=verdict.state,
+            state_by=pyspark.__version__ if verdict.state is not None else "",
+        )
+        if not found:
+            return
+        said = Detail.SQL_REFUSED_LATER if problem else Detail.SQL_CHECKED_LATER
+        about = {"revision": row.number, "author": row.author}
+        if problem:
+            about["problem"] = problem.message
+        record(
+            "definition",
+            f"revision {row.number}",
+            f"revision {row.number}",
+            "",
+            now=now,
+            application=row.query.application,
+            query=row.query,
+            detail=Because(said, about),
+        )
+        changed(f"query:{row.query_id}")

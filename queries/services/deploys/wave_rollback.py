@@ -1,0 +1,136 @@
+"""Roll a wave back: try former definitions on the current state, write and restart them.
+
+Offsets continue, and no checkpoint is replaced. If a former definition cannot continue from what
+the new one has written, it becomes the newest again without a restart, so that the rewind to the
+snapshot, which the receipt offers, starts on it.
+"""
+
+from collections.abc import Sequence
+
+from queries.domain.deploys.judging import FORMER, OK, TODO, Outcome, Result, bad
+from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
+from queries.domain.reasons import Because, Detail
+from queries.models.deploys.receipts import DeployChange
+from queries.selectors.deploys.evidence import has_started, query_of
+from queries.services.definitions.code_rights import parsed
+from queries.services.deploys import former_definitions
+from queries.services.deploys.judgement import judged_back
+from queries.services.deploys.restarts import ask_back, restart_unit, unit_of
+from queries.services.deploys.steps import DeployStep, asked_for, followed, note
+from queries.services.probes.preflight import begin_trial
+from queries.services.supervision.offset_gaps import gap_problems
+
+
+def _kept(change: DeployChange) -> Result | None:
+    """Return the result of a change that cannot be rolled back; None for others."""
+    return bad(change.reason) if change.state == ChangeState.KEPT else None
+
+
+# --- can it be rolled back? ---------------------------------------------------------------
+
+
+def look_at_trial(step: DeployStep, change: DeployChange) -> Result:
+    """Return whether the former definition can continue from what the new one has written."""
+    if found := _kept(change):
+        return found
+    if change.state != ChangeState.GOING_BACK:
+        return TODO
+    if Stage.TRY_BACK not in change.operations:
+        return OK
+    found = followed(change, Stage.TRY_BACK)
+    if found.outcome is not Outcome.BAD:
+        return found
+    return bad(_not_back(change, Because.of(found.reason.params["about"])))
+
+
+def try_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
+    """Try one former definition, if the new one may have written anything."""
+    change = todo[0]
+    if former_definitions.is_changed(change):
+        reason = Because(Detail.CHANGED_MEANWHILE, {"query": change.name})
+        note(change, state=ChangeState.KEPT, reason=reason)
+        return True
+    note(change, state=ChangeState.GOING_BACK)
+    if change.kind != ChangeKind.QUERY or change.from_revision is None or not has_started(change):
+        return True
+    query = query_of(change)
+    if query.discovered:  # its script starts it; no preflight is possible
+        return True
+    revision = query.revisions.get(number=change.from_revision)
+    newest = query.revisions.order_by("-number")[0]
+    if problems := gap_problems(query, newest, parsed(revision.spec)):
+        about = Because(Detail.STEP, {"note": problems[0].sentence()})
+        note(change, state=ChangeState.KEPT, reason=_not_back(change, about))
+        return True
+    asked = begin_trial(
+        query=query,
+        spec=revision.spec,
+        application_revision=former_definitions.application_revision(step.changes, change),
+        **step.by,
+    )
+    note(change, operations=asked_for(change, Stage.TRY_BACK, asked))
+    return True
+
+
+def _not_back(change: DeployChange, about: Because) -> Because:
+    params = {"query": change.name, "revision": change.from_revision, "about": about.as_json()}
+    return Because(Detail.NOT_TRIED_BACK, params)
+
+
+# --- definitions --------------------------------------------------------------------------
+
+
+def look_at_write(step: DeployStep, change: DeployChange) -> Result:
+    """Return whether the former definition is the newest again."""
+    is_left = (
+        not change.is_written
+        or change.from_revision is None
+        or former_definitions.is_changed(change)
+    )
+    if change.back_revision is None and not is_left:
+        return TODO
+    return _kept(change) or OK
+
+
+def write_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
+    """Make all former definitions the newest again; mark neighbours of a kept change as kept."""
+    for change in step.changes:
+        unit = unit_of(step.changes, change)
+        held = next((one for one in unit if one.state == ChangeState.KEPT), None)
+        if held is not None and change.state != ChangeState.KEPT:
+            note(change, state=ChangeState.KEPT, reason=held.reason)
+    for change in todo:
+        former_definitions.restore(change, **step.by)
+    return True
+
+
+# --- restarts -----------------------------------------------------------------------------
+
+
+def look_at_restart(step: DeployStep, change: DeployChange) -> Result:
+    """Return whether the restart on the former definition was requested."""
+    if found := _kept(change):
+        return found
+    asked = Stage.RESTART_BACK in change.operations or change.state == ChangeState.ROLLED_BACK
+    return OK if asked else TODO
+
+
+def restart_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
+    """Restart one query, or an application with all of its queries; stop what did not run."""
+    unit = unit_of(step.changes, todo[0])
+    for change in restart_unit(step, unit, Stage.RESTART_BACK, ask_back):
+        note(change, state=ChangeState.ROLLED_BACK)
+    return True
+
+
+# --- judgement ----------------------------------------------------------------------------
+
+
+def look_at_judgement(step: DeployStep, change: DeployChange) -> Result:
+    """Return whether what ran before runs again on its former definition."""
+    if found := _kept(change):
+        return found
+    if change.state == ChangeState.ROLLED_BACK or not change.ran:
+        return OK
+    good = FORMER.model_copy(update={"deadline_minutes": step.good.deadline_minutes})
+    return judged_back(step, change, good)

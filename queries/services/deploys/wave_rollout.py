@@ -1,0 +1,160 @@
+"""Roll a wave out: preflights, snapshots, definitions, restarts, and its evaluation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from queries.domain.deploys.judging import OK, TODO, Result
+from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
+from queries.domain.errors import NotAllowed
+from queries.domain.states import OperationOutcome
+from queries.models.checkpoints import Snapshot
+from queries.models.deploys.receipts import DeployChange
+from queries.models.history import Operation
+from queries.selectors.deploys.evidence import lag_before
+from queries.services.checkpoints.snapshot import request_snapshot
+from queries.services.deploys import sets
+from queries.services.deploys.judgement import judged, ran_before
+from queries.services.deploys.restarts import ask_forward, restart_unit, unit_of
+from queries.services.deploys.steps import (
+    DeployStep,
+    asked_for,
+    followed,
+    note,
+    settled,
+)
+from queries.services.probes.preflight import begin_trial
+
+#: Parallel preflights per deploy: each takes a start slot and a JVM's memory.
+PREFLIGHTS_AT_ONCE = 2
+
+
+# --- preflight ----------------------------------------------------------------------------
+
+
+def look_at_preflight(step: DeployStep, change: DeployChange) -> Result:
+    """Return whether a query has passed on a copy of its checkpoint, as it will run."""
+    if found := settled(change):
+        return found
+    if change.kind != ChangeKind.QUERY or not change.spec or change.from_revision is None:
+        return OK
+    return followed(change, Stage.PREFLIGHT) if Stage.PREFLIGHT in change.operations else TODO
+
+
+def begin_preflights(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
+    """Try one query with its application's new definition; return whether a slot was available."""
+    begun = [one for one in step.changes if Stage.PREFLIGHT in one.operations]
+    open_ones = Operation.objects.filter(
+        uuid__in=[one.operations[Stage.PREFLIGHT] for one in begun], outcome=OperationOutcome.OPEN
+    ).count()
+    if open_ones >= PREFLIGHTS_AT_ONCE:
+        return False
+    change = todo[0]
+    assert change.query is not None, "what has a revision is there"
+    asked = begin_trial(
+        query=change.query,
+        spec=change.spec,
+        application_spec=_application_to_be(step.changes, change),
+        **step.by,
+    )
+    note(change, operations=asked_for(change, Stage.PREFLIGHT, asked), state=ChangeState.TRIED)
+    return True
+
+
+def _application_to_be(
+    changes: Sequence[DeployChange], change: DeployChange
+) -> dict[str, Any] | None:
+    """Return a query's application as the deploy would leave it; None if unchanged."""
+    for one in changes:
+        if one.kind == ChangeKind.APPLICATION and one.application_id == change.application_id:
+            return {name: held for name, held in one.spec.items() if name != "pools"}
+    return None
+
+
+# --- snapshots ----------------------------------------------------------------------------
+
+
+def look_at_snapshot(step: DeployStep, change: DeployChange) -> Result:
+    """Return whether the checkpoint is saved as of before the wave."""
+    if found := settled(change):
+        return found
+    if change.query_id is None or not change.runs or "no_snapshot" in change.evidence:
+        return OK
+    if Stage.SNAPSHOT not in change.operations:
+        return TODO
+    return followed(change, Stage.SNAPSHOT)
+
+
+def take_snapshot(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
+    """Request a snapshot of one query, pinned for the duration of the deploy."""
+    change = todo[0]
+    assert change.query is not None, "what is not there has no checkpoint"
+    why = f"before deploy {str(step.deploy.uuid)[:8]}"
+    try:
+        asked = request_snapshot(query=change.query, reason=why, pinned=True, **step.by)
+    except NotAllowed as error:  # not on a local disk, or nothing committed
+        kept = {**change.evidence, "no_snapshot": str(error)}
+        note(change, evidence=kept, state=ChangeState.SAVED)
+        return True
+    note(change, operations=asked_for(change, Stage.SNAPSHOT, asked), state=ChangeState.SAVED)
+    return True
+
+
+def keep_snapshot(change: DeployChange) -> None:
+    """Record the snapshot that a change's operation has made."""
+    if Stage.SNAPSHOT in change.operations and change.snapshot_id is None:
+        rows = Snapshot.objects.filter(operation__uuid=change.operations[Stage.SNAPSHOT])
+        note(change, snapshot=rows.first())
+
+
+# --- definitions --------------------------------------------------------------------------
+
+
+def look_at_write(step: DeployStep, change: DeployChange) -> Result:
+    """Return whether the definition is the newest."""
+    return settled(change) or (OK if change.to_revision is not None else TODO)
+
+
+def write(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
+    """Write the definitions of the wave, all of them or none."""
+    for change in step.changes:
+        keep_snapshot(change)
+        note(change, ran=ran_before(change))
+        if change.query is not None:
+            lag = lag_before(change.query.pk, now=step.now)
+            note(change, evidence={**change.evidence, "lag_before": lag})
+    sets.write(step, todo)
+    for change in todo:
+        note(change, state=ChangeState.WRITTEN)
+    return True
+
+
+# --- restarts -----------------------------------------------------------------------------
+
+
+def look_at_restart(step: DeployStep, change: DeployChange) -> Result:
+    """Return whether the restart on the new definition was requested."""
+    if found := settled(change):
+        return found
+    if not change.runs or change.restarted_at is not None:
+        return OK
+    return TODO
+
+
+def restart(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
+    """Restart one query, or an application with all of its queries."""
+    unit = [one for one in unit_of(step.changes, todo[0]) if one.runs]
+    for change in restart_unit(step, unit, Stage.RESTART, ask_forward):
+        note(change, restarted_at=step.now)  # a user stopped it, as its evaluation says
+    for change in unit:
+        note(change, state=ChangeState.RESTARTED)
+    return True
+
+
+# --- judgement ----------------------------------------------------------------------------
+
+
+def look_at_judgement(step: DeployStep, change: DeployChange) -> Result:
+    """Return whether what should run works well on what was written; keep the evidence."""
+    if found := settled(change):
+        return found
+    return judged(step, change) if change.runs else OK

@@ -1,0 +1,94 @@
+"""Idempotency keys: a repeated request gets the first one's answer.
+
+A key is taken before the request is served. Only the answer to a request that changed something is
+kept, with secrets masked; any other answer frees the key, so that a corrected body can use it
+again.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from headgate_ground.masking import mask
+from queries.domain.errors import Conflict, Invalid, Problem
+from queries.models.access.kept_answers import KeptAnswer
+
+#: How long an answer is kept.
+KEPT = timedelta(hours=24)
+#: A request being served for longer has died with its process; the longest wait is a minute.
+_SERVED_WITHIN = timedelta(minutes=10)
+_LONGEST_KEY = 255
+_REMOVED_AT_ONCE = 1000
+
+
+class _Served(Conflict):
+    """The same request is being answered."""
+
+    retry_after_s = 1
+
+
+def digest_of(method: str, address: str, body: Any) -> str:
+    """Return a request's digest; raise TypeError for a body that is not JSON.
+
+    A body that is read as a stream is given as the digest of its content.
+    """
+    text = json.dumps([method, address, body], sort_keys=True)
+    return sha256(text.encode()).hexdigest()
+
+
+def take_key(*, user: str, key: str, digest: str, now: datetime) -> KeptAnswer:
+    """Return a key's row, with the answer if the same request was answered before.
+
+    Raises `Invalid` for an invalid key, and `Conflict` for one that a different request has used,
+    or while the same request is being answered.
+    """
+    if not (0 < len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable()):
+        way_out = f"Use 1 to {_LONGEST_KEY} printable characters, such as a UUID."
+        raise Invalid([Problem("Idempotency-Key", key[:200], "is not a valid key.", way_out)])
+    KeptAnswer.objects.filter(user=user, key=key, created_at__lte=now - KEPT).delete()
+    try:
+        with transaction.atomic():
+            return KeptAnswer.objects.create(user=user, key=key, digest=digest, created_at=now)
+    except IntegrityError:
+        row = KeptAnswer.objects.filter(user=user, key=key).first()
+    if row is None:
+        raise _Served(f"The key {key} was just released.", way_out="Send it again.")
+    if row.digest != digest:
+        raise Conflict(
+            f"The key {key} was used by another request at {row.created_at:%H:%M:%S} UTC.",
+            way_out="Use a new key for a new request; a repeated request must be identical.",
+        )
+    if row.status is None and row.created_at > now - _SERVED_WITHIN:
+        raise _Served(way_out="Wait for it, or send it again later.")
+    if row.status is None:
+        raise Conflict(
+            "The same request was not completed because its process ended.",
+            way_out="Check what it should have changed, then send it with a new key.",
+        )
+    return row
+
+
+def keep_answer(row: KeptAnswer, *, status: int, headers: Mapping[str, str], body: Any) -> None:
+    """Keep the answer to a request, with its secrets masked."""
+    kept = {"status": status, "headers": dict(headers), "body": mask(body)}
+    KeptAnswer.objects.filter(pk=row.pk).update(**kept)
+
+
+def free_key(row: KeptAnswer) -> None:
+    """Free a key whose request did not change anything."""
+    KeptAnswer.objects.filter(pk=row.pk).delete()
+
+
+def forget_answers(*, now: datetime) -> int:
+    """Delete answers past their retention; return how many."""
+    removed = 0
+    while True:
+        old = KeptAnswer.objects.filter(created_at__lte=now - KEPT).order_by("pk")
+        ids = list(old.values_list("pk", flat=True)[:_REMOVED_AT_ONCE])
+        if not ids:
+            return removed
+        removed += KeptAnswer.objects.filter(pk__in=ids).delete()[0]

@@ -1,0 +1,273 @@
+"""Operations on many queries: each is requested separately, a few at a time, and only once.
+
+A request and its record are one transaction, so that if a worker dies, the next one continues with
+the next query. The operation stays open until each of its requests has ended; its result has a line
+for each query: the outcome, the reason, a remedy, and the operation that did it.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from controlplane import fail_points
+from controlplane.nudge import advance_soon, changed
+from queries.domain.errors import Conflict, HeadgateError
+from queries.domain.reasons import NOTHING, Because, Detail
+from queries.domain.states import (
+    MANY_VERBS,
+    OPEN_DRIVER_STATES,
+    STOPPED_PHASES,
+    Desired,
+    OperationOutcome,
+    RunOutcome,
+    StopMode,
+    Verb,
+)
+from queries.models.applications import Application, Script
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.models.history import Operation
+from queries.services.access.asker import in_bulk
+from queries.services.access.rate_limits import begin_bulk
+from queries.services.procedures.engine import LEASE, renewed
+from queries.services.supervision import operations
+from queries.services.supervision.application_operations import (
+    archive_application,
+    request_script_start,
+    request_script_stop,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Queries requested before the lease and cancellation are checked again.
+SLICE = 20
+#: Most queries per operation: its result is one row.
+MOST_QUERIES = 2000
+#: Added to the deadline of each request, for the queue in front of it.
+_SLACK = timedelta(minutes=10)
+REFUSED = "REFUSED"
+
+
+def begin_many(
+    verb: Verb,
+    queries: Sequence[Query],
+    *,
+    actor: str,
+    now: datetime,
+    arguments: dict[str, Any] | None = None,
+    applications: Iterable[Application] = (),
+) -> Operation:
+    """Insert the operation that requests each of these queries, and then of the applications.
+
+    For the applications, their scripts are requested; with `PRUNE`, they are deleted once
+    everything in them has ended. Raises `TooMany` if the user makes requests too often.
+    """
+    places = list(applications)
+    scripts = Script.objects.filter(application__in=places)
+    with_script = set(scripts.values_list("application", flat=True))
+    lines = [_line("query", row) for row in queries]
+    lines += [_line("application", row) | {"asks": row.pk in with_script} for row in places]
+    with transaction.atomic():
+        begin_bulk(verb=MANY_VERBS[verb], count=len(lines), actor=actor, now=now)
+        operation = Operation.objects.create(
+            verb=verb,
+            generation=0,
+            actor=actor,
+            created_at=now,
+            deadline=now + timedelta(seconds=settings.OPERATION_DEADLINE_S) + _SLACK,
+            arguments=arguments or {},
+            result={"queries": lines},
+        )
+        advance_soon(operation.pk)
+    return operation
+
+
+def _line(of: str, row: Query | Application) -> dict[str, Any]:
+    line = {"id": row.pk, "name": row.name, "outcome": None, "detail": "", "way_out": ""}
+    line |= {"operation": None, "failure": None}
+    return line if of == "query" else {**line, "of": of}
+
+
+def due_many(*, now: datetime) -> list[int]:
+    """Return unclaimed operations on many queries; any host can take one."""
+    return list(_free(now).order_by("pk").values_list("pk", flat=True)[:200])
+
+
+def _free(now: datetime) -> Any:
+    rows = Operation.objects.filter(verb__in=MANY_VERBS, outcome=OperationOutcome.OPEN)
+    return rows.filter(Q(leased_until=None) | Q(leased_until__lt=now))
+
+
+def advance_many(operation_id: int, *, now: datetime) -> bool:
+    """Continue an operation on many queries; False if none is free."""
+    until = now + LEASE
+    if not _free(now).filter(pk=operation_id).update(leased_until=until):
+        return False
+    with renewed(operation_id, until):
+        while _take_slice(operation_id):
+            pass
+        _look_at_the_end(operation_id)
+    return True
+
+
+def _take_slice(operation_id: int) -> bool:
+    """Request the next few queries; return whether some may be left."""
+    operation = Operation.objects.get(pk=operation_id)
+    if operation.outcome or operation.deadline <= timezone.now():
+        return False
+    lines = operation.result["queries"]
+    waiting = [one for one in lines if not _is_asked(operation, one)][:SLICE]
+    for line in waiting:
+        _ask_one(operation, line)
+    return len(waiting) == SLICE
+
+
+def _is_asked(operation: Operation, line: dict[str, Any]) -> bool:
+    deleted = operation.verb == Verb.PRUNE and line.get("of") and not line.get("asks")
+    return bool(line["outcome"] or line["operation"] or deleted)
+
+
+def _ask_one(operation: Operation, line: dict[str, Any]) -> None:
+    """Request one query and record that in the same transaction; a rejection is its outcome."""
+    with _by_itself(operation, line), transaction.atomic():
+        fail_points.reach("many.ask")
+        child = (_request_script if line.get("of") else _request)(operation, line["id"])
+        line["operation"] = str(child.uuid)
+        _save(operation)
+    if line["outcome"]:
+        _save(operation)
+
+
+@contextmanager
+def _by_itself(operation: Operation, line: dict[str, Any]) -> Iterator[None]:
+    """Turn an error of one query into its outcome; the others continue."""
+    held = line["operation"]
+    try:
+        yield
+    except HeadgateError as error:
+        line.update(outcome=REFUSED, detail=error.message, way_out=error.way_out, operation=held)
+    except (Query.DoesNotExist, Application.DoesNotExist):
+        way_out = "Remove it from the selection, or create it again."
+        line.update(outcome=REFUSED, detail="It has been deleted.", way_out=way_out, operation=held)
+    except Exception as error:  # loop boundary: one query must not affect the others
+        logger.exception("%s of operation %s", line["name"], operation.pk)
+        way_out = "See the worker's log."
+        told = f"{type(error).__name__}: {error}"
+        line.update(outcome=REFUSED, detail=told, way_out=way_out, operation=held)
+
+
+def _request(operation: Operation, query_id: int) -> Operation:
+    query = Query.objects.get(pk=query_id, archived_at=None)
+    by: dict[str, Any] = {"query": query, "actor": operation.actor, "now": timezone.now()}
+    accepts = bool(operation.arguments.get("accept_state_change"))
+    with in_bulk():
+        match MANY_VERBS[Verb(operation.verb)]:
+            case Verb.START:
+                return operations.request_start(**by, accept_state_change=accepts)
+            case Verb.RESTART:
+                return operations.request_restart(**by, accept_state_change=accepts)
+            case _:
+                mode = StopMode(operation.arguments.get("mode", StopMode.GRACEFUL))
+                return operations.request_stop(mode=mode, **by)
+
+
+def _request_script(operation: Operation, application_id: int) -> Operation:
+    row = Application.objects.get(pk=application_id, archived_at=None)
+    by: dict[str, Any] = {"application": row, "actor": operation.actor, "now": timezone.now()}
+    with in_bulk():
+        if MANY_VERBS[Verb(operation.verb)] is Verb.START:
+            return request_script_start(**by)
+        return request_script_stop(mode=StopMode.GRACEFUL, **by)
+
+
+def _save(operation: Operation, **fields: Any) -> None:
+    rows = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN)
+    rows.update(result=operation.result, **fields)
+
+
+def _look_at_the_end(operation_id: int) -> None:
+    """Record which requests have ended; end the operation when the last one has."""
+    operation = Operation.objects.get(pk=operation_id)
+    if operation.outcome:
+        return
+    now, lines = timezone.now(), operation.result["queries"]
+    asked = [line["operation"] for line in lines if line["operation"] and not line["outcome"]]
+    ended = {
+        str(row.uuid): row for row in Operation.objects.filter(uuid__in=asked).exclude(outcome="")
+    }
+    for line in lines:
+        row = ended.get(line["operation"] or "")
+        if row is not None and not line["outcome"]:
+            done = operation.verb != Verb.PRUNE or row.outcome != OperationOutcome.DONE
+            line.update(outcome=str(row.outcome) if done else None, detail=str(row.detail))
+            line["failure"] = row.failure_id
+    if operation.verb == Verb.PRUNE:
+        for line in lines:
+            if not line["outcome"]:
+                _delete(operation, line, now)
+    left = [line for line in lines if not line["outcome"]]
+    if left and operation.deadline > now:
+        _save(operation, detail=_said(f"{len(left)} of {len(lines)} are in progress"))
+    else:
+        bad = [one for one in lines if one["outcome"] != OperationOutcome.DONE]
+        outcome = OperationOutcome.DONE
+        if bad:
+            outcome = OperationOutcome.TIMED_OUT if left else OperationOutcome.FAILED
+        first = f": {bad[0]['name']}…" if bad else ""
+        said = f"{len(bad)} of {len(lines)} did not succeed{first}" if bad else ""
+        _save(operation, outcome=outcome, ended_at=now, detail=_said(said))
+    changed(f"operation:{operation.uuid}")
+
+
+def _said(note: str) -> Because:
+    return Because(Detail.STEP, {"note": note}) if note else NOTHING
+
+
+def _delete(operation: Operation, line: dict[str, Any], now: datetime) -> None:
+    """Delete what has stopped; check again later anything that is still running."""
+    by: dict[str, Any] = {"actor": operation.actor, "now": now}
+    with _by_itself(operation, line):
+        delete = _delete_application if line.get("of") == "application" else _delete_query
+        if delete(line["id"], **by):
+            line.update(outcome=str(OperationOutcome.DONE), detail="deleted")
+
+
+def _delete_application(pk: int, **by: Any) -> bool:
+    """Delete an application without queries and drivers; return whether it is gone.
+
+    Queries started by its script are deleted with it.
+    """
+    place = Application.objects.get(pk=pk)
+    if place.archived_at is not None:
+        return True
+    script = Script.objects.filter(application=place).first()
+    if script is not None and script.desired != Desired.STOPPED:
+        raise Conflict("Its script has been started again.")
+    drivers = place.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES))
+    defined = place.queries.filter(archived_at=None, identity="")
+    ended = script is None or script.phase in STOPPED_PHASES
+    if not ended or defined.exists() or drivers.exists():
+        return False
+    archive_application(application=place, **by)
+    return True
+
+
+def _delete_query(pk: int, **by: Any) -> bool:
+    """Delete a stopped query; return whether it is gone."""
+    query = Query.objects.get(pk=pk)
+    if query.archived_at is not None:
+        return True
+    if query.desired != Desired.STOPPED:
+        raise Conflict("It has been started again.")
+    has_run = Run.objects.filter(query=query, outcome=RunOutcome.OPEN).exists()
+    if query.phase not in STOPPED_PHASES or has_run:
+        return False
+    operations.archive_query(query=query, **by)
+    return True

@@ -1,0 +1,236 @@
+"""The system's own health: each part by name, with a sentence and since when.
+
+Health checks and every page read it, so it is computed at most once every `FRESH_FOR_S`, and each
+check has a time limit: a hanging Redis must not hang the page that reports it.
+"""
+
+import shutil
+import threading
+import time
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models import Max
+
+from headgate_server import places
+from queries.domain.system import SETUP, Part, SystemHealth, clock, first_line, ok, problem, unknown
+from queries.services.system.backlogs import backlog, loops
+from queries.services.system.checks import Check, checked
+from queries.services.system.places import DATA_ROOTS, SPARK_UI, data_roots_part, spark_ui_part
+from queries.services.system.processes import redis_and_processes
+
+FRESH_FOR_S = 1.5
+#: Drivers send a heartbeat every few seconds; the page mentions data older than this.
+DATA_LATE_AFTER_S = 30
+
+
+def system_health(now: datetime) -> SystemHealth:
+    """Return the health of every part, at most `FRESH_FOR_S` old.
+
+    While one thread checks, others get the last answer instead of waiting.
+    """
+    return _watch.read(now)
+
+
+def forget() -> None:
+    """Clear the cache; the next call checks again."""
+    _watch.forget()
+
+
+class _Watch:
+    """Cache the last answer, and since when each part has had its problem."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: SystemHealth | None = None
+        self._looked_at = 0.0  # monotonic
+        self._since: dict[str, datetime] = {}
+
+    def read(self, now: datetime) -> SystemHealth:
+        last = self._last
+        if last is not None and time.monotonic() - self._looked_at < FRESH_FOR_S:
+            return last
+        if last is not None and not self._lock.acquire(blocking=False):
+            return last
+        if last is None:
+            self._lock.acquire()
+        try:
+            self._last = self._remember(SystemHealth(now, look(now)))
+            self._looked_at = time.monotonic()
+            return self._last
+        finally:
+            self._lock.release()
+
+    def forget(self) -> None:
+        with self._lock:
+            self._last = None
+            self._since.clear()
+
+    def _remember(self, health: SystemHealth) -> SystemHealth:
+        parts = []
+        for part in health.parts:
+            if part.ok:
+                self._since.pop(part.name, None)
+            else:
+                since = self._since.setdefault(part.name, part.since or health.at)
+                part = replace(part, since=since)
+            parts.append(part)
+        return SystemHealth(health.at, tuple(parts))
+
+
+_watch = _Watch()
+
+
+def look(now: datetime) -> tuple[Part, ...]:
+    """Check every part now."""
+    found: list[Part] = []
+    for name, asks_database, look_at in checks(now):
+        if asks_database and not found[0].ok:
+            found.append(unknown(name, "the database does not respond"))
+        else:
+            found += checked(name, look_at)
+    return tuple(found)
+
+
+def checks(now: datetime) -> tuple[tuple[str, bool, Check], ...]:
+    """Return every check: its name, whether it uses the database, and the function."""
+    return (
+        ("database", False, _database),
+        ("redis", False, lambda: redis_and_processes(now)),
+        ("hosts", True, _hosts),
+        ("disk", False, _disk),
+        ("walls", False, _walls),
+        ("data", True, lambda: _data(now)),
+        ("backlog", True, lambda: backlog(now)),
+        ("loops", True, lambda: loops(now)),
+        (DATA_ROOTS, True, data_roots_part),
+        (SPARK_UI, False, spark_ui_part),
+        (SETUP, True, _setup),
+    )
+
+
+def _database() -> Part:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchone()
+    except DatabaseError as error:
+        return problem("database", f"The database does not respond: {first_line(error)}")
+    return ok("database", f"{connection.display_name} responds.")
+
+
+def _setup() -> Part:
+    """Check whether the setup is complete: tables, roles, a user, the demo."""
+    from queries.roles import Role
+
+    try:
+        if missing := _missing_migrations():
+            what = "migration has" if missing == 1 else "migrations have"
+            return _not_set_up(f"{missing} {what} not been applied. Run `manage.py migrate`.")
+        groups = set(Group.objects.values_list("name", flat=True))
+        if absent := [role for role in Role if role not in groups]:
+            return _not_set_up(f"Roles are missing: {', '.join(absent)}. Run `manage.py migrate`.")
+        if settings.HOME.preparing.exists() and settings.HOME.holder() is not None:
+            return _not_set_up("`make run` is still creating the first admin and the demo.")
+        if not get_user_model().objects.filter(is_active=True).exists():
+            return _not_set_up(
+                "There are no users yet. Create one with `manage.py createsuperuser`."
+            )
+    except DatabaseError as error:
+        return problem(SETUP, f"The database cannot be read: {first_line(error)}")
+    return ok(SETUP, "Tables, roles and users exist.")
+
+
+def _not_set_up(sentence: str) -> Part:
+    return problem(SETUP, places.with_local_commands(sentence))
+
+
+def _missing_migrations() -> int:
+    """Return how many migrations are missing; once none is, they are not counted again."""
+    global _migrated
+    if _migrated:
+        return 0
+    executor = MigrationExecutor(connection)
+    missing = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    _migrated = missing == 0
+    return missing
+
+
+_migrated = False
+
+
+def _hosts() -> Part:
+    from queries.selectors.hosts import silent_hosts
+
+    try:
+        heard, silent = silent_hosts()
+    except DatabaseError as error:
+        return problem("hosts", f"The hosts cannot be read: {first_line(error)}")
+    if not silent:
+        return ok("hosts", f"Heartbeats from {', '.join(heard)}." if heard else "None yet.")
+    if not heard:  # the part "worker" already reports that
+        return unknown("hosts", "no worker sends heartbeats")
+    said = [
+        f"Host {one.name} has sent no "
+        f"heartbeat{f' since {clock(one.seen_at)}' if one.seen_at else ''}; "
+        f"{_count(one.drivers, 'driver')} and {_count(one.queries, 'query', 'queries')} that "
+        "should run are on it."
+        for one in silent
+    ]
+    known = [one.seen_at for one in silent if one.seen_at]
+    return problem("hosts", " ".join(said), min(known, default=None))
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _walls() -> Part:
+    from queries.launchers.process.walls.proven import known
+
+    choice = known()
+    if choice is None:
+        return ok("walls", "The drivers' walls are tested when the worker starts.")
+    return (problem if choice.refused else ok)("walls", choice.told)
+
+
+def _disk() -> Part:
+    try:
+        free_mb = shutil.disk_usage(settings.HEADGATE_HOME).free // 1_000_000
+    except OSError as error:
+        return problem("disk", f"The data folder cannot be read: {error.strerror}.")
+    if free_mb < settings.DISK_WARNING_MB:
+        return problem(
+            "disk", f"Only {free_mb:,} MB are free where the data is stored. Free up disk space."
+        )
+    return ok("disk", f"{free_mb:,} MB are free where the data is stored.")
+
+
+def _data(now: datetime) -> Part:
+    from listeners.models import Heartbeat
+    from queries.domain.states import DriverKind, DriverState
+    from queries.models.drivers import Driver
+
+    late = now - timedelta(seconds=DATA_LATE_AFTER_S)
+    try:
+        live = Driver.objects.filter(  # probe drivers report to nobody
+            kind=DriverKind.SERVICE, state=DriverState.LIVE, state_since__lt=late
+        )
+        ids = list(live.values_list("pk", flat=True))
+        heartbeats = Heartbeat.objects.filter(driver__in=ids)
+        newest: datetime | None = heartbeats.aggregate(at=Max("received_at"))["at"] if ids else None
+    except DatabaseError as error:
+        return problem("data", f"The age of the data cannot be read: {first_line(error)}")
+    if not ids:
+        return ok("data", "No driver has been live long enough to expect a report.")
+    if newest is None:
+        return problem("data", "Drivers are live, but none has reported.")
+    age = int((now - newest).total_seconds())
+    if newest < late:
+        return problem("data", f"The newest report of a driver is {age} s old.", newest)
+    return ok("data", f"The newest report of a driver is {max(age, 0)} s old.")

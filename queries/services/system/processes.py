@@ -1,0 +1,124 @@
+"""The health of Redis, and of the processes whose heartbeats are stored there."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import redis
+from django.conf import settings
+
+from controlplane import redis_client, signs_of_life
+from controlplane.signs_of_life import Sign
+from queries.domain.supervision.hosts import SILENT_AFTER
+from queries.domain.system import Part, clock, first_line, ok, problem, unknown
+from queries.services.system.checks import checked
+from queries.services.system.parser_life import PARSER, parser_part
+
+#: The watcher checks every 10 s, and may wait for channels in between.
+WATCHER_SILENT_AFTER = timedelta(minutes=3)
+
+
+def redis_and_processes(now: datetime) -> tuple[Part, ...]:
+    """Return Redis and the parts with heartbeats there, Spark's parser too, in one request."""
+    try:
+        with redis_client.client(settings.REDIS_URL, limit_s=redis_client.LOOK_LIMIT_S) as client:
+            info: Any = client.info()
+            signs = signs_of_life.heard(client)
+            consumers = _consumers(client)
+            parser = checked(PARSER, lambda: parser_part(client, now))
+    except redis.RedisError as error:
+        why = "Redis does not respond"
+        return (
+            problem("redis", f"{why}: {first_line(error)}"),
+            *(unknown(name, why) for name in ("worker", "beat", "ingester", "watcher", PARSER)),
+        )
+    return (
+        *checked("redis", lambda: redis_part(info)),
+        *checked("worker", lambda: worker_part(signs, now)),
+        *checked("beat", lambda: beat_part(signs, now)),
+        *checked("ingester", lambda: ingester_part(signs, consumers, now)),
+        *checked("watcher", lambda: watcher_part(signs, now)),
+        *parser,
+    )
+
+
+def redis_part(info: dict[str, Any]) -> Part:
+    """Check a Redis by its own INFO: it must not evict, and must be able to write."""
+    version = info.get("valkey_version") or info.get("redis_version", "?")
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if policy.startswith("allkeys"):
+        return problem(
+            "redis",
+            f"Its maxmemory-policy is {policy}, which can discard events. "
+            "Set maxmemory-policy to noeviction.",
+        )
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return problem("redis", "It cannot write its append-only file. Is its disk full?")
+    return ok("redis", f"Redis {version} responds.")
+
+
+def worker_part(signs: dict[str, Sign], now: datetime) -> Part:
+    """Check the workers: one must run, and sweeps must finish."""
+    worker, sweep = signs.get(signs_of_life.WORKER), signs.get(signs_of_life.SWEEP)
+    if worker is None:
+        return problem("worker", "No worker has sent a heartbeat.")
+    if _silent(worker, now):
+        return problem("worker", f"No worker heartbeat since {clock(worker.at)}.", worker.at)
+    beat = signs.get(signs_of_life.BEAT)
+    if beat is None or _silent(beat, now):
+        return ok("worker", "A worker is running, but beat sends it no sweeps.")
+    if sweep is None:
+        return problem("worker", "A worker is running but has not finished a sweep yet.")
+    if _silent(sweep, now):
+        return problem("worker", f"No sweep has finished since {clock(sweep.at)}.", sweep.at)
+    return ok("worker", f"Sweeps run on {sweep.host}.")
+
+
+def beat_part(signs: dict[str, Sign], now: datetime) -> Part:
+    """Check beat by the last sweep that it queued."""
+    beat = signs.get(signs_of_life.BEAT)
+    if beat is None:
+        return problem("beat", "Beat has sent no heartbeat.")
+    if _silent(beat, now):
+        return problem("beat", f"Beat has sent no sweep since {clock(beat.at)}.", beat.at)
+    return ok("beat", "Beat sends sweeps.")
+
+
+def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: datetime) -> Part:
+    """Check the ingester by its last read of the event stream, or by its own heartbeat."""
+    seen = [sign.at for name, sign in signs.items() if name == signs_of_life.INGESTER] + consumers
+    if not seen:
+        return problem("ingester", "No ingester is reading events.")
+    newest = max(seen)
+    if now - newest > SILENT_AFTER:
+        return problem("ingester", f"No ingester has read events since {clock(newest)}.", newest)
+    return ok("ingester", "Events are being read.")
+
+
+def watcher_part(signs: dict[str, Sign], now: datetime) -> Part:
+    """Check the watcher; it is optional, but its loss must be noticed."""
+    sign = signs.get(signs_of_life.WATCHER)
+    if sign is None:
+        return ok(
+            "watcher", "Not running: `manage.py watch` sends notifications when no worker can."
+        )
+    if now - sign.at > WATCHER_SILENT_AFTER:
+        return problem("watcher", f"No watcher has run since {clock(sign.at)}.", sign.at)
+    return ok("watcher", f"Headgate is watched on {sign.host}.")
+
+
+def _consumers(client: redis.Redis) -> list[datetime]:
+    """Return when each consumer of the event stream last requested entries."""
+    reads = []
+    at = datetime.now(UTC)
+    try:
+        groups: Any = client.xinfo_groups(settings.EVENT_STREAM)
+        for group in groups:
+            consumers: Any = client.xinfo_consumers(settings.EVENT_STREAM, group["name"])
+            reads += [at - timedelta(milliseconds=int(entry["idle"])) for entry in consumers]
+    except redis.ResponseError:  # no such stream: nobody has read it yet
+        return []
+    return reads
+
+
+def _silent(sign: Sign, now: datetime) -> bool:
+    return now - sign.at > SILENT_AFTER

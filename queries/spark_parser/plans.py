@@ -1,0 +1,95 @@
+"""Take an analyzed plan apart into texts that can be compared without Spark.
+
+Only what state depends on is included: keys, aggregates, filters, watermarks, joins, and how
+columns are derived from others. `queries.domain.probes.plan_shapes` interprets the result.
+"""
+
+from typing import Any
+
+#: Nodes that only name what is below them.
+_TRANSPARENT = frozenset({"SubqueryAlias", "View", "ResolvedHint", "CollectMetrics"})
+
+
+def nodes_of(plan: Any) -> dict[str, Any]:
+    """Return the JVM's analyzed plan as `{"op", "streaming", "children", …}`."""
+    return _node(plan, {})
+
+
+def _node(plan: Any, definitions: dict[int, Any]) -> dict[str, Any]:
+    op = str(plan.getClass().getSimpleName())
+    if op == "WithCTE":
+        for definition in _members(plan.cteDefs()):
+            definitions[int(definition.id())] = definition.child()
+        return _node(plan.plan(), definitions)
+    if op == "CTERelationRef":
+        return _reference(plan, definitions)
+    children = _members(plan.children())
+    if op in _TRANSPARENT and len(children) == 1:
+        return _node(children[0], definitions)
+    return {
+        "op": op,
+        "streaming": bool(plan.isStreaming()),
+        **_parts(plan, op),
+        "children": [_node(child, definitions) for child in children],
+    }
+
+
+def _reference(plan: Any, definitions: dict[int, Any]) -> dict[str, Any]:
+    """Return what WITH defines, with its columns' names as used."""
+    child = definitions[int(plan.cteId())]
+    here, there = _texts(plan.output()), _texts(child.output())
+    return {
+        "op": "Rename",
+        "streaming": bool(plan.isStreaming()),
+        "columns": [[a, b] for a, b in zip(here, there, strict=False) if a != b],
+        "children": [_node(child, definitions)],
+    }
+
+
+def _parts(plan: Any, op: str) -> dict[str, Any]:
+    match op:
+        case "Aggregate":
+            expressions = _members(plan.aggregateExpressions())
+            return {
+                "keys": _texts(plan.groupingExpressions()),
+                "expressions": [_text(each) for each in expressions],
+                "aggregates": list(dict.fromkeys(a for each in expressions for a in _inside(each))),
+            }
+        case "Project":
+            return {"expressions": _texts(plan.projectList())}
+        case "Expand":
+            rows = [_texts(row) for row in _members(plan.projections())]
+            return {"projections": rows, "output": _texts(plan.output())}
+        case "Filter":
+            return {"condition": _text(plan.condition())}
+        case "Join":
+            condition = plan.condition()
+            text = _text(condition.get()) if condition.isDefined() else ""
+            return {"join": _text(plan.joinType()), "condition": text}
+        case "EventTimeWatermark":
+            return {"column": _text(plan.eventTime()), "delay": _text(plan.delay())}
+        case "Deduplicate" | "DeduplicateWithinWatermark":
+            return {"keys": _texts(plan.keys())}
+        case "StreamingRelation" | "StreamingRelationV2" | "LogicalRelation" | "LocalRelation":
+            return {}
+        case _:
+            return {"text": str(plan.simpleString(1000)).lstrip("~ ")}
+
+
+def _inside(expression: Any) -> list[str]:
+    """Return the aggregate functions within an expression."""
+    if str(expression.getClass().getSimpleName()) == "AggregateExpression":
+        return [_text(expression)]
+    return [found for child in _members(expression.children()) for found in _inside(child)]
+
+
+def _members(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _texts(sequence: Any) -> list[str]:
+    return [_text(member) for member in _members(sequence)]
+
+
+def _text(value: Any) -> str:
+    return str(value.toString())

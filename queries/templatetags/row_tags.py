@@ -1,0 +1,70 @@
+"""One row of a list by itself: where it cannot be drawn, a line says so in its place."""
+
+import re
+from typing import Any
+
+from django import template
+from django.template.base import FilterExpression, Node, NodeList, Parser, Token
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from queries.selectors.unshown import OF_ALL, called, unshown
+
+register = template.Library()
+
+#: The tag that a row opens with: a line in its place keeps its id, and goes on being updated.
+_OPENS = re.compile(r"\s*<(tr|li)\b[^>]*>")
+_LINKS = re.compile(r'<a\b[^>]*\bhref="([^"]*)"')
+#: More columns than any list has: browsers take as many as there are.
+_COLUMNS = 100
+
+
+class RowNode(Node):
+    """The row of one member of a list."""
+
+    child_nodelists = ("nodelist",)
+
+    def __init__(self, member: FilterExpression, nodelist: NodeList) -> None:
+        self.member = member
+        self.nodelist = nodelist
+
+    def render(self, context: template.Context) -> SafeString:
+        """Draw the row; a line in its place where that fails."""
+        drawn: list[str] = []
+        depth = len(context.dicts)
+        try:
+            for node in self.nodelist:
+                drawn.append(str(node.render_annotated(context)))
+        except OF_ALL:
+            raise
+        except Exception as error:  # the edge of the loop: the others must still be shown
+            while len(context.dicts) > depth:
+                context.pop()
+            return _instead(self.member.resolve(context), error, "".join(drawn))
+        return mark_safe("".join(drawn))
+
+
+def _instead(member: Any, error: Exception, drawn: str) -> SafeString:
+    """Return the line of a member of which only `drawn` could be drawn."""
+    opens, link = _OPENS.match(drawn), _LINKS.search(drawn)
+    kind = opens[1] if opens else "tr"
+    start = mark_safe(opens[0] if opens else "<tr data-row>")
+    name = called(member)
+    if link:
+        name = format_html('<a href="{}">{}</a>', mark_safe(link[1]), name)
+    said = format_html(
+        '{} <span class="tone-text" data-tone="bad">cannot be shown: {}</span>',
+        name,
+        unshown(member, error),
+    )
+    cell = format_html('<td colspan="{}">{}</td>', _COLUMNS, said) if kind == "tr" else said
+    return format_html("{}{}</{}>", start, cell, mark_safe(kind))
+
+
+@register.tag
+def row(parser: Parser, token: Token) -> RowNode:
+    """Draw one row of a list by itself: `{% row MEMBER %}<tr>…</tr>{% endrow %}`."""
+    _, member = token.split_contents()
+    nodelist = parser.parse(("endrow",))
+    parser.delete_first_token()
+    return RowNode(parser.compile_filter(member), nodelist)

@@ -1,0 +1,93 @@
+"""The actions offered on the pages of failures and incidents, and where each is confirmed."""
+
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from queries.domain.failures.categories import Category
+from queries.domain.failures.error_text import sql_place
+from queries.domain.failures.next_steps import Act, Seen, ways
+from queries.domain.states import Desired, Phase
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.models.failures import Failure
+from queries.roles import DEFINE, OPERATE, may
+from queries.selectors.newest import newest_revisions
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One action: its button, and what it leads to."""
+
+    words: str
+    leads_to: str
+    address: str
+    dialog: bool  # confirmed in a dialog; otherwise on a separate page
+
+
+#: Action -> (URL name, role, whether a dialog confirms it). For a query started by a script, the
+#: actions in `_OF_SCRIPT` apply to its application.
+_WHERE = {
+    Act.EDIT: ("query-edit", DEFINE, False),
+    Act.BACK: ("query-edit", DEFINE, False),
+    Act.REWIND: ("query-rewind", DEFINE, False),
+    Act.RESET: ("query-reset", DEFINE, False),
+    Act.AGAIN: ("query-start", OPERATE, True),
+    Act.STOP: ("query-stop", OPERATE, True),
+}
+_OF_SCRIPT = {
+    **_WHERE,
+    Act.EDIT: ("application-edit", DEFINE, False),
+    Act.AGAIN: ("application-restart", OPERATE, True),
+    Act.STOP: ("application-stop", OPERATE, True),
+}
+
+
+def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[Offer]:
+    """Return what the user can do about a failure, best first."""
+    run = failure.run
+    if run is None or run.query.archived_at is not None:
+        return []
+    query = run.query
+    seen = Seen(
+        category=Category(failure.category),
+        phase=Phase(query.phase),
+        wanted=query.desired == Desired.RUNNING,
+        batch=failure.batch,
+        revision=run.revision.number,
+        newest=newest_revisions([query.pk])[query.pk].number,
+        good=good.revision.number if good else None,
+        subject=run.subject,
+    )
+    found = []
+    for way in ways(seen):
+        name, role, dialog = (_OF_SCRIPT if query.discovered else _WHERE)[way.act]
+        if may(request.user, role, query.application):
+            address = _address(name, query, way.act, way.number, request.path)
+            if name == "query-edit" and way.act is Act.EDIT:
+                address += _place(failure, run)
+            found.append(Offer(way.words, way.leads_to, address, dialog))
+    return found
+
+
+def _place(failure: Failure, run: Run) -> str:
+    """Return the URL parameters that open the form at the position of the SQL error."""
+    found = sql_place(failure.root_cause, failure.message)
+    if found is None or "sql" not in run.revision.spec:
+        return ""
+    return f"?{urlencode({'of': run.revision.number, 'line': found[0], 'column': found[1]})}"
+
+
+def _address(name: str, query: Query, act: Act, number: int | None, back: str) -> str:
+    asked: dict[str, str] = {"next": back}
+    if act is Act.BACK:
+        asked = {"from": str(number), "review": "1"}
+    elif act is Act.EDIT:
+        asked = {}
+    elif act is Act.REWIND:
+        asked["batch"] = str(number)
+    subject = query.application if name.startswith("application-") else query
+    address = reverse(name, args=[subject.name])
+    return f"{address}?{urlencode(asked)}" if asked else address

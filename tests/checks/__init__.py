@@ -1,0 +1,1 @@
+"""The checks themselves: what `make test` runs where, and what it prints."""

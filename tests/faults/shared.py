@@ -1,0 +1,79 @@
+"""One whole system for stories that leave nothing in it but what has names of their own.
+
+It has no demo. A start costs some 20 seconds of processor time, so the files that share the system
+run in the same one of pytest-xdist's processes. So do those that share a Kafka broker.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+from tests import pieces
+from tests.faults.system import System
+
+#: Files whose stories share it.
+SHARED_BY = (
+    "tests/faults/test_ci_story.py",
+    "tests/spark/deploys/test_a_script_goes_back.py",
+    "tests/spark/deploys/test_deploys.py",
+    "tests/spark/deploys/test_new_code_and_packages.py",
+    "tests/spark/scripts/test_a_query_with_another_name.py",
+)
+#: Each process with tests from here would start a broker of its own.
+KAFKA = "tests/kafka/"
+
+
+class ByFile(LoadFileScheduling):  # type: ignore[misc]
+    """A file in one process, and in the same one all that share a system or a broker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        if file.startswith(KAFKA):
+            return KAFKA
+        return SHARED_BY[0] if file in SHARED_BY else file
+
+
+@pytest.fixture(scope="session")
+def one_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """Return the session's system, with folders of code, data and wheels beside its home."""
+    place = tmp_path_factory.mktemp("system")
+    for name in ("code", "data", "wheels"):
+        (place / name).mkdir()
+    running = System(
+        place / "home",
+        pieces.free_port(),
+        HEADGATE_DEMO="0",
+        HEADGATE_CODE_ROOTS=str(place / "code"),
+        HEADGATE_DATA_ROOTS=str(place / "data"),
+        UV_NO_INDEX="1",
+        UV_FIND_LINKS=str(place / "wheels"),
+    )
+    try:
+        running.up()
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def shared_system(one_system: System) -> Iterator[System]:
+    """Return the session's system; at the end of a story nothing runs in it."""
+    yield one_system
+    one_system.rest()
+
+
+def code_of(system: System) -> Path:
+    """Return the folder from which a shared system's drivers take code."""
+    return Path(system.environment["HEADGATE_CODE_ROOTS"])
+
+
+def data_of(system: System) -> Path:
+    """Return the folder in which a shared system's sources and sinks lie."""
+    return Path(system.environment["HEADGATE_DATA_ROOTS"])
+
+
+def wheels_of(system: System) -> Path:
+    """Return the folder in which a shared system's resolver finds packages."""
+    return Path(system.environment["UV_FIND_LINKS"])
