@@ -29,8 +29,7 @@ from queries.services.deploys.advancing import advance_all
 from queries.services.idempotency_keys import forget_answers
 from queries.services.kafka import lag, loss_ledger
 from queries.services.probes.xray import forget_old_results
-from queries.services.procedure_registry import PROCEDURES
-from queries.services.procedures.bulk_operations import advance_many, due_many
+from queries.services.procedure_registry import WORK
 from queries.services.procedures.engine import advance, due_operations, note_silent_hosts
 from queries.services.supervision import adoption, verdicts
 from queries.services.supervision import reconcile as service
@@ -157,16 +156,13 @@ def sweep() -> None:
 @shared_task(name="queries.tasks.advance_operation")
 def advance_operation(operation_id: int) -> None:
     """Take the next steps of one operation (a nudge)."""
-    now = timezone.now()
-    if not advance_many(operation_id, now=now):
-        advance(operation_id, procedures=PROCEDURES, launcher=launcher(), now=now)
+    advance(operation_id, procedures=WORK, launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.advance_operations")
 def advance_operations() -> None:
     """Nudge this host's unclaimed operations with steps, in case a nudge was lost."""
-    now = timezone.now()
-    for operation_id in due_operations(now=now) + due_many(now=now):
+    for operation_id in due_operations(now=timezone.now()):
         advance_soon(operation_id)
     note_silent_hosts()
 

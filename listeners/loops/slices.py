@@ -28,9 +28,9 @@ from django.db import (
     connection,
     transaction,
 )
-from django.db.models import Q
 
 from listeners import models
+from listeners.loops.leases import Lease, LeaseLost, Leases
 
 T = TypeVar("T")
 
@@ -45,10 +45,6 @@ _SHORT_PAUSE_S = 0.005
 FIRST_ROWS, MOST_ROWS = 50, 2_000  # per slice
 #: A dead worker's work is taken over after this long.
 LEASE = timedelta(seconds=60)
-
-
-class LeaseLost(Exception):
-    """Another worker has taken this work over: do not write anything."""
 
 
 def lies_in_the_row(error: Exception) -> bool:
@@ -97,9 +93,9 @@ _at_work = threading.BoundedSemaphore(max(1, settings.WORKER_THREADS // 2))
 class BulkRun:
     """A run of one kind of bulk work: it holds the lease, and has a time limit."""
 
-    def __init__(self, name: str, until: datetime, limit_s: float) -> None:
+    def __init__(self, name: str, lease: Lease, limit_s: float) -> None:
         self.name = name
-        self._leased_until = until
+        self._lease = lease
         self._end = time.monotonic() + limit_s
         self.longest_s = 0.0  # the longest lock time of a slice
 
@@ -125,9 +121,9 @@ class BulkRun:
                 one = Slice(time.monotonic())
                 # The first callback: the others run when the lock is free again.
                 transaction.on_commit(lambda: committed.append(time.monotonic()))
-                until = self._renew()
+                until = self._lease.renew(datetime.now(UTC))
                 yield one
-            self._leased_until = until
+            self._lease.until = until
             held = (committed[0] if committed else time.monotonic()) - one.began
         self.longest_s = max(self.longest_s, held)
         if rows:
@@ -184,23 +180,14 @@ class BulkRun:
 
     def left(self, rows: int, since: datetime | None) -> None:
         """Record what this run has not done: the number of rows, and the age of the oldest row."""
-        models.Cursor.objects.filter(name=self.name, leased_until=self._leased_until).update(
+        self._lease.row.update(
             left_rows=rows, left_since=since if rows else None, ran_at=datetime.now(UTC)
         )
 
-    def _renew(self) -> datetime:
-        """Return the end of the renewed lease, once the slice has committed."""
-        until = datetime.now(UTC) + LEASE
-        rows = models.Cursor.objects.filter(name=self.name, leased_until=self._leased_until)
-        if not rows.update(leased_until=until):
-            raise LeaseLost(self.name)
-        return until
-
     def end(self) -> None:
         """Release the lease; if the database does not allow it, the lease expires."""
-        rows = models.Cursor.objects.filter(name=self.name, leased_until=self._leased_until)
         with suppress(DatabaseError):
-            rows.update(leased_until=None)
+            self._lease.release()
 
 
 @contextmanager
@@ -227,7 +214,5 @@ def bulk_work(name: str, *, limit_s: float) -> Iterator[BulkRun | None]:
 
 def _leased(name: str, limit_s: float) -> BulkRun | None:
     models.Cursor.objects.get_or_create(name=name)
-    now = datetime.now(UTC)
-    free = Q(leased_until=None) | Q(leased_until__lt=now) | Q(leased_until__gt=now + 2 * LEASE)
-    taken = models.Cursor.objects.filter(free, name=name).update(leased_until=now + LEASE)
-    return BulkRun(name, now + LEASE, limit_s) if taken else None
+    lease = Leases(LEASE).take(models.Cursor.objects.all(), name, now=datetime.now(UTC))
+    return BulkRun(name, lease, limit_s) if lease else None

@@ -16,7 +16,7 @@ from django.db.models import F
 
 from listeners import models
 from listeners.loops.each import Each, Trouble
-from listeners.loops.slices import LeaseLost
+from listeners.loops.leases import LeaseLost
 
 logger = logging.getLogger(__name__)
 

@@ -1,10 +1,11 @@
-"""All procedures, by the verb that requests them."""
+"""The work of each verb that is more than one step."""
 
-from queries.domain.states import Verb
+from queries.domain.states import MANY_VERBS, Verb
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.kafka.go_on_after_loss import GO_ON
 from queries.services.probes import preflight, record_search, xray
-from queries.services.procedures.engine import Procedure
+from queries.services.procedures.bulk_operations import BulkOperation
+from queries.services.procedures.engine import Procedure, Work
 from queries.services.triggers.async_off import ASYNC_OFF
 
 PROCEDURES: dict[Verb, Procedure] = {
@@ -18,3 +19,5 @@ PROCEDURES: dict[Verb, Procedure] = {
     Verb.XRAY: xray.PROCEDURE,
     Verb.RECORDS: record_search.PROCEDURE,
 }
+#: All verbs of operations that outlive a worker.
+WORK: dict[Verb, Work] = {**PROCEDURES, **dict.fromkeys(MANY_VERBS, BulkOperation())}

@@ -19,8 +19,7 @@ from django.utils import timezone
 from queries.api.supervision import operations
 from queries.models.tokens import Scope
 from queries.services.console.tokens import create_token
-from queries.services.procedure_registry import PROCEDURES
-from queries.services.procedures.bulk_operations import advance_many, due_many
+from queries.services.procedure_registry import WORK
 from queries.services.procedures.engine import advance, due_operations
 from tests.scenarios.stage import Stage
 
@@ -126,10 +125,9 @@ def stage(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Stage:
     def work() -> None:
         stage.now = timezone.now()
         stage.settle()
-        for operation in due_operations(now=stage.now) + due_many(now=stage.now):
-            if not advance_many(operation, now=stage.now):
-                now, launcher = stage.now, stage.launcher
-                advance(operation, procedures=PROCEDURES, launcher=launcher, now=now)
+        for operation in due_operations(now=stage.now):
+            now, launcher = stage.now, stage.launcher
+            advance(operation, procedures=WORK, launcher=launcher, now=now)
 
     shell.meanwhile = work
     return stage

@@ -26,13 +26,14 @@ from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.models.history import Operation
-from queries.services.procedures.bulk_operations import advance_many, begin_many
+from queries.services.procedures.bulk_operations import begin_many
 from tests.scenarios.deploys.way import NOTE, Way
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.security.rights.people import TEAM
 from tests.security.rights.test_rights import ADDRESSES
 from tests.security.rights.world import addresses_of, build
 from tests.security.test_what_pages_show import links_of
+from tests.services.bulk import advance_many
 from tests.services.secrets.binding import bind
 
 pytestmark = pytest.mark.django_db

@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from controlplane import fail_points
+from listeners.loops.leases import Lease, Leases
 from listeners.loops.troubles import each
 from queries.channels.base import Message, SendFailed
 from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentState, Severity, Step
@@ -38,6 +39,7 @@ TRIED_FOR = timedelta(days=1)
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=15), timedelta(minutes=30)
 #: A worker that started sending and has been silent for this long is considered dead.
 LEASE = timedelta(seconds=3 * LIMIT_S)
+_leases = Leases(LEASE)
 #: Sending time per call, in seconds; the next call sends the rest.
 BUDGET_S = 45.0
 #: Channels sent to in parallel: a slow one must not delay the others.
@@ -165,28 +167,29 @@ def send_alerts(*, now: datetime, clock: Any, limit_s: float = BUDGET_S) -> int:
     `clock` returns the current aware time; `now` is when the call started.
     """
     sent = 0
-    under_way: dict[Future[None], Delivery] = {}
+    under_way: dict[Future[None], tuple[Delivery, Lease]] = {}
     with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="alerts") as pool:
         while True:
-            busy = {delivery.channel_id for delivery in under_way.values()}
+            busy = {delivery.channel_id for delivery, _ in under_way.values()}
             if (clock() - now).total_seconds() < limit_s:
                 for delivery in _next(busy, SIDE_BY_SIDE - len(under_way), now=clock()):
-                    if not _lease(delivery, now=clock()):
+                    lease = _lease(delivery, now=clock())
+                    if lease is None:
                         continue
                     try:
                         sending = _sending(delivery)
                     except Exception as error:  # an unreadable row must not block the others
-                        _record(delivery, error, now=clock())
+                        _record(delivery, lease, error, now=clock())
                     else:
-                        under_way[pool.submit(sending)] = delivery
+                        under_way[pool.submit(sending)] = delivery, lease
             if not under_way:
                 return sent
             done, _ = wait(under_way, timeout=LIMIT_S, return_when=FIRST_COMPLETED)
             for future in done:
-                delivery = under_way.pop(future)
+                delivery, lease = under_way.pop(future)
                 fail_points.reach(fail_points.AFTER_ALERT)
                 with _each.by_itself(f"delivery {delivery.pk}"):
-                    sent += _record(delivery, future.exception(), now=clock())
+                    sent += _record(delivery, lease, future.exception(), now=clock())
 
 
 def _sending(delivery: Delivery) -> Callable[[], None]:
@@ -202,9 +205,11 @@ def _sending(delivery: Delivery) -> Callable[[], None]:
 
 def _next(busy: set[int], most: int, *, now: datetime) -> list[Delivery]:
     """Return pending deliveries, oldest first, one per idle channel."""
-    free = Q(leased_until=None) | Q(leased_until__lte=now)
     waiting = Delivery.objects.filter(
-        free, state=DeliveryState.WAITING, attempt_after__lte=now, channel__enabled=True
+        _leases.free(now),
+        state=DeliveryState.WAITING,
+        attempt_after__lte=now,
+        channel__enabled=True,
     ).exclude(channel__in=busy)
     first: dict[int, Delivery] = {}
     rows = waiting.select_related("channel").order_by("attempt_after", "pk")
@@ -213,35 +218,28 @@ def _next(busy: set[int], most: int, *, now: datetime) -> list[Delivery]:
     return list(first.values())[:most]
 
 
-def _lease(delivery: Delivery, *, now: datetime) -> bool:
-    """Lease a row before sending it; return False if another worker has it."""
-    return bool(
-        Delivery.objects.filter(
-            pk=delivery.pk, state=DeliveryState.WAITING, leased_until=delivery.leased_until
-        ).update(leased_until=now + LEASE, attempts=F("attempts") + 1)
-    )
+def _lease(delivery: Delivery, *, now: datetime) -> Lease | None:
+    """Lease a row before sending it; None if another worker has it."""
+    waiting = Delivery.objects.filter(state=DeliveryState.WAITING)
+    return _leases.take(waiting, delivery.pk, now=now, attempts=F("attempts") + 1)
 
 
-def _record(delivery: Delivery, error: BaseException | None, *, now: datetime) -> int:
-    row = Delivery.objects.filter(pk=delivery.pk)
+def _record(delivery: Delivery, lease: Lease, error: BaseException | None, *, now: datetime) -> int:
+    """Record the result of an attempt; return how many messages were sent.
+
+    If another worker has taken the row over, that worker records its own attempt.
+    """
     channel = Channel.objects.filter(pk=delivery.channel_id)
     if error is None:
-        row.update(
-            state=DeliveryState.SENT,
-            sent_at=now,
-            leased_until=None,
-            attempt_after=None,
-            last_error="",
-        )
+        lease.release(state=DeliveryState.SENT, sent_at=now, attempt_after=None, last_error="")
         channel.update(last_sent_at=now, failing_since=None, last_error="")
         return 1
     said = str(error) if isinstance(error, SendFailed) else type(error).__name__
     lasting = isinstance(error, SendFailed) and error.lasting
     over = lasting or now - delivery.created_at >= TRIED_FOR
     pause = min(FIRST_PAUSE * 2 ** min(delivery.attempts, 12), LONGEST_PAUSE)
-    row.update(
+    lease.release(
         state=DeliveryState.GIVEN_UP if over else DeliveryState.WAITING,
-        leased_until=None,
         attempt_after=None if over else now + pause,
         last_error=said,
     )

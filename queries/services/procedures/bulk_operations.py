@@ -13,7 +13,6 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from controlplane import fail_points
@@ -30,13 +29,13 @@ from queries.domain.states import (
     StopMode,
     Verb,
 )
+from queries.launchers.base import Launcher
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
 from queries.services.access.asker import in_bulk
 from queries.services.access.rate_limits import begin_bulk
-from queries.services.procedures.engine import LEASE, renewed
 from queries.services.supervision import operations
 from queries.services.supervision.application_operations import (
     archive_application,
@@ -95,38 +94,26 @@ def _line(of: str, row: Query | Application) -> dict[str, Any]:
     return line if of == "query" else {**line, "of": of}
 
 
-def due_many(*, now: datetime) -> list[int]:
-    """Return unclaimed operations on many queries; any host can take one."""
-    return list(_free(now).order_by("pk").values_list("pk", flat=True)[:200])
+class BulkOperation:
+    """The work of a verb on many queries: requests, a few at a time, until each has ended."""
 
-
-def _free(now: datetime) -> Any:
-    rows = Operation.objects.filter(verb__in=MANY_VERBS, outcome=OperationOutcome.OPEN)
-    return rows.filter(Q(leased_until=None) | Q(leased_until__lt=now))
-
-
-def advance_many(operation_id: int, *, now: datetime) -> bool:
-    """Continue an operation on many queries; False if none is free."""
-    until = now + LEASE
-    if not _free(now).filter(pk=operation_id).update(leased_until=until):
+    def take(self, operation: Operation, launcher: Launcher) -> bool:
+        """Request the next few queries, or, after the last, see which have ended."""
+        if _take_slice(operation):
+            return True
+        _look_at_the_end(operation)
         return False
-    with renewed(operation_id, until):
-        while _take_slice(operation_id):
-            pass
-        _look_at_the_end(operation_id)
-    return True
 
 
-def _take_slice(operation_id: int) -> bool:
-    """Request the next few queries; return whether some may be left."""
-    operation = Operation.objects.get(pk=operation_id)
+def _take_slice(operation: Operation) -> bool:
+    """Request the next few queries; return whether there were any."""
     if operation.outcome or operation.deadline <= timezone.now():
         return False
     lines = operation.result["queries"]
     waiting = [one for one in lines if not _is_asked(operation, one)][:SLICE]
     for line in waiting:
         _ask_one(operation, line)
-    return len(waiting) == SLICE
+    return bool(waiting)
 
 
 def _is_asked(operation: Operation, line: dict[str, Any]) -> bool:
@@ -192,9 +179,8 @@ def _save(operation: Operation, **fields: Any) -> None:
     rows.update(result=operation.result, **fields)
 
 
-def _look_at_the_end(operation_id: int) -> None:
+def _look_at_the_end(operation: Operation) -> None:
     """Record which requests have ended; end the operation when the last one has."""
-    operation = Operation.objects.get(pk=operation_id)
     if operation.outcome:
         return
     now, lines = timezone.now(), operation.result["queries"]

@@ -7,20 +7,19 @@ it has built is cleaned up; after that, it can only be finished.
 """
 
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from controlplane import fail_points
 from controlplane.nudge import advance_soon, changed
+from listeners.loops.leases import Lease, Leases
 from listeners.loops.troubles import each
 from queries.domain.access import acts
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
@@ -49,8 +48,7 @@ _each = each("operations", logger)
 #: How long a worker's claim on a step lasts; renewed after a third of it. A dead worker delays a
 #: step by at most this long.
 LEASE = timedelta(seconds=15)
-#: Verbs without steps in this engine; `procedures.many` runs those on many queries.
-_NO_STEPS = PLAIN_VERBS | MANY_VERBS.keys()
+_leases = Leases(LEASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +105,13 @@ class Step:
     commits: bool = False
 
 
+class Work(Protocol):
+    """The work of a verb that a worker does under the operation's lease."""
+
+    def take(self, operation: Operation, launcher: Launcher) -> bool:
+        """Do the next part of it; return whether more may be possible now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Procedure:
     """A verb's steps, and the cleanup after a procedure that did not finish."""
@@ -115,6 +120,16 @@ class Procedure:
     steps: tuple[Step, ...]
     limit: timedelta  # for all steps together; then TIMED_OUT, unless past no return
     undo: Callable[[StepContext], StepResult | None] | None = None
+
+    def take(self, operation: Operation, launcher: Launcher) -> bool:
+        """Take the next step, or clean up; return whether more may be possible now."""
+        if operation.query is None:
+            return False
+        turn = StepContext(operation, operation.query, launcher, timezone.now(), operation.result)
+        if operation.outcome != OperationOutcome.OPEN:
+            _tidy(self, turn)
+            return False
+        return _take(self, turn)
 
 
 def begin(
@@ -190,39 +205,28 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
 
 
 def due_operations(*, now: datetime) -> list[int]:
-    """Return unclaimed operations with steps, or with something to undo.
+    """Return unclaimed operations with work to do or to undo.
 
-    Only operations of this host, and those without a host, are included.
+    Only operations of this host, and those that any host may take, are included.
     """
-    found = _free(now).filter(_here()).exclude(verb__in=_NO_STEPS)
+    found = _unfinished().filter(_leases.free(now), _here()).exclude(verb__in=PLAIN_VERBS)
     return list(found.order_by("pk").values_list("pk", flat=True)[:200])
 
 
 def advance(
-    operation_id: int,
-    *,
-    procedures: Mapping[Verb, Procedure],
-    launcher: Launcher,
-    now: datetime,
+    operation_id: int, *, procedures: Mapping[Verb, Work], launcher: Launcher, now: datetime
 ) -> bool:
-    """Take all steps that are possible now; False if another worker or host has the operation."""
+    """Do all work that is possible now; False if another worker or host has the operation."""
     lease = _lease(operation_id, now)
     if lease is None:
         return False
-    with renewed(operation_id, lease):
-        while True:
+    with lease.kept():
+        more = True
+        while more:
             operation = Operation.objects.select_related("query__application").get(pk=operation_id)
-            procedure = procedures.get(Verb(operation.verb))
-            if procedure is None or operation.query is None:
-                return False
-            turn = StepContext(
-                operation, operation.query, launcher, timezone.now(), operation.result
-            )
-            if operation.outcome != OperationOutcome.OPEN:
-                _tidy(procedure, turn)
-                return True
-            if not _take(procedure, turn):
-                return True
+            work = procedures.get(Verb(operation.verb))
+            more = work is not None and work.take(operation, launcher)
+    return True
 
 
 def _take(procedure: Procedure, turn: StepContext) -> bool:
@@ -339,25 +343,34 @@ def _refuse_beside_another(row: Query, verb: Verb) -> None:
 # --- the lease --------------------------------------------------------------------------
 
 
-def _lease(operation_id: int, now: datetime) -> datetime | None:
-    """Claim the operation; None if it is claimed, or there is nothing to do."""
-    until = now + LEASE
-    if not Operation.objects.filter(_here(), pk=operation_id).exists():
-        return None
+def _lease(operation_id: int, now: datetime) -> Lease | None:
+    """Claim the operation; None if it is claimed, or there is nothing to do here."""
+    found = _unfinished()
+    of_any = _leases.take(found.filter(verb__in=MANY_VERBS), operation_id, now=now)
+    if of_any is not None or not found.filter(_here(), pk=operation_id).exists():
+        return of_any
     # The first step decides which host takes the others: they need each other's files.
     here = settings.HEADGATE_HOST
-    found = _free(now).filter(pk=operation_id, host__in=("", here))
-    return until if found.update(leased_until=until, host=here) else None
+    return _leases.take(found.filter(host__in=("", here)), operation_id, now=now, host=here)
 
 
 def _here() -> Q:
-    """Return the condition that an operation's files are, or will be, on this host."""
-    return Q(placed_here("application__"), host="") | Q(host=settings.HEADGATE_HOST)
+    """Return the condition that an operation's files are, or will be, on this host.
+
+    Operations on many queries have no files.
+    """
+    placed = Q(placed_here("application__"), host="") | Q(host=settings.HEADGATE_HOST)
+    return placed | Q(verb__in=MANY_VERBS)
+
+
+def _unfinished() -> QuerySet[Operation]:
+    """Return operations with something to do or to undo."""
+    return Operation.objects.filter(Q(outcome=OperationOutcome.OPEN) | Q(to_undo=True))
 
 
 def note_silent_hosts() -> None:
     """Record why an operation waits, if its host has no heartbeat."""
-    waits = Operation.objects.filter(outcome=OperationOutcome.OPEN).exclude(verb__in=_NO_STEPS)
+    waits = Operation.objects.filter(outcome=OperationOutcome.OPEN).exclude(verb__in=PLAIN_VERBS)
     for operation in waits.exclude(_here()).select_related("application"):
         with _each.by_itself(f"operation {operation.uuid}"):
             _note_silent_host(operation)
@@ -371,36 +384,3 @@ def _note_silent_host(operation: Operation) -> None:
     mine = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN)
     mine.update(detail=detail)
     changed(f"query:{operation.query_id}", f"operation:{operation.uuid}")
-
-
-def _free(now: datetime) -> QuerySet[Operation]:
-    """Return unclaimed operations with something to do or to undo."""
-    open_or_left = Q(outcome=OperationOutcome.OPEN) | Q(to_undo=True)
-    return Operation.objects.filter(open_or_left, Q(leased_until=None) | Q(leased_until__lt=now))
-
-
-@contextmanager
-def renewed(operation_id: int, until: datetime) -> Iterator[None]:
-    """Renew a lease while the block runs, then release it; `until` is when it expires."""
-    over = threading.Event()
-    held = [until]
-
-    def renew() -> None:
-        try:
-            while not over.wait(LEASE.total_seconds() / 3):
-                new = timezone.now() + LEASE
-                mine = Operation.objects.filter(pk=operation_id, leased_until=held[0])
-                if not mine.update(leased_until=new):
-                    return
-                held[0] = new
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=renew, name=f"lease-{operation_id}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        Operation.objects.filter(pk=operation_id, leased_until=held[0]).update(leased_until=None)

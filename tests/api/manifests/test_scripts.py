@@ -9,9 +9,9 @@ from rest_framework.test import APIClient
 
 from queries.models.applications import Application, Script
 from queries.models.history import Operation
-from queries.services.procedures.bulk_operations import advance_many
 from queries.services.supervision import application_operations as verbs
 from tests.api.manifests.conftest import Send, application, outcomes
+from tests.services.bulk import advance_many
 
 pytestmark = pytest.mark.django_db
 

@@ -11,8 +11,10 @@ from queries.domain.states import Desired, OperationOutcome, Phase, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.procedures import bulk_operations
+from queries.services.procedures.engine import due_operations
 from queries.services.supervision import operations
 from tests.scenarios.stage import Stage
+from tests.services.bulk import advance_many
 
 pytestmark = pytest.mark.django_db
 
@@ -81,7 +83,7 @@ def test_what_is_no_selector_is_refused_with_a_way_out(
 def test_one_operation_asks_each_query_and_ends_with_the_last(as_operator: APIClient) -> None:
     uuid = ask(as_operator, "start", "team=a")["operation"]
     operation = Operation.objects.get(uuid=uuid)
-    assert bulk_operations.advance_many(operation.pk, now=timezone.now())
+    assert advance_many(operation.pk, now=timezone.now())
     operation.refresh_from_db()
     assert operation.outcome == OperationOutcome.OPEN
     assert set(Query.objects.filter(desired=Desired.RUNNING).values_list("name", flat=True)) == {
@@ -89,7 +91,7 @@ def test_one_operation_asks_each_query_and_ends_with_the_last(as_operator: APICl
         "two",
     }
     Operation.objects.filter(verb="start").update(outcome=OperationOutcome.DONE)
-    bulk_operations.advance_many(operation.pk, now=timezone.now())
+    advance_many(operation.pk, now=timezone.now())
     lines = as_operator.get(f"/api/v1/operations/{uuid}/").json()["result"]["queries"]
     assert [(one["name"], one["outcome"]) for one in lines] == [("one", "DONE"), ("two", "DONE")]
     operation.refresh_from_db()
@@ -113,10 +115,10 @@ def test_a_worker_that_follows_a_dead_one_asks_none_twice(
 
     monkeypatch.setattr(bulk_operations, "_request", die_after_the_first)
     with pytest.raises(KeyboardInterrupt):
-        bulk_operations.advance_many(operation.pk, now=timezone.now())
+        advance_many(operation.pk, now=timezone.now())
     monkeypatch.setattr(bulk_operations, "_request", request)
     Operation.objects.filter(pk=operation.pk).update(leased_until=None)
-    bulk_operations.advance_many(operation.pk, now=timezone.now())
+    advance_many(operation.pk, now=timezone.now())
     verbs = Operation.objects.exclude(pk=operation.pk)
     assert sorted(verbs.values_list("query__name", flat=True)) == ["one", "six", "two"]
 
@@ -129,11 +131,11 @@ def test_a_worker_that_follows_a_dead_one_asks_none_twice(
 def test_what_another_worker_holds_is_left_alone(as_operator: APIClient) -> None:
     uuid = ask(as_operator, "start", "team=a")["operation"]
     operation = Operation.objects.get(uuid=uuid)
-    assert bulk_operations.due_many(now=timezone.now()) == [operation.pk]
+    assert due_operations(now=timezone.now()) == [operation.pk]
     later = timezone.now() + timedelta(seconds=10)
     Operation.objects.filter(pk=operation.pk).update(leased_until=later)
-    assert not bulk_operations.advance_many(operation.pk, now=timezone.now())
-    assert bulk_operations.due_many(now=timezone.now()) == []
+    assert not advance_many(operation.pk, now=timezone.now())
+    assert due_operations(now=timezone.now()) == []
 
 
 @pytest.mark.usefixtures("queries")
@@ -141,7 +143,7 @@ def test_a_query_that_refuses_is_told_and_the_others_go_on(as_operator: APIClien
     uuid = ask(as_operator, "start", "team=a")["operation"]
     Query.objects.filter(name="one").update(archived_at=timezone.now())
     operation = Operation.objects.get(uuid=uuid)
-    bulk_operations.advance_many(operation.pk, now=timezone.now())
+    advance_many(operation.pk, now=timezone.now())
     operation.refresh_from_db()
     outcomes = {one["name"]: one["outcome"] for one in operation.result["queries"]}
     assert outcomes == {"one": "REFUSED", "two": None}
@@ -151,7 +153,7 @@ def test_a_query_that_refuses_is_told_and_the_others_go_on(as_operator: APIClien
 def test_past_its_deadline_it_ends_with_what_is_left(as_operator: APIClient) -> None:
     uuid = ask(as_operator, "start", "team=a")["operation"]
     Operation.objects.update(deadline=timezone.now() - timedelta(seconds=1))
-    bulk_operations.advance_many(Operation.objects.get(uuid=uuid).pk, now=timezone.now())
+    advance_many(Operation.objects.get(uuid=uuid).pk, now=timezone.now())
     assert Operation.objects.get(uuid=uuid).outcome == OperationOutcome.TIMED_OUT
 
 
@@ -163,7 +165,7 @@ def test_it_can_be_cancelled_and_has_a_page(as_operator: APIClient) -> None:
     assert as_operator.post(f"/api/v1/operations/{uuid}/cancel/").status_code == 202
     operation = Operation.objects.get(uuid=uuid)
     assert operation.outcome == OperationOutcome.CANCELLED
-    assert not bulk_operations.advance_many(operation.pk, now=timezone.now())
+    assert not advance_many(operation.pk, now=timezone.now())
 
 
 def test_pruning_deletes_each_query_once_it_has_stopped(stage: Stage) -> None:
@@ -174,16 +176,16 @@ def test_pruning_deletes_each_query_once_it_has_stopped(stage: Stage) -> None:
     operation = bulk_operations.begin_many(
         Verb.PRUNE, rows, applications=[application], actor="ci", now=now
     )
-    bulk_operations.advance_many(operation.pk, now=timezone.now())
+    advance_many(operation.pk, now=timezone.now())
     Operation.objects.filter(verb="stop").update(outcome=OperationOutcome.DONE)
-    bulk_operations.advance_many(operation.pk, now=timezone.now())
+    advance_many(operation.pk, now=timezone.now())
     rows[0].refresh_from_db()
     rows[1].refresh_from_db()
     assert rows[0].archived_at is not None
     assert rows[1].archived_at is None  # it still runs
     Query.objects.filter(pk=rows[1].pk).update(phase=Phase.STOPPED)
     for _ in range(2):
-        bulk_operations.advance_many(operation.pk, now=timezone.now())
+        advance_many(operation.pk, now=timezone.now())
     operation.refresh_from_db()
     application.refresh_from_db()
     assert operation.outcome == OperationOutcome.DONE
@@ -203,9 +205,9 @@ def test_one_that_cannot_be_deleted_keeps_no_other_and_not_the_operation(
 
     monkeypatch.setattr(operations, "archive_query", break_for_the_first)
     operation = bulk_operations.begin_many(Verb.PRUNE, rows, actor="ci", now=timezone.now())
-    bulk_operations.advance_many(operation.pk, now=timezone.now())
+    advance_many(operation.pk, now=timezone.now())
     Operation.objects.filter(verb="stop").update(outcome=OperationOutcome.DONE)
-    bulk_operations.advance_many(operation.pk, now=timezone.now())
+    advance_many(operation.pk, now=timezone.now())
     operation.refresh_from_db()
     lines = {one["name"]: one for one in operation.result["queries"]}
     assert operation.outcome == OperationOutcome.FAILED

@@ -12,10 +12,10 @@ from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.models.manifests.managed import Managed
-from queries.services.procedures.bulk_operations import advance_many
 from tests.scenarios.deploys.way import NOTE, Way
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import DIVIDE
+from tests.services.bulk import advance_many
 
 pytestmark = pytest.mark.django_db
 

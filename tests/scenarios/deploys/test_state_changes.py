@@ -12,10 +12,11 @@ from queries.models.deploys.receipts import Deploy
 from queries.selectors.state_changes import unaccepted_change
 from queries.services.deploys.requesting import request_deploy
 from queries.services.manifests.applying import apply_set
-from queries.services.procedures.bulk_operations import advance_many, due_many
+from queries.services.procedures.engine import due_operations
 from queries.services.supervision.required_preflight import StateChanges
 from tests.scenarios.deploys.way import Way, ada
 from tests.scenarios.stage import DIVIDE, Stage
+from tests.services.bulk import advance_many
 
 pytestmark = pytest.mark.django_db
 
@@ -67,7 +68,7 @@ def test_an_apply_is_refused_whole_and_names_what_accepts_it(stopped: Way) -> No
 def test_an_apply_that_accepts_it_keeps_who_did_and_starts_the_query(stopped: Way) -> None:
     stage = stopped.stage
     applied(stopped, swapped(stopped, accept_state_change=True))
-    for operation in due_many(now=stage.now):
+    for operation in due_operations(now=stage.now):
         advance_many(operation, now=stage.now)
     stage.look()
     row = stage.row("delays")

@@ -6,15 +6,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from queries.channels.base import SendFailed
 from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentState
 from queries.models.alerts import AlertRule, Channel, Delivery, Incident
-from queries.services.alerts import incidents
+from queries.services.alerts import deliveries, incidents, sending
 from queries.services.alerts.deliveries import (
     LEASE,
     announce_incidents,
@@ -343,3 +345,46 @@ def test_a_worker_killed_between_send_and_record_sends_once_more_and_says_so(
     assert [got.form["repeat"] for got in outbox.receiver.got] == [False, True]
     assert {got.form["key"] for got in outbox.receiver.got} == {outbox.receiver.got[0].form["key"]}
     assert outbox.go(3600) == []
+
+
+@pytest.mark.django_db
+def test_a_clock_that_was_set_back_keeps_no_message_for_ever(outbox: Outbox) -> None:
+    outbox.channel("one")
+    outbox.incident()
+    announce_incidents(now=outbox.now)
+    Delivery.objects.update(leased_until=outbox.now + timedelta(days=400))
+    assert outbox.go() == [("one", "opened")]
+
+
+@pytest.mark.django_db
+def test_a_worker_that_wakes_late_does_not_undo_what_its_successor_delivered(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox.channel("one")
+    outbox.incident()
+    send = sending.send
+
+    def freeze(*_: Any, **__: Any) -> None:
+        """Let another worker take the message over and deliver it, then fail."""
+        monkeypatch.setattr(deliveries, "send", send)
+        Delivery.objects.update(leased_until=None)
+        assert outbox.go() == [("one", "opened")]
+        raise SendFailed("the connection was reset")
+
+    monkeypatch.setattr(deliveries, "send", freeze)
+    monkeypatch.setattr(deliveries, "ThreadPoolExecutor", InThisThread)
+    outbox.go()
+    assert states() == [DeliveryState.SENT]
+    assert outbox.go(3600) == []
+
+
+class InThisThread(ThreadPoolExecutor):
+    """Runs at once what is submitted: a thread would not see the test's transaction."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done

@@ -114,6 +114,15 @@ def test_a_dead_workers_step_is_taken_again_once_its_lease_is_over(bench: Bench)
     assert bench.advance(operation, later=20).outcome == OperationOutcome.DONE
 
 
+def test_a_clock_that_was_set_back_keeps_no_operation_for_ever(bench: Bench) -> None:
+    operation = bench.begin()
+    Operation.objects.filter(pk=operation.pk).update(
+        leased_until=timezone.now() + timedelta(days=400)
+    )
+    assert operation.pk in due_operations(now=timezone.now())
+    assert bench.advance(operation).outcome == OperationOutcome.DONE
+
+
 def test_a_cancelled_operation_tidies_up_what_it_has_built(bench: Bench) -> None:
     bench.ready = False
     operation = bench.advance(bench.begin())

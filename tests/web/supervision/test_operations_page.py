@@ -11,7 +11,7 @@ from django.utils import timezone
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.history import Operation
-from queries.services.procedures.bulk_operations import advance_many, begin_many
+from queries.services.procedures.bulk_operations import begin_many
 from queries.services.procedures.engine import (
     Procedure,
     Step,
@@ -22,6 +22,7 @@ from queries.services.procedures.engine import (
 )
 from queries.views.console import fragments
 from tests.scenarios.stage import Stage
+from tests.services.bulk import advance_many
 from tests.web.browserless import Page
 
 
