@@ -22,10 +22,16 @@ from queries.models.applications import (
     ApplicationRevision,
     SchedulerPool,
 )
-from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.definitions import Query, QueryRevision
 from queries.models.installation import Installation
 from queries.services.code.git_refs import resolved
 from queries.services.definitions.code_rights import insist_application, insist_query
+from queries.services.definitions.definition_rows import (
+    DefinitionRows,
+    checked_columns,
+    pool_text,
+    record_definition,
+)
 from queries.services.definitions.drafts import (
     Checked,
     QueryDraft,
@@ -33,12 +39,6 @@ from queries.services.definitions.drafts import (
     conf_around,
     kind_of,
     orphaned_queries,
-)
-from queries.services.definitions.revisions import (
-    add_application,
-    add_application_revision,
-    add_query_revision,
-    record_definition,
 )
 from queries.services.definitions.sql_check import ask_spark
 from queries.services.kafka import partitions
@@ -65,7 +65,9 @@ def create_application(
     with transaction.atomic():
         one_at_a_time()
         form = _new_application(name, spec, python)
-        made = add_application(name=name, spec=form, actor=actor, now=now, own=own, team=team)
+        rows = DefinitionRows(actor=actor, now=now)
+        made = rows.application(name, form, own=own, team=team)
+        rows.insert()
         changed(f"application:{made.pk}")
         return made
 
@@ -91,9 +93,13 @@ def revise_application(
         newest = application.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
         form = _revised_application(application, unmask(spec, before=newest.spec), python)
-        if parsing.as_json(form) == newest.spec:
+        after = parsing.as_json(form)
+        if after == newest.spec:
             return newest
-        revision = add_application_revision(application, newest.number + 1, form, actor, now)
+        rows, number = DefinitionRows(actor=actor, now=now), newest.number + 1
+        revision = rows.application_revision(application, number, after)
+        rows.moved(application, None, f"revision {newest.number}", f"revision {number}")
+        rows.insert()
         changed(f"application:{application.pk}")
         return revision
 
@@ -125,10 +131,10 @@ def save_pool(
             name=pool.name,
             defaults={"weight": pool.weight, "min_share": pool.min_share, "mode": pool.mode},
         )
-        after = _pool_text(row)
-        if before is None or _pool_text(before) != after:
+        after = pool_text(row)
+        if before is None or pool_text(before) != after:
             about = Because(Detail.POOL, {"pool": row.name})
-            record_definition(application, None, _pool_text(before), after, actor, now, about)
+            record_definition(application, None, pool_text(before), after, actor, now, about)
             changed(f"application:{application.pk}")
     return row
 
@@ -148,7 +154,7 @@ def delete_pool(*, pool: SchedulerPool, actor: str, now: datetime) -> None:
                 way_out="Move them to another pool first.",
             )
         about = Because(Detail.POOL, {"pool": pool.name})
-        record_definition(pool.application, None, _pool_text(pool), "", actor, now, about)
+        record_definition(pool.application, None, pool_text(pool), "", actor, now, about)
         changed(f"application:{pool.application_id}")
         pool.delete()
 
@@ -185,19 +191,13 @@ def create_query(
         draft = drafted(partitions=seen.counts)
         _insist(python, draft)
         _refuse(draft.problems + seen.problems)
-        host = draft.host or add_application(
-            name=draft.host_name,
-            spec=draft.application_form,
-            actor=actor,
-            now=now,
-            own=True,
-            team=team,
-        )
-        query = Query.objects.create(name=name, application=host, created_at=now, phase_since=now)
-        Checkpoint.objects.create(
-            query=query, location=draft.location, by_default=not checkpoint, created_at=now
-        )
-        add_query_revision(query, 1, draft.form, actor, now, draft.checked)
+        assert draft.form is not None, "a draft without problems has a form"
+        rows, own = DefinitionRows(actor=actor, now=now), draft.application_form
+        host = draft.host or rows.application(draft.host_name, own, own=True, team=team)
+        columns = checked_columns(draft.checked)
+        place: dict[str, Any] = {"location": draft.location, "by_default": not checkpoint}
+        query = rows.query(name, host, draft.form, columns, **place)
+        rows.insert()
         changed(f"query:{query.pk}", f"application:{host.pk}")
         return query
 
@@ -235,11 +235,13 @@ def revise_query(
         insist_query(python, draft.form, query)
         problems = draft.problems + seen.problems
         _refuse(problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
-        if draft.form is None or parsing.as_json(draft.form) == newest.spec:
+        if draft.form is None or (after := parsing.as_json(draft.form)) == newest.spec:
             return newest
-        revision = add_query_revision(
-            query, newest.number + 1, draft.form, actor, now, draft.checked
-        )
+        rows, number = DefinitionRows(actor=actor, now=now), newest.number + 1
+        checked = checked_columns(draft.checked)
+        revision = rows.query_revision(query, number, draft.form.kind, after, checked)
+        rows.moved(query.application, query, f"revision {newest.number}", f"revision {number}")
+        rows.insert()
         changed(f"query:{query.pk}")
         return revision
 
@@ -342,13 +344,13 @@ def _refuse_archived(row: Application | Query) -> None:
         raise NotAllowed(f"{row} has been deleted.", way_out="Create it again.")
 
 
-def _new_application(name: str, spec: dict[str, Any], python: bool) -> ApplicationSpec | None:
+def _new_application(name: str, spec: dict[str, Any], python: bool) -> ApplicationSpec:
     taken = Application.objects.filter(name=name, archived_at=None).exists()
     problems = query_rules.name_problems(name, taken=taken, what="application")
     form, found = application_form(spec, name)
     insist_application(python, form, None)
     _refuse(problems + found)
-    return form
+    return form or ApplicationSpec()
 
 
 def _revised_application(
@@ -369,7 +371,3 @@ def _pools_named_by(query: Query) -> set[str]:
     """Return the pools that the query's newest revision and its pinned one name."""
     revisions = [query.revisions.order_by("-number").first(), query.target_revision]
     return {str(revision.spec.get("pool", "")) for revision in revisions if revision}
-
-
-def _pool_text(pool: SchedulerPool | None) -> str:
-    return f"weight {pool.weight}, min {pool.min_share}, {pool.mode}" if pool else ""

@@ -12,7 +12,7 @@ from queries.domain.errors import NotAllowed
 from queries.domain.reasons import Because, Detail
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.services.definitions.revisions import record_definition
+from queries.services.definitions.definition_rows import record_definition
 
 
 def relabel(

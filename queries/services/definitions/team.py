@@ -9,7 +9,7 @@ from queries.domain.errors import NotAllowed
 from queries.domain.reasons import Because, Detail
 from queries.models.access.teams import Team
 from queries.models.applications import Application
-from queries.services.definitions.revisions import record_definition
+from queries.services.definitions.definition_rows import record_definition
 
 
 def give_application(

@@ -12,35 +12,29 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import OuterRef, Subquery
 
 from controlplane.nudge import changed
 from queries.domain.access.acts import Act
 from queries.domain.code.git_references import GitRef
 from queries.domain.definitions import parsing
 from queries.domain.definitions.labels import labels_text
-from queries.domain.definitions.spec import PythonQuery, SqlQuery
 from queries.domain.errors import Conflict
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.plans import ObjectPlan
 from queries.domain.manifests.sets import ApplySet
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import Desired, Verb
-from queries.models.access.audit_trail import AuditEntry
 from queries.models.alerts import AlertRule
-from queries.models.applications import Application, ApplicationRevision, SchedulerPool, Script
-from queries.models.definitions import Checkpoint, Query, QueryRevision
-from queries.models.history import Transition
+from queries.models.applications import Application, SchedulerPool
+from queries.models.definitions import Checkpoint, Query
 from queries.selectors.manifests import states
 from queries.selectors.manifests.present import changed_since
-from queries.services.access.audit_trail import insert_acts, sealed_act
 from queries.services.alerts.setup import delete_rule, save_rule
 from queries.services.definitions.catalog import one_at_a_time
-from queries.services.definitions.revisions import checked_columns, pin_if_in_force
+from queries.services.definitions.definition_rows import DefinitionRows, checked_columns, pool_text
 from queries.services.manifests import ownership
 from queries.services.manifests.items import SetItem
 from queries.services.manifests.planning import Plan, plan
-from queries.services.prepared_rows import Prepared
 from queries.services.procedures.bulk_operations import begin_many
 from queries.services.supervision.application_operations import archive_application
 from queries.services.supervision.operations import archive_stopped
@@ -131,135 +125,77 @@ class _Writer:
         self._applications = [item for item in items if item.kind == Kind.APPLICATION]
         self._queries = [item for item in items if item.kind == Kind.QUERY]
         self._rules = [item for item in items if item.kind == Kind.ALERT_RULE]
-        # Computed from the current state: the code below changes the items.
-        self._moves = {id(item): _moves(item) for item in (*self._applications, *self._queries)}
-        self._acts = Prepared(self._sealed(via))
-        self._new_applications = self._make_applications()
-        self._rows = found.present.applications | self._new_applications
-        self._application_revisions = self._revise_applications()
-        self._scripts = [
-            Script(application=made, phase_since=now)
-            for one in self._applications
-            if one.application_form is not None
-            and one.application_form.kind == "script"
-            and (made := self._new_applications.get(one.name)) is not None
-        ]
-        self._new_queries = [self._make_query(one) for one in self._queries if one.is_new]
-        self._checkpoints = [
-            Checkpoint(
-                query=one.query,
-                location=one.location,
-                by_default=one.manifest is None or not one.manifest.checkpoint,
-                created_at=now,
-            )
-            for one in self._queries
-            if one.is_new
-        ]
-        self._query_revisions = [
-            self._revise_query(one, one.query_form) for one in self._queries if one.query_form
+        self._rows = DefinitionRows(actor=actor, now=now, via=via)
+        self._places = dict(found.present.applications)
+        self._moved = [
+            *(item for item in self._applications if self._define_application(item)),
+            *(item for item in self._queries if self._define_query(item)),
         ]
         self._managed = ownership.Taking(items, found.asked, actor=actor, now=now)
-        # In this order: a row may refer to earlier ones.
-        self._definitions = [
-            Prepared[Any](self._new_applications.values()),
-            Prepared[Any](self._scripts),
-            Prepared[Any](self._application_revisions),
-            Prepared[Any](self._new_pools()),
-            Prepared[Any](self._new_queries),
-            Prepared[Any](self._checkpoints),
-            Prepared[Any](self._query_revisions),
-        ]
-        self._transitions = Prepared(self._story())
+        self._add_receipt()
+        self._rows.prepare()
 
-    def _sealed(self, via: str) -> list[AuditEntry]:
-        """Return an audit entry for each changed definition, and one for the whole set."""
-        asked, found = self._plan.asked, []
-        for item in (*self._applications, *self._queries):
-            for before, after, detail in self._moves[id(item)]:
-                said = {"before": before, "after": after, "detail": str(detail), "via": via}
-                found.append(self._act(Act.DEFINITION, item.name, of=item.kind.lower(), **said))
-        rules = any(item.changes or item.is_new for item in self._rules)
-        if found or rules or self._plan.leaving:
-            source = {"commit": asked.source.commit, "repository": asked.source.repository}
-            counts = {"objects": len(self._plan.items), "pruned": len(self._plan.leaving)}
-            found.append(self._act(Act.APPLIED, asked.owner, **source, **counts, via=via))
-        return found
+    def _define_application(self, item: SetItem) -> bool:
+        """Build what an application's manifest changes; return whether anything."""
+        form = item.application_form
+        if item.is_new and form is not None:
+            labels = item.manifest.labels if item.manifest else {}
+            made = self._rows.application(item.name, form, own=False, team=item.team, labels=labels)
+            for name, pool in states.pools_of_state(item.after).items():
+                self._rows.pool(made, name, pool.model_dump(exclude={"name"}))
+            item.row = self._places[item.name] = made
+            item.revision = 1
+            return True
+        place, number = self._places[item.name], (item.revision or 0) + 1
+        if form is not None:
+            spec = parsing.as_json(form)
+            self._rows.application_revision(place, number, spec, pins=not item.effect)
+            item.revision = number
+        return self._add_moves(item, place, number)
 
-    def _act(self, kind: Act, subject: str, **details: Any) -> AuditEntry:
-        return sealed_act(kind, actor=self._actor, now=self._now, subject=subject, **details)
-
-    def _make_applications(self) -> dict[str, Application]:
-        made = {}
-        for item in (*self._applications, *self._queries):
-            if not item.is_new or (item.kind == Kind.QUERY and item.own is None):
-                continue
-            name = item.host or item.name
-            labels = item.manifest.labels if item.manifest and item.own is None else {}
-            made[name] = Application(
-                name=name,
-                own=item.own is not None,
-                team=item.team,
-                labels=labels,
-                created_at=self._now,
-            )
-            if item.kind == Kind.APPLICATION:
-                item.row = made[name]
-        return made
-
-    def _revise_applications(self) -> list[ApplicationRevision]:
-        found = []
-        for item in (*self._applications, *self._queries):
-            form = item.own or item.application_form
-            if form is None:
-                continue
-            number = 1 if item.is_new else (item.revision or 0) + 1
-            if item.kind == Kind.APPLICATION:
-                item.revision = number
-            found.append(
-                ApplicationRevision(
-                    application=self._rows[item.host or item.name],
-                    number=number,
-                    spec=parsing.as_json(form),
-                    author=self._actor,
-                    created_at=self._now,
+    def _define_query(self, item: SetItem) -> bool:
+        """Build what a query's manifest changes; return whether anything."""
+        form, number = item.query_form, (item.revision or 0) + 1
+        checked = {**checked_columns(item.checked), **self._accepted(item)} if form else {}
+        if item.is_new and form is not None:
+            if item.own is not None:
+                self._places[item.host] = self._rows.application(
+                    item.host, item.own, own=True, team=item.team
                 )
+            manifest = item.manifest
+            item.row = self._rows.query(
+                item.name,
+                self._places[item.host],
+                form,
+                checked,
+                location=item.location,
+                by_default=manifest is None or not manifest.checkpoint,
+                labels=manifest.labels if manifest else {},
             )
-        return found
+            item.revision = 1
+            return True
+        if form is not None and item.query is not None:
+            spec, pins = parsing.as_json(form), not item.effect
+            self._rows.query_revision(item.query, number, form.kind, spec, checked, pins=pins)
+            item.revision = number
+        return self._add_moves(item, self._places[item.host], number)
 
-    def _new_pools(self) -> list[SchedulerPool]:
-        """Return the pools of new applications; for existing ones, write the differences."""
-        return [
-            SchedulerPool(
-                application=self._rows[item.name], name=name, **pool.model_dump(exclude={"name"})
-            )
-            for item in self._applications
-            if item.is_new
-            for name, pool in states.pools_of_state(item.after).items()
-        ]
+    def _add_moves(self, item: SetItem, place: Application, number: int) -> bool:
+        """Add the history of an existing object; `number` is its next revision."""
+        moves = _moves(item, number)
+        for before, after, about in moves:
+            self._rows.moved(place, item.query, before, after, about)
+        return bool(moves)
 
-    def _make_query(self, item: SetItem) -> Query:
-        row = Query(
-            name=item.name,
-            application=self._rows[item.host],
-            labels=item.manifest.labels if item.manifest else {},
-            created_at=self._now,
-            phase_since=self._now,
-        )
-        item.row = row
-        return row
-
-    def _revise_query(self, item: SetItem, form: SqlQuery | PythonQuery) -> QueryRevision:
-        item.revision = (item.revision or 0) + 1
-        return QueryRevision(
-            query=item.query,
-            number=item.revision,
-            kind=form.kind,
-            spec=parsing.as_json(form),
-            author=self._actor,
-            created_at=self._now,
-            **checked_columns(item.checked),
-            **self._accepted(item),
-        )
+    def _add_receipt(self) -> None:
+        """Add the audit entry of the whole set, if it changes anything."""
+        asked = self._plan.asked
+        rules = any(item.changes or item.is_new for item in self._rules)
+        if self._rows.is_empty and not rules and not self._plan.leaving:
+            return
+        source = {"commit": asked.source.commit, "repository": asked.source.repository}
+        counts = {"objects": len(self._plan.items), "pruned": len(self._plan.leaving)}
+        self._rows.acted(Act.APPLIED, asked.owner, **source, **counts)
 
     def _accepted(self, item: SetItem) -> dict[str, Any]:
         """Return who accepted a state change, for the next start."""
@@ -269,38 +205,9 @@ class _Writer:
         held = Checkpoint.objects.filter(query=item.query, retired_at=None).first()
         return {"accepted_on": held, "accepted_by": self._actor}
 
-    def _story(self) -> list[Transition]:
-        """Return the history line of each changed definition."""
-        return [
-            Transition(
-                at=self._now,
-                subject="definition",
-                before=before[:40],
-                after=after[:40],
-                reason="",
-                detail=detail,
-                actor=self._actor,
-                application=self._rows[item.host or item.name],
-                query=item.query,
-            )
-            for item in (*self._applications, *self._queries)
-            for before, after, detail in self._moves[id(item)]
-        ]
-
     def write(self) -> None:
         """Write all rows, in the caller's transaction."""
-        for rows in self._definitions:
-            rows.insert()
-        # A start or restart pins later revisions, not a relaunch.
-        made = self._new_applications.values()
-        first = ApplicationRevision.objects.filter(application=OuterRef("pk"), number=1)
-        Application.objects.filter(pk__in=[row.pk for row in made]).update(
-            target_revision=Subquery(first.values("pk")[:1])
-        )
-        for item in (*self._applications, *self._queries):
-            owner = item.query or item.application
-            if owner is not None and item.spec_differs and not item.is_new and not item.effect:
-                pin_if_in_force(owner)
+        self._rows.insert_definitions()
         for item in self._applications:
             if item.changes and not item.is_new:
                 self._set_pools(item)
@@ -312,13 +219,12 @@ class _Writer:
                 raw = {"name": item.name, **item.after["spec"]}
                 item.row = save_rule(raw, rule=row, actor=self._actor, now=self._now)
         self._managed.write()
-        self._transitions.insert()
-        insert_acts(self._acts)
+        self._rows.insert_history()
         self._tell()
         self._follow()
 
     def _set_pools(self, item: SetItem) -> None:
-        row, pools = self._rows[item.name], states.pools_of_state(item.after)
+        row, pools = self._places[item.name], states.pools_of_state(item.after)
         before = states.pools_of_state(item.before)
         SchedulerPool.objects.filter(application=row, name__in=before.keys() - pools).delete()
         for name, pool in pools.items():
@@ -354,11 +260,10 @@ class _Writer:
     def _tell(self) -> None:
         """Notify open pages of the changes."""
         topics: dict[str, None] = {}
-        for item in (*self._applications, *self._queries):
-            if self._moves[id(item)]:
-                topics[f"application:{self._rows[item.host or item.name].pk}"] = None
-                if item.query is not None:
-                    topics[f"query:{item.query.pk}"] = None
+        for item in self._moved:
+            topics[f"application:{self._places[item.host or item.name].pk}"] = None
+            if item.query is not None:
+                topics[f"query:{item.query.pk}"] = None
         if topics:
             changed(*topics)
 
@@ -393,25 +298,18 @@ class _Writer:
             self.operations.append(str(operation.uuid))
 
 
-def _moves(item: SetItem) -> list[tuple[str, str, Because]]:
-    """Return the changes of a definition: before, after, and a description."""
-    number = item.revision or 0
+def _moves(item: SetItem, number: int) -> list[tuple[str, str, Because]]:
+    """Return the changes of an existing definition: before, after, and a description."""
     found = []
-    if item.is_new:
-        found.append(("", "revision 1", NOTHING))
-    elif item.spec_differs:
-        found.append((f"revision {number}", f"revision {number + 1}", NOTHING))
-    if not item.is_new and item.labels_differ:
+    if item.spec_differs:
+        found.append((f"revision {number - 1}", f"revision {number}", NOTHING))
+    if item.labels_differ:
         texts = [labels_text(one["metadata"]["labels"]) for one in (item.before, item.after)]
         found.append((*texts, Because(Detail.LABELS)))  # type: ignore[arg-type]
-    if not item.is_new and item.kind == Kind.APPLICATION:
+    if item.kind == Kind.APPLICATION:
         before, after = states.pools_of_state(item.before), states.pools_of_state(item.after)
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
-                pools = [_pool_text(one.get(name)) for one in (before, after)]
+                pools = [pool_text(one.get(name)) for one in (before, after)]
                 found.append((*pools, Because(Detail.POOL, {"pool": name})))  # type: ignore[arg-type]
     return found
-
-
-def _pool_text(pool: Any) -> str:
-    return f"weight {pool.weight}, min {pool.min_share}, {pool.mode}" if pool else ""

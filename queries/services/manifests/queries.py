@@ -26,6 +26,7 @@ from queries.selectors.state_changes import change_of
 from queries.selectors.triggers.cores import cores_beside, known_partitions, parsed_or_none
 from queries.services import local_roots
 from queries.services.definitions.code_rights import insist_query_form
+from queries.services.definitions.definition_rows import checked_columns
 from queries.services.definitions.drafts import (
     Checked,
     application_form,
@@ -34,7 +35,6 @@ from queries.services.definitions.drafts import (
     holder_of,
     skips,
 )
-from queries.services.definitions.revisions import checked_columns
 from queries.services.definitions.sql_check import ask_spark_of_many
 from queries.services.kafka import partitions
 from queries.services.manifests.applications import Host, Teams

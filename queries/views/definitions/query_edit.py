@@ -26,8 +26,8 @@ from queries.selectors.state_changes import change_of, sentences
 from queries.selectors.supervision.history import operations as all_operations
 from queries.selectors.triggers.advice import preflight_doubts
 from queries.services.definitions import catalog
+from queries.services.definitions.definition_rows import checked_columns
 from queries.services.definitions.drafts import Checked
-from queries.services.definitions.revisions import checked_columns
 from queries.services.probes.preflight import begin_preflight
 from queries.services.supervision import operations
 from queries.views.console.errors import status_of

@@ -25,6 +25,20 @@ def test_labels_are_replaced_whole(as_author: APIClient, stage_of_two: Stage, wh
         assert as_author.get(f"/api/v1/{where}/").json()["labels"] == labels
 
 
+@pytest.mark.sql
+@pytest.mark.django_db
+def test_labels_longer_than_a_line_of_history_are_replaced_too(
+    as_author: APIClient, stage_of_two: Stage
+) -> None:
+    """The history's column holds 40 characters, which SQLite does not insist on."""
+    labels = {"team": "payments", "environment": "production", "cost-center": "4711-0815"}
+    for where in ("queries/delays", "applications/flights"):
+        address = f"/api/v1/{where}/labels/"
+        answer = as_author.put(address, {"labels": labels}, format="json")
+        assert answer.status_code == 200, answer.content
+        assert as_author.get(address).json() == {"labels": labels}
+
+
 def test_the_etag_of_a_definition_is_not_that_of_its_labels(
     as_author: APIClient, stage_of_two: Stage
 ) -> None:
