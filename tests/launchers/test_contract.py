@@ -22,6 +22,7 @@ from queries.domain.protocol import (
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.domain.walls import Mode, choose
 from queries.launchers.base import Launcher, LaunchRefused
+from queries.launchers.process import sighting
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.drivers import Driver
 from tests.launchers.in_memory import InMemoryLauncher
@@ -328,6 +329,26 @@ def test_a_driver_whose_files_go_is_seen_and_is_no_second_time_started(ground: G
     seen = launcher.sight(NAME, 3, known=known)
     assert (seen.liveness, seen.process, seen.without_files) == (Liveness.ALIVE, known, False)
     assert seen.assignment_generation == 1
+
+
+def test_a_driver_without_files_is_ended_while_it_executes_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For that moment, its command line and environment are empty (proc(5))."""
+    ground = Processes(tmp_path, monkeypatch, HANGS)
+    _launch(ground.launcher, 3)
+    known = ground.until(3, Liveness.ALIVE).process
+    ground.lose_files()
+    listed, looks = sighting.processes_of, iter(range(3))
+    monkeypatch.setattr(
+        sighting,
+        "processes_of",
+        lambda directory: [] if next(looks, None) is not None else listed(directory),
+    )
+    ground.launcher.kill(NAME, 3)
+    assert ground.launcher.sight(NAME, 3, known=known).liveness is Liveness.GONE
+    ground.find_files()
+    ground.until(3, Liveness.EXITED)
 
 
 def test_a_driver_whose_files_go_can_be_ended(ground: Ground) -> None:

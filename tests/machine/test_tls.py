@@ -16,6 +16,7 @@ import trustme
 
 from controlplane.tls import own_certificate
 from tests.machine.test_up import LIMIT_S, REPOSITORY, System
+from tests.spark.driver_under_test import wait_for
 
 
 @pytest.fixture
@@ -51,6 +52,16 @@ def _settings(**variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def _opened(address: str, context: ssl.SSLContext) -> Any:
+    """Return the answer; None while its server, which starts beside the pages', does not listen."""
+    try:
+        return urllib.request.urlopen(address, timeout=LIMIT_S, context=context)
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ConnectionRefusedError):
+            return None
+        raise
+
+
 @pytest.mark.redis
 @pytest.mark.faults
 @pytest.mark.timeout(600)
@@ -71,7 +82,7 @@ def test_pages_and_spark_uis_are_served_over_tls(
     assert all(re.search(r"; Secure(;|$)", cookie) for cookie in cookies)
 
     uis = f"https://127.0.0.1:{system.port + 1}/healthz"
-    with urllib.request.urlopen(uis, timeout=LIMIT_S, context=context) as answer:
+    with wait_for(lambda: _opened(uis, context), "Spark UIs are served", LIMIT_S) as answer:
         assert answer.read() == b"ok\n"
     with pytest.raises((urllib.error.URLError, OSError)):
         urllib.request.urlopen(address.replace("https", "http"), timeout=LIMIT_S)

@@ -226,7 +226,7 @@ def test_a_text_that_is_no_query_over_a_stream_is_refused(
     failed = driver.wait_run(run, RunState.FAILED, RunState.RUNNING)
     assert failed.error is not None
     assert failed.error.error_class == "HEADGATE_CONFIGURATION"
-    assert failed.error.root_cause.startswith("sql: the SQL text")
+    assert failed.error.root_cause.startswith("sql: the SQL ")
     assert failed.started_at is None
     _forget(driver, run)
 

@@ -57,12 +57,12 @@ class Command(BaseCommand):
 
     def _end_drivers(self, count: int, *, supervised: bool) -> None:
         if lost := drivers.without_files():
-            noun = (
-                "driver whose directory is gone"
+            gone = (
+                "1 driver whose directory is gone"
                 if len(lost) == 1
-                else ("drivers whose directories are gone")
+                else f"{len(lost)} drivers whose directories are gone"
             )
-            self.stdout.write(f"Found {len(lost)} {noun} by its processes: {', '.join(lost)}.")
+            self.stdout.write(f"Found {gone}, by looking at processes: {', '.join(lost)}.")
         noun = "driver" if count == 1 else "drivers"
         self.stdout.write(f"Ending {count} {noun} after the batches in flight…")
         now = timezone.now()

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -67,6 +68,8 @@ from queries.launchers.process.walls.raising import Raising
 
 SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
 KILL_WAIT_S = 5
+#: How long a process may take to execute another program, in seconds: the disk may be busy.
+EXEC_S = 2.0
 LOG_TAIL_BYTES = 256 * 1024
 PROBES = "probes"  # folder of an application's probes, next to its drivers' directories
 
@@ -222,8 +225,23 @@ class LocalProcessLauncher:
         # Processes missing from ident.json (not written yet, or gone with the folder).
         lock = DriverFolder.of(directory).own / DRIVER_LOCK
         if ident is None or is_locked(lock) or epoch_claims.is_taken(directory):
-            for pid, started in sighting.processes_of(directory):
+            found = sighting.processes_of(directory)
+            if ident is None:
+                found = found or self._appearing(directory)
+            for pid, started in found:
                 identities.kill_and_wait(pid, started, KILL_WAIT_S)
+
+    def _appearing(self, directory: Path) -> list[tuple[int, int]]:
+        """Return a claimed driver's processes as soon as /proc shows them, waiting a moment.
+
+        While a process executes another program, its command line and environment are empty.
+        """
+        end = time.monotonic() + EXEC_S
+        while epoch_claims.is_taken(directory) and time.monotonic() < end:
+            if found := sighting.processes_of(directory):
+                return found
+            time.sleep(0.05)
+        return []
 
     def _end_walls(self, ident: Ident) -> None:
         """Give the first process inside the walls time to report how the driver ended."""
