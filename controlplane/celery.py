@@ -101,6 +101,6 @@ def _say(name: str) -> None:
     try:
         signs_of_life.say(connection(), name, now=datetime.now(UTC))
     except redis.RedisError as error:  # the missing heartbeat is itself the message
-        logger.debug("sign of life of %s not sent: %s", name, error)
+        logger.debug("heartbeat of %s not sent: %s", name, error)
     except Exception:  # loop boundary: the next heartbeat may succeed
-        logger.exception("sign of life of %s not sent", name)
+        logger.exception("heartbeat of %s not sent", name)

@@ -106,7 +106,7 @@ class HostName:
         try:
             self._service.release(self._worker)
         except DatabaseError as error:
-            logger.warning("host %s not given back: %s", settings.HEADGATE_HOST, error)
+            logger.warning("host %s not released: %s", settings.HEADGATE_HOST, error)
         finally:
             connections.close_all()
 
@@ -123,7 +123,7 @@ class HostName:
                         return
                     signed = time.clock_gettime(time.CLOCK_BOOTTIME)
                 except DATABASE_ERRORS as error:  # its silence is itself the message
-                    logger.warning("no sign of life of %s: %s", settings.HEADGATE_HOST, error)
+                    logger.warning("no heartbeat of %s written: %s", settings.HEADGATE_HOST, error)
                     connections.close_all()  # the next heartbeat opens a new one
         finally:
             connections.close_all()

@@ -95,7 +95,7 @@ def _put(task: str, args: list[int], queue: str, expires_s: float) -> None:
     with _redis() as client:
         waiting: Any = client.llen(f"{prefix}{queue}")
     if waiting >= MOST_WAITING:
-        logger.warning("%s not sent: %s tasks wait in queue %s", task, waiting, queue)
+        logger.warning("%s not sent: %s tasks are waiting in queue %s", task, waiting, queue)
         return
     app.send_task(task, args=args, queue=queue, expires=expires_s, retry=False)
 
@@ -126,7 +126,7 @@ def lease(name: str, *, limit_s: float) -> Iterator[bool]:
         with _redis():
             held = lock.acquire(blocking=False)
     except redis.RedisError as error:
-        logger.warning("%s not leased: %s", name, error)
+        logger.warning("no lease on %s: %s", name, error)
         held = False
     try:
         yield held
@@ -135,4 +135,4 @@ def lease(name: str, *, limit_s: float) -> Iterator[bool]:
             try:
                 lock.release()
             except redis.RedisError as error:  # it expires by itself, or has expired
-                logger.warning("lease of %s not given back: %s", name, error)
+                logger.warning("lease on %s not released: %s", name, error)

@@ -100,9 +100,9 @@ class Ingester:
             try:
                 found = self.step()
             except redis.RedisError as error:
-                logger.warning("Redis does not answer, events wait there: %s", error)
+                logger.warning("Redis does not respond; events wait in the spools: %s", error)
             except DatabaseError as error:
-                logger.warning("events wait, the database does not take them: %s", error)
+                logger.warning("events wait because the database does not accept them: %s", error)
                 close_old_connections()
             else:
                 delay = FIRST_DELAY_S
@@ -224,7 +224,7 @@ class Ingester:
         store(batch, unsound)
         self._tell(event for _, event in events)
         for letter in unsound[:_LOGGED]:
-            logger.error("entry %s is set aside as a dead letter: %s", letter.entry, letter.reason)
+            logger.error("entry %s stored as a dead letter: %s", letter.entry, letter.reason)
         if len(unsound) > _LOGGED:
             logger.error("%s more entries are dead letters", len(unsound) - _LOGGED)
 
@@ -316,7 +316,7 @@ class Ingester:
             if name == self._consumer or self._client.exists(self._alive_key(name)):
                 continue
             if consumer["pending"]:
-                logger.info("takes over from ingester %s, which is silent", name)
+                logger.info("taking over from ingester %s, which is silent", name)
                 while self._claim(stream, name):
                     pass
             elif consumer["idle"] > FORGOTTEN_MS:
@@ -348,7 +348,7 @@ class Ingester:
         try:
             self._client.delete(self._alive_key(self._consumer))
         except redis.RedisError as error:
-            logger.info("Redis could not be told that this ingester leaves: %s", error)
+            logger.info("Redis did not record that this ingester is leaving: %s", error)
 
 
 def _letter(entry: str, event: Event, error: Exception) -> Letter:

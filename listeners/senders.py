@@ -118,7 +118,7 @@ def believed_only(spooled: Spooled, known: Known) -> Spooled:
                 if refusal := senders.refusals([(event, entry)])[0]:
                     raise ValueError(refusal)
             except ValueError as error:
-                logger.warning("line %s of driver %s's spool is passed over: %s", seq, epoch, error)
+                logger.warning("skipped line %s of driver %s's spool: %s", seq, epoch, error)
                 continue
             yield seq, entry
 

@@ -30,7 +30,7 @@ def judge_gaps() -> None:
             drivers_here=hosts.drivers_here,
         )
     except redis.RedisError as error:  # the next call checks again
-        logger.warning("gaps cannot be judged, Redis does not answer: %s", error)
+        logger.warning("cannot judge gaps because Redis does not respond: %s", error)
 
 
 @shared_task(name="listeners.tasks.roll_up")

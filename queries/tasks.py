@@ -104,7 +104,7 @@ def _supervise() -> None:
                         _sweep_unasked()
         except Exception as error:  # loop boundary: the sweep finds what is missed here
             if str(error) != told:
-                logger.warning("the end of a driver is left to the sweep: %s", error)
+                logger.warning("leaving the exit of a driver to the sweep: %s", error)
             told = str(error)
             leaving.wait(EXITS_AGAIN_S)
             with _sweep.by_itself("the sweep that nobody asked for"):
@@ -207,7 +207,7 @@ def repair_from_checkpoints() -> None:
     try:
         batch_repair.count_unreported(now=timezone.now())
     except redis.RedisError as error:  # the next call checks again
-        logger.warning("commits cannot be compared, Redis does not answer: %s", error)
+        logger.warning("cannot compare commits because Redis does not respond: %s", error)
     batch_repair.repair_from_checkpoints(now=timezone.now())
 
 

@@ -72,7 +72,7 @@ class Bounded(H11Protocol):
     def _refuse(self) -> None:
         most = settings.CONNECTIONS_PER_ADDRESS
         if _open[self._counted] == most + 1:  # once, not for each rejected connection
-            logger.warning("more than %d connections of %s are refused", most, self._counted)
+            logger.warning("refusing connections beyond %d from %s", most, self._counted)
         body = problem(
             503,
             "too-many-connections",

@@ -70,7 +70,7 @@ class Each:
             raise
         except Exception as error:
             if self._moot(error):
-                self._logger.info("%s: %s has ended: %s", self._loop, about, type(error).__name__)
+                self._logger.info("%s: %s ended: %s", self._loop, about, type(error).__name__)
             else:
                 self.meet(about, error)
         else:
@@ -81,7 +81,7 @@ class Each:
         found, is_news = self._count(about, error)
         if is_news:
             self._logger.error(
-                "%s: %s is passed over, %s in a row: %s",
+                "%s: skipped %s, %s in a row: %s",
                 self._loop,
                 about or "it",
                 "once" if found.times == 1 else f"{found.times:,} times",
@@ -123,7 +123,7 @@ class Each:
             if not self._troubles:
                 self._logged.clear()  # the same cause is logged when it comes back
         if ended is not None:
-            self._logger.info("%s: %s is served again", self._loop, about or "it")
+            self._logger.info("%s: %s works again", self._loop, about or "it")
             if self._over is not None:
                 self._over(replace(ended, times=0))
 

@@ -90,7 +90,7 @@ def _told(write: Callable[[], object]) -> None:
     try:
         write()
     except DatabaseError as error:
-        logger.debug("a trouble is not recorded: %s", error)
+        logger.debug("a skipped element was not recorded: %s", error)
 
 
 def _write(trouble: Trouble, times: int, *, for_good: bool) -> None:

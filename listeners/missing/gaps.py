@@ -326,7 +326,7 @@ def _repair(
                 Batch(now).add(event)  # raises if its body is not valid
                 found.append(replace(event, repaired=True))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("event %s of driver %s is unsound: %s", seq, one.key.driver, error)
+            logger.warning("event %s of driver %s is invalid: %s", seq, one.key.driver, error)
 
     def refused(event: Event, error: Exception) -> None:
         set_aside(GAPS, f"event {event.seq} of {one.key.name}", error, log=logger)

@@ -106,7 +106,7 @@ class Pulse:
         try:
             remembered = recent_executed(self._jvm, run.known.jquery)
         except (Py4JError, OSError, ValueError) as error:
-            logger.debug("run %s cannot be read back: %s", run.known.spark_run_id, error)
+            logger.debug("run %s could not be read back: %s", run.known.spark_run_id, error)
             run.done = final
             return
         if len(remembered) > 1 and not self._private:

@@ -85,7 +85,7 @@ def attach_private(spark: Any, java: Any, *, capacity: int) -> Any | None:
         context.listenerBus().addToQueue(bus, QUEUE)
         return bus if queue_exists(spark, QUEUE) else None
     except (Py4JError, TypeError) as error:
-        logger.warning("no private listener queue, the fallback takes over: %s", error)
+        logger.warning("no private listener queue, using the fallback: %s", error)
         return None
 
 

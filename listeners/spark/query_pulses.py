@@ -39,7 +39,7 @@ class QueryPulses:
             finished = self._running_jobs()
             ended = {run.spark_run_id for run in runs if not run.jquery.isActive()}
         except (Py4JError, OSError) as error:
-            logger.debug("the queries' pulses cannot be read: %s", error)
+            logger.debug("could not read the queries' pulses: %s", error)
             return ()
         now = datetime.now(UTC).isoformat()
         self._task_at = {

@@ -114,7 +114,7 @@ class Telemetry:
             self.mode = "private"
         else:
             listener.attach_to_session(spark, self._java)
-        logger.info("telemetry listens on %s", _MODES[self.mode])
+        logger.info("telemetry is listening on %s", _MODES[self.mode])
         self._outbox.start()
         self._sorting.start()
         self._pulse = Pulse(

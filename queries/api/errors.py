@@ -186,7 +186,7 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
         if (problem := full_disk(error)) is not None:
             set_rollback()
             return _response(problem_of(problem))
-        logger.exception("the API could not answer")
+        logger.exception("the API failed to respond")
         set_rollback()
         detail = "This is a bug in Headgate; the log of the web process has the details."
         way_out = "Report it with these log lines."

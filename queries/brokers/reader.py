@@ -268,7 +268,7 @@ class BrokerReader:
                 if _is_silence(error):
                     raise
                 self._fenced = self._fenced or _code(error) in _FENCED
-                logger.debug("%s has no offsets now: %s", partition, _words(error))
+                logger.debug("%s has no offsets at the moment: %s", partition, _words(error))
         return found
 
     def _topic_ids(self, topics: list[str], until: float) -> dict[str, str]:
@@ -281,13 +281,13 @@ class BrokerReader:
             asked = TopicCollection(topics)
             answers = self._admin.describe_topics(asked, request_timeout=_left(until))
         except KafkaException as error:  # an old broker; the other requests detect silence
-            logger.debug("the ids of topics are not known: %s", _words(error))
+            logger.debug("could not get the IDs of topics: %s", _words(error))
             return {}
         for name, answer in answers.items():
             try:
                 told = known_id(str(_result(answer, until).topic_id))
             except KafkaException as error:
-                logger.debug("the id of topic %s is not known: %s", name, _words(error))
+                logger.debug("could not get the ID of topic %s: %s", name, _words(error))
                 continue
             if told is not None:
                 found[name] = told

@@ -219,7 +219,7 @@ class Driver:
             logger.error("a later epoch has taken over; leaving")
             return FENCED
         if self.spark_stopped.is_set():
-            logger.error("Spark was stopped under its queries; leaving")
+            logger.error("Spark was stopped while queries were running; leaving")
             return SPARK_STOPPED
         each = self.each.by_itself
         with each("assignment"):
@@ -314,7 +314,7 @@ class Driver:
         if self.gateway is not None:
             self.shim.tell("jvm-killed 1")  # otherwise the shim would blame an outsider
             self.gateway.proc.kill()
-        logger.error("the host was declared gone, and epoch %s revoked; left", self.spec.epoch)
+        logger.error("the host was declared gone and epoch %s revoked; left", self.spec.epoch)
         os._exit(FENCED)
 
     def _end_jvm(self, timeout_s: float) -> None:

@@ -407,7 +407,7 @@ class Run:
         except _JvmGone:
             raise
         except Exception as error:  # retried, because whatever hangs must be followed to its end
-            logger.warning("%s: its failure cannot be read: %s", self.entry.called, error)
+            logger.warning("%s: could not read its failure: %s", self.entry.called, error)
             return
         if found is not None:
             seen = self._facts(thread_alive=True, failed=True, overdue=True)
@@ -465,7 +465,7 @@ class Run:
             status = self._around.board.read(self.entry.run)
             if status is None or status.hangs is hangs:
                 return
-            logger.warning("%s: what hangs is now %r", self.entry.called, hangs.value)
+            logger.warning("%s: now hanging: %r", self.entry.called, hangs.value)
             state = status.state if self._over else RunState.STOPPING
             self._around.board.run(self.entry.run, hangs=hangs, state=state)
 
@@ -490,7 +490,7 @@ class Run:
         except Exception as error:
             if self._is_jvm_gone(error):
                 raise _JvmGone from error
-            logger.warning("the thread of %s cannot be seen: %s", self.entry.called, error)
+            logger.warning("could not find the thread of %s: %s", self.entry.called, error)
             return True
 
     def _is_jvm_gone(self, error: BaseException) -> bool:

@@ -158,4 +158,4 @@ async def _listen(topic: str, changed: asyncio.Event) -> None:
                 if message is not None and message["data"] == topic:
                     changed.set()
     except (RedisError, OSError) as error:  # the row is read again anyway
-        logger.warning("changes of %s cannot be heard: %s", topic, error)
+        logger.warning("cannot subscribe to changes of %s: %s", topic, error)

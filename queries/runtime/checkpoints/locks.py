@@ -167,7 +167,7 @@ class Locks:
         if holder == self._jvm_pid:
             return True
         if holder is None and self._take_again(held):
-            logger.warning("the lock of %s had vanished and was taken again", held.location)
+            logger.warning("the lock on %s had vanished and was taken again", held.location)
             return True
         return False
 
@@ -231,7 +231,7 @@ class Locks:
             lock.release()  # Java still believes that it holds the lock
             again = channel.tryLock(*_JVMS)
         except Exception as error:  # a closed channel cannot be locked again
-            logger.warning("the lock of %s cannot be taken again: %s", held.location, error)
+            logger.warning("could not take the lock on %s again: %s", held.location, error)
             return False
         if again is None:
             return False

@@ -94,7 +94,7 @@ class Executors:
             else:
                 self._workers = self._listed()
         except Exception as error:  # a master of another version, or an unreachable one
-            logger.warning("the master does not say which workers it has: %s", error)
+            logger.warning("could not get the master's workers: %s", error)
             self._workers = self._free = None
 
     def _listed(self) -> yarn.Nodes:

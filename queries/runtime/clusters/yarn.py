@@ -85,7 +85,9 @@ class Queue(threading.Thread):
                     if not self.over.is_set():
                         self._tell(wanted)
             except Exception as error:  # no manager, or a JVM that is ending: Spark reports it
-                logger.warning("YARN does not say what it waits for: %s", type(error).__name__)
+                logger.warning(
+                    "could not get from YARN what it is waiting for: %s", type(error).__name__
+                )
 
     def _waits(self) -> bool:
         """Return whether YARN has accepted the application but not started its master."""

@@ -126,7 +126,7 @@ def splits(gateway: Any) -> float:
         found = _ask(gateway, "queryNames", wanted, None).toArray()
         return sum(float(_ask(gateway, "getAttribute", name, SPLIT)) for name in found)
     except Exception as error:  # another client: its failures are reported as they occur
-        logger.info("the figures of producers cannot be read: %s", error)
+        logger.info("could not read the producers' metrics: %s", error)
         return 0.0
 
 

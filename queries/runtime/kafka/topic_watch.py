@@ -81,4 +81,4 @@ class TopicWatch:
             try:
                 self.look()
             except Exception as error:  # the next check may succeed
-                logger.info("the topics cannot be looked at: %s", type(error).__name__)
+                logger.info("could not check the topics: %s", type(error).__name__)

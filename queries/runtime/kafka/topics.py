@@ -107,7 +107,7 @@ def sources_of(frame: Any) -> list[Source]:
                 found.append(Source(dict(leaf.extraOptions().asCaseSensitiveMap())))
         return found
     except Exception as error:  # an unfamiliar form of plan: nothing is known
-        logger.warning("the Kafka sources of a plan cannot be read: %s", type(error).__name__)
+        logger.warning("could not read the Kafka sources of a plan: %s", type(error).__name__)
         return []
 
 
@@ -127,7 +127,7 @@ def ids_of(jvm: Any, options: Mapping[str, str], topics: Sequence[str]) -> dict[
                 if told is not None:
                     found[topic] = told
     except Exception as error:  # no answer: unknown
-        logger.info("the ids of %s are not known: %s", ", ".join(topics), type(error).__name__)
+        logger.info("could not get the IDs of %s: %s", ", ".join(topics), type(error).__name__)
     return found
 
 
@@ -136,7 +136,7 @@ def _told(jvm: Any, answer: Any, limit_ms: int) -> str | None:
         unit = jvm.java.util.concurrent.TimeUnit.MILLISECONDS
         return known_id(str(answer.get(limit_ms, unit).topicId().toString()))
     except Exception as error:  # it does not exist, cannot be queried, or does not answer
-        logger.info("the id of a topic is not known: %s", type(error).__name__)
+        logger.info("could not get the ID of a topic: %s", type(error).__name__)
         return None
 
 

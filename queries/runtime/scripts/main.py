@@ -100,7 +100,7 @@ class ScriptDriver(Driver):
                 if code is not None:
                     self._leave(code, assignments)
         except BaseException:  # the script must not continue without supervision
-            logger.exception("the driver's own loop ends")
+            logger.exception("the driver's own loop failed")
             self._leave(SCRIPT_FAILED, assignments)
 
     # --- the start ----------------------------------------------------------------------
@@ -190,7 +190,7 @@ class ScriptDriver(Driver):
             self._ending_since = time.monotonic()
         if time.monotonic() - self._ending_since < LISTEN_S:
             return None
-        logger.warning("the script goes on though its queries have ended; it is ended")
+        logger.warning("the script continues although its queries have ended; ending it")
         return 0
 
     def _end_strangers(self, meeting: Meeting) -> None:

@@ -105,7 +105,7 @@ class MetRun(Run):
         try:
             look()
         except Exception as error:  # it is running: unknown topics are no reason to end it
-            logger.warning("%s: its topics are not known: %s", self.entry.called, error)
+            logger.warning("%s: could not get its topics: %s", self.entry.called, error)
         return query
 
     def _tell_end(self, jquery: Any) -> None:

@@ -84,7 +84,7 @@ def note_act(kind: Act, /, *, actor: str, now: datetime, subject: str = "", **de
     try:
         record_act(kind, actor=actor, now=now, subject=subject, **details)
     except DatabaseError:
-        logger.exception("not in the audit log: %s by %r", kind, actor)
+        logger.exception("not recorded in the audit log: %s by %r", kind, actor)
 
 
 def chain_entries() -> int:

@@ -245,7 +245,7 @@ def _record(delivery: Delivery, lease: Lease, error: BaseException | None, *, no
     )
     channel.filter(failing_since=None).update(failing_since=now)
     channel.update(last_error=said)
-    logger.warning("channel %s delivers nothing: %s", delivery.channel.name, said)
+    logger.warning("channel %s failed to deliver: %s", delivery.channel.name, said)
     return 0
 
 

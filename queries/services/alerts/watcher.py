@@ -84,7 +84,7 @@ class Memory:
             text = read_file(path)
             return cls._of(orjson.loads(text)) if text else cls()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            logger.warning("%s is not readable, and is written again: %s", path.name, error)
+            logger.warning("%s cannot be read and will be rewritten: %s", path.name, error)
             return cls()
 
     @classmethod
@@ -133,7 +133,7 @@ class Watcher:
                 close_old_connections()
                 self.step(stop)
             except Exception:  # the loop must never end
-                logger.exception("a look has failed; the next follows")
+                logger.exception("a check failed; the next one follows")
             stop.wait(EVERY_S)
 
     def step(self, stop: threading.Event | None = None) -> None:
@@ -159,7 +159,7 @@ class Watcher:
             try:
                 self._memory.routes = own_routes()
             except DatabaseError as error:
-                logger.warning("the channels could not be read, the last ones stay: %s", error)
+                logger.warning("could not read the channels, keeping the previous ones: %s", error)
 
     def _live(self, now: datetime) -> None:
         """Record a heartbeat, so that the pages can report a missing watcher."""
@@ -212,12 +212,12 @@ class Watcher:
         except Exception as error:  # a bug in a channel affects that channel only
             self._failed(one, SendFailed(type(error).__name__))
         else:
-            logger.info("%s told: %s", one.channel, message.title)
+            logger.info("%s notified: %s", one.channel, message.title)
             self._drop(one)
 
     def _failed(self, one: Waiting, error: SendFailed) -> None:
         now = self._clock()
-        logger.warning("%s was not told: %s", one.channel, error)
+        logger.warning("%s was not notified: %s", one.channel, error)
         if error.lasting or now - one.made_at > GIVEN_UP_AFTER:
             self._drop(one)
             return

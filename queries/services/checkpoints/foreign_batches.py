@@ -65,7 +65,7 @@ def _look(checkpoint: Checkpoint, since: datetime, now: datetime) -> bool:
     )
     if wrote:
         logger.warning(
-            "no run made batch %s in %s: another process writes there",
+            "batch %s in %s was written by none of our runs: another process writes there",
             newest.number,
             checkpoint.location,
         )

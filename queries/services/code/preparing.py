@@ -132,4 +132,4 @@ def _note(place: Path, said: str) -> None:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(places.marker(place), said)
     except OSError:
-        logger.exception("a failure cannot be noted: %s", said)
+        logger.exception("could not record a failure: %s", said)

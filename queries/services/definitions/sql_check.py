@@ -211,12 +211,12 @@ class Answering:
                         while not self._leaving.is_set():
                             self.turn(client)
                 except redis.RedisError as error:
-                    logger.debug("nobody can ask Spark's parser: %s", error)
+                    logger.debug("Spark's parser cannot be used: %s", error)
                     self._rest()
                     self._leaving.wait(_AGAIN_S)
                 except Exception as error:  # loop boundary: one question must not affect the next
                     said = f"{type(error).__name__}: {error}"
-                    logger.warning("a question to Spark's parser is not answered: %s", said)
+                    logger.warning("Spark's parser did not answer: %s", said)
                     self._end()
         finally:
             self._end()

@@ -176,7 +176,7 @@ def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer
     except (Unusable, ReferenceMissing) as error:
         return Answer(unusable=told(error))
     except Exception as error:  # loop boundary: the others must still be queried
-        logger.warning("a broker set could not be asked: %s", type(error).__name__)
+        logger.warning("could not contact a broker set: %s", type(error).__name__)
         return Answer(unusable=told(error) or type(error).__name__)
 
 

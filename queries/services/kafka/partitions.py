@@ -133,7 +133,7 @@ def _ask(brokers: tuple[tuple[str, str], ...], sources: list[KafkaSource]) -> di
         with closing(BrokerReader(options)) as reader:
             found = reader.partitions(wanted, limit_s=LOOK_S)
     except (Unreachable, Unusable, ReferenceMissing) as error:
-        logger.info("the partitions of a source are not known: %s", references.mask(str(error)))
+        logger.info("could not get the partitions of a source: %s", references.mask(str(error)))
         return {}
     read = {source.name: {at for at in found if source.wanted.matches(at[0])} for source in sources}
     return {name: ats for name, ats in read.items() if ats}

@@ -35,12 +35,16 @@ def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
     strays = []
     for name, epoch in living:
         if (name, epoch) not in found:
-            logger.warning("driver %s of %s lives and has no row; `make stop` ends it", epoch, name)
+            logger.warning(
+                "driver %s of %s is alive but has no row; `make stop` ends it", epoch, name
+            )
             continue
         host, state, end_wanted = found[name, epoch]
         given_up = state not in OPEN_DRIVER_STATES or end_wanted == Reason.HOST_GONE
         if host == settings.HEADGATE_HOST and given_up:
-            logger.warning("driver %s of %s lives though it had ended; killing it", epoch, name)
+            logger.warning(
+                "driver %s of %s is alive although it had ended; killing it", epoch, name
+            )
             with _each.by_itself(f"driver {epoch} of {name}"):
                 launcher.kill(name, epoch)
                 strays.append((name, epoch))
@@ -62,7 +66,7 @@ def end_given_up(application: Application, *, launcher: Launcher) -> bool:
     ]
     for epoch in found:
         logger.warning(
-            "driver %s of %s lives though its host was declared gone; killing it",
+            "driver %s of %s is alive although its host was declared gone; killing it",
             epoch,
             application.name,
         )

@@ -23,7 +23,7 @@ def outrun_owner(location: str) -> None:
         owner = json.loads(read_file(Path(owner_file(location))) or "")
         installation, epoch = str(owner["installation"]), int(owner["epoch"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        logger.warning("the owner file of %s cannot be read: %s", location, error)
+        logger.warning("could not read the owner file of %s: %s", location, error)
         return
     if installation == str(Installation.get().uuid):
         Installation.raise_epoch(epoch)

@@ -16,7 +16,7 @@ def checked(name: str, look: Check) -> tuple[Part, ...]:
     try:
         found = look()
     except Exception as error:  # loop boundary: the others must still be reported
-        logger.exception("the check of %s has failed", name)
+        logger.exception("the check of %s failed", name)
         said = f"{type(error).__name__}: {first_line(error)}"
         return (problem(name, f"It could not be checked: {said}."),)
     return (found,) if isinstance(found, Part) else found

@@ -223,9 +223,9 @@ class Hub:
                         if said:
                             self._stale(_text(said["data"]))
             except (RedisError, OSError) as error:
-                logger.warning("changes are not heard: %s", error)
+                logger.warning("not receiving changes: %s", error)
             except Exception:  # top level of the loop: a malformed message must not end it
-                logger.exception("changes are not heard")
+                logger.exception("not receiving changes")
             await asyncio.sleep(2)
 
     def _stale(self, message: str) -> None:

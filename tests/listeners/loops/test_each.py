@@ -32,7 +32,7 @@ def test_the_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
         Trouble("gaps", "second", "OSError: [Errno 28] No space left on device", 1),
     )
     assert [record.getMessage() for record in caplog.records] == [
-        "gaps: second is passed over, once in a row: OSError: [Errno 28] No space left on device"
+        "gaps: skipped second, once in a row: OSError: [Errno 28] No space left on device"
     ]
 
 

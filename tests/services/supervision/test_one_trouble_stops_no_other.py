@@ -250,4 +250,4 @@ def test_a_sign_of_life_that_cannot_be_sent_ends_no_thread(
 
     monkeypatch.setattr(signs_of_life, "say", say)
     celery._say(signs_of_life.WORKER)
-    assert "sign of life of worker not sent" in caplog.text
+    assert "heartbeat of worker not sent" in caplog.text
