@@ -97,7 +97,7 @@ class TaskTimes:
             ended, running = self._read()
         except (Py4JError, OSError, ValueError, KeyError, TypeError) as error:
             level = logging.DEBUG if self._complained else logging.WARNING
-            logger.log(level, "who waits for whom is not known, Spark's stages: %s", error)
+            logger.log(level, "could not read Spark's stages: %s", error)
             self._complained = True
             return ()
         self._recent.extend(ended)
