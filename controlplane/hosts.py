@@ -68,7 +68,7 @@ class HostName:
 
         A claim whose process is visibly gone is taken over immediately; one from another machine or
         container is watched until it is renewed, or has been silent for long enough (15 s). Waits
-        for a database that does not respond.
+        for a database that is not responding.
         """
         self._until_free(take=True)
 

@@ -46,7 +46,7 @@ def keep(
     """Ensure that Redis has exactly the living drivers' users, whose epochs are given by id.
 
     Drivers that are `revoked` keep the user that `revoke` leaves them. Returns the epochs of
-    drivers that are shut out. Raises `redis.RedisError` if Redis does not respond, `Refused` if it
+    drivers that are shut out. Raises `redis.RedisError` if Redis is not responding, `Refused` if it
     does not create users.
     """
     if not settings.DRIVER_REDIS_USERS:

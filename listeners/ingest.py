@@ -43,7 +43,7 @@ PACE_S = 0.1
 ALIVE_S = 10  # a consumer silent for longer is dead, and its entries are claimed
 FORGOTTEN_MS = 3_600_000  # a dead consumer without entries is removed from the group
 HOUSEKEEPING_S = 2.0  # heartbeat, claims from dead consumers, trimming
-FIRST_DELAY_S, LAST_DELAY_S = 0.2, 5.0  # while Redis or the database does not respond
+FIRST_DELAY_S, LAST_DELAY_S = 0.2, 5.0  # while Redis or the database is not responding
 
 _NO_GROUP = ("NOGROUP", "no such key")  # Redis has lost its data, or never had any
 
@@ -100,7 +100,7 @@ class Ingester:
             try:
                 found = self.step()
             except redis.RedisError as error:
-                logger.warning("Redis does not respond; events wait in the spools: %s", error)
+                logger.warning("Redis is not responding; events wait in the spools: %s", error)
             except DatabaseError as error:
                 logger.warning("events wait because the database does not accept them: %s", error)
                 close_old_connections()

@@ -30,7 +30,7 @@ def judge_gaps() -> None:
             drivers_here=hosts.drivers_here,
         )
     except redis.RedisError as error:  # the next call checks again
-        logger.warning("cannot judge gaps because Redis does not respond: %s", error)
+        logger.warning("cannot judge gaps because Redis is not responding: %s", error)
 
 
 @shared_task(name="listeners.tasks.roll_up")

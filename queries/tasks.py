@@ -207,7 +207,7 @@ def repair_from_checkpoints() -> None:
     try:
         batch_repair.count_unreported(now=timezone.now())
     except redis.RedisError as error:  # the next call checks again
-        logger.warning("cannot compare commits because Redis does not respond: %s", error)
+        logger.warning("cannot compare commits because Redis is not responding: %s", error)
     batch_repair.repair_from_checkpoints(now=timezone.now())
 
 

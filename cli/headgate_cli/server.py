@@ -137,7 +137,7 @@ class Server:
             message = f"The certificate of {self.place.url} is not trusted: {error}"
             return Ended(Code.NO_ANSWER, message, "Set your own CA's file with --ca.")
         said = str(error) or type(error).__name__
-        message = f"{self.place.url} does not respond: {said}"
+        message = f"{self.place.url} is not responding: {said}"
         way_out = "Check the URL, and that Headgate is running there."
         if lost:
             way_out = "The request was sent; check what it changed before you repeat it."

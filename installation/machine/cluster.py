@@ -78,7 +78,7 @@ class Cluster:
         return bool(found)
 
     def workers(self) -> int:
-        """Return the number of live workers according to the master, 0 if it does not respond."""
+        """Return the number of live workers according to the master, 0 if it is not responding."""
         try:
             with urllib.request.urlopen(f"{self.ui}json/", timeout=5) as answer:
                 state = json.load(answer)

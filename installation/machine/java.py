@@ -50,7 +50,7 @@ def choose(own_home: Path) -> Java:
         java = _look(executable, origin)
         if java is not None and _major(java.version) >= OLDEST:
             return java
-        what = f"is Java {java.version}" if java else "does not respond"
+        what = f"is Java {java.version}" if java else "is not responding"
         tried.append(f"{executable} {what}")
     java = _from_wheel(own_home)
     if java is not None:
@@ -64,7 +64,7 @@ def choose(own_home: Path) -> Java:
 
 
 def _look(executable: Path, origin: str) -> Java | None:
-    """Return a Java's home and version; None if it does not respond."""
+    """Return a Java's home and version; None if it is not responding."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],

@@ -145,7 +145,7 @@ class Broker:
     def start(self, java_home: Path, *, limit_s: float = START_LIMIT_S) -> bool:
         """Start the broker if necessary, and wait until it responds; return whether it was down.
 
-        Raises `Trouble` if its jars are missing, one of its ports is taken, or it does not respond
+        Raises `Trouble` if its jars are missing, one of its ports is taken, or it is not responding
         within the limit.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -287,7 +287,7 @@ class Broker:
             process.wait_for_end(_LOOK_EVERY_S)
         else:
             raise Trouble(
-                f"The Kafka broker does not respond at {self.servers} after {limit_s:.0f} s.",
+                f"The Kafka broker is not responding at {self.servers} after {limit_s:.0f} s.",
                 f"The end of {self.log}:\n{self.log_tail()}",
             )
         raise Trouble(
@@ -301,7 +301,9 @@ class Broker:
             return usual, usual + 1, usual + 2
         found = list(islice(free_ports(), 3))
         if len(found) < 3:
-            raise Trouble("No three ports from 20000 to 31999 are free for a Kafka broker.", "")
+            raise Trouble(
+                "A Kafka broker needs three free ports from 20000 to 31999; fewer are free.", ""
+            )
         return found[0], found[1], found[2]
 
 

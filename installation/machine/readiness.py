@@ -85,4 +85,4 @@ def _readiness(address: str) -> tuple[bool, dict[str, str]]:
             }
         return False, {"web": f"it responds with {error.code}"}
     except OSError:
-        return False, {"web": "it does not respond yet"}
+        return False, {"web": "it is not responding yet"}

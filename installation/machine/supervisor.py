@@ -1,7 +1,7 @@
 """Our supervisord: on a full disk its logs are cut, and a log can never end it.
 
-supervisord writes its own log and those of its programs. Unmodified, it would die of a log line
-that cannot be written, and every program would die with it.
+supervisord writes its own log and those of its programs. Unmodified, it would crash on a log line
+that it could not write, and take every program down with it.
 """
 
 import os

@@ -54,7 +54,7 @@ class Redis:
 def choose(home: Home, *, drivers_alive: int) -> Redis:
     """Return the Redis to use; write its configuration if it is the embedded one.
 
-    Raises `Trouble` if the Redis of REDIS_URL does not respond or may evict, or if live drivers
+    Raises `Trouble` if the Redis of REDIS_URL is not responding or may evict, or if live drivers
     report to a port that another process has taken.
     """
     if url := environment.given("REDIS_URL"):
@@ -95,7 +95,7 @@ def check(url: str) -> str:
         with redis_client.client(url, limit_s=_LIMIT_S) as client:
             info: Any = client.info()
     except redis.RedisError as error:
-        raise Trouble(f"REDIS_URL={mask_text(url)} does not respond: {error}", way_out) from error
+        raise Trouble(f"REDIS_URL={mask_text(url)} is not responding: {error}", way_out) from error
     shown, version = f"REDIS_URL={mask_text(url)}", str(info.get("redis_version", "0"))
     if _numbers(version) < OLDEST:
         raise Trouble(

@@ -29,7 +29,11 @@ _OVER = (
     "This Spark UI view has ended",
     "You signed out, it expired, or the driver has ended. Open it from Headgate again.",
 )
-_NOT_THERE = (502, "The Spark UI does not respond", "The driver may be starting or ending; reload.")
+_NOT_THERE = (
+    502,
+    "The Spark UI is not responding",
+    "The driver may be starting or ending; reload.",
+)
 _NOT_IT = (
     502,
     "This is not the driver's Spark UI",

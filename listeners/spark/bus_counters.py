@@ -58,7 +58,7 @@ class BusCounters:
 
 
 def jvm_heap_mb(spark: Any) -> tuple[float, float]:
-    """Return the JVM's used and maximum heap, in MB; (0, 0) if it does not respond."""
+    """Return the JVM's used and maximum heap, in MB; (0, 0) if it is not responding."""
     try:
         runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
         used = runtime.totalMemory() - runtime.freeMemory()

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 MEMORY_BYTES = 8 * 1024 * 1024  # unsent events in memory, in addition to the spool
 BATCH_EVENTS = 500  # events per pipeline
 BATCH_BYTES = 1024 * 1024
-FIRST_DELAY_S, LAST_DELAY_S = 0.1, 5.0  # backoff while Redis does not respond
+FIRST_DELAY_S, LAST_DELAY_S = 0.1, 5.0  # backoff while Redis is not responding
 HOLD_BACK_S = 1.0  # between checks while the stream is too long
 LOG_EVERY_S = 60.0
 

@@ -30,7 +30,7 @@ class QueryPulses:
         self._task_at: dict[str, str | None] = {}
 
     def look(self, runs: Sequence[RunKnown]) -> tuple[QueryPulse, ...]:
-        """Return the pulse of each run; none if the JVM does not respond.
+        """Return the pulse of each run; none if the JVM is not responding.
 
         A query counts as ended once two consecutive passes have found it ended; in between, the
         run's own thread reports how it ended.

@@ -52,13 +52,13 @@ TABLE: dict[type[HeadgateError], tuple[int, str]] = {
     Missing: (status.HTTP_404_NOT_FOUND, "Not found"),
     TooMany: (status.HTTP_429_TOO_MANY_REQUESTS, "Too many requests"),
     Busy: (status.HTTP_503_SERVICE_UNAVAILABLE, "The database is busy"),
-    Unavailable: (status.HTTP_503_SERVICE_UNAVAILABLE, "A part of the system does not respond"),
+    Unavailable: (status.HTTP_503_SERVICE_UNAVAILABLE, "A part of the system is not responding"),
     HeadgateError: (status.HTTP_400_BAD_REQUEST, "The request failed"),
 }
 
 #: What to do about an error that does not say so itself; the most derived matching class wins.
 _WAYS_OUT: dict[type[HeadgateError], str] = {
-    Forbidden: "Ask an admin for the right.",
+    Forbidden: "Ask an admin to grant you that right.",
     SignInRefused: "Ask an admin for access.",
     NotAllowed: "Check its state, and try again when it has changed.",
     Conflict: "Read it again and apply your change to the current version.",

@@ -96,7 +96,7 @@ def _first_offsets(draft: Inside, start: Start) -> None:
 def _logs(
     draft: Inside, batch: int, logs: CheckpointLogs, starts: Sequence[Start], now_ms: int
 ) -> None:
-    """Write that `batch` has committed, having read up to where the sources should begin."""
+    """Record `batch` as committed, ending at the offsets where the sources should begin."""
     begun = logs.root / "offsets" / str(batch)
     text = read_bytes(begun, within=logs.root).decode().rstrip("\n")
     version, about, *sources = text.split("\n")

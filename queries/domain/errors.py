@@ -109,7 +109,7 @@ class TooMany(HeadgateError):
 
 
 class Unavailable(HeadgateError):
-    """A part of the system does not respond."""
+    """A part of the system is not responding."""
 
     code = "unavailable"
 

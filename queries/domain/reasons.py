@@ -45,7 +45,7 @@ PHRASES: dict[Reason, str] = {
     Reason.FAILED_POISON: "same error on the same batch again",
     Reason.FAILED_FATAL: "cannot be fixed by a restart",
     Reason.DRIVER_DIED: "its driver died",
-    Reason.HOST_SILENT: "its host does not respond",
+    Reason.HOST_SILENT: "its host is not responding",
     Reason.HOST_GONE: "its host was declared gone",
     Reason.RETRY_DUE: "retry due",
     Reason.KILLS_DRIVER: "starting it kills the driver",
@@ -93,14 +93,14 @@ class Detail(Enum):
     NOTHING = ""
     # phases of a query
     GIVEN = "The query is assigned to a driver."
-    HOST_SILENT = "Its host does not respond; the query may still run."
+    HOST_SILENT = "Its host is not responding; the query may still run."
     LOST_ON = (
-        "Host {host} does not respond; the query may still run there. "
+        "Host {host} is not responding; the query may still run there. "
         "If the host is gone for good, declare it gone."
     )
     WAITS_HOST = (
-        "Its checkpoint is on host {host}, which does not respond; it starts when the host is "
-        "back. Reset it to start on another host without its state."
+        "Its checkpoint is on host {host}, which is not responding; the query will start when "
+        "the host is back. Reset it to start on another host without its state."
     )
     HOST_AWAY = (
         "Host {host} has not responded since {since} UTC. The {verb} takes effect once it is back, "
@@ -117,8 +117,10 @@ class Detail(Enum):
     )
     HANG_ENDING = "One of its threads does not end; its driver is being stopped."
     NO_PROGRESS = "It made no progress; it is restarted."
-    START_LATE = "It did not start within {seconds} s; it is ended and retried."
-    DRIVER_LATE = "Its driver was not ready within {seconds} s; it is ended and retried."
+    START_LATE = "It did not start within {seconds} s; it is being ended and will be retried."
+    DRIVER_LATE = (
+        "Its driver was not ready within {seconds} s; it is being ended and will be retried."
+    )
     BATCH_ENDING = "The batch in flight is being finished or interrupted."
     STARTS_AFTER = "It restarts when it has stopped."
     SESSION_STARTING = "Its driver's Spark session is starting."
@@ -147,7 +149,7 @@ class Detail(Enum):
         "find the one that kills it; the driver is starting."
     )
     STEPS_ON = (
-        "Its files are on host {host}, which does not respond; it continues when the host is back."
+        "Its files are on host {host}, which is not responding; it continues when the host is back."
     )
     # scripts
     SCRIPT_RUNS = "The script is running."

@@ -59,7 +59,7 @@ class Phase(Described):
     FAILED = "FAILED", "Failed in a way that a restart cannot fix; waits for an operator."
     LOST = (
         "LOST",
-        "Its host does not respond. It may still be running there, so it is not started elsewhere.",
+        "Its host is not responding. It may still run there, so it is not started elsewhere.",
     )
 
     @property

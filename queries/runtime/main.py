@@ -219,7 +219,7 @@ class Driver:
             logger.error("a later epoch has taken over; leaving")
             return FENCED
         if self.spark_stopped.is_set():
-            logger.error("Spark was stopped while queries were running; leaving")
+            logger.error("Spark was stopped while its queries were running; exiting")
             return SPARK_STOPPED
         each = self.each.by_itself
         with each("assignment"):

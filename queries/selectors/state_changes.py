@@ -16,8 +16,8 @@ def change_of(
 ) -> StateChange | None:
     """Return how a definition changes the state in the query's checkpoint.
 
-    `state` is what it depends on, according to Spark's analyzer of version `state_by`. None if the
-    checkpoint is empty, or the definition is the one that wrote it.
+    `state` lists what the query's state depends on, according to version `state_by` of Spark's
+    analyzer. None if the checkpoint is empty, or the definition is the one that wrote it.
     """
     checkpoint = query.checkpoints.filter(retired_at=None).first()
     wrote = _wrote(checkpoint)

@@ -45,8 +45,8 @@ def free_port() -> int | None:
 def address(driver: Driver, *, asked_at: str) -> str:
     """Return the origin that serves a driver's UI to a browser that uses the console at `asked_at`.
 
-    That is the console's origin, "https://headgate.example.org". Raises `NotAllowed` with
-    what to do if that UI cannot be shown.
+    That is the console's origin, "https://headgate.example.org". If that UI cannot be
+    shown, raises `NotAllowed`, whose message says what to do.
     """
     if driver.ui_port is None:
         raise NotAllowed(

@@ -45,7 +45,7 @@ class RowNode(Node):
 
 
 def _instead(member: Any, error: Exception, drawn: str) -> SafeString:
-    """Return the line of a member of which only `drawn` could be drawn."""
+    """Return the line for a member when only `drawn` of its parts could be drawn."""
     opens, link = _OPENS.match(drawn), _LINKS.search(drawn)
     kind = opens[1] if opens else "tr"
     start = mark_safe(opens[0] if opens else "<tr data-row>")

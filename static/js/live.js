@@ -188,7 +188,7 @@
       paused: "Paused. Press to resume (l)",
       live: "Live. The time shown is the age of the newest event. Press to pause (l)",
       polling: "The stream is down: polling every 5 seconds. Press to pause (l)",
-      down: "The server does not respond. The time shown is the age of the page",
+      down: "The server is not responding. The time shown is the age of the page",
       connecting: "Connecting",
     }[state];
   };

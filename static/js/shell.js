@@ -164,7 +164,7 @@
       toast(answer.tone, answer.text);
     } catch (error) {
       if (error.message === "page") window.location.reload();
-      else toast("bad", "The server does not respond. The request may not have been carried out: check before you try again.");
+      else toast("bad", "The server is not responding. The request may not have been carried out: check before you try again.");
     } finally {
       button.disabled = false;
     }

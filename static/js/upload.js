@@ -118,7 +118,7 @@
       await send(await files());
     } catch (failure) {
       const unread = failure instanceof DOMException;
-      say("", unread ? "A file cannot be read. Check that it still exists, and try again." : "The server does not respond. Try again.");
+      say("", unread ? "A file cannot be read. Check that it still exists, and try again." : "The server is not responding. Try again.");
     } finally {
       busy = false;
       buttons.forEach((button) => (button.disabled = false));

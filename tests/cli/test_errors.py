@@ -73,7 +73,7 @@ def at(folder: Path, url: str, **env: str) -> Shell:
 
 def test_a_server_that_is_not_there_is_asked_again_and_then_told(tmp_path: Path) -> None:
     done = at(tmp_path, "http://127.0.0.1:9")("get", "queries", code=5)
-    assert "http://127.0.0.1:9 does not respond" in done.err
+    assert "http://127.0.0.1:9 is not responding" in done.err
     assert "Traceback" not in done.err
 
 

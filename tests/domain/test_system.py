@@ -24,8 +24,8 @@ def health(*parts: Part) -> SystemHealth:
 
 
 def test_a_part_that_cannot_be_checked_is_not_ok_and_is_no_problem_of_its_own() -> None:
-    part = unknown("worker", "Redis does not respond")
-    assert part.sentence == "Unknown: Redis does not respond."
+    part = unknown("worker", "Redis is not responding")
+    assert part.sentence == "Unknown: Redis is not responding."
     found = health(ok("database", "SQLite responds."), part)
     assert not found.ok
     assert found.problems == ()
@@ -37,7 +37,7 @@ def test_the_system_is_not_ready_while_a_required_part_has_a_problem(name: str) 
 
 
 def test_a_silent_host_is_a_problem_and_the_system_is_ready() -> None:
-    silent = problem("hosts", "Host b does not respond.", AT)
+    silent = problem("hosts", "Host b is not responding.", AT)
     found = health(ok("database", "SQLite responds."), silent)
     assert found.ready
     assert not found.ok

@@ -208,7 +208,7 @@ def test_a_document_that_leads_elsewhere_is_not_followed(
     if answer.status_code == 302:
         answer = nina.arrive(nina.pass_through(answer["Location"]))
     assert answer.status_code == 503
-    assert "does not respond as expected" in answer.content.decode()
+    assert "is not responding as expected" in answer.content.decode()
     assert not nina.is_in
 
 
@@ -229,7 +229,7 @@ def test_a_provider_that_is_away_is_told_and_local_accounts_still_get_in(
     trust(settings, "http://127.0.0.1:9")  # the discard port: refused at once
     answer = client.get("/sso/login/")
     assert answer.status_code == 503
-    assert "Acme ID does not respond" in answer.content.decode()
+    assert "Acme ID is not responding" in answer.content.decode()
     door = {"username": "ada", "password": "a password of the cast"}
     assert client.post("/login/", door).status_code == 302
 

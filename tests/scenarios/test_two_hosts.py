@@ -89,7 +89,7 @@ def test_a_silent_hosts_query_is_lost_and_running_again_once_its_host_is_back(
     lost = stage.row("delays")
     assert (lost.phase, lost.phase_detail.text) == (
         "LOST",
-        "Host host-b does not respond; the query may still run there. "
+        "Host host-b is not responding; the query may still run there. "
         "If the host is gone for good, declare it gone.",
     )
     assert stage.phase("flights") == "RUNNING"
@@ -144,7 +144,7 @@ def test_a_query_whose_checkpoint_is_on_a_silent_host_waits_and_says_for_which(
 
     waiting = asked.row("delays")
     assert (waiting.phase, waiting.phase_reason) == ("PENDING", "HOST_SILENT")
-    assert "Its checkpoint is on host host-b, which does not respond" in waiting.phase_detail.text
+    assert "Its checkpoint is on host host-b, which is not responding" in waiting.phase_detail.text
     assert asked.launcher.living() == [("flights", 1)]
 
     hosts.sign("host-b")

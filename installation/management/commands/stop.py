@@ -75,7 +75,7 @@ class Command(BaseCommand):
                 )
             killed = drivers.end(now=now, limit_s=ASKED_DIRECTLY_S)
         except DatabaseError as error:
-            self.stderr.write(f"The database does not respond ({error}); signalling the drivers.")
+            self.stderr.write(f"The database is not responding ({error}); signalling the drivers.")
             killed = drivers.end_without_rows(limit_s=ASKED_DIRECTLY_S)
         if killed:
             self.stdout.write(f"{killed} did not exit and had to be killed.")

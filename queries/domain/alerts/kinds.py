@@ -53,7 +53,7 @@ class IncidentKind(StrEnum):
     HOST_SILENT = "host-silent", "Host silent"
     # about Headgate itself
     DISK = "disk", "Disk full"
-    WEB_DOWN = "web-down", "Console does not respond"
+    WEB_DOWN = "web-down", "Console is not responding"
     DATABASE_DOWN = "database-down", "No database"
     REDIS_DOWN = "redis-down", "No Redis"
     WORKER_DOWN = "worker-down", "No worker"

@@ -257,7 +257,7 @@ def _of_condition(name: str, type_name: str, text: str) -> Advice | None:
     if not name or name in error_text.WRAPPERS:
         return None
     if name.startswith("FAILED_READ_FILE") and _is_connection(type_name, text):
-        return GENERAL[Category.CONNECTION]  # a store that does not respond is not a bad file
+        return GENERAL[Category.CONNECTION]  # a store that is not responding is not a bad file
     return _advice_for(name, text)
 
 

@@ -90,7 +90,7 @@ def _difference(
 ) -> Problem | None:
     missing, strange = wanted - named, named - wanted
     if missing:
-        message = f"does not list {_words(missing)}; Spark needs every partition that is read."
+        message = f"does not list {_words(missing)}; Spark needs each one that is read."
         return Problem(field, value[:200], message, "Add it: -2 is the earliest, -1 the latest.")
     if strange:
         message = f"lists {_words(strange)}, which is not read."

@@ -48,7 +48,7 @@ PHASE = _query(
     "phase", "1 for the phase that the query is in; other phases have no series.", "phase"
 )
 PHASE_SINCE = _query(
-    "phase_start_timestamp_seconds", "When the query entered its phase, Unix time in seconds."
+    "phase_start_timestamp_seconds", "Time at which the query entered its phase, in Unix seconds."
 )
 VERDICT = _query(
     "verdict",
@@ -56,7 +56,7 @@ VERDICT = _query(
     "verdict",
 )
 VERDICT_SINCE = _query(
-    "verdict_start_timestamp_seconds", "When the query got its verdict, Unix time in seconds."
+    "verdict_start_timestamp_seconds", "Time at which the query got its verdict, in Unix seconds."
 )
 STARTS = _query(
     "starts_total", "Runs of the query, including the first start.", kind=MetricKind.COUNTER
@@ -67,10 +67,10 @@ FAILURES_IN_A_ROW = _query(
 )
 EVENT_AT = _query(
     "last_event_timestamp_seconds",
-    "When its driver last sent an event about it, Unix time in seconds.",
+    "Time at which its driver last sent an event about it, in Unix seconds.",
 )
 BATCH_AT = _query(
-    "last_batch_timestamp_seconds", "When the newest batch was triggered, Unix time in seconds."
+    "last_batch_timestamp_seconds", "Time at which the newest batch was triggered, in Unix seconds."
 )
 BATCH = _query("last_batch_id", "ID of the newest batch.")
 BATCH_DURATION = _query("last_batch_duration_seconds", "Duration of the newest batch in seconds.")
@@ -79,19 +79,17 @@ BATCH_LATE_ROWS = _query(
     "last_batch_late_rows",
     "Rows that stateful operators dropped behind the watermark in the newest batch.",
 )
-INPUT_RATE = _query("input_rows_per_second", "Rows that arrived per second, in the newest batch.")
+INPUT_RATE = _query("input_rows_per_second", "Rows per second that arrived in the newest batch.")
 PROCESSED_RATE = _query(
-    "processed_rows_per_second", "Rows that were processed per second, in the newest batch."
+    "processed_rows_per_second", "Rows per second that were processed in the newest batch."
 )
-WATERMARK = _query(
-    "watermark_timestamp_seconds", "The watermark in event time, Unix time in seconds."
-)
+WATERMARK = _query("watermark_timestamp_seconds", "The watermark, an event time in Unix seconds.")
 STATE_ROWS = _query("state_rows", "Rows in the state stores of all stateful operators.")
 STATE_BYTES = _query("state_memory_bytes", "Memory of all state stores in bytes.")
 LAG_SECONDS = _query(
     "lag_seconds",
-    "Age of the oldest unread record of its Kafka topics in seconds; no series if it is unknown,"
-    " was measured more than 30 s ago, or before the query's last run ended.",
+    "Age in seconds of the oldest unread record in its Kafka topics; no series if the age is"
+    " unknown, or was measured more than 30 s ago or before the query's last run ended.",
 )
 LAG_OFFSETS = _query(
     "lag_offsets",
@@ -145,11 +143,11 @@ QUERIES = _system(
 DRIVERS = _system("drivers", "Open driver processes by state.", "state")
 HOST_SEEN = _system(
     "host_seen_timestamp_seconds",
-    "When the worker of a host last sent a heartbeat, Unix time in seconds.",
+    "Time of the last heartbeat from a host's worker, in Unix seconds.",
     "host",
 )
 LAST_SWEEP = _system(
-    "last_sweep_timestamp_seconds", "When a worker last finished a sweep, Unix time in seconds."
+    "last_sweep_timestamp_seconds", "Time at which a worker last finished a sweep, in Unix seconds."
 )
 QUEUE_TASKS = _system("queue_tasks", "Tasks waiting in a Celery queue.", "queue")
 STREAM_EVENTS = _system("event_stream_entries", "Entries in the event streams of drivers.")

@@ -115,7 +115,7 @@ def _told(tried: Tried, asked: Asked) -> dict[str, Any]:
     if tried.end is AttemptEnd.LATE:
         told |= {
             "title": f"Not finished within {asked.attempt_limit_s:.0f} s.",
-            "meaning": "Spark gave no reason. Possible causes are a source that does not respond, "
+            "meaning": "Spark gave no reason. Possible causes are a source that is not responding, "
             "a large batch or a large state.",
             "way_out": "Check whether the source responds, then try again.",
         }

@@ -21,7 +21,7 @@ DEATHS = 3
 #: The error type of a held culprit's failure.
 KILLS_DRIVER = "KillsDriver"
 #: How long a query has until its first commit or idle event before the next query is started: a
-#: source that does not respond must not hold up the others.
+#: source that is not responding must not hold up the others.
 TURN = timedelta(seconds=60)
 #: Exits that something outside can also cause (`kill`, the kernel, a reboot): one of them proves
 #: nothing against the query that happened to be starting.

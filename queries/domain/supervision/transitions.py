@@ -39,7 +39,7 @@ class Asked:
     archived: bool
     has_run: bool
     open_restart: bool  # a restart was requested and is not finished
-    away: str = ""  # the host of its open run, if that host does not respond
+    away: str = ""  # the host of its open run, if that host is not responding
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def archive(asked: Asked) -> None:
     stopping = asked.has_run or asked.phase is Phase.STOPPING
     if stopping and asked.away:
         raise NotAllowed(
-            f"{asked.name} may still run on host {asked.away}, which does not respond.",
+            f"{asked.name} may still run on host {asked.away}, which is not responding.",
             way_out="Stop it, then wait for that host or declare it gone; then delete the query.",
         )
     if asked.desired is not Desired.STOPPED or stopping:

@@ -261,22 +261,22 @@ def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
     """Return what only Spark's plan shows about async progress tracking; "" for nothing."""
     if isinstance(spec, PythonQuery) and spec.sink is None:
         return (
-            "Whether the function keeps state, and whether its own sink supports async progress "
-            "tracking, is known after a preflight."
+            "A preflight will show whether the function keeps state, and whether its own sink "
+            "supports async progress tracking."
         )
     if not has_async_progress(spec):
         return ""
     if isinstance(spec, PythonQuery):
         return (
-            "Whether the function builds a stateful query is known after a preflight: Spark "
-            "refuses async progress tracking for those at the first batch."
+            "A preflight will show whether the function builds a stateful query: Spark refuses "
+            "async progress tracking for those at the first batch."
         )
     asked = operators(spec)
     if stateful_because(spec) or (asked.readable and not asked.unknown):
         return ""
     what = f"{', '.join(asked.unknown)} aggregates" if asked.readable else "the text is stateful"
     return (
-        f"Whether {what} is known after a preflight: Spark refuses async progress tracking for "
+        f"A preflight will show whether {what}: Spark refuses async progress tracking for "
         "stateful queries at the first batch."
     )
 

@@ -177,7 +177,7 @@ class ScriptDriver(Driver):
         return None
 
     def _end_all(self, meeting: Meeting) -> int | None:
-        """End running queries after their batches, then a script that does not respond."""
+        """End running queries after their batches, then a script that is not responding."""
         meeting.closed = True
         self._say(ScriptState.STOPPING, question=meeting.question)
         for run in meeting.active():

@@ -1,9 +1,9 @@
 """Current problems, read from the rows that pages show, in a fixed number of database queries.
 
 Only queries that should run are examined, with two exceptions: a stopped query whose unread records
-are about to be deleted, and SQL saved unchecked that Spark rejects. Nothing is newly assessed here:
-the sources are phases, verdicts, risks, crash loops, the loss ledger, gaps, hosts, and system
-health.
+are about to be deleted, and SQL saved unchecked that Spark rejects. This module makes no
+assessments of its own: its sources are phases, verdicts, risks, crash loops, the loss ledger, gaps,
+hosts, and system health.
 """
 
 from collections.abc import Iterable, Iterator

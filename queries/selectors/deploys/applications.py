@@ -160,7 +160,10 @@ def _good_at(run: Run) -> datetime:
 
 
 def _fewest_batches(runs: Iterable[Run]) -> int:
-    """Return the fewest batches that a run has committed; without runs, as many as required."""
+    """Return the smallest number of batches that any of these runs has committed.
+
+    Without runs, this is more than a deploy ever requires.
+    """
     ids = [run.pk for run in runs]
     rows = Progress.objects.filter(run__in=ids).values("run").annotate(count=Count("pk"))
     counts = {one["run"]: one["count"] for one in rows.order_by()}

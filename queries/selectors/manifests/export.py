@@ -1,8 +1,8 @@
 """Existing objects as the manifests that would create them, without default values.
 
-Secrets are written as references. A text that contains a plain secret is masked, and an apply to
-the same object restores it. A checkpoint at its default location is omitted. The desired state is
-written only if the object's own file contains it, because the edited form replaces that file;
+Secrets are written as references. Text that contains a plaintext secret is masked, and applying it
+to the same object restores it. A checkpoint at its default location is omitted. The desired state
+is written only if the object's own file contains it, because the edited form replaces that file;
 without it, a file applied elsewhere does not start anything.
 """
 

@@ -24,7 +24,7 @@ class Queues:
 
 
 def look() -> Queues | None:
-    """Return the backlogs, or None if Redis does not respond within a second."""
+    """Return the backlogs, or None if Redis is not responding within a second."""
     try:
         with redis_client.client(settings.REDIS_URL, limit_s=redis_client.LOOK_LIMIT_S) as client:
             sweep = signs_of_life.heard(client).get(signs_of_life.SWEEP)

@@ -118,7 +118,7 @@ class Provider(OpenIDConnectProvider):  # type: ignore[misc]
         return _Adapter(self)
 
     def begin(self, *, next_address: str, nonce: str) -> Any:
-        """Return the redirect to the provider; raise `Unavailable` if it does not respond.
+        """Return the redirect to the provider; raise `Unavailable` if it is not responding.
 
         The nonce and the PKCE verifier are kept in the session, under the state.
         """
@@ -206,6 +206,6 @@ def _more(address: str, access_token: str, claims: dict[str, Any]) -> dict[str, 
 def _silent(error: Exception) -> Unavailable:
     logger.warning("single sign-on: %s: %s", type(error).__name__, str(error)[:500])
     return Unavailable(
-        f"{settings.OIDC_NAME} does not respond as expected.",
+        f"{settings.OIDC_NAME} is not responding as expected.",
         way_out="Try again in a minute. The log of the web process has the details.",
     )

@@ -154,7 +154,7 @@ class Watcher:
                 self._deliver(one)
 
     def _learn(self, seen: Sequence[Seen]) -> None:
-        """Keep the current routes from the database, for use when it does not respond."""
+        """Keep the current routes from the database, for use when it is not responding."""
         if any(one.part == "database" and one.look is Look.WELL for one in seen):
             try:
                 self._memory.routes = own_routes()
@@ -259,7 +259,7 @@ def _web() -> Seen:
             answer.read(1024)
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", error)
-        return Seen("web", Look.TROUBLE, f"The console does not respond: {why}.")
+        return Seen("web", Look.TROUBLE, f"The console is not responding: {why}.")
     return Seen("web", Look.WELL, "The console responds.")
 
 

@@ -63,15 +63,15 @@ def left_on(query: Query) -> str:
         return ""
     if application.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES)).exists():
         raise NotAllowed(
-            f"{query.name} may still run on host {silent.name}, which does not respond.",
+            f"{query.name} may still run on host {silent.name}, which is not responding.",
             way_out=WAIT_OR_DECLARE,
         )
     others = Checkpoint.objects.filter(query__application=application, retired_at=None)
     held = others.exclude(query=query).filter(location__startswith="file:")
     if names := ", ".join(held.order_by("query__name").values_list("query__name", flat=True)[:5]):
         raise NotAllowed(
-            f"Application {application.name} cannot leave host {silent.name} for {query.name} "
-            f"alone because the checkpoints of {names} are there too.",
+            f"Application {application.name} cannot be moved off host {silent.name} just for "
+            f"{query.name}, because the checkpoints of {names} are on that host too.",
             way_out="Delete those queries first, or define this one in a separate application.",
         )
     return silent.name

@@ -182,7 +182,7 @@ def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
             found = reader.at_time([source.wanted], at_ms)
     except (Unreachable, Unusable, ReferenceMissing) as error:
         raise Unavailable(
-            f"The broker of source {source.name} does not respond: {references.mask(str(error))}",
+            f"The broker of source {source.name} is not responding: {references.mask(str(error))}",
             way_out="Try again when it responds, or reset to offsets.",
         ) from error
     if not found:

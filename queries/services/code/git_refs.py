@@ -38,7 +38,7 @@ def resolved(
 
     The commit is None if the definition specifies neither, or if it also specifies a commit, which
     is kept. `known` contains commits resolved earlier, which are not looked up again. Raises
-    `Invalid` if the name does not exist or the host does not respond.
+    `Invalid` if the name does not exist or the host is not responding.
     """
     asked = asked_ref(spec)
     if asked is None:

@@ -1,4 +1,8 @@
-"""Tokens for CI: created by admins by page, REST or command; revoked by owner or admin."""
+"""Tokens for CI.
+
+Admins create them in the console, over REST or from the command line; the owner or an admin can
+revoke them.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -59,7 +59,7 @@ LIMIT = timedelta(hours=1)
 def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation:
     """Continue from what is left; `offsets` is the number accepted as lost.
 
-    The broker is queried first. Raises `Unavailable` if it does not respond, `NotAllowed` if
+    The broker is queried first. Raises `Unavailable` if it is not responding, `NotAllowed` if
     nothing is missing or a run may have read it, and `Conflict` if the count differs or an
     operation with steps is in progress.
     """

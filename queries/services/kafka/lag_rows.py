@@ -39,7 +39,7 @@ class Answer:
     """A broker set's answer, or why there is none."""
 
     look: BrokerLook | None = None
-    silent: str = ""  # it does not respond
+    silent: str = ""  # it is not responding
     unusable: str = ""  # it could not be queried from this host
 
 

@@ -1,8 +1,8 @@
 """Query the broker for a source's partitions, if a definition depends on them.
 
 A trigger may hold a core for each partition, and starting offsets must specify each. The broker is
-queried before a definition is saved and outside its transaction, so one that does not respond costs
-a few seconds and does not delay other users. Earlier values are used instead.
+queried before a definition is saved and outside its transaction, so one that is not responding
+costs a few seconds and does not delay other users. Earlier values are used instead.
 """
 
 import logging
@@ -64,8 +64,8 @@ def look(
 ) -> Looked:
     """Return the partitions of a definition's Kafka sources, and what does not match them.
 
-    Only sources whose options do not set the number are looked up. For a broker set that does not
-    respond, earlier values for `query` are used; unknown ones are omitted.
+    Only sources whose options do not set the number are looked up. For a broker set that is not
+    responding, earlier values for `query` are used; unknown ones are omitted.
 
     The definition must be valid in every other respect: its options carry secrets to the broker
     that it names, and a rejected definition must not send anything anywhere. Nor is anything sent

@@ -134,8 +134,8 @@ def request_script_start(
 
     A start already satisfied or in progress returns that operation; on a failed script it clears
     the counters and starts now. Raises `NotAllowed` for an application without a script, and
-    `Conflict` while one of its checkpoints is being switched. `within` is the operation with steps
-    that requests it.
+    `Conflict` while one of its checkpoints is being switched. `within` is the multi-step
+    operation that requests it.
     """
     with transaction.atomic():
         row, script = _locked_script(application)

@@ -91,7 +91,7 @@ def look(now: datetime) -> tuple[Part, ...]:
     found: list[Part] = []
     for name, asks_database, look_at in checks(now):
         if asks_database and not found[0].ok:
-            found.append(unknown(name, "the database does not respond"))
+            found.append(unknown(name, "the database is not responding"))
         else:
             found += checked(name, look_at)
     return tuple(found)
@@ -120,7 +120,7 @@ def _database() -> Part:
             cursor.execute("SELECT 1")
             cursor.fetchone()
     except DatabaseError as error:
-        return problem("database", f"The database does not respond: {first_line(error)}")
+        return problem("database", f"The database is not responding: {first_line(error)}")
     return ok("database", f"{connection.display_name} responds.")
 
 

@@ -51,7 +51,7 @@ def spark_ui_part() -> tuple[Part, ...]:
     return (
         problem(
             SPARK_UI,
-            f"The Spark UI server does not respond on port {port}: {why}. Is the port in use? "
+            f"The Spark UI server is not responding on port {port}: {why}. Is the port in use? "
             "Set another one with HEADGATE_SPARK_UI_PORT.",
         ),
     )

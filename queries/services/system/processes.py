@@ -26,7 +26,7 @@ def redis_and_processes(now: datetime) -> tuple[Part, ...]:
             consumers = _consumers(client)
             parser = checked(PARSER, lambda: parser_part(client, now))
     except redis.RedisError as error:
-        why = "Redis does not respond"
+        why = "Redis is not responding"
         return (
             problem("redis", f"{why}: {first_line(error)}"),
             *(unknown(name, why) for name in ("worker", "beat", "ingester", "watcher", PARSER)),

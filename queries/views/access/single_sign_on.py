@@ -97,7 +97,7 @@ def come_back(request: HttpRequest) -> HttpResponseBase:
 
 
 def _not_in(request: HttpRequest, error: HeadgateError) -> HttpResponse:
-    logger.warning("single sign-on: rejected: %s", error)
+    logger.warning("single sign-on: access denied: %s", error)
     note_failed_arrival(error.message)
     status = 503 if isinstance(error, Unavailable) else 403
     context = {"problem": error.message, "way_out": error.way_out, "provider": settings.OIDC_NAME}
@@ -105,7 +105,7 @@ def _not_in(request: HttpRequest, error: HeadgateError) -> HttpResponse:
 
 
 def _without_a_role(request: HttpRequest, groups: tuple[str, ...]) -> HttpResponse:
-    logger.warning("single sign-on: rejected: no role for %d groups", len(groups))
+    logger.warning("single sign-on: access denied: no role for %d groups", len(groups))
     note_failed_arrival(NoRole().message)
     context = {
         "groups": groups[:_MOST_GROUPS],

@@ -62,7 +62,7 @@ Queue = asyncio.Queue[Message | None]
 
 @dataclass(eq=False)
 class Viewer:
-    """One viewed page: a stream, or one tab of a shared stream."""
+    """One page that is open in a browser: a stream, or one tab of a shared stream."""
 
     topics: frozenset[str]
     person: int | None = None  # its user's ID

@@ -154,7 +154,7 @@ def test_what_a_text_asks_for_decides(
             Suitability.PREFLIGHT,
             "the number of partitions that its function reads",
         ),
-        (python(), "async_progress", Suitability.PREFLIGHT, "known after a preflight"),
+        (python(), "async_progress", Suitability.PREFLIGHT, "A preflight will show"),
         (python(), "processing_time", Suitability.ALLOWED, ""),
         (
             kafka("SELECT key, value FROM ticks UNION ALL SELECT DISTINCT key, value FROM more"),

@@ -360,7 +360,7 @@ def test_an_answer_without_end_is_cut(
 def test_a_driver_that_is_gone_is_told_in_a_sentence(browser: Client, driver: Driver) -> None:
     [answer] = ask(ticket_of(browser))
     assert answer.status_code == 502
-    assert "does not respond" in answer.text
+    assert "is not responding" in answer.text
 
 
 # --- the origin -----------------------------------------------------------------------

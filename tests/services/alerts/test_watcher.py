@@ -114,9 +114,9 @@ def test_it_tells_by_the_last_known_channels_while_the_database_is_away(
         raise DatabaseError("no database")
 
     monkeypatch.setattr(module, "own_routes", away)
-    down = problem("database", "The database does not respond: connection refused")
+    down = problem("database", "The database is not responding: connection refused")
     for _ in range(8):
-        watched.look(10, down, unknown("hosts", "the database does not respond"))
+        watched.look(10, down, unknown("hosts", "the database is not responding"))
     assert watched.told == [("pager", "database-down", "opened", False)]
 
 
@@ -155,7 +155,7 @@ def test_a_watcher_killed_while_it_sends_tells_once_more_and_marks_it(watched: W
     def send(route: Route, message: Message) -> None:
         raise Killed
 
-    down = problem("redis", "Redis does not respond.")
+    down = problem("redis", "Redis is not responding.")
     dying = Watcher(watched.path, send=send, clock=lambda: watched.now)
     watched.watcher = dying
     for _ in range(5):

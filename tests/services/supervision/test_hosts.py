@@ -157,7 +157,7 @@ def test_an_operation_says_that_its_host_is_silent(there: Stage) -> None:
     sign(THERE, seconds_ago=16)
     engine.note_silent_hosts()
     operation.refresh_from_db()
-    assert "Its files are on host host-b, which does not respond" in operation.detail.text
+    assert "Its files are on host host-b, which is not responding" in operation.detail.text
     assert operation.outcome == OperationOutcome.OPEN
 
 

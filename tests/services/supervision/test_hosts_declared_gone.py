@@ -287,7 +287,7 @@ def test_an_application_does_not_leave_a_neighbours_checkpoint_behind(hosts: Two
     stage.query("hours", "delays")
     stage = hosts.on("host-a")
     declare(stage)
-    with pytest.raises(NotAllowed, match="the checkpoints of hours are there too"):
+    with pytest.raises(NotAllowed, match="the checkpoints of hours are on that host too"):
         request_reset(
             query=stage.row("delays"), wish=WantedStart("earliest"), actor="ada", now=stage.now
         )

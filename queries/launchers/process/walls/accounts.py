@@ -139,7 +139,7 @@ class Accounts:
                     free = [name for name in known if name not in given.values()]
                     if not free:
                         raise LaunchRefused(
-                            f"{application} is not started: all {len(known)} accounts of "
+                            f"{application} cannot be started: all {len(known)} accounts in "
                             "HEADGATE_WALLS_ACCOUNTS belong to other applications. Create "
                             "another one with useradd and add it there; docs/operations.md "
                             "describes how."
