@@ -133,7 +133,7 @@ class UploadsView(ApiView):
         if not may(self.request.user, WRITE_PYTHON):
             raise Forbidden(
                 "You don't have the right to write Python, and uploaded code is Python.",
-                way_out=f"Ask an admin ({who_can_help()}) for the right.",
+                way_out=f"Ask an admin ({who_can_help()}) to grant that right.",
             )
         row, made = take_upload(stream, module=module, **self.by)
         location = reverse("api:upload", args=[row.digest])

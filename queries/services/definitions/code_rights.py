@@ -32,7 +32,7 @@ def insist_query_form(
     if fields == ["kind"]:
         raise Forbidden(
             "You have the right to write SQL, but not Python.",
-            way_out=f"Write the query in SQL, or ask an admin ({who_can_help()}) for the right.",
+            way_out=f"Write the query in SQL, or ask an admin ({who_can_help()}) to grant it.",
         )
     _insist(fields)
 
@@ -64,7 +64,7 @@ def _insist(fields: list[str]) -> None:
         raise Forbidden(
             "You don't have the right to write Python, and these fields load code into the "
             f"driver: {', '.join(fields)}.",
-            way_out=f"Leave them unchanged, or ask an admin ({who_can_help()}) for the right.",
+            way_out=f"Leave them unchanged, or ask an admin ({who_can_help()}) to grant it.",
         )
 
 

@@ -171,7 +171,7 @@ def test_editing_leads_to_the_line_and_column_at_which_the_sql_failed(
     assert "The SQL of revision 1 failed at line 2, column 8" in form.text
     assert 'data-line="2" data-column="8"' in form.html
     stage.revise("delays", sql="SELECT value FROM flights")
-    assert "This form holds revision 2" in Page(aude, address, form="definition").text
+    assert "This form shows revision 2" in Page(aude, address, form="definition").text
 
 
 @pytest.mark.parametrize("asked", ["line=2", "of=9&line=2&column=8", "of=1&line=x&column=-1"])

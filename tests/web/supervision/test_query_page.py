@@ -281,7 +281,7 @@ def test_the_editor_says_which_revision_it_holds(
     query.revisions.create(number=2, kind="sql", spec=spec, author="olga", created_at=stage.now)
     client.force_login(author)
     shown = words(text(client.get("/queries/delays/edit/?from=1")))
-    assert "This form holds revision 1 , by ada. The newest is 2; saving makes revision 3." in shown
+    assert "This form shows revision 1 , by ada. The newest is 2; saving makes revision 3." in shown
     assert "This form holds" not in text(client.get("/queries/delays/edit/"))
 
 
