@@ -102,7 +102,7 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
         (
             {**BASE, "startingOffsets": '{"other": {"0": 3}}'},
             "startingOffsets",
-            "does not list flights; Spark needs every partition",
+            "does not list flights; Spark needs each one that is read",
         ),
         (
             {**BASE, "startingOffsets": '{"flights": {"0": 3}, "other": {"0": 3}}'},

@@ -170,10 +170,16 @@ def test_the_application_may_turn_sink_evolution_on_too(
         (spec(), ""),
         (spec(sink=sink()), ""),
         (spec("SELECT count(*), f(value) FROM ticks GROUP BY value"), ""),  # is refused anyway
-        (spec("SELECT my_mean(value) FROM ticks"), "Whether my_mean aggregates is known after"),
+        (
+            spec("SELECT my_mean(value) FROM ticks"),
+            "A preflight will show whether my_mean aggregates",
+        ),
         (spec("SELECT SELECT FROM"), "A preflight will show whether the text is stateful"),
         (python(), "A preflight will show whether the function builds a stateful query"),
-        (python(sink=None), "Whether the function keeps state, and whether its own sink supports"),
+        (
+            python(sink=None),
+            "A preflight will show whether the function keeps state, and whether its own sink",
+        ),
         (python(sink=sink()), ""),
     ],
 )

@@ -173,7 +173,7 @@ def test_what_others_wrote_into_a_spool_is_passed_over_and_said(
         (1, good)
     ]
     epoch = ours.driver.epoch
-    assert [record.message.partition("passed over: ")[2] for record in caplog.records] == [
+    assert [record.message.partition("spool: ")[2] for record in caplog.records] == [
         f"it is not sealed by driver {epoch}",
         f"it is event 3 of driver {epoch}",
         "event version 2 is not 1",
