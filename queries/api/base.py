@@ -201,10 +201,13 @@ class ApiView(APIView):
         return errors.answer
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Check permissions; a POST already answered under its key is not repeated."""
+        """Check permissions; a POST already answered under its key is not repeated.
+
+        An address that takes no POST takes no key either.
+        """
         super().initial(request, *args, **kwargs)
         key = request.headers.get("Idempotency-Key")
-        if key is not None and request.method == "POST":
+        if key is not None and request.method == "POST" and "POST" in self.permissions:
             body: Any = request.data
             if isinstance(body, Streamed):
                 self._streamed = body

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
 
@@ -117,6 +119,13 @@ def test_who_may_not_is_refused_before_the_key(as_viewer: APIClient) -> None:
 
 
 # --- a repeated create --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["/api/v1/none/", "/api/v1/failure-groups/-1/resolve/"])
+def test_an_address_that_is_none_takes_no_key(as_viewer: APIClient, address: str) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        assert send(as_viewer, address, {}).status_code == 404
+    assert not [one for one in asked.captured_queries if "keptanswer" in one["sql"]]
 
 
 def test_an_identical_create_answers_with_what_is_there(as_author: APIClient) -> None:
