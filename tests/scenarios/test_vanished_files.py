@@ -67,7 +67,7 @@ def test_a_driver_that_the_database_does_not_know_is_named_and_left_alone(
     stage.up("delays")
     Driver.objects.update(epoch=77)  # as an older copy of the database would
     assert end_strays(launcher=stage.launcher) == []
-    assert "driver 1 of delays lives and has no row" in caplog.text
+    assert "driver 1 of delays is alive but has no row" in caplog.text
     assert stage.launcher.living() == [("delays", 1)]
 
 

@@ -70,7 +70,7 @@ def test_a_script_that_does_not_listen_is_ended_after_its_queries(driver: Script
     seen = driver.wait_exit()
     assert seen.exit is not None
     assert seen.exit.python == "0"
-    assert "the script goes on though its queries have ended" in driver.log()
+    assert "the script continues although its queries have ended" in driver.log()
 
 
 def test_a_second_query_without_a_name_is_refused_with_the_line_to_add(
