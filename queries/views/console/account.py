@@ -18,13 +18,31 @@ from queries.roles import VIEW
 from queries.selectors.access.sessions import name_of, sessions_of
 from queries.services.access.accounts import note_new_password
 from queries.services.access.sessions import end_session, end_sessions
-from queries.views.console.browsers import browser_name
 from queries.views.console.guard import by, needs, user_of
 from queries.views.console.shell import THEME_AGE_S
 
 #: The cookie read by `static/js/zone.js`; without it, times are in UTC.
 ZONE = "zone"
 BROWSER = "browser"
+#: (word in the header, name); the first match counts, because other browsers also claim the later
+#: words.
+_BROWSERS = (
+    ("Edg/", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+    ("curl/", "curl"),
+)
+_SYSTEMS = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"),
+    ("Linux", "Linux"),
+)
 
 
 @never_cache
@@ -63,7 +81,7 @@ def _key(request: HttpRequest) -> str:
 def _sessions(request: HttpRequest) -> list[dict[str, Any]]:
     rows = sessions_of(user_of(request), now=timezone.now())
     return [
-        {"row": row, "name": name_of(row.pk), "browser": browser_name(row.browser)}
+        {"row": row, "name": name_of(row.pk), "browser": _browser_name(row.browser)}
         | {"here": row.pk == _key(request)}
         for row in rows
     ]
@@ -96,6 +114,15 @@ def leave_one(request: HttpRequest) -> HttpResponseBase:
     end_session(user=user_of(request), name=name, **by(request))
     messages.success(request, "That browser was signed out.")
     return redirect("account")
+
+
+def _browser_name(header: str) -> str:
+    """Return a name such as "Firefox on Linux"; otherwise the header's first 40 characters."""
+    browser = next((name for word, name in _BROWSERS if word in header), "")
+    system = next((name for word, name in _SYSTEMS if word in header), "")
+    if browser and system:
+        return f"{browser} on {system}"
+    return browser or system or header[:40] or "Unknown browser"
 
 
 urlpatterns = [

@@ -10,15 +10,36 @@ from typing import Any
 
 from django import forms
 
+from queries.domain.definitions.spec import QuerySpec
 from queries.domain.errors import Problem
 from queries.domain.validation.formats import CONNECTORS
 from queries.views.console.numbers import whole
 from queries.views.definitions.application_form import ApplicationSpecForm
-from queries.views.definitions.query_form import QueryForm
+from queries.views.definitions.fields import INPUT, CommasField, form_field
 from queries.views.definitions.spec_form import SpecForm, initial_of, rows_of, sentence
 
 #: Prefix of problems in the application's own definition.
 _OWN = "application_spec."
+
+
+class QueryForm(SpecForm):
+    """The single-valued fields of a query: name, kind, SQL or function, sink, trigger…"""
+
+    shape = QuerySpec
+
+    name = form_field(str)
+    kind = forms.ChoiceField(
+        choices=[("sql", "SQL"), ("python", "Python")], widget=forms.RadioSelect
+    )
+    sink_partition_by = CommasField(required=False, widget=forms.TextInput(INPUT))
+    home = forms.ChoiceField(
+        choices=[("own", "a separate driver"), ("shared", "a shared application")],
+        required=False,
+        widget=forms.RadioSelect,
+    )
+    application = form_field(str)
+    team = form_field(str)
+    checkpoint = form_field(str)
 
 
 def _row_forms() -> dict[str, type[SpecForm]]:

@@ -17,7 +17,7 @@ from queries.api import schema
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import PythonQuery, Sink, SqlQuery
 from queries.models.definitions import Query
-from queries.views.definitions.query_form import QueryForm
+from queries.views.definitions.query_bundle import QueryForm
 from tests.web.browserless import Page
 
 
