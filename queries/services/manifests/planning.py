@@ -15,16 +15,18 @@ from datetime import datetime
 from typing import Any
 
 from queries.domain.characters import with_escapes
-from queries.domain.errors import Forbidden, Invalid
+from queries.domain.errors import Forbidden, Invalid, Problem
 from queries.domain.manifests.forms import Kind, parse_manifest
 from queries.domain.manifests.plans import Change, ObjectPlan, Outcome
 from queries.domain.manifests.reading import read_text, with_values
 from queries.domain.manifests.sets import MOST_FILES, ApplySet, SetFile
+from queries.models.alerts import AlertRule, Channel
 from queries.roles import ADMINISTER, DEFINE, WRITE_PYTHON, may
 from queries.selectors.access.insisting import insist, who_can_help
+from queries.selectors.manifests import states
 from queries.selectors.manifests.present import Present, look_up
 from queries.services.code.git_refs import resolved
-from queries.services.manifests import applications, queries, rules
+from queries.services.manifests import applications, queries
 from queries.services.manifests.items import SetItem, below_spec
 from queries.services.manifests.pruning import Leaving, leaving
 
@@ -80,7 +82,7 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
     applications.look_for_orphans(
         of_kind[Kind.APPLICATION], of_kind[Kind.QUERY], present, found.leaving
     )
-    rules.plan_rules(of_kind[Kind.ALERT_RULE])
+    _plan_rules(of_kind[Kind.ALERT_RULE])
     return found
 
 
@@ -188,3 +190,25 @@ def _insist(user: Any, of_kind: dict[Kind, list[SetItem]], going: Iterable[Leavi
             "Only admins can configure alerts, and the set contains alert rules.",
             way_out=f"Remove them, or ask an admin ({who_can_help()}) to apply them.",
         )
+
+
+def _plan_rules(items: list[SetItem]) -> None:
+    """Compare rules with the existing ones, and record missing channels."""
+    known = set(Channel.objects.values_list("name", flat=True)) if items else set()
+    for item in items:
+        assert item.manifest is not None
+        if isinstance(item.row, AlertRule):
+            item.before = states.of_rule(item.row)
+        item.after = states.of_manifest(item.manifest, item.manifest.spec)
+        item.compare()
+        for named in ("channels", "escalate_to"):
+            item.problems += [
+                Problem(
+                    f"spec.{named}.{index}",
+                    name[:200],
+                    "is not an existing channel.",
+                    f"Channels: {', '.join(sorted(known)) or 'none yet'}.",
+                )
+                for index, name in enumerate(item.after["spec"][named])
+                if name not in known
+            ]
