@@ -11,7 +11,7 @@ from django.db import transaction
 from controlplane.nudge import changed
 from headgate_ground.masking import unmask
 from queries.domain.definitions import parsing
-from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem, StaleRevision
 from queries.domain.reasons import Because, Detail
 from queries.domain.validation import query_rules
@@ -125,10 +125,10 @@ def save_pool(
             name=pool.name,
             defaults={"weight": pool.weight, "min_share": pool.min_share, "mode": pool.mode},
         )
-        after = _pool_text(row)
-        if before is None or _pool_text(before) != after:
+        after = pool_text(row)
+        if before is None or pool_text(before) != after:
             about = Because(Detail.POOL, {"pool": row.name})
-            record_definition(application, None, _pool_text(before), after, actor, now, about)
+            record_definition(application, None, pool_text(before), after, actor, now, about)
             changed(f"application:{application.pk}")
     return row
 
@@ -148,7 +148,7 @@ def delete_pool(*, pool: SchedulerPool, actor: str, now: datetime) -> None:
                 way_out="Move them to another pool first.",
             )
         about = Because(Detail.POOL, {"pool": pool.name})
-        record_definition(pool.application, None, _pool_text(pool), "", actor, now, about)
+        record_definition(pool.application, None, pool_text(pool), "", actor, now, about)
         changed(f"application:{pool.application_id}")
         pool.delete()
 
@@ -371,5 +371,6 @@ def _pools_named_by(query: Query) -> set[str]:
     return {str(revision.spec.get("pool", "")) for revision in revisions if revision}
 
 
-def _pool_text(pool: SchedulerPool | None) -> str:
+def pool_text(pool: SchedulerPool | PoolSpec | None) -> str:
+    """Return a pool as the history shows it; "" for none."""
     return f"weight {pool.weight}, min {pool.min_share}, {pool.mode}" if pool else ""

@@ -35,7 +35,7 @@ from queries.selectors.manifests import states
 from queries.selectors.manifests.present import changed_since
 from queries.services.access.audit_trail import insert_acts, sealed_act
 from queries.services.alerts.setup import delete_rule, save_rule
-from queries.services.definitions.catalog import one_at_a_time
+from queries.services.definitions.catalog import one_at_a_time, pool_text
 from queries.services.definitions.revisions import checked_columns, pin_if_in_force
 from queries.services.manifests import ownership
 from queries.services.manifests.items import SetItem
@@ -408,10 +408,6 @@ def _moves(item: SetItem) -> list[tuple[str, str, Because]]:
         before, after = states.pools_of_state(item.before), states.pools_of_state(item.after)
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
-                pools = [_pool_text(one.get(name)) for one in (before, after)]
+                pools = [pool_text(one.get(name)) for one in (before, after)]
                 found.append((*pools, Because(Detail.POOL, {"pool": name})))  # type: ignore[arg-type]
     return found
-
-
-def _pool_text(pool: Any) -> str:
-    return f"weight {pool.weight}, min {pool.min_share}, {pool.mode}" if pool else ""
