@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from queries.views.health_checks import healthz, readyz
+from queries.views.system import healthz, readyz
 
 handler500 = "queries.views.console.errors.server_error"
 

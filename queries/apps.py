@@ -44,7 +44,6 @@ class QueriesConfig(AppConfig):
             "grants",
             "access.audit_trail",
             "access.sessions",
-            "access.token_guesses",
             "manifests.managed",
             "access.kept_answers",
         ):

@@ -1,4 +1,7 @@
-"""Celery tasks: each calls one service. Arguments are ids; a stale one does nothing."""
+"""Celery tasks: each calls one service. Arguments are ids; a stale one does nothing.
+
+`PROCEDURES` lists all operations with steps, which tasks advance.
+"""
 
 import logging
 import threading
@@ -14,13 +17,20 @@ from django.utils import timezone
 from controlplane.celery import leaving
 from controlplane.nudge import advance_soon, lease, send_to_others
 from listeners.loops.troubles import each
+from queries.domain.states import MANY_VERBS, Verb
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
 from queries.services import spark_ui
 from queries.services.access import audit_trail, sessions
 from queries.services.alerts import dead_mans_switch, deliveries, incidents, outlook
-from queries.services.checkpoints import batch_repair, foreign_batches
-from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
+from queries.services.checkpoints import (
+    batch_repair,
+    clone,
+    foreign_batches,
+    reset,
+    rewind,
+    snapshot,
+)
 from queries.services.code.pruning import prune_contents
 from queries.services.console import tokens
 from queries.services.definitions import sql_recheck
@@ -28,14 +38,37 @@ from queries.services.definitions.sql_check import Answering
 from queries.services.deploys.advancing import advance_all
 from queries.services.idempotency_keys import forget_answers
 from queries.services.kafka import lag, loss_ledger
-from queries.services.probes.xray import forget_old_results
-from queries.services.procedure_registry import WORK
-from queries.services.procedures.engine import advance, due_operations, note_silent_hosts
+from queries.services.kafka.go_on_after_loss import GO_ON
+from queries.services.probes import preflight, record_search, xray
+from queries.services.procedures.bulk_operations import BulkOperation
+from queries.services.procedures.engine import (
+    Procedure,
+    Work,
+    advance,
+    due_operations,
+    note_silent_hosts,
+)
 from queries.services.supervision import adoption, verdicts
 from queries.services.supervision import reconcile as service
+from queries.services.triggers.async_off import ASYNC_OFF
 
 logger = logging.getLogger(__name__)
 _sweep = each("sweep", logger)
+
+#: All operations with steps, by the verb that requests them.
+PROCEDURES: dict[Verb, Procedure] = {
+    Verb.ASYNC_OFF: ASYNC_OFF,
+    Verb.GO_ON: GO_ON,
+    Verb.SNAPSHOT: snapshot.PROCEDURE,
+    Verb.CLONE: clone.PROCEDURE,
+    Verb.REWIND: rewind.PROCEDURE,
+    Verb.RESET: reset.PROCEDURE,
+    Verb.PREFLIGHT: preflight.PROCEDURE,
+    Verb.XRAY: xray.PROCEDURE,
+    Verb.RECORDS: record_search.PROCEDURE,
+}
+#: All operations that outlive a worker.
+WORK: dict[Verb, Work] = {**PROCEDURES, **dict.fromkeys(MANY_VERBS, BulkOperation())}
 
 #: Seconds: the length of a wait for a driver's exit, and the pause after a failed wait.
 EXIT_WAIT_S, EXITS_AGAIN_S = 2.0, 5.0
@@ -264,13 +297,13 @@ def prune_audit_log() -> None:
 def prune() -> None:
     """Delete old drivers' folders, and state rows that have been shown for an hour."""
     service.prune_folders(launcher=launcher())
-    forget_old_results(launcher=launcher(), now=timezone.now())
+    xray.forget_old_results(launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune_snapshots")
 def prune_snapshots() -> None:
     """Delete snapshots beyond the configured number."""
-    prune_kept_snapshots(now=timezone.now())
+    snapshot.prune(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune_code")

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import async_calls, code, manifests, metrics, probes, scripts, spark_ui, system
+from queries.views import async_calls, code, manifests, metrics, probes, scripts, system
 from queries.views.access import activity, audit, group_roles, sign_in, single_sign_on, teams
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
@@ -21,7 +21,7 @@ from queries.views.supervision import (
     query_page,
     runs,
 )
-from queries.views.triggers import async_progress, trigger, waiting
+from queries.views.triggers import async_progress, trigger
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *shell.urlpatterns,
@@ -32,7 +32,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *logs.urlpatterns,
     *probes.urlpatterns,
     *trigger.urlpatterns,
-    *waiting.urlpatterns,
     *actions.urlpatterns,
     *async_calls.urlpatterns,
     *async_progress.urlpatterns,
@@ -64,5 +63,4 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *query_edit.urlpatterns,
     *metrics.urlpatterns,
     *scripts.urlpatterns,
-    *spark_ui.urlpatterns,
 ]

@@ -285,6 +285,11 @@ def why(reason: str, detail: Because) -> Because:
     return detail or Because(Detail.REASON, {"reason": str(reason)})
 
 
+def noted(note: str) -> Because:
+    """Return a step's note as details; nothing for an empty one."""
+    return Because(Detail.STEP, {"note": note}) if note else NOTHING
+
+
 def waited(phase: str, reason: str, detail: Because) -> Because:
     """Return what a query is waiting for: its phase, and why it is in that phase."""
     about = why(reason, detail).as_json()

@@ -1,4 +1,7 @@
-"""Access tokens for CI: hashed by knox, with a name, an expiry, and their own limits."""
+"""Access tokens for CI: hashed by knox, with a name, an expiry, and their own limits.
+
+Also recent wrong tokens by address, counted across all web processes.
+"""
 
 import uuid
 from enum import StrEnum
@@ -38,3 +41,19 @@ class AccessToken(AbstractAuthToken):  # type: ignore[misc]  # knox has no types
 
     def __str__(self) -> str:
         return f"{self.name} of {self.user.get_username()}"
+
+
+class TokenGuess(models.Model):
+    """One wrong token of one address; repeating it is the same guess."""
+
+    address = models.CharField(max_length=45)
+    name = models.CharField(max_length=16)  # a keyed digest: the text may be a password
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["address", "name"], name="one_row_a_guess")
+        ]
+
+    def __str__(self) -> str:
+        return f"a wrong token from {self.address}"

@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, assert_never
 
-from pydantic import TypeAdapter
-
 from queries.domain.async_calls import PREFIX as CALLS
 from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.definitions.spec import (
+    QUERY,
     AvailableNow,
     Continuous,
     Once,
     ProcessingTime,
     PythonQuery,
-    QuerySpec,
     RealTime,
     Sink,
     Source,
@@ -47,7 +45,6 @@ CONFIGURATION = "HEADGATE_CONFIGURATION"
 SHOWN_LIMIT = 200
 USER_CODE = "HEADGATE_USER_CODE"
 
-_SPEC: TypeAdapter[QuerySpec] = TypeAdapter(QuerySpec)
 _building = threading.local()
 
 
@@ -80,7 +77,7 @@ def writer(
     reads and writes. Settings in its code that have no effect are passed to `tell`, one sentence
     each. Raises `StepFailed`, which names the part that failed.
     """
-    spec = _SPEC.validate_python(raw)
+    spec = QUERY.validate_python(raw)
     _building.callbacks = callbacks
     if isinstance(spec, SqlQuery):
         built = _to_sink(
@@ -108,7 +105,7 @@ def rows(
     Used to inspect a definition without its sink. Raises `StepFailed`, which names the part that
     failed.
     """
-    spec = _SPEC.validate_python(raw)
+    spec = QUERY.validate_python(raw)
     if isinstance(spec, SqlQuery):
         return _sql_frame(session, spec, references, roots), None
     result = _called(session, spec, references)

@@ -30,7 +30,7 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.driver_folder import DriverFolder, read_current
-from queries.runtime import build, driver_log, spark_session
+from queries.runtime import build, spark_session
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
 from queries.runtime.clusters import yarn
@@ -38,7 +38,7 @@ from queries.runtime.clusters.executors import Executors
 from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python, refusal
 from queries.runtime.kafka import source_gaps
-from queries.runtime.process import SECOND, Shim, begin, end_jvm
+from queries.runtime.process import SECOND, Shim, begin, end_jvm, keep_small
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import Board
@@ -238,7 +238,7 @@ class Driver:
         if code is not None:
             return code
         with each(DRIVER_LOG):
-            driver_log.keep_small(self.folder.own)
+            keep_small(self.folder.own)
         if assignments.end and not assignments.working:
             return 0
         if JVM in self.wake.wait(LOOK_S):

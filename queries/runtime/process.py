@@ -1,16 +1,27 @@
-"""What driver and probe processes share: log, lock, messages to the shim."""
+"""What driver and probe processes share: log, lock, messages to the shim.
+
+A driver's logs are kept small, and sacrificed first when the disk is full.
+"""
 
 import json
 import logging
 import os
+import shutil
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headgate_ground.files import take_lock, use_forgiving_output
-from queries.domain.protocol import DRIVER_LOCK
+from headgate_ground.files import (
+    KEEP_FREE,
+    KEEP_LOG,
+    free_bytes,
+    take_lock,
+    use_forgiving_output,
+)
+from queries.domain.protocol import DRIVER_LOCK, DRIVER_LOG
 
+LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; beyond that it is copied and emptied
 SECOND = 73  # exit code: another process is already acting as this driver or probe
 
 
@@ -34,6 +45,28 @@ def begin(directory: Path) -> int | None:
     os.ftruncate(lock, 0)
     os.write(lock, json.dumps({"pid": os.getpid(), "start_time": started}).encode())
     return lock
+
+
+def keep_small(directory: Path) -> None:
+    """Empty a driver.log that is too long, after copying it if there is room.
+
+    The file is open for appending, so it is emptied in place. Raises OSError if that fails.
+    """
+    short = free_bytes(directory) < KEEP_FREE
+    if short:
+        for rotated in directory.glob("*.log.*"):  # including Spark's own
+            rotated.unlink(missing_ok=True)
+    log = directory / DRIVER_LOG
+    try:
+        if log.stat().st_size <= (KEEP_LOG if short else LOG_LIMIT):
+            return
+        try:
+            if not short:
+                shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+        finally:
+            os.truncate(log, 0)
+    except FileNotFoundError:
+        return
 
 
 @cache

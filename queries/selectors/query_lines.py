@@ -12,7 +12,6 @@ from headgate_ground.tolerant.values import count, duration_ms, is_after_9999, r
 from listeners import selectors as heard
 from listeners.loops.troubles import each
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
-from queries.domain.checkpoints.watermarks import after_9999
 from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.definitions.parsing import query_changes
 from queries.domain.errors import Missing
@@ -22,6 +21,7 @@ from queries.domain.states import Desired, Phase, Reason, RunOutcome
 from queries.domain.supervision.executors import Executors, executors
 from queries.domain.supervision.health.head import Head, HeadFacts, compose
 from queries.domain.supervision.health.verdicts import Health
+from queries.domain.supervision.health.watermarks import after_9999
 from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run

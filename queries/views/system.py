@@ -1,10 +1,19 @@
-"""The state of Headgate itself, part by part, and the isolation (walls) of drivers on this host."""
+"""The state of Headgate itself, part by part: a page, and health checks for other programs.
 
-from django.http import HttpRequest, HttpResponse
+The health checks are for load balancers and service managers. The page also shows the isolation
+(walls) of drivers on this host.
+"""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import path
 from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
 
+from queries.domain.system import TOLD_PARTS
 from queries.roles import VIEW
 from queries.services.system.health import system_health
 from queries.views.console.guard import needs
@@ -15,6 +24,38 @@ def system(request: HttpRequest) -> HttpResponse:
     """Show each part with its sentence."""
     health = system_health(timezone.now())
     return render(request, "console/settings/system.html", {"health": health})
+
+
+@never_cache
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    """Return 200 while this process serves requests; other parts are not checked."""
+    return JsonResponse({"status": "alive"})
+
+
+@never_cache
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Return 200 when users and scripts can begin, else 503 with the parts that do not work.
+
+    It also lists silent hosts; the other hosts still work.
+    """
+    health = system_health(timezone.now())
+    checks: dict[str, Any] = {
+        part.name: {
+            "status": part.state,
+            "message": part.sentence,
+            "since": part.since.isoformat() if part.since else None,
+        }
+        for part in health.parts
+        if part.name in TOLD_PARTS
+    }
+    body = {
+        "status": "ready" if health.ready else "not ready",
+        "at": health.at.isoformat(),
+        "checks": checks,
+    }
+    return JsonResponse(body, status=200 if health.ready else 503)
 
 
 urlpatterns = [path("settings/system/", system, name="system")]

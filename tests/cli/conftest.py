@@ -19,8 +19,8 @@ from django.utils import timezone
 from queries.api.supervision import operations
 from queries.models.tokens import Scope
 from queries.services.console.tokens import create_token
-from queries.services.procedure_registry import WORK
 from queries.services.procedures.engine import advance, due_operations
+from queries.tasks import WORK
 from tests.scenarios.stage import Stage
 
 #: How long a command may take on a machine that is busy with other tests.

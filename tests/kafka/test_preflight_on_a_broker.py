@@ -16,8 +16,8 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.services.probes.preflight import begin_preflight
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance
+from queries.tasks import PROCEDURES
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.scenarios.stage import Stage

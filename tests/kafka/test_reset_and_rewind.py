@@ -19,8 +19,8 @@ from queries.models.history import Operation
 from queries.services.checkpoints import reset, rewind
 from queries.services.checkpoints.preview import preview_reset
 from queries.services.checkpoints.source_starts import WantedStart
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
+from queries.tasks import PROCEDURES
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.scenarios.stage import Stage

@@ -19,10 +19,10 @@ from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.services.kafka.lag import look_at_sources
 from queries.services.kafka.loss_ledger import keep_ledger
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
 from queries.services.supervision import application_operations, operations
 from queries.services.supervision.reconcile import due_applications, reconcile
+from queries.tasks import PROCEDURES
 
 T = TypeVar("T")
 

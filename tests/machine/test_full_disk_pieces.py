@@ -14,7 +14,7 @@ from headgate_ground.files import KEEP_FREE, KEEP_LOG
 from headgate_server.places import ROOT as REPOSITORY
 from installation.machine import program
 from installation.machine.supervisor import YieldingLog
-from queries.runtime import driver_log
+from queries.runtime import process
 from queries.services.system.full_disk import full_disk
 
 _TALKS = """
@@ -116,7 +116,7 @@ class DriverLogs:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.free = 10 * KEEP_FREE
-        patch.setattr(driver_log, "free_bytes", lambda _: self.free)
+        patch.setattr(process, "free_bytes", lambda _: self.free)
         for name in ("driver.log.1", "spark.log", "spark.log.1.gz", "status.json"):
             (folder / name).write_text("kept")
         self.grow(KEEP_LOG + 1)
@@ -127,7 +127,7 @@ class DriverLogs:
         os.truncate(log, size)
 
     def look(self) -> dict[str, int]:
-        driver_log.keep_small(self.folder)
+        process.keep_small(self.folder)
         return {path.name: path.stat().st_size for path in self.folder.iterdir()}
 
 
@@ -148,7 +148,7 @@ def test_a_drivers_logs_give_way_while_the_disk_is_nearly_full(logs: DriverLogs)
 def test_a_drivers_log_that_is_too_long_is_copied_and_begun_again(
     logs: DriverLogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_log, "LOG_LIMIT", 3 * KEEP_LOG)
+    monkeypatch.setattr(process, "LOG_LIMIT", 3 * KEEP_LOG)
     logs.grow(3 * KEEP_LOG + 1)
     seen = logs.look()
     assert (seen["driver.log"], seen["driver.log.1"]) == (0, 3 * KEEP_LOG + 1)

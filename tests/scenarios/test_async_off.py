@@ -12,12 +12,12 @@ from queries.domain.protocol import RunError
 from queries.domain.states import Desired, OperationOutcome, Phase, StopMode, Verb
 from queries.models.history import Operation
 from queries.services.definitions import catalog
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures import engine
 from queries.services.procedures.engine import LEASE, advance, cancel, due_operations
 from queries.services.supervision import operations
 from queries.services.triggers import async_off
 from queries.services.triggers.async_off import turn_off
+from queries.tasks import PROCEDURES
 from tests.scenarios.async_logs import ASYNC, AsyncQuery
 from tests.scenarios.stage import Stage
 

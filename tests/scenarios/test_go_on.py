@@ -16,9 +16,9 @@ from queries.models.history import Operation
 from queries.services.kafka import go_on_after_loss as procedure
 from queries.services.kafka import lag
 from queries.services.kafka.go_on_after_loss import go_on
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance
 from queries.services.supervision import operations
+from queries.tasks import PROCEDURES
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, commit, make, said
 from tests.scenarios.stage import Stage
 

@@ -4,8 +4,8 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from queries.services.procedure_registry import WORK
 from queries.services.procedures.engine import advance
+from queries.tasks import WORK
 from tests.launchers.in_memory import InMemoryLauncher
 
 

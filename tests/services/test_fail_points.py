@@ -17,9 +17,9 @@ from queries.models.history import Operation
 from queries.services.checkpoints import clone, reset, rewind
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.kafka import go_on_after_loss, lag
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance
 from queries.services.triggers.async_off import turn_off
+from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import names, tree
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, commit, make, said
 from tests.killed import killed_at

@@ -27,8 +27,8 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.services.checkpoints import clone, reset, rewind
 from queries.services.checkpoints.source_starts import WantedStart
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
+from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import tree
 from tests.scenarios.stage import Stage
 from tests.spark.driver_under_test import DriverUnderTest, wait_for

@@ -27,8 +27,8 @@ from queries.services.probes import probe_steps
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.record_search import begin_records, records_of
 from queries.services.probes.xray import begin_xray, forget_old_results, rows_of
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, cancel
+from queries.tasks import PROCEDURES
 from tests.spark.probe_table import hashes
 from tests.spark.test_probe_answers import SUMS, _spec
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Output, Timeout, Wait, application_name, query_name, server
+from headgate_cli.asked import Output, QueryNames, Timeout, Wait, application_name, server
 from headgate_cli.commands.reading import KindName
 from headgate_cli.ends import Code, Ended, tell, worst
 from headgate_cli.following import Limit, about, follow
@@ -15,7 +15,6 @@ from headgate_cli.output import Form, note, nothing, plain, say, show_document
 from headgate_cli.server import Json, Server
 from headgate_cli.sets import AcceptStateChange
 
-Names = Annotated[list[str] | None, typer.Argument(parser=query_name, help="Names of queries.")]
 Selector = Annotated[
     str,
     typer.Option(
@@ -56,7 +55,7 @@ class Meant:
 
 def start(
     context: typer.Context,
-    names: Names = None,
+    names: QueryNames = None,
     selector: Selector = "",
     application: Application = "",
     accept_state_change: AcceptStateChange = False,
@@ -81,7 +80,7 @@ def _accepting(accepted: bool, application: str) -> Json:
 
 def stop(
     context: typer.Context,
-    names: Names = None,
+    names: QueryNames = None,
     selector: Selector = "",
     application: Application = "",
     mode: Mode = "graceful",
@@ -97,7 +96,7 @@ def stop(
 
 def restart(
     context: typer.Context,
-    names: Names = None,
+    names: QueryNames = None,
     selector: Selector = "",
     application: Application = "",
     accept_state_change: AcceptStateChange = False,

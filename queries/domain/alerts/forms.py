@@ -4,18 +4,18 @@ The pages and the REST API read and show these forms; the database rows are crea
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, time
 from typing import Annotated, Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from headgate_ground.masking import is_reference
 from headgate_ground.tolerant.values import whole
 from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.definitions.labels import parse_labels
-from queries.domain.definitions.parsing import shape_problems
+from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
 
@@ -83,7 +83,7 @@ _Form = TypeVar("_Form", RuleForm, MaintenanceForm, ChannelForm)
 
 def parse_rule(raw: Mapping[str, Any]) -> RuleForm:
     """Return a rule; raise `Invalid` with every error by field."""
-    form = _parsed(RuleForm.model_validate, raw)
+    form = parsed(RuleForm.model_validate, raw)
     problems = [*_name(form.name), *_selector(form.selector)]
     if not form.channels:
         problems.append(
@@ -103,7 +103,7 @@ def parse_rule(raw: Mapping[str, Any]) -> RuleForm:
 
 def parse_maintenance(raw: Mapping[str, Any], *, now: datetime) -> MaintenanceForm:
     """Return a window; raise `Invalid` with every error by field."""
-    form = _parsed(MaintenanceForm.model_validate, raw)
+    form = parsed(MaintenanceForm.model_validate, raw)
     problems = [*_name(form.name), *_selector(form.selector)]
     for field, at in (("starts_at", form.starts_at), ("ends_at", form.ends_at)):
         if at.tzinfo is None:
@@ -123,7 +123,7 @@ def parse_channel(
     `kinds` maps each kind to its required settings, its optional settings, and those that are
     secrets. Secrets are written as references, never as plain text.
     """
-    form = _parsed(ChannelForm.model_validate, raw)
+    form = parsed(ChannelForm.model_validate, raw)
     if form.kind not in kinds:
         *others, last = (repr(str(kind)) for kind in kinds)
         way_out = f"Use {', '.join(others)} or {last}."
@@ -218,13 +218,6 @@ def _quiet(form: QuietHoursForm) -> list[Problem]:
 def _no_zone(zone: str) -> Problem:
     way_out = "Write a name such as Europe/Berlin or UTC."
     return Problem("quiet_hours.zone", zone[:200], "is not a valid time zone.", way_out)
-
-
-def _parsed(validate: Callable[[Mapping[str, Any]], _Form], raw: Mapping[str, Any]) -> _Form:
-    try:
-        return validate(raw)
-    except ValidationError as error:
-        raise Invalid(shape_problems(error)) from error
 
 
 def _sound(form: _Form, problems: list[Problem]) -> _Form:

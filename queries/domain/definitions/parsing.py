@@ -5,15 +5,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from headgate_ground.masking import mask, still_masked
 from queries.domain.definitions.effects import Effect, changed_fields
 from queries.domain.definitions.spec import (
+    QUERY,
     ApplicationSpec,
     PoolSpec,
     PythonQuery,
-    QuerySpec,
     SqlQuery,
     TriggerKind,
 )
@@ -22,24 +22,23 @@ from queries.domain.errors import Invalid, Problem
 #: Members of discriminated unions, which pydantic includes in an error's path: at its beginning
 #: (the kind of a query or manifest), after "trigger", and after a manifest's "spec".
 _TAGS = frozenset({"sql", "python", *TriggerKind, "Application", "Query", "AlertRule"})
-_QUERY: TypeAdapter[SqlQuery | PythonQuery] = TypeAdapter(QuerySpec)
 _Spec = TypeVar("_Spec")
 _POOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
 
 
 def parse_query(raw: Mapping[str, Any]) -> SqlQuery | PythonQuery:
     """Return a query's definition; raise `Invalid` if its shape is wrong."""
-    return _parsed(_QUERY.validate_python, raw)
+    return parsed(QUERY.validate_python, raw)
 
 
 def parse_application(raw: Mapping[str, Any]) -> ApplicationSpec:
     """Return an application's definition; raise `Invalid` if its shape is wrong."""
-    return _parsed(ApplicationSpec.model_validate, raw)
+    return parsed(ApplicationSpec.model_validate, raw)
 
 
 def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
     """Return a pool's definition; raise `Invalid` if it is wrong."""
-    pool = _parsed(PoolSpec.model_validate, raw)
+    pool = parsed(PoolSpec.model_validate, raw)
     if not _POOL_NAME.fullmatch(pool.name):
         way_out = "Use 1 to 80 letters, digits, spaces and . _ -"
         raise Invalid([Problem("name", pool.name, "is not a valid pool name.", way_out)])
@@ -49,7 +48,8 @@ def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
     return pool
 
 
-def _parsed(validate: Callable[[Mapping[str, Any]], _Spec], raw: Mapping[str, Any]) -> _Spec:
+def parsed(validate: Callable[[Mapping[str, Any]], _Spec], raw: Mapping[str, Any]) -> _Spec:
+    """Return what pydantic makes of a form; raise `Invalid` if its shape is wrong."""
     try:
         return validate(raw)
     except ValidationError as error:

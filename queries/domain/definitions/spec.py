@@ -8,7 +8,7 @@ application declares what changing it requires (`effects`).
 from enum import StrEnum
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from queries.domain.definitions.effects import Effect
 from queries.domain.restart import RestartPolicy
@@ -122,6 +122,8 @@ Trigger = Annotated[
     ProcessingTime | Once | AvailableNow | Continuous | RealTime, Field(discriminator="kind")
 ]
 
+#: Spark's file formats; a sink with one of these formats keeps its own log of committed batches.
+FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
 #: Spark's sinks that store their rows nowhere.
 UNKEPT_SINKS = frozenset({"noop", "console", "memory"})
 #: Spark's sinks that keep no log of batches. Continuous processing and async progress tracking
@@ -166,6 +168,8 @@ class PythonQuery(_QueryBase):
 
 
 QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]
+#: Validates a query's definition of either kind.
+QUERY: TypeAdapter[SqlQuery | PythonQuery] = TypeAdapter(QuerySpec)
 
 
 class Submit(StrictForm):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate_ground.masking import is_reference
-from queries.domain.definitions.spec import Source, SqlQuery, Table
+from queries.domain.definitions.spec import FILES, Source, SqlQuery, Table
 from queries.domain.errors import Problem
 
 #: "[PARSE_SYNTAX_ERROR] Syntax error at or near 'b': extra input 'b'. SQLSTATE: 42601 (line 1, …"
@@ -31,7 +31,6 @@ _FIXED = {
     "text": "value STRING",
     "kafka": _KAFKA,
 }
-_FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
 #: The hidden column of file sources; it is added as a column if a text mentions it.
 FILE_METADATA = (
     "_metadata STRUCT<file_path: STRING, file_name: STRING, file_size: BIGINT, "
@@ -152,12 +151,12 @@ def columns_of(part: Source | Table) -> str | None:
         return "value STRING, timestamp TIMESTAMP"
     if name in _FIXED:
         return _FIXED[name]
-    return part.ddl_schema or None if name in _FILES else None
+    return part.ddl_schema or None if name in FILES else None
 
 
 def folder_of(part: Source | Table) -> str | None:
     """Return the folder whose partitions add columns; None if it is not a file format."""
-    if part.format.lower() not in _FILES:
+    if part.format.lower() not in FILES:
         return None
     return _path(part.options)
 

@@ -1,10 +1,11 @@
-"""Parse Spark's and Python's error output: classes, causes, frames of user code.
+"""Parse Spark's and Python's error output: classes, causes, frames of user code, fingerprints.
 
 A failed query leaves one long text: Spark's condition in brackets, the tasks' stack, sometimes a
 Python traceback inside a Java one. All parsing of such texts is done here, so that classification
 and fingerprint agree about their contents.
 """
 
+import hashlib
 import re
 
 TEXT_LIMIT = 64 * 1024  # characters of a text that are parsed: its head and its tail
@@ -49,6 +50,21 @@ _PYTHON_NOT_OWN = re.compile(
 )
 _JAVA_NOT_OWN = re.compile(
     r"^(org\.apache\.|java\.|javax\.|jdk\.|sun\.|com\.sun\.|scala\.|py4j\.|org\.rocksdb\.|io\.netty\.|org\.slf4j\.)"
+)
+#: What varies between occurrences of one failure.
+_VARYING = (
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
+    (re.compile(r"\b[a-z][a-z0-9+.-]{0,30}:/+[^\s'\",;)\]}]+", re.IGNORECASE), "<path>"),
+    (re.compile(r"(?<![\w<>])(?:~|\.{1,2})?/[^\s'\",;)\]}]+"), "<path>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<n>"),
+    (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<hex>"),
+    (
+        re.compile(
+            r"(?<=@)[0-9a-f]+(?![\w<])|\b(?=\w*\d)(?=\w*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE
+        ),
+        "<hex>",
+    ),
+    (re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?"), "<n>"),
 )
 #: Conditions that only wrap another one, which is more specific.
 WRAPPERS = frozenset(
@@ -199,3 +215,26 @@ def missing_module(type_name: str, text: str) -> str:
         return ""
     found = _MISSING_MODULE.search(text)
     return found[1] if found else ""
+
+
+def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: str) -> str:
+    """Return a 32-digit fingerprint shared by failures with the same cause.
+
+    It is computed from the condition, the type and the top frame of user code; if there is no such
+    frame, from the root cause without IDs, paths, times, hexadecimal and other numbers.
+    """
+    root_cause = bounded(root_cause)
+    message = without_plan(bounded(message))
+    frame = top_frame(message) or top_frame(root_cause)
+    place = frame or normalised(innermost_line(root_cause or message))
+    name = condition(error_class, root_cause, message)
+    parts = (name, short_type(type_name), place)
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+
+
+def normalised(text: str) -> str:
+    """Return the text without the parts that differ between occurrences, at most 300 characters."""
+    text = text[:LINE_LIMIT]
+    for pattern, name in _VARYING:
+        text = pattern.sub(name, text)
+    return re.sub(r"<n>([,.: ]+<n>)+", "<n>", " ".join(text.split()))[:300].strip()

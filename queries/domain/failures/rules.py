@@ -5,14 +5,42 @@ no condition at all, so there is also a table of messages. Order matters: the fi
 wins, so narrower rules come first. Remedies contain the placeholders from `subjects`.
 """
 
-from queries.domain.failures import kafka_rules, state_rules, table_rules
-from queries.domain.failures.categories import AGAIN, Category, Rule, rule
+from queries.domain.failures import kafka_rules, state_rules
+from queries.domain.failures.categories import AGAIN, Advice, Category, Remedy, Rule, rule
 from queries.domain.failures.code_rules import CONNECT
+
+#: A table (Delta, Iceberg) that is read as a stream.
+_EXPIRED = Advice(
+    Category.SOURCE_LOST,
+    "The table no longer has the version or snapshot that the checkpoint points to: it was "
+    "expired, vacuumed or removed before the query read the next one.",
+    "{from_start} Configure the table to keep its snapshots and log longer than the query can "
+    "be down.",
+    Remedy.TO_EARLIEST,
+)
 
 #: Matched against Spark's condition, from its start.
 CONDITION_RULES: tuple[Rule, ...] = (
     *kafka_rules.CONDITIONS,
-    *table_rules.CONDITIONS,
+    rule(
+        r"DELTA_STREAMING_(METADATA|SCHEMA)_EVOLUTION$"
+        r"|DELTA_SCHEMA_CHANGED(_WITH_VERSION|_WITH_STARTING_OPTIONS)?$",
+        Category.EVOLVED,
+    ),
+    rule(
+        r"DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING|DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE"
+        r"|DELTA_STREAMING_CHECK_COLUMN_MAPPING|DELTA_SOURCE_(TABLE_)?IGNORE_(CHANGES|DELETE)",
+        Category.CONFIGURATION,
+        "Delta does not read past this table change (a column renamed, dropped or retyped, or "
+        "rows updated or deleted) unless you allow it.",
+        "Set the option or configuration named in the root cause (schemaTrackingLocation, "
+        "skipChangeCommits, spark.databricks.delta.streaming.…), then {start}.",
+    ),
+    Rule(
+        r"DELTA_LOG_FILE_NOT_FOUND|DELTA_VERSIONS_NOT_CONTIGUOUS"
+        r"|DELTA_MISSING_FILES_UNEXPECTED_VERSION|DELTA_CHANGE_DATA_FILE_NOT_FOUND",
+        _EXPIRED,
+    ),
     Rule(
         r"CONNECT_|SPARK_CONNECT_|UNSUPPORTED_CONNECT_FEATURE"
         r"|INVALID_PARAMETER_VALUE\.STREAMING_LISTENER_COMMAND_MISSING",
@@ -129,7 +157,11 @@ CONDITION_RULES: tuple[Rule, ...] = (
 #: Searched in the whole text, ignoring case, for failures without a condition.
 MESSAGE_RULES: tuple[Rule, ...] = (
     *kafka_rules.MESSAGES,
-    *table_rules.MESSAGES,
+    Rule(
+        r"Cannot load current offset at snapshot|snapshot \S{1,40} was expired or removed"
+        r"|Cannot find (a )?snapshot (after|with id|older than)",
+        _EXPIRED,
+    ),
     *state_rules.MESSAGES,
     rule(
         r"does not support async progress tracking"

@@ -13,9 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from queries.domain.kafka.losses import Gap
-
-Offsets = Mapping[str, Mapping[int, int]]
+from queries.domain.kafka.losses import Gap, Offsets
 
 #: Used instead of the ID of a deleted topic whose ID was never known; no topic has this ID.
 GONE = "gone"

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from queries.domain.definitions.effects import Effect, declared
-from queries.domain.definitions.spec import UNKEPT_SINKS, PythonQuery, QuerySpec, SqlQuery
+from queries.domain.definitions.spec import QUERY, UNKEPT_SINKS, PythonQuery, SqlQuery
 from queries.domain.failures.diagnosis import classify
 from queries.domain.failures.subjects import subject_of
 from queries.domain.probes.plan_comparison import Difference, compare, in_words
@@ -22,8 +22,6 @@ from queries.domain.probes.plan_shapes import of_plan
 from queries.domain.probes.plan_texts import of_text
 from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, ProbeResult, Tried
 from queries.domain.triggers.cores import outgrown
-
-_SPEC: TypeAdapter[Any] = TypeAdapter(QuerySpec)
 
 
 class Verdict(StrEnum):
@@ -70,7 +68,7 @@ _KAFKA_TYPES = frozenset({"string", "binary"})
 def digest(spec: Mapping[str, Any]) -> str:
     """Return a digest of a definition, over the fields that affect Spark and require a restart."""
     try:
-        said = _SPEC.validate_python(spec).model_dump(mode="json", by_alias=True)
+        said = QUERY.validate_python(spec).model_dump(mode="json", by_alias=True)
     except ValidationError:  # written by another release, used as it is
         said = dict(spec)
     said = {name: held for name, held in said.items() if name not in _UNSEEN}
@@ -208,7 +206,7 @@ def _differences(asked: Asked, result: ProbeResult) -> tuple[tuple[Difference, .
 
 def _by_text(asked: Asked) -> tuple[Difference, ...] | None:
     """Compare the texts, if both are SQL texts that can be parsed."""
-    old, new = (_SPEC.validate_python(spec) for spec in (asked.old_spec, asked.spec))
+    old, new = (QUERY.validate_python(spec) for spec in (asked.old_spec, asked.spec))
     if not isinstance(old, SqlQuery) or not isinstance(new, SqlQuery):
         return None
     before, after = of_text(old), of_text(new)
@@ -219,7 +217,7 @@ def _by_text(asked: Asked) -> tuple[Difference, ...] | None:
 
 
 def _not_tried(asked: Asked, result: ProbeResult, missing: str) -> list[str]:
-    spec = _SPEC.validate_python(asked.spec)
+    spec = QUERY.validate_python(asked.spec)
     ends = {each.attempt: each.end for each in result.tried}
     found = [asked.copy_missing] if asked.copy_missing else []
     if missing:

@@ -8,7 +8,7 @@ from itertools import takewhile
 from queries.domain import restart
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
-from queries.domain.failures.fingerprints import fingerprint
+from queries.domain.failures.error_text import fingerprint
 from queries.domain.failures.subjects import Subject
 from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, ScriptState, Want
 from queries.domain.reasons import Because, Detail

@@ -44,7 +44,8 @@ EVOLUTION = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
 #: Spark 4.3's SQLConf (true) and StreamingQueryManager.
 REAL_TIME_DEFAULT = "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled"
 
-_FIELD = f"sink.options.{ENABLED}"
+#: The field of a problem with the setting.
+FIELD = f"sink.options.{ENABLED}"
 
 
 # --- settings of a definition ------------------------------------------------------------
@@ -160,7 +161,7 @@ def _values(options: Mapping[str, str]) -> list[Problem]:
     enabled = options.get(ENABLED.lower(), "false")
     if enabled.lower() not in ("true", "false"):
         way_out = 'Write "true" or "false".'
-        problems.append(Problem(_FIELD, enabled[:200], "is neither true nor false.", way_out))
+        problems.append(Problem(FIELD, enabled[:200], "is neither true nor false.", way_out))
     every = options.get(INTERVAL.lower(), "0")
     interval = whole(every)
     if interval is None or interval > _LONGEST_MS:
@@ -232,7 +233,7 @@ def evolution_problems(
         return []
     message = f"is on by default in real-time mode without state, and {message}"
     way_out = f'Set {ENABLED} to "false", or remove sink evolution.'
-    return [Problem(_FIELD, "", message, way_out)]
+    return [Problem(FIELD, "", message, way_out)]
 
 
 def has_async_progress(spec: SqlQuery | PythonQuery) -> bool:
@@ -282,7 +283,7 @@ def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
 
 
 def _refused(message: str, way_out: str) -> Problem:
-    return Problem(_FIELD, "true", message, way_out)
+    return Problem(FIELD, "true", message, way_out)
 
 
 def either(names: frozenset[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from queries.domain.definitions.configuration import option_problems
 from queries.domain.definitions.declared_connectors import Declared, formats_of
 from queries.domain.definitions.locations import path_problem
-from queries.domain.definitions.spec import UNLISTED_SINKS, Sink, Source, SqlQuery, Table
+from queries.domain.definitions.spec import FILES, UNLISTED_SINKS, Sink, Source, SqlQuery, Table
 from queries.domain.errors import Problem
 from queries.domain.kafka.options import (
     group_problems,
@@ -17,8 +17,6 @@ from queries.domain.kafka.options import (
 from queries.domain.triggers.kinds import interval_problem
 from queries.domain.validation import ddl, known_options
 
-#: Spark's file formats; a sink with one of these formats keeps its own log of committed batches.
-FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
 SOURCES = FILES | {"rate", "rate-micro-batch", "socket", "kafka"}
 TABLES = FILES
 SINKS = FILES | UNLISTED_SINKS

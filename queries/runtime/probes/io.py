@@ -8,7 +8,7 @@ writer reports where it would have written.
 from collections.abc import Callable
 from typing import Any
 
-from queries.domain.validation.formats import FILES as SAVED
+from queries.domain.definitions.spec import FILES as SAVED
 
 FILES = "2"  # per fresh batch
 OFFSETS = "1000"  # per fresh batch, over all partitions

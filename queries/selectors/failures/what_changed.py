@@ -1,4 +1,7 @@
-"""Find what changed between the last good run and a failure: usually the first question."""
+"""Find what changed between the last good run and a failure: usually the first question.
+
+For the death of a driver that several queries share: what they were doing, and which one ended it.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,13 +10,13 @@ from django.db.models import Q
 
 from headgate_ground.masking import mask
 from queries.domain.code.digests import origin
-from queries.domain.states import FAILED_OUTCOMES
+from queries.domain.states import FAILED_OUTCOMES, Candidacy
+from queries.domain.supervision.culprits import DEATHS, KILLS_DRIVER
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
-from queries.selectors.failures.deaths import Death, death_of
 from queries.selectors.failures.failures import failures
 from queries.selectors.first_or_missing import found
 
@@ -32,6 +35,25 @@ class Change:
     after: str
     spec_before: dict[str, Any] | None = None  # masked; for revisions only
     spec_after: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A query that may have ended its driver."""
+
+    query: str
+    run: Run
+    was: Candidacy
+    batch: int | None  # in flight; None: none, or unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A driver's death, in an application with several queries."""
+
+    candidates: list[Candidate]
+    culprit: Failure | None  # of the query held for it; None: the culprit is unknown
+    deaths_needed: int  # consecutive, before the search for a culprit; 0: searching
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +99,25 @@ def failure_with_changes(failure_id: int) -> FailureDetail:
         ).first(),
         next=siblings.filter(Q(at__gt=failure.at) | Q(at=failure.at, pk__gt=failure.pk)).last(),
         death=death_of(failure),
+    )
+
+
+def death_of(failure: Failure) -> Death | None:
+    """Return what is known about a shared driver's death; None for every other failure."""
+    home = failure.driver.application
+    if failure.run_id is not None or home.queries.filter(archived_at=None).count() < 2:
+        return None
+    ended = Run.objects.filter(driver=failure.driver_id, ended_at__gte=failure.at)
+    runs = list(ended.select_related("query").order_by("query__name"))
+    named = Failure.objects.filter(driver=failure.driver_id, error_type=KILLS_DRIVER)
+    return Death(
+        candidates=[
+            Candidate(run.query.name, run, Candidacy(run.at_death), run.batch_at_death)
+            for run in runs
+            if run.at_death
+        ],
+        culprit=named.select_related("run__query").first(),
+        deaths_needed=max(0, DEATHS - failure.attempt),
     )
 
 

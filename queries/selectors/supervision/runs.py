@@ -1,11 +1,13 @@
-"""Runs, newest first, and one run with its neighbours."""
+"""Runs, newest first, and one run with its neighbours and its first and last batches."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
 
 from listeners import selectors as heard
+from listeners.models import Progress
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
@@ -24,6 +26,18 @@ class RunDetail:
     failures: list[Failure]  # including the driver's death, if that ended it
     summary: dict[str, Any] | None  # listeners.selectors.run_summary
     transitions: list[Transition]  # oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeBatch:
+    """One batch of a run: its time, size and offsets."""
+
+    batch: int
+    at: datetime
+    rows: int
+    duration_ms: int
+    repaired: bool
+    sources: list[tuple[str, Any, Any]]  # (description, start offset, end offset)
 
 
 def runs() -> QuerySet[Run]:
@@ -67,4 +81,26 @@ def run_with_neighbours(*, run_id: int) -> RunDetail:
         failures=list(failures_of_run(run)),
         summary=heard.run_summary(run.pk),
         transitions=list(run.transitions.order_by("at", "pk")),
+    )
+
+
+def edge_batches(run_id: int) -> tuple[EdgeBatch, EdgeBatch] | None:
+    """Return the first and the last executed batch of a run; None if none is stored."""
+    rows = Progress.objects.filter(run=run_id).order_by("batch")
+    first, last = rows.first(), rows.last()
+    return (_edge(first), _edge(last)) if first and last else None
+
+
+def _edge(row: Progress) -> EdgeBatch:
+    sources = row.body.get("sources") or ()
+    return EdgeBatch(
+        batch=row.batch,
+        at=row.at,
+        rows=row.num_input_rows,
+        duration_ms=row.batch_duration_ms,
+        repaired=row.repaired,
+        sources=[
+            (str(one.get("description", "")), one.get("startOffset"), one.get("endOffset"))
+            for one in sources
+        ],
     )

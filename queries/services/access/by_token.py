@@ -17,8 +17,7 @@ from django.utils.crypto import salted_hmac
 from knox.auth import TokenAuthentication
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 
-from queries.models.access.token_guesses import TokenGuess
-from queries.models.tokens import AccessToken
+from queries.models.tokens import AccessToken, TokenGuess
 from queries.roles import limit_to
 
 logger = logging.getLogger(__name__)

@@ -14,10 +14,10 @@ from django.db import transaction
 from headgate_ground.masking import unmask
 from queries.checkpoints.file_sink import FileSink
 from queries.checkpoints.snapshot import remove, snapshot
+from queries.domain.definitions.spec import FILES
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.kafka.topic_ids import as_json, as_of, ids_of
 from queries.domain.states import Verb
-from queries.domain.validation.formats import FILES
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation

@@ -4,7 +4,7 @@ import re
 
 from listeners.models import Latest
 from queries.checkpoints.file_sink import FileSink
-from queries.domain.validation.formats import FILES
+from queries.domain.definitions.spec import FILES
 from queries.models.definitions import Query
 
 #: Spark's name for a file sink in progress events.

@@ -13,9 +13,9 @@ from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.new_checkpoint import Start, is_stateful
 from queries.checkpoints.source_files import ELSEWHERE, found_files
 from queries.domain.checkpoints.logs import first_offsets
+from queries.domain.definitions.spec import FILES
 from queries.domain.errors import Invalid, NotAllowed, Problem, Unavailable
 from queries.domain.kafka.offset_ranges import is_file, is_kafka
-from queries.domain.validation.formats import FILES
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources

@@ -20,16 +20,18 @@ from django.db import transaction
 from controlplane import fail_points
 from controlplane.nudge import changed
 from listeners.loops.troubles import each
+from queries.domain.access.acts import Act
 from queries.domain.deploys import course, judging
 from queries.domain.deploys.course import Course, Move, Place
 from queries.domain.deploys.judging import Outcome, Result
-from queries.domain.deploys.states import BACK, ChangeState, DeployState, OnFailure, Stage
+from queries.domain.deploys.states import BACK, FREEING, ChangeState, DeployState, OnFailure, Stage
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed, Unavailable
 from queries.domain.reasons import NOTHING, Because, Detail
+from queries.models.checkpoints import Snapshot
 from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.services.access.asker import asked_by
+from queries.services.access.audit_trail import record_act
 from queries.services.deploys import sets, wave_rollback, wave_rollout
-from queries.services.deploys.ending import end
 from queries.services.deploys.requester import asker_of
 from queries.services.deploys.steps import DeployStep, Overtaken, note, refused
 
@@ -39,7 +41,7 @@ _each = each("deploys", logger)
 #: Steps that a worker takes of one deploy before it turns to the others.
 STEPS_AT_ONCE = 500
 
-Act = Callable[[DeployStep, Sequence[DeployChange]], bool]
+Action = Callable[[DeployStep, Sequence[DeployChange]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class _Work:
     """The work of one stage."""
 
     look: Callable[[DeployStep, DeployChange], Result]
-    act: Act | None = None  # returns whether it did anything; None if there is nothing to do
+    act: Action | None = None  # returns whether it did anything; None if there is nothing to do
     prepare: Callable[[DeployStep], Any] | None = None  # slow work, done before the transaction
 
 
@@ -258,7 +260,7 @@ def _move(step: DeployStep, move: Move) -> None:
         return
     _note_span(deploy, move.place.wave if move.place else 0, step.now)
     if move.state is not None:
-        end(deploy, move.state, move.reason, now=step.now)
+        _end(deploy, move.state, move.reason, now=step.now)
         return
     assert move.place is not None
     if move.reason:
@@ -266,6 +268,25 @@ def _move(step: DeployStep, move: Move) -> None:
     deploy.state, deploy.stage_since = DeployState.RUNNING, step.now
     deploy.stage, deploy.wave = move.place.stage, move.place.wave
     deploy.save(update_fields=["state", "reason", "stage", "wave", "stage_since", "spans"])
+
+
+def _end(deploy: Deploy, state: DeployState, reason: Because, *, now: datetime) -> None:
+    """Close a deploy in the transaction of its last step: its receipt, and what it held."""
+    if reason and deploy.reason and reason != deploy.reason:  # the rollback failed too
+        params = {"why": deploy.reason.as_json(), "about": reason.as_json()}
+        reason = Because(Detail.NOT_BACK, params)
+    deploy.reason = reason or deploy.reason
+    deploy.state, deploy.stage, deploy.ended_at = state, Stage.OVER, now
+    deploy.save(update_fields=["state", "reason", "stage", "ended_at", "spans"])
+    untouched = deploy.changes.filter(to_revision=None)
+    untouched.exclude(state=ChangeState.BAD).update(state=ChangeState.LEFT)
+    deploy.changes.update(over=True)
+    if state in FREEING:
+        taken = deploy.changes.filter(snapshot__isnull=False).values("snapshot")
+        Snapshot.objects.filter(pk__in=taken).update(pinned=False)
+    subject, about = deploy.owner or str(deploy.uuid)[:8], str(deploy.reason)
+    said = {"deploy": deploy.uuid, "state": state, "reason": about}
+    record_act(Act.DEPLOY, actor=deploy.actor, now=now, subject=subject, **said)
 
 
 def _note_span(deploy: Deploy, wave: int, now: datetime) -> None:

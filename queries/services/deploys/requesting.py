@@ -12,8 +12,7 @@ from controlplane.nudge import advance_deploys_soon, changed
 from queries.domain.access.acts import Act
 from queries.domain.deploys.forms import DeployForm
 from queries.domain.deploys.states import BACK, ChangeKind
-from queries.domain.deploys.trials import Beside, imports_differ, tried_beside
-from queries.domain.deploys.waves import Unit, divide
+from queries.domain.deploys.waves import Beside, Unit, divide, imports_differ, tried_beside
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.sets import ApplySet, parse_set

@@ -18,7 +18,7 @@ from django.utils import timezone
 from controlplane import fail_points
 from controlplane.nudge import advance_soon, changed
 from queries.domain.errors import Conflict, HeadgateError
-from queries.domain.reasons import NOTHING, Because, Detail
+from queries.domain.reasons import noted
 from queries.domain.states import (
     MANY_VERBS,
     OPEN_DRIVER_STATES,
@@ -200,7 +200,7 @@ def _look_at_the_end(operation: Operation) -> None:
                 _delete(operation, line, now)
     left = [line for line in lines if not line["outcome"]]
     if left and operation.deadline > now:
-        _save(operation, detail=_said(f"{len(left)} of {len(lines)} are in progress"))
+        _save(operation, detail=noted(f"{len(left)} of {len(lines)} are in progress"))
     else:
         bad = [one for one in lines if one["outcome"] != OperationOutcome.DONE]
         outcome = OperationOutcome.DONE
@@ -208,12 +208,8 @@ def _look_at_the_end(operation: Operation) -> None:
             outcome = OperationOutcome.TIMED_OUT if left else OperationOutcome.FAILED
         first = f": {bad[0]['name']}…" if bad else ""
         said = f"{len(bad)} of {len(lines)} did not succeed{first}" if bad else ""
-        _save(operation, outcome=outcome, ended_at=now, detail=_said(said))
+        _save(operation, outcome=outcome, ended_at=now, detail=noted(said))
     changed(f"operation:{operation.uuid}")
-
-
-def _said(note: str) -> Because:
-    return Because(Detail.STEP, {"note": note}) if note else NOTHING
 
 
 def _delete(operation: Operation, line: dict[str, Any], now: datetime) -> None:

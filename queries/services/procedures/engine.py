@@ -23,7 +23,7 @@ from listeners.loops.leases import Lease, Leases
 from listeners.loops.troubles import each
 from queries.domain.access import acts
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
-from queries.domain.reasons import NOTHING, Because, Detail
+from queries.domain.reasons import NOTHING, Because, Detail, noted
 from queries.domain.states import (
     MANY_VERBS,
     PLAIN_VERBS,
@@ -239,7 +239,7 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
         return _end(turn, OperationOutcome.DONE, NOTHING)
     if operation.deadline <= turn.now and not operation.committed:
         waited_for = operation.steps[place]["detail"] or operation.steps[place]["name"]
-        return _end(turn, OperationOutcome.TIMED_OUT, _said(waited_for))
+        return _end(turn, OperationOutcome.TIMED_OUT, noted(waited_for))
     step = procedure.steps[place]
     if not _mark(turn, place, StepState.DOING, "", committed=step.commits, to_undo=True):
         return True
@@ -290,7 +290,7 @@ def _mark(
     written = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN).update(
         steps=operation.steps,
         result=turn.result,
-        detail=_said(detail),
+        detail=noted(detail),
         committed=operation.committed,
         to_undo=operation.to_undo,
     )
@@ -299,10 +299,6 @@ def _mark(
     if news:
         changed(f"query:{operation.query_id}", f"operation:{operation.uuid}")
     return bool(written)
-
-
-def _said(note: str) -> Because:
-    return Because(Detail.STEP, {"note": note}) if note else NOTHING
 
 
 def _end(turn: StepContext, outcome: OperationOutcome, detail: Because) -> bool:

@@ -3,12 +3,9 @@
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
 from queries.domain.errors import NotAllowed, Problem
-from queries.domain.triggers.async_progress import ENABLED, tracking
+from queries.domain.triggers.async_progress import FIELD, tracking
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.triggers.replay_exposure import Gap, gap_of
-
-#: The field of the problem below; pages offer the safe procedure next to it.
-FIELD = f"sink.options.{ENABLED}"
 
 
 def gap_problems(
@@ -29,7 +26,7 @@ def gap_problems(
     before = "" if gap.before is None else f" and, before it, batch {gap.before}"
     return [
         Problem(
-            FIELD,
+            FIELD,  # pages offer the safe procedure next to it
             "false",
             f"cannot be switched off by an edit now: the offset log contains batch {gap.newest}"
             f"{before}, but not batch {gap.missing}, and Spark would fail with “batch "

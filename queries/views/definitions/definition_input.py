@@ -1,15 +1,20 @@
-"""A query's definition as sent by a user: form fields or the API's JSON, one tab each."""
+"""What the editor of a query is sent: form fields or the API's JSON, one tab each, or an address.
+
+The address of a failure's action says where the SQL failed.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.http import QueryDict
+from django.http import HttpRequest, QueryDict
 
 from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
 from queries.domain.validation.formats import CONNECTORS
+from queries.selectors.definitions.definitions import QueryDefinition
+from queries.views.console.numbers import whole
 from queries.views.definitions.query_bundle import Bundle, blank, of_body, posted
 
 FORM, JSON = "form", "json"
@@ -70,6 +75,24 @@ class DefinitionInput:
             self.problems += problems
         else:
             self.bundle.show(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class FailingPlace:
+    """Where a revision's SQL failed; line and column count from 1."""
+
+    line: int
+    column: int
+    revision: int
+
+
+def failing_place(request: HttpRequest, found: QueryDefinition) -> FailingPlace | None:
+    """Return the position of the SQL error reported by a failure; None if the URL has none."""
+    numbers = [whole(request.GET.get(name)) for name in ("line", "column", "of")]
+    line, column, revision = (number or 0 for number in numbers)
+    if not (line and column and any(one.number == revision for one in found.revisions)):
+        return None
+    return FailingPlace(line, column, revision)
 
 
 def _dumps(body: Mapping[str, Any]) -> str:

@@ -33,8 +33,12 @@ from queries.services.supervision import operations
 from queries.views.console.errors import status_of
 from queries.views.console.guard import author, by, needs, writes_python
 from queries.views.console.numbers import whole
-from queries.views.definitions.definition_input import FORM, DefinitionInput
-from queries.views.definitions.failing_place import FailingPlace, failing_place
+from queries.views.definitions.definition_input import (
+    FORM,
+    DefinitionInput,
+    FailingPlace,
+    failing_place,
+)
 from queries.views.definitions.labels import urlpatterns as label_urls
 from queries.views.definitions.query_bundle import blank
 from queries.views.definitions.reviews import Review, review

@@ -1,4 +1,4 @@
-"""A failure's page: cause, remedy and evidence; resolving and reopening its group."""
+"""A failure's page: cause, remedy and evidence; its group, and the takeover of a checkpoint."""
 
 import json
 from datetime import datetime
@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import path
+from django.urls import path, reverse
 from django.utils import timezone
 
 from headgate_ground.masking import mask
@@ -19,6 +19,7 @@ from queries.domain.kafka.losses import named_in
 from queries.domain.restart import AT_ONCE, RestartPolicy
 from queries.models.failures import Failure
 from queries.roles import DEFINE, OPERATE, VIEW, may
+from queries.selectors.definitions.definitions import query_definition
 from queries.selectors.failures.failures import failure_group, failures
 from queries.selectors.failures.occurrences import newest_failure_of
 from queries.selectors.failures.what_changed import failure_with_changes
@@ -28,7 +29,7 @@ from queries.selectors.query_lines import ProgressLine, progress_line
 from queries.selectors.triggers.replays import replays_of
 from queries.services.failures import resolution
 from queries.services.failures.driver_logs import mask_failure
-from queries.views.checkpoints.takeover import urlpatterns as takeover_urls
+from queries.services.supervision import operations
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
@@ -258,11 +259,35 @@ def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
     return redirect(next_address(request, "/failures/"))
 
 
+@needs(DEFINE, "GET", "POST")
+def take_over(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Show the risks of a takeover; confirm it, and start the query."""
+    found = query_definition(name)
+    address = reverse("query", args=[name])
+    if request.method == "POST":
+        operations.confirm_takeover(query=found.query, **by(request))
+        messages.success(request, f"{name} takes over its checkpoint and starts.")
+        return redirect(address)
+    context = {
+        "query": found.query,
+        "what": f"Take over the checkpoint of {name}?",
+        "consequences": [
+            f"The owner file next to {found.checkpoint} names another Headgate installation.",
+            "If that installation still runs the query, both will write: batches are executed "
+            "twice and the checkpoint can be damaged. Make sure that it does not.",
+            f"{name} then starts here and continues where the other one stopped.",
+        ],
+        "action": request.path,
+        "cancel": address,
+    }
+    return render(request, "failures/takeover.html", context)
+
+
 urlpatterns = [
     *list_urls,
     path("failures/<int:failure_id>/", failure_page, name="failure"),
     path("failures/groups/<int:group_id>/", group_page, name="failure-group"),
     path("failures/groups/<int:group_id>/resolve/", resolve, name="failure-resolve"),
     path("failures/groups/<int:group_id>/reopen/", reopen, name="failure-reopen"),
-    *takeover_urls,
+    path("queries/<query:name>/takeover/", take_over, name="query-takeover"),
 ]

@@ -1,4 +1,7 @@
-"""Application pages: driver, pools, listeners and configuration, with live updates."""
+"""Application pages: driver, pools, listeners and configuration, with live updates.
+
+The link to a driver's Spark UI is here too.
+"""
 
 from datetime import datetime
 from typing import Any
@@ -7,7 +10,7 @@ from django.conf import settings
 from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
@@ -17,6 +20,7 @@ from listeners import selectors as heard
 from queries.domain.definitions.labels import searched_labels
 from queries.domain.definitions.pools import advice, cores_of
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
+from queries.domain.errors import NotAllowed
 from queries.domain.supervision.executors import executors
 from queries.roles import VIEW
 from queries.selectors.access.teams import teams
@@ -36,6 +40,7 @@ from queries.selectors.supervision.applications import (
 from queries.selectors.supervision.drift import pool_form
 from queries.selectors.supervision.history import transitions
 from queries.selectors.triggers.waiting import waits
+from queries.services import spark_ui
 from queries.views.console.fragments import (
     Changes,
     Drawn,
@@ -46,7 +51,7 @@ from queries.views.console.fragments import (
     numbers,
     parts,
 )
-from queries.views.console.guard import needs
+from queries.views.console.guard import needs, user_of
 from queries.views.console.numbers import whole
 from queries.views.console.paging import ROWS
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
@@ -212,6 +217,25 @@ def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 @needs(VIEW)
+def open_spark_ui(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Redirect the user with a one-time ticket to the origin that shows the driver's UI."""
+    driver = application_detail(name).driver
+    if driver is None:
+        raise NotAllowed(f"{name} currently has no driver.", way_out="Start one of its queries.")
+    there = spark_ui.address(driver, asked_at=f"{request.scheme}://{request.get_host()}")
+    ticket = spark_ui.ticket(
+        user=user_of(request).pk,
+        session_key=str(request.session.session_key),
+        driver=driver,
+        now=timezone.now(),
+    )
+    answer = redirect(f"{there}/open/{ticket}")
+    answer["Referrer-Policy"] = "no-referrer"
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+@needs(VIEW)
 def connector_list(request: HttpRequest) -> HttpResponseBase:
     """List the connectors that are installed or referred to, with jars and applications."""
     context = {"connectors": connectors(), "folder": settings.CONNECTORS_DIR}
@@ -224,5 +248,6 @@ urlpatterns = [
     *edit_urls,
     path("applications/<str:name>/", application_page, name="application"),
     path("applications/<str:name>/revisions/", application_revisions, name="application-revisions"),
+    path("applications/<str:name>/spark-ui/", open_spark_ui, name="spark-ui"),
     *act_urls,
 ]

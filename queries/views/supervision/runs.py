@@ -15,8 +15,13 @@ from queries.domain.code import requirements
 from queries.domain.code.digests import origin
 from queries.models.drivers import Run
 from queries.roles import VIEW
-from queries.selectors.supervision.run_batches import EdgeBatch, edge_batches
-from queries.selectors.supervision.runs import RunDetail, run_with_neighbours, runs
+from queries.selectors.supervision.runs import (
+    EdgeBatch,
+    RunDetail,
+    edge_batches,
+    run_with_neighbours,
+    runs,
+)
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
 from queries.views.console.guard import needs
 from queries.views.console.numbers import whole

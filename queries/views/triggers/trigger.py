@@ -1,4 +1,7 @@
-"""A query's trigger: what its batches cost, what another trigger would gain, and its limits."""
+"""A query's trigger: what its batches cost, what another trigger would gain, and its limits.
+
+Also which queries of an application wait for others, and the pools that would fix that.
+"""
 
 from typing import Any
 
@@ -13,7 +16,9 @@ from queries.domain.triggers.advice import Advice, Suggestion
 from queries.domain.triggers.interval_model import Expected, expected, words
 from queries.roles import DEFINE, VIEW
 from queries.selectors.query_lines import query_line
+from queries.selectors.supervision.applications import application_detail
 from queries.selectors.triggers.advice import QueryAdvice, query_advice
+from queries.selectors.triggers.waiting import DEFAULT_RANGE, RANGES, waits
 from queries.services.definitions import catalog
 from queries.views.console.guard import author, needs
 from queries.views.console.numbers import whole
@@ -102,7 +107,25 @@ def _revision(request: HttpRequest) -> int | None:
     return whole(asked)
 
 
+@needs(VIEW)
+def waiting(request: HttpRequest, name: str) -> HttpResponse:
+    """Show how much of its cores each query of an application used, and which it waited for."""
+    asked = request.GET.get("range", DEFAULT_RANGE)
+    chosen = asked if asked in RANGES else DEFAULT_RANGE
+    detail = application_detail(name)
+    shares, starved = waits(detail, now=timezone.now(), span=chosen)
+    context = {
+        "application": detail.application,
+        "range": chosen,
+        "ranges": list(RANGES),
+        "shares": shares,
+        "starved": starved,
+    }
+    return render(request, "triggers/waiting.html", context)
+
+
 urlpatterns = [
     path("queries/<query:name>/trigger/", trigger_tab, name="query-trigger"),
     path("queries/<query:name>/trigger/change/", trigger_change, name="query-trigger-change"),
+    path("applications/<str:name>/waiting/", waiting, name="application-waiting"),
 ]

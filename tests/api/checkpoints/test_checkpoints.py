@@ -10,8 +10,8 @@ from rest_framework.test import APIClient
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
+from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import tree, write_checkpoint
 from tests.scenarios.stage import Stage
 

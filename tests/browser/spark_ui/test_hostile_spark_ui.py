@@ -125,7 +125,9 @@ def test_on_the_consoles_origin_it_would_act_as_the_person(
         await (uis if on_ui else console)(scope, receive, send)
 
     with serving(together) as address:
-        monkeypatch.setattr("queries.views.spark_ui.spark_ui.address", lambda *_, **__: address)
+        monkeypatch.setattr(
+            "queries.views.supervision.applications.spark_ui.address", lambda *_, **__: address
+        )
         monkeypatch.setattr(site, "address", address)
         page, found = _attacked(look, site, ui, operator)
         page.context.close()  # its stream ends before the server does

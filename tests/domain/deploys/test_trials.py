@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.deploys.trials import Beside, imports_differ, tried_beside
+from queries.domain.deploys.waves import Beside, imports_differ, tried_beside
 
 PYTHON = Beside("python", "flights", is_python=True)
 SECOND = Beside("second", "flights", is_python=True)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queries.domain.failures.error_text import sql_place, top_frame
-from queries.domain.failures.fingerprints import fingerprint, normalised
+from queries.domain.failures.error_text import fingerprint, normalised, sql_place, top_frame
 from tests.domain.failures.test_diagnosis import DIVIDE_BY_ZERO, proxy
 
 

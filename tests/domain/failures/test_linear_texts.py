@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate_ground.masking import Mask, mask_text
-from queries.domain.failures import diagnosis, error_text, fingerprints
+from queries.domain.failures import diagnosis, error_text
 from queries.domain.kafka import losses
 from queries.domain.probes import plan_shapes
 from queries.views.failures import stack
@@ -79,10 +79,10 @@ READERS: dict[str, Callable[[str], object]] = {
     "classify_exit": lambda text: diagnosis.classify_exit(
         python="1", jvm="1", oom=False, log_tail=f"No space left on device {text}"
     ),
-    "fingerprint": lambda text: fingerprints.fingerprint(
+    "fingerprint": lambda text: error_text.fingerprint(
         error_class="", type_name=text, root_cause=text, message=text
     ),
-    "normalised": fingerprints.normalised,
+    "normalised": error_text.normalised,
     "named_in": losses.named_in,
     "conditions": error_text.conditions,
     "first_sentence": error_text.first_sentence,

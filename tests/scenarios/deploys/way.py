@@ -16,8 +16,8 @@ from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.models.drivers import Driver, Run
 from queries.services.deploys.advancing import advance_all
 from queries.services.deploys.requesting import cancel_deploy, request_deploy
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
+from queries.tasks import PROCEDURES
 from tests.scenarios.stage import Stage
 
 PASSED = ProbeResult(

@@ -21,9 +21,8 @@ from rest_framework.test import APIClient
 
 from queries.domain.errors import Invalid
 from queries.models.access.teams import Grant, Team
-from queries.models.access.token_guesses import TokenGuess
 from queries.models.applications import Application
-from queries.models.tokens import AccessToken, Scope
+from queries.models.tokens import AccessToken, Scope, TokenGuess
 from queries.services.access import by_token
 from queries.services.console.tokens import create_token
 from tests import conftest_tables

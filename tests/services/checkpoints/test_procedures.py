@@ -19,7 +19,6 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation, Transition
 from queries.services.checkpoints import clone, preview, reset, rewind, snapshot
 from queries.services.checkpoints.source_starts import WantedStart
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import (
     Procedure,
     Step,
@@ -29,6 +28,7 @@ from queries.services.procedures.engine import (
     due_operations,
 )
 from queries.services.supervision import operations
+from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import names, put, tree, write_batch, write_checkpoint
 from tests.scenarios.stage import Stage
 

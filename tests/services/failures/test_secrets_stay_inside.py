@@ -59,8 +59,8 @@ from queries.runtime.status_report import Board
 from queries.secret_references import References
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.xray import begin_xray, rows_of
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance
+from queries.tasks import PROCEDURES
 from tests.conftest_redis import ValkeyServer
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import Stage

@@ -9,8 +9,8 @@ from django.utils import timezone
 from queries.domain.states import OperationOutcome
 from queries.models.definitions import Checkpoint
 from queries.services.probes.record_search import begin_records
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance
+from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import write_checkpoint
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.scenarios.stage import Stage

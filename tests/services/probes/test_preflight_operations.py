@@ -28,10 +28,10 @@ from queries.models.installation import Installation
 from queries.services.probes import probe_steps
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.xray import begin_xray, rows_of
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, cancel
 from queries.services.supervision import operations
 from queries.services.supervision.reconcile import due_applications, reconcile
+from queries.tasks import PROCEDURES
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.scenarios.stage import Stage
 

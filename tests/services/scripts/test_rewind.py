@@ -10,8 +10,8 @@ from queries.domain.states import OperationOutcome
 from queries.models.history import Operation
 from queries.services.checkpoints import reset, rewind
 from queries.services.checkpoints.source_starts import WantedStart
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
+from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import write_checkpoint
 from tests.scenarios.scripts.stage import ScriptStage
 

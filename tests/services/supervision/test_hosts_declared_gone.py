@@ -20,11 +20,11 @@ from queries.services.checkpoints.reset import request_reset
 from queries.services.checkpoints.rewind import request_rewind
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.local_roots import data_roots, default_checkpoint
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures import engine
 from queries.services.supervision import hosts as signs
 from queries.services.supervision.installation import declare_host_gone
 from queries.services.supervision.operations import archive_query
+from queries.tasks import PROCEDURES
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_two_hosts import TwoHosts
 

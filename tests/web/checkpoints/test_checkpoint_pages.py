@@ -16,8 +16,8 @@ from queries.models.checkpoints import Snapshot, SourceLag
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.services.checkpoints import snapshot
-from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
+from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import put, write_batch, write_checkpoint
 from tests.scenarios.stage import Stage
 from tests.web.batches import batches

@@ -56,7 +56,7 @@ def test_a_query_that_had_left_the_driver_is_not_burdened_with_its_death(
 
 
 @pytest.mark.sql(
-    "queries.selectors.failures.deaths.death_of",
+    "queries.selectors.failures.what_changed.death_of",
     "queries.selectors.failures.what_changed._last_good_driver",
 )
 def test_the_failure_names_its_candidates_and_says_that_the_culprit_is_unknown(

@@ -43,7 +43,7 @@ def _texts(body: Any, kind: str) -> list[str]:
 
 @pytest.mark.sql(
     "queries.selectors.definitions.definitions.revisions_of",
-    "queries.selectors.supervision.run_batches.edge_batches",
+    "queries.selectors.supervision.runs.edge_batches",
     "queries.selectors.supervision.runs.runs",
     "queries.selectors.supervision.runs.run_with_neighbours",
     "queries.selectors.failures.what_changed._last_good_run",

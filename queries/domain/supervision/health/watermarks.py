@@ -1,4 +1,4 @@
-"""Describe what a query without input still has in its state, and what it is waiting for.
+"""Describe what a query without input is waiting for, and a watermark that nothing can pass.
 
 Spark emits the rows of an append aggregation only once the watermark has passed the end of their
 window, and the watermark moves only with arriving events. An idle query then looks as if it had
@@ -81,3 +81,21 @@ def _time(told: Any) -> datetime | None:
 
 def _at(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def after_9999(spec: Mapping[str, Any]) -> str:
+    """Return what a watermark after the year 9999 means for a definition, and how to fix it.
+
+    Spark's JSON and CSV readers interpret an integer in a TIMESTAMP column as seconds.
+    """
+    sources = spec.get("sources")
+    marks = [one.get("watermark") for one in sources or () if isinstance(one, Mapping)]
+    columns = [str(mark["column"]) for mark in marks if isinstance(mark, Mapping)]
+    named = f"the column {' or '.join(columns)}" if columns else "its event-time column"
+    example = columns[0] if len(columns) == 1 else "it"
+    return (
+        "The watermark is after the year 9999, so all later rows count as late and are "
+        f"dropped. The likely cause: {named} holds milliseconds since 1970, and Spark reads "
+        "whole numbers in a TIMESTAMP column as seconds. Read it as BIGINT and convert it with "
+        f"timestamp_millis({example}). A watermark never goes back: reset the query afterwards."
+    )

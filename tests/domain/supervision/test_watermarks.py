@@ -1,6 +1,6 @@
 """What a watermark after the year 9999 means, and the column that it most likely comes from."""
 
-from queries.domain.checkpoints.watermarks import after_9999
+from queries.domain.supervision.health.watermarks import after_9999
 
 
 def source(column: str) -> dict[str, object]:
