@@ -1,11 +1,13 @@
-"""The kinds of channels: the settings that each needs, how it sends, and where to."""
+"""The kinds of channels: the settings that each needs, and how it sends."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from queries.channels import chat, mail, opsgenie, pagerduty, webhook
 from queries.channels.base import ChannelKind, Message
+from queries.channels.door import Network, through
+from queries.channels.places import way_of
 
 
 class Sender(Protocol):
@@ -23,7 +25,6 @@ class Kind:
     needed: tuple[str, ...]
     optional: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()  # written as references: file:NAME or env:NAME
-    url: str = ""  # of the service, unless the settings have another
 
 
 KINDS: Mapping[ChannelKind, Kind] = {
@@ -34,9 +35,23 @@ KINDS: Mapping[ChannelKind, Kind] = {
         ("password",),
     ),
     ChannelKind.CHAT: Kind(chat.send, ("url",), (), ("url",)),
-    ChannelKind.PAGERDUTY: Kind(
-        pagerduty.send, ("routing_key",), ("url",), ("routing_key",), pagerduty.URL
-    ),
-    ChannelKind.OPSGENIE: Kind(opsgenie.send, ("api_key",), ("url",), ("api_key",), opsgenie.URL),
+    ChannelKind.PAGERDUTY: Kind(pagerduty.send, ("routing_key",), ("url",), ("routing_key",)),
+    ChannelKind.OPSGENIE: Kind(opsgenie.send, ("api_key",), ("url",), ("api_key",)),
     ChannelKind.WEBHOOK: Kind(webhook.send, ("url", "secret"), (), ("url", "secret")),
 }
+
+
+def send(
+    kind: str,
+    settings: Mapping[str, Any],
+    message: Message,
+    *,
+    timeout_s: float,
+    allowed: Sequence[Network] = (),
+) -> None:
+    """Deliver a message through a channel of this kind, or raise `SendFailed`.
+
+    Every kind goes through the outbound guard; `allowed` are the private networks that it permits.
+    """
+    with through(way_of(kind, settings), allowed=allowed):
+        KINDS[ChannelKind(kind)].send(settings, message, timeout_s=timeout_s)

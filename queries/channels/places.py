@@ -5,13 +5,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headgate_ground.masking import is_reference
+from queries.channels import opsgenie, pagerduty
 from queries.channels.base import ChannelKind
 from queries.channels.chat import FIXED, PLAIN, scheme_of
 from queries.channels.door import Way
-from queries.channels.kinds import KINDS
 from queries.channels.mail import TLS
 from queries.domain.secrets.hosts import ANYWHERE
 
+_DEFAULT_URLS = {ChannelKind.PAGERDUTY: pagerduty.URL, ChannelKind.OPSGENIE: opsgenie.URL}
 _PORTS = {"https": 443, "http": 80}
 
 
@@ -22,7 +23,7 @@ def place_of(kind: str, settings: Mapping[str, Any]) -> str:
     """
     if kind == ChannelKind.MAIL:
         return _mail_server(settings)
-    url = str(settings.get("url") or KINDS[ChannelKind(kind)].url)
+    url = str(settings.get("url") or _DEFAULT_URLS.get(ChannelKind(kind), ""))
     if is_reference(url):
         return ANYWHERE
     scheme = scheme_of(url)
@@ -42,7 +43,7 @@ def way_of(kind: str, settings: Mapping[str, Any]) -> Way:
     if kind == ChannelKind.MAIL:
         return Way((str(settings.get("host", "")).strip(),), relay=True)
     return way_of_url(
-        str(settings.get("url") or KINDS[ChannelKind(kind)].url),
+        str(settings.get("url") or _DEFAULT_URLS.get(ChannelKind(kind), "")),
         chat=kind == ChannelKind.CHAT,
     )
 

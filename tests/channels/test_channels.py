@@ -14,8 +14,7 @@ import pytest
 import trustme
 
 from queries.channels.base import ChannelKind, Message, SendFailed
-from queries.channels.kinds import KINDS
-from queries.channels.sending import send
+from queries.channels.kinds import KINDS, send
 from queries.channels.webhook import signature
 from tests.channels.receivers import Receiver, post_office, receiving, server_context
 

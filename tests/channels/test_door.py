@@ -16,9 +16,8 @@ import requests
 from queries.channels import chat
 from queries.channels.base import SendFailed
 from queries.channels.door import Way, is_public, through
-from queries.channels.kinds import KINDS
+from queries.channels.kinds import KINDS, send
 from queries.channels.places import place_of
-from queries.channels.sending import send
 from tests.channels.receivers import Receiver, receiving
 from tests.channels.test_channels import HERE, MESSAGE
 
@@ -289,7 +288,7 @@ _NETWORK = {"apprise", "requests", "urllib3", "smtplib", "urllib.request", "http
 
 
 def test_only_the_senders_of_the_table_use_the_network() -> None:
-    """A module of alerts that could send past the door fails here: send through `sending.send`."""
+    """A module of alerts that could send past the door fails here: send through `kinds.send`."""
     root = Path(__file__).parents[2] / "queries"
     found = {
         file.relative_to(root).as_posix()

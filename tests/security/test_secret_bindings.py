@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.channels import sending
+from queries.channels import kinds
 from queries.channels.base import Message, SendFailed
 from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.errors import Invalid, NotAllowed, Unavailable
@@ -352,7 +352,7 @@ HOOK = {
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the addresses that messages were sent to."""
     found: list[str] = []
-    monkeypatch.setattr(sending, "send", lambda kind, form, *_, **__: found.append(form["url"]))
+    monkeypatch.setattr(kinds, "send", lambda kind, form, *_, **__: found.append(form["url"]))
     return found
 
 

@@ -5,7 +5,6 @@ work (names, triggers against sinks, allowed configuration keys…). Each field 
 application declares what changing it requires (`effects`).
 """
 
-from enum import StrEnum
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
@@ -73,16 +72,6 @@ class Sink(StrictForm):
     options: dict[str, Text] = Field(default_factory=dict)
     output_mode: Literal["append", "update", "complete"] = "append"
     partition_by: tuple[str, ...] = ()
-
-
-class TriggerKind(StrEnum):
-    """The triggers, by the names that definitions use; their forms follow."""
-
-    PROCESSING_TIME = "processing_time"
-    ONCE = "once"
-    AVAILABLE_NOW = "available_now"
-    CONTINUOUS = "continuous"
-    REAL_TIME = "real_time"
 
 
 class ProcessingTime(StrictForm):

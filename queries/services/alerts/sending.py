@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from headgate_ground.masking import references as named_in
-from queries.channels import sending
+from queries.channels import kinds
 from queries.channels.base import Message, SendFailed
 from queries.channels.door import Network
 from queries.channels.places import place_of
@@ -42,7 +42,7 @@ def send(kind: str, form: Mapping[str, Any], message: Message, *, name: str, bou
             _require(named, (place,), name, bound)
         elif unbound(_uses(named, (place,)), bound, channel(name)):  # the host is part of a secret
             raise SendFailed(f"Its URL leads to a host that is not bound: {PAGE}.")
-        sending.send(kind, stripped, message, timeout_s=LIMIT_S, allowed=allowed_networks())
+        kinds.send(kind, stripped, message, timeout_s=LIMIT_S, allowed=allowed_networks())
     except ReferenceMissing as error:
         raise SendFailed(str(error)) from None
     except SendFailed as error:

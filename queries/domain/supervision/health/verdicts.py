@@ -8,9 +8,9 @@ silence is called BLIND if the checkpoint shows that work continues.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from itertools import pairwise
 
-from queries.domain.definitions.spec import TriggerKind
 from queries.domain.states import Verdict
 from queries.domain.supervision.executors import NONE_FOR
 from queries.domain.supervision.health.watermarks import Waiting
@@ -35,6 +35,16 @@ HEARTBEAT_LATE_S = 30.0
 CLOCKS = timedelta(seconds=2)
 #: Rates within 2 % of each other count as equal.
 RATE_MARGIN = 1.02
+
+
+class TriggerKind(StrEnum):
+    """The triggers, by the names that definitions use."""
+
+    PROCESSING_TIME = "processing_time"
+    ONCE = "once"
+    AVAILABLE_NOW = "available_now"
+    CONTINUOUS = "continuous"
+    REAL_TIME = "real_time"
 
 
 @dataclass(frozen=True, slots=True)
