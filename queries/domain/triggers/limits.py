@@ -76,7 +76,7 @@ _ASYNC = _Way(
 
 def _ways(*, ends: bool = False, holds: bool = False) -> list[_Way]:
     return [
-        _Way(kind, one.name, one.costs, one.example)
+        _Way(str(kind), one.name, one.costs, one.example)
         for kind, one in kinds.KINDS.items()
         if (one.example.ends, one.example.holds) == (ends, holds)
     ]
