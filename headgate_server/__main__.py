@@ -15,10 +15,12 @@ _SHORT = {
     "stop": "stop everything that runs from this data folder, drivers included",
     "cluster": "start a trial Spark standalone cluster on loopback",
 }
+#: Names of the connectors that can be downloaded.
+_RECIPES = sorted(path.parent.name for path in places.DATA.glob("connectors/*/connector.toml"))
 #: Options of `bootstrap/kafka.py`, which downloads jars with Maven, and their results.
 _JARS = {
     "kafka": ((), "download the Kafka connector and a trial broker, and start the broker"),
-    "connector": (("--connector",), "download a connector, by name: kafka, avro"),
+    "connector": (("--connector",), f"download a connector, by name: {', '.join(_RECIPES)}"),
 }
 
 

@@ -2,17 +2,6 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-
-
-class ChannelKind(StrEnum):
-    """The kinds of channels."""
-
-    MAIL = "mail"
-    CHAT = "chat"
-    PAGERDUTY = "pagerduty"
-    OPSGENIE = "opsgenie"
-    WEBHOOK = "webhook"
 
 
 @dataclass(frozen=True, slots=True)

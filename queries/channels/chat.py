@@ -7,6 +7,9 @@ from typing import Any
 import apprise
 
 from queries.channels.base import Message, SendFailed
+from queries.channels.declaration import Kind
+from queries.channels.places import AtUrl, scheme_of
+from queries.domain.alerts.channel_settings import ChannelSettings, Setting
 
 #: Services with fixed hosts, whatever their address says: apprise's constants.
 FIXED = {
@@ -52,6 +55,8 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
         raise SendFailed("The chat service did not accept it.")
 
 
-def scheme_of(url: str) -> str:
-    """Return the service of an address, in lower case."""
-    return url.partition("://")[0].strip().lower()
+KIND = Kind(
+    ChannelSettings((Setting("url", "Address", secret=True),)),
+    AtUrl(fixed=FIXED, plain=PLAIN),
+    send,
+)

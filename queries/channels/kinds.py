@@ -1,44 +1,50 @@
-"""The kinds of channels: the settings that each needs, and how it sends."""
+"""The registered kinds of channels; models, forms, pages and REST derive from this list."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from enum import StrEnum
+from typing import Any
 
 from queries.channels import chat, mail, opsgenie, pagerduty, webhook
-from queries.channels.base import ChannelKind, Message
-from queries.channels.door import Network, through
-from queries.channels.places import way_of
+from queries.channels.base import Message
+from queries.channels.declaration import Kind
+from queries.channels.door import Network, Way, through
 
 
-class Sender(Protocol):
-    """Deliver one message, or raise `SendFailed`; `settings` contain values, not references."""
+class ChannelKind(StrEnum):
+    """The kinds of channels."""
 
-    def __call__(self, settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
-        """Deliver the message within `timeout_s` seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """The settings that a kind of channel needs, and which of them are secrets."""
-
-    send: Sender
-    needed: tuple[str, ...]
-    optional: tuple[str, ...] = ()
-    secret: tuple[str, ...] = ()  # written as references: file:NAME or env:NAME
+    MAIL = "mail"
+    CHAT = "chat"
+    PAGERDUTY = "pagerduty"
+    OPSGENIE = "opsgenie"
+    WEBHOOK = "webhook"
 
 
 KINDS: Mapping[ChannelKind, Kind] = {
-    ChannelKind.MAIL: Kind(
-        mail.send,
-        ("host", "sender", "recipients"),
-        ("port", "security", "username", "password"),
-        ("password",),
-    ),
-    ChannelKind.CHAT: Kind(chat.send, ("url",), (), ("url",)),
-    ChannelKind.PAGERDUTY: Kind(pagerduty.send, ("routing_key",), ("url",), ("routing_key",)),
-    ChannelKind.OPSGENIE: Kind(opsgenie.send, ("api_key",), ("url",), ("api_key",)),
-    ChannelKind.WEBHOOK: Kind(webhook.send, ("url", "secret"), (), ("url", "secret")),
+    ChannelKind.MAIL: mail.KIND,
+    ChannelKind.CHAT: chat.KIND,
+    ChannelKind.PAGERDUTY: pagerduty.KIND,
+    ChannelKind.OPSGENIE: opsgenie.KIND,
+    ChannelKind.WEBHOOK: webhook.KIND,
 }
+
+
+def choices() -> list[tuple[str, str]]:
+    """Return the kinds for the model; a migration refers to this, so a new kind needs none."""
+    return [(kind, kind) for kind in ChannelKind]
+
+
+def place_of(kind: str, settings: Mapping[str, Any]) -> str:
+    """Return "host:port", or the name of a chat service with a fixed host ("slack").
+
+    `ANYWHERE` if the settings do not determine it, as with an address that is still a reference.
+    """
+    return KINDS[ChannelKind(kind)].places.place(settings)
+
+
+def way_of(kind: str, settings: Mapping[str, Any]) -> Way:
+    """Return the hosts that the outbound guard permits, for settings without references."""
+    return KINDS[ChannelKind(kind)].places.way(settings)
 
 
 def send(

@@ -1,5 +1,6 @@
 """Mail by SMTP, always over TLS: from the first byte, or after STARTTLS."""
 
+import re
 import smtplib
 import ssl
 from collections.abc import Mapping
@@ -7,9 +8,18 @@ from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 from typing import Any
 
+from headgate_ground.masking import is_reference
+from headgate_ground.tolerant.values import whole
 from queries.channels.base import Message, SendFailed
+from queries.channels.declaration import Kind
+from queries.channels.door import Way
+from queries.channels.places import bracketed
+from queries.domain.alerts.channel_settings import ChannelSettings, Setting
+from queries.domain.errors import Problem
+from queries.domain.secrets.hosts import ANYWHERE
 
 STARTTLS, TLS = "starttls", "tls"
+_ADDRESS = re.compile(r"[^\s@<>,;\"]+@[^\s@<>,;\"]+")
 
 
 def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
@@ -73,3 +83,63 @@ def mail_of(settings: Mapping[str, Any], message: Message) -> EmailMessage:
         lines += ["", message.url]
     mail.set_content("\n".join(lines).strip() + "\n")
     return mail
+
+
+def problems_of(settings: Mapping[str, Any]) -> list[Problem]:
+    """Return what is wrong with the sender, the recipients, the security and the port."""
+    problems = []
+    recipients = settings.get("recipients", [])
+    if not isinstance(recipients, list):
+        way_out = "Write a list of addresses."
+        problems.append(Problem("settings.recipients", str(recipients), "is not a list.", way_out))
+        recipients = []
+    for field, address in (
+        ("settings.sender", settings.get("sender", "")),
+        *(("settings.recipients", one) for one in recipients),
+    ):
+        if address and not _ADDRESS.fullmatch(str(address)):
+            way_out = "Write it as name@example.org."
+            problems.append(
+                Problem(field, str(address)[:200], "is not a valid email address.", way_out)
+            )
+    if settings.get("security", STARTTLS) not in (STARTTLS, TLS):
+        way_out = "Choose starttls or tls."
+        given = str(settings["security"])[:200]
+        problems.append(Problem("settings.security", given, "is not known.", way_out))
+    port = settings.get("port", 587)
+    if not 0 < (whole(str(port)) or 0) < 65536:
+        way_out = "Choose a number from 1 to 65535."
+        problems.append(Problem("settings.port", str(port)[:200], "is not a valid port.", way_out))
+    return problems
+
+
+class _MailServer:
+    """The server in the setting `host`, which can be in a private network."""
+
+    def place(self, settings: Mapping[str, Any]) -> str:
+        host = str(settings.get("host", "")).strip().lower()
+        if not host or is_reference(host):
+            return ANYWHERE
+        port = settings.get("port") or (465 if settings.get("security") == TLS else 587)
+        return f"{bracketed(host)}:{port}"
+
+    def way(self, settings: Mapping[str, Any]) -> Way:
+        return Way((str(settings.get("host", "")).strip(),), relay=True)
+
+
+KIND = Kind(
+    ChannelSettings(
+        (
+            Setting("host", "Mail server"),
+            Setting("sender", "From"),
+            Setting("recipients", "To, one address per line", lines=True),
+            Setting("port", "Port", needed=False),
+            Setting("security", "TLS: starttls or tls", needed=False),
+            Setting("username", "User name", needed=False),
+            Setting("password", "Password", needed=False, secret=True),
+        ),
+        problems_of,
+    ),
+    _MailServer(),
+    send,
+)

@@ -9,7 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from queries.channels.base import Message
+from queries.channels.declaration import Kind
 from queries.channels.http import post
+from queries.channels.places import AtUrl
+from queries.domain.alerts.channel_settings import ChannelSettings, Setting
 
 URL = "https://api.opsgenie.com"
 #: Maximum lengths of the alert's texts.
@@ -40,3 +43,12 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
         "Authorization": f"GenieKey {settings['api_key']}",
     }
     post(f"{base}{path}", json.dumps(body).encode(), headers, timeout_s=timeout_s)
+
+
+KIND = Kind(
+    ChannelSettings(
+        (Setting("api_key", "API key", secret=True), Setting("url", "Address", needed=False))
+    ),
+    AtUrl(URL),
+    send,
+)

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from queries.channels.base import Message
+from queries.channels.declaration import Kind
 from queries.channels.http import post
+from queries.channels.places import AtUrl
+from queries.domain.alerts.channel_settings import ChannelSettings, Setting
 
 URL = "https://events.pagerduty.com/v2/enqueue"
 #: Maximum lengths of the alert's texts.
@@ -44,3 +47,15 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
         {"Content-Type": "application/json"},
         timeout_s=timeout_s,
     )
+
+
+KIND = Kind(
+    ChannelSettings(
+        (
+            Setting("routing_key", "Routing key", secret=True),
+            Setting("url", "Address", needed=False),
+        )
+    ),
+    AtUrl(URL),
+    send,
+)

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from queries.channels.base import Message
+from queries.channels.declaration import Kind
 from queries.channels.http import post
+from queries.channels.places import AtUrl
+from queries.domain.alerts.channel_settings import ChannelSettings, Setting
 
 VERSION = 1
 TIMESTAMP, SIGNATURE = "Headgate-Timestamp", "Headgate-Signature"
@@ -52,3 +55,12 @@ def signature(secret: str, timestamp: str, body: bytes) -> str:
     """Return "v1=" and the hexadecimal HMAC-SHA256 of timestamp, a dot, and the body."""
     digest = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256)
     return f"v1={digest.hexdigest()}"
+
+
+KIND = Kind(
+    ChannelSettings(
+        (Setting("url", "Address", secret=True), Setting("secret", "Signing secret", secret=True))
+    ),
+    AtUrl(),
+    send,
+)

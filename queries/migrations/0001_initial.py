@@ -3,7 +3,7 @@
 import django.db.models.deletion
 import django.db.models.functions.comparison
 import django.db.models.lookups
-import queries.channels.base
+import queries.channels.kinds
 import queries.domain.alerts.kinds
 import queries.domain.deploys.states
 import queries.domain.secrets.bindings
@@ -73,7 +73,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(max_length=80, unique=True)),
-                ('kind', models.CharField(choices=[(queries.channels.base.ChannelKind['MAIL'], queries.channels.base.ChannelKind['MAIL']), (queries.channels.base.ChannelKind['CHAT'], queries.channels.base.ChannelKind['CHAT']), (queries.channels.base.ChannelKind['PAGERDUTY'], queries.channels.base.ChannelKind['PAGERDUTY']), (queries.channels.base.ChannelKind['OPSGENIE'], queries.channels.base.ChannelKind['OPSGENIE']), (queries.channels.base.ChannelKind['WEBHOOK'], queries.channels.base.ChannelKind['WEBHOOK'])], max_length=10)),
+                ('kind', models.CharField(choices=queries.channels.kinds.choices, max_length=10)),
                 ('settings', models.JSONField(default=dict)),
                 ('enabled', models.BooleanField(default=True)),
                 ('created_at', models.DateTimeField()),

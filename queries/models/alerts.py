@@ -10,7 +10,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from queries.channels.base import ChannelKind
+from queries.channels import kinds
 from queries.domain.alerts.kinds import (
     DeliveryState,
     EntryKind,
@@ -107,7 +107,7 @@ class Channel(models.Model):
     """A notification channel; set up by admins, its address is a reference to a secret. [P]"""
 
     name = models.CharField(max_length=80, unique=True)
-    kind = models.CharField(max_length=10, choices=[(k, k) for k in ChannelKind])
+    kind = models.CharField(max_length=10, choices=kinds.choices)
     #: Addresses and keys as references, `file:NAME` or `env:NAME`, and plain options by name.
     settings = models.JSONField(default=dict)
     enabled = models.BooleanField(default=True)

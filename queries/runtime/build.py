@@ -11,18 +11,13 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, assert_never
+from typing import Any
 
 from queries.domain.async_calls import PREFIX as CALLS
 from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.definitions.spec import (
     QUERY,
-    AvailableNow,
-    Continuous,
-    Once,
-    ProcessingTime,
     PythonQuery,
-    RealTime,
     Sink,
     Source,
     SqlQuery,
@@ -93,7 +88,7 @@ def writer(
         return (
             built.queryName(name)
             .option("checkpointLocation", checkpoint)
-            .trigger(**_trigger(spec.trigger))
+            .trigger(**spec.trigger.arguments)
         )
 
 
@@ -277,11 +272,11 @@ def _refuse_calls_without_batches(frame: Any, trigger: Trigger) -> None:
     filters only, and real-time mode does not have it on its allowlist. With that check switched
     off, rows come out no sooner than the end of the batch.
     """
-    if not isinstance(trigger, Continuous | RealTime):
+    if not trigger.holds:
         return
     # The plan contains the name under which the operator's figures are collected.
     if CALLS in frame._jdf.queryExecution().analyzed().toString():
-        kind = "real-time" if isinstance(trigger, RealTime) else "continuous"
+        kind = trigger.kind.replace("_", "-")
         error = CallsNeedBatches(
             f"map_async is not supported with the {kind} trigger: rows wait for their calls "
             "within a micro-batch. Use processing time; with an interval of 0 seconds, each "
@@ -303,22 +298,6 @@ def _to_sink(frame: Any, sink: Sink, references: References, roots: DataRoots | 
         built = frame.writeStream.format(sink.format).outputMode(sink.output_mode)
         built = built.options(**references.resolve_all(sink.options))
         return built.partitionBy(*sink.partition_by) if sink.partition_by else built
-
-
-def _trigger(trigger: Trigger) -> dict[str, Any]:
-    match trigger:
-        case ProcessingTime():
-            return {"processingTime": trigger.interval}
-        case Once():
-            return {"once": True}
-        case AvailableNow():
-            return {"availableNow": True}
-        case Continuous():
-            return {"continuous": trigger.interval}
-        case RealTime():
-            return {"realTime": trigger.interval}
-        case _:
-            assert_never(trigger)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from django.db.models.functions import Cast
 
 from headgate_ground.masking import is_reference, references
 from listeners.loops.troubles import each
-from queries.channels.places import place_of
+from queries.channels.kinds import place_of
 from queries.domain.secrets.bindings import Bound, Holder, application, channel, unbound
 from queries.domain.secrets.hosts import ANYWHERE
 from queries.domain.secrets.uses import Use, uses_in

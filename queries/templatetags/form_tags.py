@@ -1,5 +1,6 @@
 """A form's field with its words and its look, where the template wants it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms, template
@@ -9,6 +10,7 @@ from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
 from queries.code_roots import LEFT_OUT
+from queries.domain.triggers.kinds import KINDS
 
 register = template.Library()
 
@@ -19,6 +21,12 @@ def upload_limits() -> SafeString:
     names = " ".join(sorted(LEFT_OUT))
     most = settings.CODE_UPLOAD_MOST_BYTES
     return format_html('data-most="{}" data-left-out="{}"', most, names)
+
+
+@register.simple_tag
+def trigger_choices() -> dict[str, str]:
+    """Return the words of each kind of trigger on the form of a query."""
+    return {str(kind): one.choice for kind, one in KINDS.items()}
 
 
 @register.filter
@@ -36,12 +44,15 @@ def field(
     width: int = 12,
     rows: int = 0,
     mono: bool = False,
+    choices: Mapping[str, str] | None = None,
     **more: str,
 ) -> SafeString:
     """Draw a field with label, hint and errors; `rows` makes it a box of so many lines.
 
-    `more` are attributes of the HTML element, or of a drop-down the words of its values.
+    `more` are attributes of the HTML element, or of a drop-down the words of its values, as in
+    `choices`.
     """
+    more = {**(choices or {}), **more}
     inner: Any = bound.field
     bound.label, bound.help_text = label, hint
     inner.help_text = hint

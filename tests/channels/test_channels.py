@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import trustme
 
-from queries.channels.base import ChannelKind, Message, SendFailed
-from queries.channels.kinds import KINDS, send
+from queries.channels.base import Message, SendFailed
+from queries.channels.kinds import KINDS, ChannelKind, send
 from queries.channels.webhook import signature
 from tests.channels.receivers import Receiver, post_office, receiving, server_context
 

@@ -55,9 +55,9 @@ def test_every_kind_of_channel_is_on_the_page_with_its_settings_and_secrets() ->
     assert set(rows) == {kind.value for kind in KINDS}
     for kind, needs in KINDS.items():
         row = " ".join(rows[kind.value])
-        assert re.findall(r"`([a-z_]+)`\*", row) == list(needs.secret)
+        assert re.findall(r"`([a-z_]+)`\*", row) == list(needs.form.secret)
         named = [name for name in re.findall(r"`([a-z_]+)`", row) if name not in _VALUES]
-        assert named == [*needs.needed, *needs.optional]
+        assert named == list(needs.form.names)
 
 
 #: Values in the table of channels, not settings.

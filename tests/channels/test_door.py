@@ -16,8 +16,7 @@ import requests
 from queries.channels import chat
 from queries.channels.base import SendFailed
 from queries.channels.door import Way, is_public, through
-from queries.channels.kinds import KINDS, send
-from queries.channels.places import place_of
+from queries.channels.kinds import KINDS, place_of, send
 from tests.channels.receivers import Receiver, receiving
 from tests.channels.test_channels import HERE, MESSAGE
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from queries.channels.places import place_of
+from queries.channels.kinds import place_of
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,18 @@ def test_dependabot_knows_every_manifest_of_the_tree() -> None:
         for ecosystem, manifest in MANIFESTS.items()
         if Path(path).name == manifest
     }
-    assert named == there | {("github-actions", "/")}
+    there.add(("github-actions", "/"))
+    covers = {
+        one: {(kind, path) for kind, path in there if kind == one[0] and _covers(one[1], path)}
+        for one in named
+    }
+    assert set().union(*covers.values()) == there
+    assert all(covers.values()), "each folder that it names has a manifest"
+
+
+def _covers(pattern: str, folder: str) -> bool:
+    """Return whether a folder of dependabot's is this one; `*` stands for one name."""
+    return re.fullmatch(pattern.replace("*", "[^/]+"), folder) is not None
 
 
 def test_the_audit_looks_at_both_lists_and_fails_for_what_it_cannot_judge() -> None:

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from queries.api.derived import Body, described, shows
 from queries.api.schema import ObjectField
-from queries.channels.base import ChannelKind
+from queries.channels.kinds import ChannelKind
 from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, Severity
 from queries.models.alerts import AlertRule, Channel, Incident, IncidentEntry, Maintenance
 

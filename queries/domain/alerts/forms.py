@@ -6,13 +6,14 @@ The pages and the REST API read and show these forms; the database rows are crea
 import re
 from collections.abc import Mapping
 from datetime import datetime, time
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic_core import PydanticCustomError
 
 from headgate_ground.masking import is_reference
-from headgate_ground.tolerant.values import whole
+from queries.domain.alerts.channel_settings import ChannelSettings
 from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.definitions.labels import parse_labels
 from queries.domain.definitions.parsing import parsed
@@ -21,7 +22,6 @@ from queries.domain.errors import Invalid, Problem
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
-_ADDRESS = re.compile(r"[^\s@<>,;\"]+@[^\s@<>,;\"]+")
 
 
 class SelectorForm(StrictForm):
@@ -69,11 +69,21 @@ class MaintenanceForm(StrictForm):
     ends_at: datetime
 
 
+def _known(kind: Any, info: ValidationInfo) -> Any:
+    """Return a kind of channel, or raise like pydantic for a Literal of the registered kinds."""
+    kinds: Mapping[str, ChannelSettings] = info.context or {}
+    if isinstance(kind, str) and kind in kinds:
+        return kind
+    *others, last = (f"'{one}'" for one in kinds)
+    expected = f"{', '.join(others)} or {last}" if others else last
+    raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+
+
 class ChannelForm(StrictForm):
     """A notification channel; `settings` depend on its kind."""
 
     name: str
-    kind: Literal["mail", "chat", "pagerduty", "opsgenie", "webhook"]
+    kind: Annotated[str, BeforeValidator(_known)]
     settings: dict[str, str | int | list[str]]
     enabled: bool = True
 
@@ -115,60 +125,31 @@ def parse_maintenance(raw: Mapping[str, Any], *, now: datetime) -> MaintenanceFo
     return _sound(form, problems)
 
 
-def parse_channel(
-    raw: Mapping[str, Any], kinds: Mapping[str, tuple[tuple[str, ...], ...]]
-) -> ChannelForm:
+def parse_channel(raw: Mapping[str, Any], kinds: Mapping[str, ChannelSettings]) -> ChannelForm:
     """Return a channel; raise `Invalid` with every error by field.
 
-    `kinds` maps each kind to its required settings, its optional settings, and those that are
-    secrets. Secrets are written as references, never as plain text.
+    `kinds` maps each registered kind to its settings. Secrets are written as references, never as
+    plain text.
     """
-    form = parsed(ChannelForm.model_validate, raw)
-    needed, optional, secret = kinds[form.kind]
+    form = parsed(lambda given: ChannelForm.model_validate(given, context=kinds), raw)
+    kind = kinds[form.kind]
     problems = _name(form.name)
-    for name in needed:
+    for name in kind.needed:
         if not form.settings.get(name):
             problems.append(Problem(f"settings.{name}", "", "is missing.", "Set it."))
     for name, value in form.settings.items():
         field = f"settings.{name}"
-        if name not in (*needed, *optional):
-            known = ", ".join((*needed, *optional))
+        if name not in kind.names:
+            known = ", ".join(kind.names)
             problems.append(
                 Problem(field, "", f"is not a setting of {form.kind}.", f"Settings: {known}.")
             )
-        elif name in secret and value and not (isinstance(value, str) and is_reference(value)):
+        elif name in kind.secret and value and not (isinstance(value, str) and is_reference(value)):
             way_out = "Write file:NAME or env:NAME; the value belongs in the secrets folder."
             problems.append(Problem(field, "", "is a plain-text secret.", way_out))
-    if form.kind == "mail":
-        problems += _mail(form.settings)
+    if kind.check is not None:
+        problems += kind.check(form.settings)
     return _sound(form, problems)
-
-
-def _mail(settings: Mapping[str, Any]) -> list[Problem]:
-    problems = []
-    recipients = settings.get("recipients", [])
-    if not isinstance(recipients, list):
-        way_out = "Write a list of addresses."
-        problems.append(Problem("settings.recipients", str(recipients), "is not a list.", way_out))
-        recipients = []
-    for field, address in (
-        ("settings.sender", settings.get("sender", "")),
-        *(("settings.recipients", one) for one in recipients),
-    ):
-        if address and not _ADDRESS.fullmatch(str(address)):
-            way_out = "Write it as name@example.org."
-            problems.append(
-                Problem(field, str(address)[:200], "is not a valid email address.", way_out)
-            )
-    if settings.get("security", "starttls") not in ("starttls", "tls"):
-        way_out = "Choose starttls or tls."
-        given = str(settings["security"])[:200]
-        problems.append(Problem("settings.security", given, "is not known.", way_out))
-    port = settings.get("port", 587)
-    if not 0 < (whole(str(port)) or 0) < 65536:
-        way_out = "Choose a number from 1 to 65535."
-        problems.append(Problem("settings.port", str(port)[:200], "is not a valid port.", way_out))
-    return problems
 
 
 def _name(name: str) -> list[Problem]:

@@ -11,6 +11,7 @@ from headgate_ground.masking import mask, still_masked
 from queries.domain.definitions.effects import Effect, changed_fields
 from queries.domain.definitions.spec import (
     QUERY,
+    TRIGGERS,
     ApplicationSpec,
     PoolSpec,
     PythonQuery,
@@ -20,10 +21,7 @@ from queries.domain.errors import Invalid, Problem
 
 #: Members of discriminated unions, which pydantic includes in an error's path: at its beginning
 #: (the kind of a query or manifest), after "trigger", and after a manifest's "spec".
-_TAGS = frozenset(
-    {"sql", "python", "processing_time", "once", "available_now", "continuous", "real_time"}
-    | {"Application", "Query", "AlertRule"}
-)
+_TAGS = frozenset({"sql", "python", *TRIGGERS, "Application", "Query", "AlertRule"})
 _Spec = TypeVar("_Spec")
 _POOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
 

@@ -5,7 +5,9 @@ work (names, triggers against sinks, allowed configuration keys…). Each field 
 application declares what changing it requires (`effects`).
 """
 
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
@@ -74,35 +76,64 @@ class Sink(StrictForm):
     partition_by: tuple[str, ...] = ()
 
 
-class ProcessingTime(StrictForm):
+class TriggerKind(StrEnum):
+    """The triggers, by the names that definitions use."""
+
+    PROCESSING_TIME = "processing_time"
+    ONCE = "once"
+    AVAILABLE_NOW = "available_now"
+    CONTINUOUS = "continuous"
+    REAL_TIME = "real_time"
+
+
+class _TriggerBase(StrictForm):
+    #: The argument of Spark's `trigger(...)`; its value is the interval, or True.
+    spark: ClassVar[str]
+    #: Its queries end by themselves, and are then COMPLETED.
+    ends: ClassVar[bool] = False
+    #: Its tasks never end: each holds a core.
+    holds: ClassVar[bool] = False
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of Spark's `trigger(...)`."""
+        return {self.spark: getattr(self, "interval", True)}
+
+
+class ProcessingTime(_TriggerBase):
     """A batch every `interval`; "0 seconds" is as fast as possible."""
 
+    spark = "processingTime"
     kind: Literal["processing_time"] = "processing_time"
     interval: str = "0 seconds"
 
 
-class Once(StrictForm):
+class Once(_TriggerBase):
     """One batch, then end (deprecated by Spark; availableNow is better)."""
 
+    spark, ends = "once", True
     kind: Literal["once"] = "once"
 
 
-class AvailableNow(StrictForm):
+class AvailableNow(_TriggerBase):
     """Read everything available now, in as many batches as needed, then end."""
 
+    spark, ends = "availableNow", True
     kind: Literal["available_now"] = "available_now"
 
 
-class Continuous(StrictForm):
+class Continuous(_TriggerBase):
     """Continuous processing; `interval` is the checkpoint interval."""
 
+    spark, holds = "continuous", True
     kind: Literal["continuous"] = "continuous"
     interval: str
 
 
-class RealTime(StrictForm):
+class RealTime(_TriggerBase):
     """Real-time mode; `interval` is the length of a batch, 5 seconds or more."""
 
+    spark, holds = "realTime", True
     kind: Literal["real_time"] = "real_time"
     interval: str = "5 seconds"
 
@@ -110,6 +141,11 @@ class RealTime(StrictForm):
 Trigger = Annotated[
     ProcessingTime | Once | AvailableNow | Continuous | RealTime, Field(discriminator="kind")
 ]
+#: Kind -> its model.
+TRIGGERS: Mapping[TriggerKind, type[_TriggerBase]] = {
+    TriggerKind(model.model_fields["kind"].default): model
+    for model in get_args(get_args(Trigger)[0])
+}
 
 #: Spark's file formats; a sink with one of these formats keeps its own log of committed batches.
 FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
@@ -119,9 +155,9 @@ UNKEPT_SINKS = frozenset({"noop", "console", "memory"})
 #: accept no others.
 UNLISTED_SINKS = UNKEPT_SINKS | {"kafka"}
 #: Triggers whose queries end by themselves, and are then COMPLETED.
-ENDING_TRIGGERS = frozenset({"once", "available_now"})
+ENDING_TRIGGERS = frozenset(kind for kind, model in TRIGGERS.items() if model.ends)
 #: Triggers whose tasks never end.
-HOLDING_TRIGGERS = frozenset({"continuous", "real_time"})
+HOLDING_TRIGGERS = frozenset(kind for kind, model in TRIGGERS.items() if model.holds)
 
 #: How Spark shares cores between jobs, in an application and within each of its pools.
 SchedulerMode = Literal["FIFO", "FAIR"]

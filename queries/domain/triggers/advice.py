@@ -10,7 +10,13 @@ from datetime import datetime
 from typing import Any
 
 from queries.domain.definitions.parsing import as_json, parse_query
-from queries.domain.definitions.spec import ProcessingTime, PythonQuery, RealTime, SqlQuery
+from queries.domain.definitions.spec import (
+    ProcessingTime,
+    PythonQuery,
+    RealTime,
+    SqlQuery,
+    TriggerKind,
+)
 from queries.domain.definitions.sql_operators import KEEPS_STATE, operators
 from queries.domain.triggers.async_progress import has_async_progress
 from queries.domain.triggers.batch_cost import Cost, Sample, Untold, cost_of
@@ -22,7 +28,7 @@ from queries.domain.triggers.interval_model import (
     intervals,
     words,
 )
-from queries.domain.triggers.kinds import interval_ms
+from queries.domain.triggers.kinds import KINDS, interval_ms
 from queries.domain.triggers.limits import Limit, doubts, limits, refusals, with_async_progress
 
 #: Round intervals that may be suggested, in ms.
@@ -82,7 +88,8 @@ def advise(spec: SqlQuery | PythonQuery, ground: Ground, batches: Sequence[Batch
     """Return advice for a query from its executed batches (oldest first) of one revision."""
     told = tuple(limits(spec, ground))
     if not isinstance(spec.trigger, ProcessingTime):
-        return Advice(told, len(batches), untold=_NOT_MEASURED[spec.trigger.kind])
+        kind = KINDS[TriggerKind(spec.trigger.kind)]
+        return Advice(told, len(batches), untold=kind.unmeasured)
     measured = [batch for batch in batches if not batch.first and batch.rows > 0]
     total = sum(batch.trigger_ms for batch in measured)
     tax = sum(batch.logs_ms for batch in measured) / total if total else None
@@ -108,12 +115,6 @@ def advise(spec: SqlQuery | PythonQuery, ground: Ground, batches: Sequence[Batch
     )
 
 
-_NOT_MEASURED = {
-    "once": "A query that ends on its own has no interval to choose.",
-    "available_now": "A query that ends on its own has no interval to choose.",
-    "continuous": "Continuous processing has no batches, and its epochs do not report their cost.",
-    "real_time": "A real-time batch has a fixed length that does not depend on its cost.",
-}
 _NO_RATE = "The batches are too close together to measure the input rate."
 
 

@@ -19,9 +19,7 @@ from headgate_ground.tolerant.values import whole
 from queries.domain.checkpoints.logged_offsets import records_between
 from queries.domain.definitions.spec import (
     UNLISTED_SINKS,
-    AvailableNow,
     Continuous,
-    Once,
     PythonQuery,
     RealTime,
     SqlQuery,
@@ -186,7 +184,7 @@ def _sink(name: str) -> list[Problem]:
 
 def _trigger(spec: SqlQuery | PythonQuery, every: str) -> list[Problem]:
     trigger = spec.trigger
-    if isinstance(trigger, Once | AvailableNow):
+    if trigger.ends:
         message = (
             f"is not supported with the {trigger.kind} trigger: the query ends before its "
             "offsets would be saved."

@@ -19,9 +19,11 @@ from queries.domain.definitions.spec import (
     PythonQuery,
     Source,
     SqlQuery,
+    TriggerKind,
 )
 from queries.domain.definitions.sql_operators import KEEPS_STATE, Operator, operators
 from queries.domain.errors import Problem
+from queries.domain.triggers.kinds import KINDS
 
 #: Operators that need a shuffle: in real-time mode its tasks run together with those of the sources
 #: (Spark: CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT if they cannot).
@@ -30,10 +32,6 @@ SHUFFLING = KEEPS_STATE | {Operator.SHUFFLE}
 SHUFFLE_PARTITIONS = 200
 _SHUFFLE_KEY = "spark.sql.shuffle.partitions"
 
-_WITHOUT = {
-    "continuous": "Spark would start it and do nothing, without a warning.",
-    "real_time": "the other partitions would wait for entire batches, without a Spark warning.",
-}
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 
 
@@ -110,7 +108,7 @@ def core_problems(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]
             f"{_counted(spec, ground)}. The application has "
             f"{_cores(ground.cores)}{_where(ground)}"
             f"{', of which ' + ' and '.join(others) if others else ''}; "
-            f"{_WITHOUT[spec.trigger.kind]}",
+            f"{KINDS[TriggerKind(spec.trigger.kind)].without_cores}",
             f"Give the application local[{need + beside}] or more, or use a processing-time "
             "trigger.",
         )

@@ -1,27 +1,32 @@
-"""Triggers: how long an interval is, and which triggers work with which source and sink.
+"""The kinds of triggers: what each is called and costs, and with which sources and sinks it works.
 
 The limits are Spark 4.3's. They are checked when a definition is saved, because Spark itself
-reports most violations only after a driver has been started for the query.
+reports most violations only after a driver has been started for the query. Pages, advice and
+limits derive from `KINDS`.
 """
 
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from queries.domain.definitions.spec import (
     UNLISTED_SINKS,
+    AvailableNow,
     Continuous,
+    Once,
     ProcessingTime,
     PythonQuery,
     RealTime,
     SqlQuery,
+    Trigger,
+    TriggerKind,
 )
 from queries.domain.definitions.sql_operators import Operator, Operators, operators
 from queries.domain.errors import Problem
-from queries.domain.triggers.async_progress import async_problems, either
-from queries.domain.triggers.cores import Ground, core_problems
+from queries.domain.triggers.async_progress import either
 
 #: Real-time mode's shortest batch (Spark: INVALID_STREAMING_REAL_TIME_MODE_TRIGGER_INTERVAL).
 REAL_TIME_MIN_MS = 5000
-_SHORTEST_MS = {"processing_time": 0, "continuous": 1, "real_time": REAL_TIME_MIN_MS}
 CONTINUOUS_SOURCES = frozenset({"kafka", "rate"})
 REAL_TIME_SOURCES = frozenset({"kafka"})
 REAL_TIME_SINKS = UNLISTED_SINKS - {"noop"}
@@ -71,25 +76,6 @@ def interval_problem(field: str, text: str, *, at_least_ms: int = 0) -> Problem 
         least = f"{at_least_ms / 1000:g} seconds" if at_least_ms >= 1000 else f"{at_least_ms} ms"
         return Problem(field, text, f"is shorter than {least}.", f"Use {least} or more.")
     return None
-
-
-def trigger_problems(spec: SqlQuery | PythonQuery, ground: Ground | None = None) -> list[Problem]:
-    """Return what is wrong with a query's trigger, including its conflicts.
-
-    `ground` describes where it runs; None if nothing is known about that.
-    """
-    trigger = spec.trigger
-    problems: list[Problem] = []
-    if isinstance(trigger, ProcessingTime | Continuous | RealTime):
-        least = _SHORTEST_MS[trigger.kind]
-        found = interval_problem("trigger.interval", trigger.interval, at_least_ms=least)
-        problems += [found] if found else []
-    if isinstance(trigger, Continuous):
-        problems += _continuous(spec)
-    elif isinstance(trigger, RealTime):
-        problems += _real_time(spec)
-    problems += core_problems(spec, ground or Ground())
-    return problems + async_problems(spec)
 
 
 def _limits(
@@ -162,3 +148,78 @@ def _refused_in_real_time(asked: Operators) -> frozenset[Operator]:
     if {Operator.UNION, Operator.TWICE} <= asked.found:
         refused |= {Operator.TWICE}
     return refused
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is known about one kind of trigger, apart from its shape (`spec`)."""
+
+    name: str
+    costs: str  # what choosing it means, as a sentence
+    choice: str  # its words on the form of a query
+    words: str  # its words in lists of queries; {interval} is replaced
+    example: Trigger  # to try its limits on a query
+    shortest_ms: int = 0  # of its interval
+    unmeasured: str = ""  # why no interval is suggested, as a sentence; "": one is
+    without_cores: str = ""  # what happens with too few cores; for triggers that hold cores
+    #: Returns its conflicts with the rest of a definition; None if it has none.
+    conflicts: Callable[[SqlQuery | PythonQuery], list[Problem]] | None = None
+
+
+_ENDS = "A query that ends on its own has no interval to choose."
+
+#: In the order in which they are shown.
+KINDS: Mapping[TriggerKind, Kind] = {
+    TriggerKind.PROCESSING_TIME: Kind(
+        "Processing time",
+        "One batch per interval. A row waits half an interval on average, and then for the batch.",
+        "processing time: a batch every interval",
+        "every {interval}",
+        ProcessingTime(interval="1 second"),
+    ),
+    TriggerKind.AVAILABLE_NOW: Kind(
+        "Available now",
+        "Reads all available data in batches within the source's limits, then ends.",
+        "available now: read all available data, then end",
+        "available now",
+        AvailableNow(),
+        unmeasured=_ENDS,
+    ),
+    TriggerKind.ONCE: Kind(
+        "Once",
+        "Reads all available data in a single batch regardless of the source's limits, then "
+        "ends. Deprecated in Spark; available now does the same in batches.",
+        "once: a single batch, then end",
+        "once",
+        Once(),
+        unmeasured=_ENDS,
+    ),
+    TriggerKind.CONTINUOUS: Kind(
+        "Continuous",
+        "Long-running tasks, latency of milliseconds. One core per source partition, held "
+        "permanently; at least once; experimental in Spark, which reports no progress for it.",
+        "continuous: Kafka, no aggregation, at least once",
+        "continuous, checkpoint every {interval}",
+        Continuous(interval="1 second"),
+        shortest_ms=1,
+        unmeasured="Continuous processing has no batches, and its epochs do not report their cost.",
+        without_cores="Spark would start it and do nothing, without a warning.",
+        conflicts=_continuous,
+    ),
+    TriggerKind.REAL_TIME: Kind(
+        "Real time",
+        "Rows are processed while the batch runs: latency of milliseconds. One core per "
+        "source partition, held permanently; update mode; a restart replays the batch in "
+        "flight and, for stateless queries, possibly the one before it, because progress is "
+        "tracked asynchronously by default.",
+        "real time: Kafka, update mode, milliseconds",
+        "real-time, batches of {interval}",
+        RealTime(interval="5 seconds"),
+        shortest_ms=REAL_TIME_MIN_MS,
+        unmeasured="A real-time batch has a fixed length that does not depend on its cost.",
+        without_cores=(
+            "the other partitions would wait for entire batches, without a Spark warning."
+        ),
+        conflicts=_real_time,
+    ),
+}

@@ -10,24 +10,22 @@ from enum import StrEnum
 from queries.domain.definitions import sql_text
 from queries.domain.definitions.spec import (
     HOLDING_TRIGGERS,
-    AvailableNow,
-    Continuous,
-    Once,
     ProcessingTime,
     PythonQuery,
-    RealTime,
     SqlQuery,
     Trigger,
+    TriggerKind,
 )
 from queries.domain.definitions.sql_operators import KEEPS_STATE, Operator, operators
 from queries.domain.errors import Problem
 from queries.domain.triggers import kinds
 from queries.domain.triggers.async_progress import (
     ENABLED,
+    async_problems,
     has_async_progress,
     known_after_a_preflight,
 )
-from queries.domain.triggers.cores import Ground, core_doubts
+from queries.domain.triggers.cores import Ground, core_doubts, core_problems
 
 ASYNC_PROGRESS = "async_progress"
 
@@ -60,57 +58,31 @@ class _Way:
     trigger: Trigger | None  # None: the definition's own, with async progress tracking
 
 
-_WAYS = (
-    _Way(
-        "processing_time",
-        "Processing time",
-        "One batch per interval. A row waits half an interval on average, and then for the batch.",
-        ProcessingTime(interval="1 second"),
-    ),
-    _Way(
-        "as_fast_as_possible",
-        "As fast as possible",
-        "Each batch starts when the previous one ends: the shortest wait, but the driver is "
-        "never idle.",
-        ProcessingTime(interval="0 seconds"),
-    ),
-    _Way(
-        "available_now",
-        "Available now",
-        "Reads all available data in batches within the source's limits, then ends.",
-        AvailableNow(),
-    ),
-    _Way(
-        "once",
-        "Once",
-        "Reads all available data in a single batch regardless of the source's limits, then "
-        "ends. Deprecated in Spark; available now does the same in batches.",
-        Once(),
-    ),
-    _Way(
-        ASYNC_PROGRESS,
-        "Async progress",
-        "Batches do not wait for their logs. At least once: a crash replays up to one "
-        "interval of batches.",
-        None,
-    ),
-    _Way(
-        "continuous",
-        "Continuous",
-        "Long-running tasks, latency of milliseconds. One core per source partition, held "
-        "permanently; at least once; experimental in Spark, which reports no progress for it.",
-        Continuous(interval="1 second"),
-    ),
-    _Way(
-        "real_time",
-        "Real time",
-        "Rows are processed while the batch runs: latency of milliseconds. One core per "
-        "source partition, held permanently; update mode; a restart replays the batch in "
-        "flight and, for stateless queries, possibly the one before it, because progress is "
-        "tracked asynchronously by default.",
-        RealTime(interval="5 seconds"),
-    ),
+_FAST = _Way(
+    "as_fast_as_possible",
+    "As fast as possible",
+    "Each batch starts when the previous one ends: the shortest wait, but the driver is "
+    "never idle.",
+    ProcessingTime(interval="0 seconds"),
 )
+_ASYNC = _Way(
+    ASYNC_PROGRESS,
+    "Async progress",
+    "Batches do not wait for their logs. At least once: a crash replays up to one "
+    "interval of batches.",
+    None,
+)
+
+
+def _ways(*, ends: bool = False, holds: bool = False) -> list[_Way]:
+    return [
+        _Way(str(kind), one.name, one.costs, one.example)
+        for kind, one in kinds.KINDS.items()
+        if (one.example.ends, one.example.holds) == (ends, holds)
+    ]
+
+
+_WAYS = (*_ways(), _FAST, *_ways(ends=True), _ASYNC, *_ways(holds=True))
 
 
 def limits(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Limit]:
@@ -118,9 +90,25 @@ def limits(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Limit]:
     return [_limit(spec, way, ground) for way in _WAYS]
 
 
+def trigger_problems(spec: SqlQuery | PythonQuery, ground: Ground | None = None) -> list[Problem]:
+    """Return what is wrong with a query's trigger, including its conflicts.
+
+    `ground` describes where it runs; None if nothing is known about that.
+    """
+    kind = kinds.KINDS[TriggerKind(spec.trigger.kind)]
+    problems: list[Problem] = []
+    if isinstance(interval := getattr(spec.trigger, "interval", None), str):
+        found = kinds.interval_problem("trigger.interval", interval, at_least_ms=kind.shortest_ms)
+        problems += [found] if found else []
+    if kind.conflicts is not None:
+        problems += kind.conflicts(spec)
+    problems += core_problems(spec, ground or Ground())
+    return problems + async_problems(spec)
+
+
 def refusals(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
     """Return what is certainly wrong with a query's trigger, in both text and options."""
-    return kinds.trigger_problems(spec, ground) + _of_the_rest(spec)
+    return trigger_problems(spec, ground) + _of_the_rest(spec)
 
 
 def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:

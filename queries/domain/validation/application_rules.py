@@ -51,6 +51,7 @@ class Surroundings:
     kept: KeptCode = NO_CODE  # the definition's code
     code_hosts: frozenset[str] = frozenset()  # listed by an admin
     connectors: frozenset[str] = frozenset()  # installed
+    recipes: frozenset[str] = frozenset()  # connectors that a command downloads
     declared: Mapping[str, Declared] = field(default_factory=dict)  # by connector's name
     secret_env: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     host_cores: int | None = None  # of this host, for local[*]
@@ -68,7 +69,7 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
         problems += _root(f"python_path.{index}", root, surroundings.code_roots)
     problems += code_problems(spec, kept=surroundings.kept, hosts=surroundings.code_hosts)
     problems += package_problems(spec)
-    problems += _connectors(spec, surroundings.connectors)
+    problems += _connectors(spec, surroundings.connectors, surroundings.recipes)
     problems += _listeners(spec)
     problems += script_rules.script_problems(spec)
     if spec.policy.max_delay_s < spec.policy.base_delay_s:
@@ -110,13 +111,15 @@ def _root(field: str, root: Root, allowed: tuple[str, ...]) -> list[Problem]:
     return reserved(field, root.path, root.modules)
 
 
-def _connectors(spec: ApplicationSpec, installed: frozenset[str]) -> list[Problem]:
+def _connectors(
+    spec: ApplicationSpec, installed: frozenset[str], recipes: frozenset[str]
+) -> list[Problem]:
     return [
         Problem(
             f"connectors.{index}",
             name[:200],
             "is not an installed connector.",
-            formats.connector_way_out(name)
+            formats.connector_way_out(name, recipes)
             + (f" Choose {', '.join(sorted(installed))}." if installed else ""),
         )
         for index, name in enumerate(spec.connectors)

@@ -22,8 +22,6 @@ TABLES = FILES
 SINKS = FILES | UNLISTED_SINKS
 #: Formats missing from Spark's own package -> the connector that provides them.
 CONNECTORS = {"kafka": "kafka", "avro": "avro"}
-#: Connectors that can be installed with a command.
-CONNECTOR_COMMANDS = {"kafka": "make kafka", "avro": "make connector ARGS=avro"}
 
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: Formats with a fixed schema: Spark rejects any other.
@@ -135,9 +133,13 @@ def own_output_problems(spec: SqlQuery) -> list[Problem]:
     ]
 
 
-def connector_way_out(name: str) -> str:
-    """Return the sentence that explains how to install a connector."""
-    if command := CONNECTOR_COMMANDS.get(name):
+def connector_way_out(name: str, recipes: frozenset[str]) -> str:
+    """Return the sentence that explains how to install a connector.
+
+    `recipes` are the connectors that a command downloads; Kafka's also starts a trial broker.
+    """
+    if name in recipes:
+        command = "make kafka" if name == "kafka" else f"make connector ARGS={name}"
         return f"Install it with `{command}`."
     return f"Put its jars into a folder {name[:80]} in HEADGATE_CONNECTORS, or correct the name."
 

@@ -18,7 +18,7 @@ from queries.domain.definitions.spec import (
     Table,
 )
 from queries.domain.errors import Problem
-from queries.domain.triggers import async_progress, kinds
+from queries.domain.triggers import async_progress, limits
 from queries.domain.triggers.cores import Ground, ground_of
 from queries.domain.validation import formats, known_options
 from queries.domain.validation.application_rules import MEMBER, Surroundings
@@ -55,7 +55,7 @@ def query_problems(
     problems += configuration.query_conf_problems(spec.conf)
     offer = formats.Offer(application.connectors, surroundings.declared)
     problems += formats.sink_problems(spec.sink, required=isinstance(spec, SqlQuery), offer=offer)
-    problems += kinds.trigger_problems(spec, ground(spec, application, surroundings))
+    problems += limits.trigger_problems(spec, ground(spec, application, surroundings))
     problems += async_progress.evolution_problems(spec, application.conf)
     if isinstance(spec, SqlQuery):
         problems += formats.source_problems(spec, offer=offer)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from queries.domain.definitions.spec import TRIGGERS
 from queries.runtime.failures.error_capture import ExitInUsersCode
 
 CHECKPOINT = "checkpointlocation"  # option names are case-insensitive
@@ -115,18 +116,13 @@ def _row(said: Said, f: Any) -> None:
 
 def _trigger(said: Said, **asked: Any) -> None:
     said.trigger = {}
-    for argument, kind, interval in _TRIGGERS:
-        if (value := asked.get(argument)) is not None:
-            said.trigger = {"kind": kind, "interval": str(value)} if interval else {"kind": kind}
+    for kind, model in TRIGGERS.items():
+        if (value := asked.get(model.spark)) is not None:
+            said.trigger = {"kind": str(kind)}
+            if "interval" in model.model_fields:
+                said.trigger["interval"] = str(value)
 
 
-_TRIGGERS = (
-    ("processingTime", "processing_time", True),
-    ("once", "once", False),
-    ("continuous", "continuous", True),
-    ("availableNow", "available_now", False),
-    ("realTime", "real_time", True),
-)
 _NOTED: dict[str, Callable[..., None]] = {
     "option": _option,
     "options": _options,

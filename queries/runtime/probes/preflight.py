@@ -17,7 +17,12 @@ from typing import Any, Protocol
 
 from queries.checkpoints.file_sink import LOG, write_empty_log
 from queries.domain.definitions.data_roots import DataRoots
-from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS, UNLISTED_SINKS
+from queries.domain.definitions.spec import (
+    ENDING_TRIGGERS,
+    HOLDING_TRIGGERS,
+    TRIGGERS,
+    UNLISTED_SINKS,
+)
 from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, PreflightTask, Tried
 from queries.runtime import build
 from queries.runtime.failures.error_capture import from_java, from_python
@@ -180,7 +185,7 @@ class Tries:
                 trigger = once if task.sink_copy else fresh
                 return writer.option("checkpointLocation", place).trigger(**trigger)
             case Attempt.TRIGGER:
-                kind = {"continuous": "continuous", "real_time": "realTime"}[self._trigger["kind"]]
+                kind = TRIGGERS[self._trigger["kind"]].spark
                 writer = self.frame.writeStream.format("memory").queryName("probe_trigger")
                 writer = writer.outputMode(self.mode).option(
                     "checkpointLocation", str(scratch / "trigger")

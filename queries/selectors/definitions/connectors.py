@@ -82,7 +82,7 @@ class Connector:
     @property
     def way_out(self) -> str:
         """Return the sentence that explains how to install it."""
-        return places.with_local_commands(connector_way_out(self.name))
+        return places.with_local_commands(connector_way_out(self.name, recipes()))
 
 
 def connectors() -> list[Connector]:
@@ -116,13 +116,22 @@ def _declared(name: str) -> tuple[Declared, str]:
 
     A folder that contains only jars is described by the recipe with its name, if there is one.
     """
-    for folder in (Path(settings.CONNECTORS_DIR), Path(settings.BASE_DIR) / "connectors"):
+    for folder in (Path(settings.CONNECTORS_DIR), _recipes_folder()):
         if (text := read_file(folder / name / FILE, most=_LONGEST)) is not None:
             try:
                 return read(text), ""
             except NotDeclared as error:
                 return NOTHING, str(error)
     return NOTHING, ""
+
+
+def recipes() -> frozenset[str]:
+    """Return the names of the connectors that a command downloads."""
+    return frozenset(path.parent.name for path in _recipes_folder().glob(f"*/{FILE}"))
+
+
+def _recipes_folder() -> Path:
+    return Path(settings.BASE_DIR) / "connectors"
 
 
 def ready_connectors() -> frozenset[str]:

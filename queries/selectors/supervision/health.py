@@ -16,6 +16,7 @@ from listeners.latest import moment
 from listeners.loops.each import Each
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
 from queries.checkpoints.logs import NotLocal
+from queries.domain.definitions.spec import TriggerKind
 from queries.domain.states import Phase
 from queries.domain.supervision.executors import idle_since
 from queries.domain.supervision.health.verdicts import (
@@ -23,7 +24,6 @@ from queries.domain.supervision.health.verdicts import (
     Batch,
     Health,
     HealthSeen,
-    TriggerKind,
     judge,
     judge_start,
 )

@@ -12,7 +12,7 @@ from django.conf import settings
 from queries.channels.base import SendFailed
 from queries.channels.door import through
 from queries.channels.http import ask
-from queries.channels.places import way_of_url
+from queries.channels.places import AtUrl
 from queries.domain.system import READY_PARTS
 from queries.secret_references import ReferenceMissing
 from queries.services.alerts.sending import allowed_networks
@@ -51,7 +51,7 @@ def _call() -> str:
     references = local_references()
     try:
         url = references.resolve(settings.DEAD_MANS_SWITCH_URL).strip()
-        with through(way_of_url(url), allowed=allowed_networks()):
+        with through(AtUrl(url).way({}), allowed=allowed_networks()):
             ask("GET", url, timeout_s=LIMIT_S)
     except ReferenceMissing as error:
         return f"HEADGATE_DEAD_MANS_SWITCH_URL: {error}"

@@ -10,7 +10,7 @@ from headgate_ground.masking import references as named_in
 from queries.channels import kinds
 from queries.channels.base import Message, SendFailed
 from queries.channels.door import Network
-from queries.channels.places import place_of
+from queries.channels.kinds import place_of
 from queries.domain.errors import in_words
 from queries.domain.secrets.bindings import PAGE, Bound, channel, unbound
 from queries.domain.secrets.hosts import ANYWHERE

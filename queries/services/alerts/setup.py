@@ -24,7 +24,7 @@ from queries.selectors.secrets import bound_to, uses_of_channel
 from queries.services.access.audit_trail import record_act
 from queries.services.secrets.bindings import rename, unbind_all
 
-_SETTINGS = {str(kind): (one.needed, one.optional, one.secret) for kind, one in KINDS.items()}
+_SETTINGS = {str(kind): one.form for kind, one in KINDS.items()}
 
 
 def save_channel(

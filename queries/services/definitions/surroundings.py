@@ -14,7 +14,11 @@ from queries.domain.validation.application_rules import Root, Surroundings
 from queries.domain.validation.code_rules import KeptCode
 from queries.models.applications import UploadedCode
 from queries.selectors.code import code_hosts, root_of
-from queries.selectors.definitions.connectors import declared_connectors, ready_connectors
+from queries.selectors.definitions.connectors import (
+    declared_connectors,
+    ready_connectors,
+    recipes,
+)
 
 
 def look(application: ApplicationSpec) -> Surroundings:
@@ -25,6 +29,7 @@ def look(application: ApplicationSpec) -> Surroundings:
         kept=_kept(application.code),
         code_hosts=code_hosts() if application.code else frozenset(),
         connectors=ready_connectors(),
+        recipes=recipes(),
         declared=declared_connectors(),
         secret_env=tuple(settings.SECRET_ENV_ALLOWLIST),
         host_cores=os.cpu_count(),

@@ -24,7 +24,7 @@ from queries.launchers.base import LaunchRefused
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
-from queries.selectors.definitions.connectors import conf_of_connectors, jars_of
+from queries.selectors.definitions.connectors import conf_of_connectors, jars_of, recipes
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.newest import newest_revisions
 from queries.selectors.secrets import bound_to
@@ -160,7 +160,7 @@ def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         jars = jars_of(name)
         if not jars:
-            way_out = places.with_local_commands(connector_way_out(name))
+            way_out = places.with_local_commands(connector_way_out(name, recipes()))
             raise LaunchRefused(
                 f"The application uses the connector {name}, which is not installed in "
                 f"{settings.CONNECTORS_DIR}. {way_out} Then start it again."

@@ -9,8 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import path
 from django.utils import timezone
 
-from queries.channels.base import ChannelKind
-from queries.channels.kinds import KINDS
+from queries.channels.kinds import KINDS, ChannelKind
 from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.definitions.labels import labels_text, searched_labels
 from queries.domain.errors import HeadgateError, Invalid
@@ -26,21 +25,6 @@ from queries.services.alerts.deliveries import try_channel
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 
-#: Labels of channel settings on the form; a list is entered line by line.
-SETTING_WORDS = {
-    "host": "Mail server",
-    "port": "Port",
-    "security": "TLS: starttls or tls",
-    "username": "User name",
-    "password": "Password",
-    "sender": "From",
-    "recipients": "To, one address per line",
-    "url": "Address",
-    "secret": "Signing secret",
-    "routing_key": "Routing key",
-    "api_key": "API key",
-}
-_LISTS = frozenset({"recipients"})
 _DELIVERIES_SHOWN = 20
 
 
@@ -102,11 +86,10 @@ def channel(request: HttpRequest, name: str = "") -> HttpResponseBase:
 
 def _settings(request: HttpRequest, kind: ChannelKind) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    for name in (*KINDS[kind].needed, *KINDS[kind].optional):
-        text = request.POST.get(f"settings.{name}", "").strip()
-        settings[name] = (
-            [one.strip() for one in text.splitlines() if one.strip()] if (name in _LISTS) else text
-        )
+    for one in KINDS[kind].form.settings:
+        text = request.POST.get(f"settings.{one.name}", "").strip()
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        settings[one.name] = lines if one.lines else text
     return {name: value for name, value in settings.items() if value}
 
 
@@ -115,17 +98,17 @@ def _fields(
 ) -> list[dict[str, Any]]:
     return [
         {
-            "name": f"settings.{name}",
-            "label": SETTING_WORDS[name],
+            "name": f"settings.{one.name}",
+            "label": one.label,
             "value": "\n".join(value)
-            if isinstance(value := settings.get(name, ""), list)
+            if isinstance(value := settings.get(one.name, ""), list)
             else value,
-            "lines": name in _LISTS,
-            "secret": name in KINDS[kind].secret,
-            "needed": name in KINDS[kind].needed,
-            "problem": problems.get(f"settings.{name}"),
+            "lines": one.lines,
+            "secret": one.secret,
+            "needed": one.needed,
+            "problem": problems.get(f"settings.{one.name}"),
         }
-        for name in (*KINDS[kind].needed, *KINDS[kind].optional)
+        for one in KINDS[kind].form.settings
     ]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from queries.domain.definitions.spec import ENDING_TRIGGERS
+from queries.domain.definitions.spec import TRIGGERS, TriggerKind
 from queries.domain.states import (
     FAILED_PHASES,
     HANGING_REASONS,
@@ -13,6 +13,7 @@ from queries.domain.states import (
     Phase,
 )
 from queries.domain.supervision.health.head import Head
+from queries.domain.triggers.kinds import KINDS
 from queries.selectors.console.badges import outcomes
 from queries.selectors.query_lines import QueryLine
 from queries.views.supervision.batch_bars import Bar, draw
@@ -95,10 +96,7 @@ def trigger_words(trigger: dict[str, Any]) -> str:
     """Return a trigger in words: "every 5 seconds", "as fast as possible", "once"."""
     kind = trigger.get("kind")
     interval = str(trigger.get("interval", ""))
-    if kind == "processing_time":
-        return "as fast as possible" if interval.startswith("0 ") else f"every {interval}"
-    if kind == "continuous":
-        return f"continuous, checkpoint every {interval}"
-    if kind == "real_time":
-        return f"real-time, batches of {interval}"
-    return "available now" if kind in ENDING_TRIGGERS and kind != "once" else "once"
+    if kind == TriggerKind.PROCESSING_TIME and interval.startswith("0 "):
+        return "as fast as possible"
+    known = KINDS[TriggerKind(str(kind))] if kind in TRIGGERS else KINDS[TriggerKind.ONCE]
+    return known.words.format(interval=interval)

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from queries.channels import mail as mail_channel
+from queries.channels import webhook
 from queries.domain.alerts.forms import (
     parse_channel,
     parse_maintenance,
@@ -15,10 +17,7 @@ from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.errors import Invalid
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
-KINDS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "mail": (("host", "sender", "recipients"), ("port", "security", "password"), ("password",)),
-    "webhook": (("url", "secret"), (), ("url", "secret")),
-}
+KINDS = {"mail": mail_channel.KIND.form, "webhook": webhook.KIND.form}
 MAIL = {
     "name": "people",
     "kind": "mail",
@@ -148,6 +147,18 @@ def test_a_channel_that_could_not_tell_anybody_is_refused(
     raw: dict[str, Any], field: str, message: str
 ) -> None:
     assert said(parse_channel, raw, KINDS) == {field: message}
+
+
+@pytest.mark.parametrize("kind", ["fax", 5, None, ["mail"]])
+def test_a_kind_that_is_not_registered_is_refused_with_those_that_are(kind: Any) -> None:
+    for kinds, known in ((KINDS, "'mail' or 'webhook'"), ({"mail": KINDS["mail"]}, "'mail'")):
+        with pytest.raises(Invalid) as refused:
+            parse_channel({**MAIL, "kind": kind, "size": 1}, kinds)
+        assert [(one.field, one.message) for one in refused.value.problems] == [
+            ("kind", "is not an allowed value."),
+            ("size", "is not a field of a definition."),
+        ]
+        assert refused.value.problems[0].way_out == f"Use {known}."
 
 
 def test_a_secret_in_plain_text_is_not_said_again() -> None:

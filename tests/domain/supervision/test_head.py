@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queries.domain.definitions.spec import TriggerKind
 from queries.domain.failures.crash_loops import CrashLoop
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import JUDGED_PHASES, Desired, Phase, Reason, Verdict
@@ -16,7 +17,6 @@ from queries.domain.supervision.health.verdicts import (
     Batch,
     Health,
     HealthSeen,
-    TriggerKind,
     judge,
     judge_start,
 )

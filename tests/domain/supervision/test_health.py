@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queries.domain.definitions.spec import TriggerKind
 from queries.domain.states import Verdict
 from queries.domain.supervision.health.verdicts import (
     Batch,
     HealthSeen,
-    TriggerKind,
     judge,
     judge_start,
     stalled_after,

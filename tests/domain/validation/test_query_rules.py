@@ -326,9 +326,13 @@ def test_an_application_that_works_is_taken(raw: dict[str, Any]) -> None:
 
 def test_without_connectors_the_way_out_is_the_command_that_gets_it() -> None:
     problems = application_rules.application_problems(
-        ApplicationSpec(connectors=("kafka",)), surroundings=Surroundings()
+        ApplicationSpec(connectors=("kafka", "avro")),
+        surroundings=Surroundings(recipes=frozenset({"avro", "kafka"})),
     )
-    assert problems[0].way_out == "Install it with `make kafka`."
+    assert [one.way_out for one in problems] == [
+        "Install it with `make kafka`.",
+        "Install it with `make connector ARGS=avro`.",
+    ]
 
 
 def test_without_allowed_roots_the_way_out_names_the_setting() -> None:

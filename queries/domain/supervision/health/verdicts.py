@@ -8,9 +8,9 @@ silence is called BLIND if the checkpoint shows that work continues.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from itertools import pairwise
 
+from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS, TriggerKind
 from queries.domain.states import Verdict
 from queries.domain.supervision.executors import NONE_FOR
 from queries.domain.supervision.health.watermarks import Waiting
@@ -35,16 +35,6 @@ HEARTBEAT_LATE_S = 30.0
 CLOCKS = timedelta(seconds=2)
 #: Rates within 2 % of each other count as equal.
 RATE_MARGIN = 1.02
-
-
-class TriggerKind(StrEnum):
-    """The triggers, by the names that definitions use."""
-
-    PROCESSING_TIME = "processing_time"
-    ONCE = "once"
-    AVAILABLE_NOW = "available_now"
-    CONTINUOUS = "continuous"
-    REAL_TIME = "real_time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +306,7 @@ def _left_unread(seen: HealthSeen) -> Health | None:
 
     A query that reads only what existed at its start leaves later records unread.
     """
-    if seen.trigger in (TriggerKind.ONCE, TriggerKind.AVAILABLE_NOW):
+    if seen.trigger in ENDING_TRIGGERS:
         return None
     left = [
         since
@@ -326,7 +316,7 @@ def _left_unread(seen: HealthSeen) -> Health | None:
     if not left:
         return None
     cores = ""
-    if seen.trigger in (TriggerKind.CONTINUOUS, TriggerKind.REAL_TIME):
+    if seen.trigger in HOLDING_TRIGGERS:
         cores = " It needs one core per source partition."
     return Health(
         Verdict.LAGGING,

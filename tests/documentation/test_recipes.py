@@ -1,0 +1,181 @@
+"""The recipes of CONTRIBUTING.md: their files exist, and each add-on is in all of its files."""
+
+import ast
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from queries.channels.declaration import Kind
+from queries.channels.kinds import KINDS as CHANNELS
+from queries.channels.kinds import ChannelKind
+from queries.domain.definitions.declared_connectors import Declared, read
+from queries.domain.definitions.spec import (
+    TRIGGERS,
+    ApplicationSpec,
+    QuerySpec,
+    Trigger,
+    TriggerKind,
+)
+from queries.domain.failures.categories import Rule
+from queries.domain.failures.code_rules import TYPE_RULES
+from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
+from queries.domain.triggers.kinds import KINDS as TRIGGER_ROWS
+from queries.selectors.definitions.connectors import recipes
+from queries.views.definitions.spec_form import leaves
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text()
+TITLES = (
+    "An alert channel",
+    "A connector",
+    "A failure rule",
+    "A trigger kind",
+    "A field of a definition",
+)
+#: Queries' rows of sources and tables have a template of their own.
+FORMS: list[tuple[Any, str, str]] = [
+    (QuerySpec, "main", "templates/definitions/_query_fields.html"),
+    (ApplicationSpec, "form", "templates/definitions/_application_spec.html"),
+]
+
+
+def recipe(title: str) -> str:
+    """Return the text of a recipe."""
+    section = PAGE.split("## Recipes\n", 1)[1].split("\n## ", 1)[0]
+    return section.split(f"### {title}\n", 1)[1].split("\n### ", 1)[0]
+
+
+def files(title: str) -> list[str]:
+    """Return the first file of each step of a recipe, in order."""
+    return re.findall(r"^\d\. `([^`]+)`", recipe(title), re.M)
+
+
+def text_of(name: str) -> str:
+    return (REPOSITORY / name).read_text()
+
+
+def table_under(heading: str, page: str) -> str:
+    """Return the first table below a heading of a page."""
+    return text_of(page).split(f"{heading}\n", 1)[1].split("\n|", 1)[1].split("\n\n", 1)[0]
+
+
+def test_every_recipe_is_known_here() -> None:
+    section = PAGE.split("## Recipes\n", 1)[1].split("\n## ", 1)[0]
+    assert tuple(re.findall(r"^### (.*)$", section, re.M)) == TITLES
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_a_recipe_names_at_most_three_files_and_a_test_and_they_exist(title: str) -> None:
+    steps = re.findall(r"^\d\. ", recipe(title), re.M)
+    assert 1 <= len(steps) <= 3
+    assert len(files(title)) == len(steps)
+    named = [*files(title), *re.findall(r"`(tests/[\w/]+\.py)`", recipe(title))]
+    assert "Test: " in recipe(title)
+    assert [name for name in named if not (REPOSITORY / name).is_file()] == []
+
+
+# --- an alert channel ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ChannelKind)
+def test_a_channel_is_in_each_file_of_its_recipe(kind: ChannelKind) -> None:
+    module, registered, page = files("An alert channel")
+    own = module.replace("pagerduty", kind)
+    assert import_module(own.removesuffix(".py").replace("/", ".")).KIND is CHANNELS[kind]
+    assert registered.endswith("kinds.py")
+    assert f"| `{kind}` |" in table_under("## Channels", page)
+
+
+def test_every_module_that_declares_a_channel_is_registered() -> None:
+    modules = (REPOSITORY / "queries" / "channels").glob("*.py")
+    declared = [import_module(f"queries.channels.{file.stem}") for file in modules]
+    kinds = {id(one.KIND) for one in declared if isinstance(getattr(one, "KIND", None), Kind)}
+    assert kinds == {id(kind) for kind in CHANNELS.values()}
+
+
+def test_no_other_file_names_a_channel() -> None:
+    """A table of channels elsewhere would be a fourth file."""
+    names = {ChannelKind.PAGERDUTY.value, ChannelKind.OPSGENIE.value}  # the others are also words
+    members = {kind.name for kind in ChannelKind} - {ChannelKind.MAIL.name}  # the page's default
+    found = {
+        file.relative_to(REPOSITORY).as_posix()
+        for file in (REPOSITORY / "queries").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if (isinstance(node, ast.Constant) and node.value in names)
+        or (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and (node.value.id, node.attr) in {("ChannelKind", name) for name in members}
+        )
+    }
+    assert found == {"queries/channels/kinds.py"}
+
+
+# --- a connector --------------------------------------------------------------------------
+
+
+def test_a_connector_is_in_each_file_of_its_recipe() -> None:
+    declaration, pom, page = files("A connector")
+    # The trial broker is downloaded in the same way, and is not a connector.
+    folders = {file.parent.name for file in (REPOSITORY / "connectors").glob("*/*")} - {"broker"}
+    assert recipes() == folders
+    for name in folders:
+        declared = read(text_of(declaration.replace("avro", name)))
+        assert declared != Declared()
+        for coordinates in declared.packages:
+            _, artifact, version = coordinates.split(":")
+            jars = text_of(pom.replace("avro", name))
+            assert f"<artifactId>{artifact}</artifactId>" in jars
+            assert f"<version>{version}</version>" in jars
+        command = "make kafka" if name == "kafka" else f"make connector ARGS={name}"
+        assert f"| `{command}` | the `{name}` connector" in text_of(page)
+
+
+# --- a failure rule -----------------------------------------------------------------------
+
+
+def test_every_failure_rule_is_in_a_list_that_is_used() -> None:
+    (main,) = files("A failure rule")
+    folder = (REPOSITORY / main).parent
+    used = {id(rule) for rule in (*CONDITION_RULES, *MESSAGE_RULES, *TYPE_RULES)}
+    named = {
+        Path(one).name for one in re.findall(r"`([\w/]+_?rules\.py)`", recipe("A failure rule"))
+    }
+    assert {file.name for file in folder.glob("*rules.py")} == named
+    for file in folder.glob("*rules.py"):
+        module = import_module(f"queries.domain.failures.{file.stem}")
+        lists = [held for held in vars(module).values() if isinstance(held, tuple)]
+        rules = [one for held in lists for one in held if isinstance(one, Rule)]
+        assert rules
+        assert {id(rule) for rule in rules} <= used
+
+
+# --- a trigger kind -----------------------------------------------------------------------
+
+
+def test_a_trigger_is_in_each_file_of_its_recipe() -> None:
+    _, _, page = files("A trigger kind")
+    models = get_args(get_args(Trigger)[0])
+    literals = [get_args(model.model_fields["kind"].annotation) for model in models]
+    assert [kind for (kind,) in literals] == list(TriggerKind)
+    assert set(TRIGGERS) == set(TRIGGER_ROWS) == set(TriggerKind)
+    assert len({model.spark for model in models}) == len(models)
+    for kind, row in TRIGGER_ROWS.items():
+        assert isinstance(row.example, TRIGGERS[kind])
+        assert f"**{row.name.lower()}**" in table_under("## Which one", page)
+        assert bool(row.without_cores) == TRIGGERS[kind].holds
+        assert bool(row.unmeasured) == (kind != TriggerKind.PROCESSING_TIME)
+        assert ("{interval}" in row.words) == ("interval" in TRIGGERS[kind].model_fields)
+
+
+# --- a field of a definition --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shape", "form", "template"), FORMS, ids=["query", "application"])
+def test_every_field_of_a_definition_is_on_its_form(shape: Any, form: str, template: str) -> None:
+    drawn = set(re.findall(rf"{{% field {form}\.(\w+)", text_of(template)))
+    assert leaves(shape).keys() - drawn == set()
+    assert Path(template).name in recipe("A field of a definition")
