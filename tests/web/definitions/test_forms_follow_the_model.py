@@ -47,7 +47,7 @@ def grown(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> Non
     """Give the model two fields more, and each its place on the form."""
     monkeypatch.setattr(QueryForm, "shape", _SHAPE)
     monkeypatch.setitem(schema._SPECS, "QuerySpec", _SHAPE)
-    monkeypatch.setattr(parsing, "_QUERY", TypeAdapter(_SHAPE))
+    monkeypatch.setattr(parsing, "QUERY", TypeAdapter(_SHAPE))
     form = Path(configured.BASE_DIR, "templates/definitions/_query_fields.html").read_text()
     (tmp_path / "definitions").mkdir()
     (tmp_path / "definitions" / "_query_fields.html").write_text(form + _PLACES)
