@@ -73,7 +73,7 @@ def test_a_recipe_names_at_most_three_files_and_a_test_and_they_exist(title: str
     assert 1 <= len(steps) <= 3
     assert len(files(title)) == len(steps)
     named = [*files(title), *re.findall(r"`(tests/[\w/]+\.py)`", recipe(title))]
-    assert "Test: " in recipe(title)
+    assert re.search(r"^Tests?: ", recipe(title), re.M) or " Test: " in recipe(title)
     assert [name for name in named if not (REPOSITORY / name).is_file()] == []
 
 

@@ -6,6 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queries.domain.definitions.spec import (
+    AvailableNow,
+    Continuous,
+    Once,
+    ProcessingTime,
+    RealTime,
+    Trigger,
+)
 from queries.domain.triggers.kinds import interval_ms
 from tests.domain.validation.test_query_rules import (
     KAFKA,
@@ -53,6 +61,22 @@ ASYNC = {"asyncProgressTrackingEnabled": "true"}
 )
 def test_an_interval_is_read_as_spark_reads_it(text: str, length: int | None) -> None:
     assert interval_ms(text) == length
+
+
+@pytest.mark.parametrize(
+    ("trigger", "arguments"),
+    [
+        (ProcessingTime(interval="10 seconds"), {"processingTime": "10 seconds"}),
+        (Once(), {"once": True}),
+        (AvailableNow(), {"availableNow": True}),
+        (Continuous(interval="1 second"), {"continuous": "1 second"}),
+        (RealTime(), {"realTime": "5 seconds"}),
+    ],
+)
+def test_a_trigger_is_given_to_spark_by_the_argument_that_spark_has_for_it(
+    trigger: Trigger, arguments: dict[str, Any]
+) -> None:
+    assert trigger.arguments == arguments
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["second", "minute", "hour", "day", "week"]))
