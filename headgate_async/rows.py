@@ -164,7 +164,7 @@ class Shape:
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> list[pa.Array]:
-    """Return tuples as Arrow columns; an error about a value that does not fit names its column."""
+    """Return tuples as Arrow columns; if a value does not fit, the error names its column."""
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(schema)
     return [_column(field, values) for field, values in zip(schema, columns, strict=True)]
 

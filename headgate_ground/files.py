@@ -54,7 +54,7 @@ class NotPlain(OSError):
 def open_plain(path: Path, flags: int = os.O_RDONLY, *, within: Path | None = None) -> int:
     """Open a regular file that somebody else may have put there; return its descriptor.
 
-    A link in the last part of the path is not followed, and the call never waits. With `within`,
+    A link in the last part of the path is not followed, and the call never blocks. With `within`,
     the file must be in that folder, whatever links the path contains. Raises `NotPlain` for
     anything else.
     """

@@ -1,4 +1,4 @@
-"""Reads of drivers' events, for pages, API and the Observation."""
+"""Reads of drivers' events, for the pages, the API and the Observation."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

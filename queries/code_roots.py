@@ -70,7 +70,7 @@ def read_digest(path: Path) -> str:
 
 
 def digest_of(files: list[File], read: Callable[[Path], str] = read_digest) -> str:
-    """Return the digest of files' names and contents; raise `OSError` for an unreadable one."""
+    """Return the digest of files' names and contents; raise `OSError` if a file is unreadable."""
     whole = hashlib.sha256()
     for index, root, name in files:
         whole.update(f"{index}\0{name}\0{read(Path(root) / name)}\n".encode())

@@ -77,7 +77,7 @@ class Each:
             self._end(about)
 
     def meet(self, about: str, error: Exception) -> Trouble:
-        """Log and count an element's trouble; return it."""
+        """Log and count an error of one element; return the trouble."""
         found, is_news = self._count(about, error)
         if is_news:
             self._logger.error(

@@ -70,7 +70,7 @@ class QueryPulses:
 
 
 def jvm_alive(spark: Any) -> bool | None:
-    """Return whether the driver's JVM runs; None if it is not a child of this process."""
+    """Return whether the driver's JVM is running; None if it is not a child of this process."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return None if process is None else process.poll() is None
 

@@ -52,7 +52,7 @@ class Spool:
         return self._make_room(sent_to)
 
     def segment_from(self, seq: int) -> list[tuple[int, bytes]]:
-        """Return the events from number `seq` on in the first segment that has any."""
+        """Return the events numbered `seq` or higher in the first segment that has any."""
         for segment in self._segments:
             if segment.last >= seq:
                 found = [entry for entry in read_segment(segment.path) if entry[0] >= seq]

@@ -56,8 +56,8 @@ def at_work() -> QuerySet[Application]:
 def looked_after(prefix: str = "") -> Q:
     """Return the condition that this host monitors an application's sources.
 
-    It monitors those of applications placed here; the first live host monitors those of unplaced
-    ones.
+    It monitors the queries of applications placed here; the first live host
+    monitors those of applications without a host.
     """
     here = settings.HEADGATE_HOST
     first = min({*heard_of(), here}) == here

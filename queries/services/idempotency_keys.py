@@ -43,8 +43,8 @@ def digest_of(method: str, address: str, body: Any) -> str:
 def take_key(*, user: str, key: str, digest: str, now: datetime) -> KeptAnswer:
     """Return a key's row, with the answer if the same request was answered before.
 
-    Raises `Invalid` for an invalid key, and `Conflict` for one that a different request has used,
-    or while the same request is being answered.
+    Raises `Invalid` for an invalid key, and `Conflict` if a different request has used the key or
+    the same request is still being answered.
     """
     if not (0 < len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable()):
         way_out = f"Use 1 to {_LONGEST_KEY} printable characters, such as a UUID."

@@ -51,7 +51,7 @@ def _release(request: HttpRequest, row: Any, address: str, back: str) -> HttpRes
         "consequences": [
             "Its file no longer controls it: edits are not drift, and pruning skips it.",
             "The object itself does not change, and running queries continue.",
-            "The next apply that includes it makes it owned again.",
+            "The next apply that includes it restores the owner.",
         ],
         "action": reverse(address, args=[row.name]),
         "back": back,

@@ -74,7 +74,7 @@ def keys_of(conf: str) -> tuple[str, ...]:
 def refusal(key: str, value: str) -> tuple[str, str] | None:
     """Return why nobody may set a Hadoop key, and the remedy; None if it may be set."""
     if _REDIRECTS.fullmatch(key):
-        return "would redirect paths.", "Remove it, and write full URLs as paths."
+        return "would redirect paths.", "Remove it, and use full URLs as paths."
     if found := _FILE_SYSTEM_KEY.fullmatch(key):
         usual = _FILE_SYSTEMS.get(found[2])
         if usual is None or found[1] or value.strip() != usual:

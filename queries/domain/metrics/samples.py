@@ -67,7 +67,7 @@ def samples_of(figures: QueryFigures, *, now: datetime) -> Iterator[Sample]:
 
 
 def label_names(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels with valid Prometheus names, which "app.kubernetes.io" is not."""
+    """Return labels under valid Prometheus names ("app.kubernetes.io" is not one)."""
     return {f"label_{re.sub('[^a-zA-Z0-9_]', '_', name)}": labels[name] for name in sorted(labels)}
 
 

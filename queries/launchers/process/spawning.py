@@ -1,4 +1,4 @@
-"""How a shim starts its driver: as its own child, as an account, or within bubblewrap's walls."""
+"""How a shim starts its driver: as its own child, under another account, or within walls."""
 
 import os
 import socket

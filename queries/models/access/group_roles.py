@@ -6,7 +6,7 @@ from django.db import models
 
 
 class GroupRole(models.Model):
-    """A group of the identity provider, and the role of its members. [P]"""
+    """A group in the identity provider, and the role that its members get. [P]"""
 
     group = models.CharField(max_length=255, unique=True)  # exactly as the provider writes it
     role = models.CharField(max_length=20)  # one of queries.roles.Role

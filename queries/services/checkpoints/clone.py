@@ -58,7 +58,7 @@ def request_clone(
     origin = taken.location
     if local_logs(origin).last_commit() is None:
         raise NotAllowed(
-            f"{query.name} has committed no batch yet.", way_out="Create a new query instead."
+            f"{query.name} has not committed a batch yet.", way_out="Create a new query instead."
         )
     spec = _spec(query, sink, same_sink, own=not application)
     _refuse_another_host(query, application)

@@ -351,7 +351,7 @@ def _lease(operation_id: int, now: datetime) -> Lease | None:
 
 
 def _here() -> Q:
-    """Return the condition that an operation's files are, or will be, on this host.
+    """Return a filter for operations whose files are, or will be, on this host.
 
     Operations on many queries have no files.
     """

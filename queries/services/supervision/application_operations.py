@@ -82,7 +82,7 @@ def request_application_stop(
 
 
 def archive_application(*, application: Application, actor: str, now: datetime) -> None:
-    """Delete an application without living queries; raise `NotAllowed` naming any it has.
+    """Delete an application that has no live queries; else raise `NotAllowed`, which names them.
 
     Queries started by its script are deleted with it, once the script has ended.
     """

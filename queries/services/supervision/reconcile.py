@@ -354,7 +354,7 @@ class _Step:
             decision_rows.hold_application(self.application, refusal, now=self.now)
 
     def _seal(self, driver: Driver) -> None:
-        """Ensure that a driver never begins; the next pass finds its exit, or what has begun it."""
+        """Ensure that a driver never begins; the next pass finds its exit, or what started it."""
         try:
             self.launcher.seal(self.application.name, driver.epoch)
         except LaunchRefused as error:
