@@ -124,7 +124,7 @@ def test_the_root_cause_stands_first_and_frames_of_others_are_folded(
     assert len(folded) == 3
     assert "DAGScheduler" in folded[2]
     assert "com.acme.Recovery" not in folded[1].split("</details>")[0]
-    assert "1 frame of Spark" in page.text
+    assert "1 frame from Spark" in page.text
 
 
 def test_no_secret_of_a_message_reaches_the_page(
