@@ -88,6 +88,9 @@ class HeldLocations:
         for location, holder in held.items():
             self.take(location, holder)
 
+    def __contains__(self, location: str) -> bool:
+        return location in self._held
+
     def take(self, location: str, holder: str) -> None:
         """Add a canonical location and the query that holds it."""
         self._held[location] = holder

@@ -1,6 +1,5 @@
 """Validate definitions and store them as immutable revisions, completely or not at all."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -41,9 +40,7 @@ from queries.services.definitions.drafts import (
     orphaned_queries,
 )
 from queries.services.definitions.sql_check import ask_spark
-from queries.services.kafka import partitions
 from queries.services.scripts.discovered import refuse_discovered
-from queries.services.supervision.offset_gaps import gap_problems
 
 
 def create_application(
@@ -184,13 +181,12 @@ def create_query(
     drafted = partial(
         QueryDraft, name, spec, application, application_spec, checkpoint, parsed=parsed
     )
-    beginning = partitions.begins(None, checkpoint)
-    seen = _partitions(drafted, spec, beginning=beginning)
+    seen = drafted().seen  # by the brokers, asked before the transaction
     with transaction.atomic():
         one_at_a_time()
-        draft = drafted(partitions=seen.counts)
+        draft = drafted(seen=seen)
         _insist(python, draft)
-        _refuse(draft.problems + seen.problems)
+        _refuse(draft.problems)
         assert draft.form is not None, "a draft without problems has a form"
         rows, own = DefinitionRows(actor=actor, now=now), draft.application_form
         host = draft.host or rows.application(draft.host_name, own, own=True, team=team)
@@ -223,18 +219,16 @@ def revise_query(
     known = unmask(spec, before=before.spec)
     parsed = None if known == before.spec else ask_spark(known, conf_around(query, "", None))
     drafted = partial(QueryDraft, query.name, query=query, parsed=parsed)
-    beginning = partitions.begins(query)
-    seen = _partitions(partial(drafted, known), known, query, beginning=beginning)
+    seen = drafted(known).seen  # by the brokers, asked before the transaction
     with transaction.atomic():
         one_at_a_time()
         _refuse_archived(Query.objects.get(pk=query.pk))
         newest = query.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
         spec = unmask(spec, before=newest.spec)
-        draft = drafted(spec, partitions=seen.counts)
+        draft = drafted(spec, newest=None if gap_accepted else newest, seen=seen)
         insist_query(python, draft.form, query)
-        problems = draft.problems + seen.problems
-        _refuse(problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
+        _refuse(draft.problems)
         if draft.form is None or (after := parsing.as_json(draft.form)) == newest.spec:
             return newest
         rows, number = DefinitionRows(actor=actor, now=now), newest.number + 1
@@ -265,36 +259,19 @@ def check_query(
     newest = query.revisions.order_by("-number")[0] if query else None
     spec = unmask(spec, before=newest.spec) if newest else spec
     application_spec = _own_at_commit(application_spec, python)
-    drafted = partial(
-        QueryDraft,
+    draft = QueryDraft(
         name,
         spec,
         application,
         application_spec,
         checkpoint,
         query=query,
+        newest=newest,
         parsed=ask_spark(spec, conf_around(query, application, application_spec)),
     )
-    beginning = partitions.begins(query, checkpoint)
-    seen = _partitions(drafted, spec, query, beginning=beginning)
-    draft = drafted(partitions=seen.counts)
     _insist(python, draft, query)
-    gaps = gap_problems(query, newest, draft.form) if query and newest else []
-    _refuse(draft.problems + seen.problems + gaps)
+    _refuse(draft.problems)
     return draft.checked
-
-
-def _partitions(
-    drafted: Callable[[], QueryDraft],
-    spec: dict[str, Any],
-    query: Query | None = None,
-    *,
-    beginning: bool,
-) -> partitions.Looked:
-    """Ask the broker for partitions if the definition is valid without them."""
-    if not partitions.needed(spec, beginning=beginning) or (draft := drafted()).problems:
-        return partitions.Looked()
-    return partitions.look(spec, draft.host_name, query, beginning=beginning)
 
 
 def one_at_a_time() -> None:

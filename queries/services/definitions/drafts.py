@@ -4,13 +4,13 @@ Applies the pure rules to what only the database and this host know: taken names
 pools, connectors and modules.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from queries.domain.definitions import parsing
-from queries.domain.definitions.locations import A_LOCATION, NotALocation, checkpoint_problem
+from queries.domain.definitions.locations import A_LOCATION, HeldLocations, NotALocation
 from queries.domain.definitions.spec import (
     HOLDING_TRIGGERS,
     ApplicationSpec,
@@ -24,16 +24,23 @@ from queries.domain.validation import application_rules, query_rules
 from queries.domain.validation.joining import joining_problems
 from queries.domain.validation.skipped import Check, Skip
 from queries.models.applications import Application, Script
-from queries.models.definitions import Query
+from queries.models.definitions import Query, QueryRevision
 from queries.selectors.code import root_of
 from queries.selectors.definitions.connectors import conf_of_connectors
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.kafka.sources import kafka_sources
-from queries.selectors.triggers.cores import cores_beside, known_partitions, newest_application_spec
+from queries.selectors.triggers.cores import (
+    cores_beside,
+    known_partitions,
+    newest_application_spec,
+    parsed_or_none,
+)
 from queries.services import local_roots
 from queries.services.definitions import surroundings
 from queries.services.definitions.sql_check import sql_skips
+from queries.services.kafka import partitions
 from queries.services.secrets.refusals import unbound_secrets
+from queries.services.supervision.offset_gaps import gap_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +51,143 @@ class Checked:
     state: dict[str, Any] | None = None  # what its state depends on; None if unknown
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a query is validated in: its application as it will be, and what exists of the query."""
+
+    host_name: str  # the application's name
+    application: ApplicationSpec
+    pools: Collection[str]
+    beside: Mapping[str, int]  # cores that other queries hold permanently, by query name
+    query: Query | None = None  # None: it does not exist yet
+    newest: QueryRevision | None = None  # None: do not compare with it
+    beginning: bool = False  # it would start at its configured offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A query's problems; if it has none, the results of its checks."""
+
+    problems: list[Problem]
+    checked: Checked = Checked()
+    seen: partitions.Looked = field(default_factory=partitions.Looked)
+
+
+def judge(
+    form: SqlQuery | PythonQuery,
+    around: Around,
+    *,
+    parsed: SqlVerdict | None,
+    ask: bool,
+    seen: partitions.Looked | None = None,
+) -> Judged:
+    """Validate a query's definition: the same for one that is saved and for each of a set.
+
+    `parsed` is Spark's verdict on its SQL, if Spark was asked. With `ask`, the brokers are asked
+    for partitions if the definition depends on them and is otherwise valid; `seen` is what they
+    said before.
+    """
+    raw, query = parsing.as_json(form), around.query
+    if seen is None:
+        counts = known_partitions(query.pk, raw) if query and _holds(form) else {}
+        seen = partitions.Looked(counts)
+        ask = ask and partitions.needed(raw, beginning=around.beginning)
+        if ask and not _problems(form, around, counts, parsed):
+            seen = partitions.look(raw, around.host_name, query, beginning=around.beginning)
+    problems = _problems(form, around, seen.counts, parsed) + seen.problems
+    if query is not None and around.newest is not None:
+        problems += gap_problems(query, around.newest, form)
+    if problems:
+        return Judged(problems, seen=seen)
+    skipped = skips(form, application=around.application, partitions=seen.counts, parsed=parsed)
+    skipped += [
+        Skip(Check.PLACE, MISSING_ROOT.format(root=root))
+        for root in local_roots.missing_of(form, around.host_name)
+    ]
+    return Judged([], Checked(tuple(skipped), parsed.state if parsed else None), seen)
+
+
+def _holds(form: SqlQuery | PythonQuery) -> bool:
+    return form.trigger.kind in HOLDING_TRIGGERS
+
+
+def _problems(
+    form: SqlQuery | PythonQuery,
+    around: Around,
+    counts: Mapping[str, int],
+    parsed: SqlVerdict | None,
+) -> list[Problem]:
+    problems = _faults(form, around, counts)
+    problems += local_roots.data_problems(form, around.host_name)
+    problems += unbound_secrets(parsing.as_json(form), holder_named(around.host_name))
+    if isinstance(form, PythonQuery):
+        problems += surroundings.function_problems(form, around.application)
+    elif parsed is not None and not parsed.ok and not has_own_grammar(conf_of(around.application)):
+        # Spark's rejection of a text replaces any guesses about it.
+        problems = [one for one in problems if one.field != "sql"]
+        problems.append(refused(form.sql, parsed))
+    return problems
+
+
+def _faults(
+    form: SqlQuery | PythonQuery, around: Around, counts: Mapping[str, int]
+) -> list[Problem]:
+    """Return a query's problems by the rules of definitions alone."""
+    seen = surroundings.look(around.application)
+    return query_rules.query_problems(
+        form,
+        application=around.application,
+        pools=sorted(around.pools),
+        surroundings=replace(seen, partitions=counts, beside=around.beside),
+    )
+
+
+class Places:
+    """Checkpoints of new queries; the ones in use are looked up once for all of them."""
+
+    @cached_property
+    def _held(self) -> HeldLocations:
+        return HeldLocations(held_checkpoints())
+
+    @cached_property
+    def _left(self) -> set[str]:
+        return {one for one in retired_locations() if one not in self._held}
+
+    def of(
+        self, name: str, checkpoint: str, *, host_name: str, host: Application | None, own: bool
+    ) -> tuple[str, list[Problem]]:
+        """Return a new query's location, and what is wrong with it; it is taken if nothing is.
+
+        An empty `checkpoint` means the default one. `host` is the application's row, if it exists;
+        `own` says that the application belongs to this query only.
+        """
+        problems = []
+        if checkpoint:
+            try:
+                location = local_roots.canonical_checkpoint(checkpoint)
+            except NotALocation as error:
+                return "", [no_location(checkpoint, error)]
+            problems = local_roots.checkpoint_problems(location, host_name)
+        else:
+            shared, on = "" if own else host_name, host.host if host else ""
+            location = local_roots.default_checkpoint(name, shared, avoid=self._left, host=on)
+        if problem := self._held.problem(location):
+            problems.append(problem)
+        else:
+            self._held.take(location, name)
+        return location, problems
+
+
+def no_location(checkpoint: str, error: NotALocation) -> Problem:
+    """Return the problem of a checkpoint's text that names no location."""
+    return Problem("checkpoint", checkpoint[:200], str(error), A_LOCATION)
+
+
 class QueryDraft:
     """A query as a user enters it, with all its problems.
 
-    `form`, `application_form` and `location` are valid if `problems` is empty.
+    `form`, `application_form` and `location` are valid if `problems` is empty. The brokers are
+    asked unless `seen` says what they answered. A `newest` revision is compared with.
     """
 
     def __init__(
@@ -57,13 +197,12 @@ class QueryDraft:
         application: str = "",
         application_spec: dict[str, Any] | None = None,
         checkpoint: str = "",
+        *,
         query: Query | None = None,
-        partitions: Mapping[str, int] | None = None,  # of its sources, as seen by `partitions.look`
+        newest: QueryRevision | None = None,
         parsed: SqlVerdict | None = None,  # Spark's verdict on its SQL, if it was asked
+        seen: partitions.Looked | None = None,
     ) -> None:
-        self._partitions = partitions or {}
-        self._parsed = parsed
-        self._id = query.pk if query else None
         self.problems: list[Problem] = []
         self.form: SqlQuery | PythonQuery | None = None
         self.host = query.application if query else self._named(application)
@@ -71,14 +210,33 @@ class QueryDraft:
         self.host_name = self.host.name if self.host else free_application_name(name)
         self.application_form = self._application(application_spec)
         self.location = ""
-        self.skipped: list[Skip] = []
+        self.checked, self.seen = Checked(), seen or partitions.Looked()
         if query is None:
             taken = Query.objects.filter(name=name, archived_at=None).exists()
             misnamed = query_rules.name_problems(name, taken=taken)
             self.problems += misnamed
             if checkpoint or not misnamed:
-                self._place(name, checkpoint)
-        self._query(spec)
+                own = self.host is None or self.host.own
+                about: dict[str, Any] = {"host_name": self.host_name, "host": self.host, "own": own}
+                self.location, found = Places().of(name, checkpoint, **about)
+                self.problems += found
+        try:
+            self.form = parsing.parse_query(spec)
+        except Invalid as error:
+            self.problems += error.problems
+            return
+        around = Around(
+            self.host_name,
+            self.application_form,
+            self.host.pools.values_list("name", flat=True) if self.host else [],
+            cores_beside(self.host, but=query.pk if query else None) if self.host else {},
+            query,
+            newest,
+            partitions.begins(query, checkpoint),
+        )
+        judged = judge(self.form, around, parsed=parsed, ask=not self.problems, seen=seen)
+        self.problems += judged.problems
+        self.checked, self.seen = judged.checked, judged.seen
 
     def _named(self, name: str) -> Application | None:
         if not name:
@@ -115,85 +273,6 @@ class QueryDraft:
             for each in problems
         ]
         return form or ApplicationSpec()
-
-    def _place(self, name: str, checkpoint: str) -> None:
-        held = held_checkpoints()
-        if not checkpoint:
-            shared = self.host.name if self.host is not None and not self.host.own else ""
-            left = retired_locations() - set(held)
-            placed = self.host.host if self.host is not None else ""
-            self.location = local_roots.default_checkpoint(name, shared, avoid=left, host=placed)
-        else:
-            try:
-                self.location = local_roots.canonical_checkpoint(checkpoint)
-            except NotALocation as error:
-                wrong = Problem("checkpoint", checkpoint[:200], str(error), A_LOCATION)
-                self.problems.append(wrong)
-                return
-            self.problems += local_roots.checkpoint_problems(self.location, self.host_name)
-        found = checkpoint_problem(self.location, held)
-        if found:
-            self.problems.append(found)
-
-    def _query(self, raw: dict[str, Any]) -> None:
-        try:
-            self.form = parsing.parse_query(raw)
-        except Invalid as error:
-            self.problems += error.problems
-            return
-        pools = list(self.host.pools.values_list("name", flat=True)) if self.host else []
-        beside = cores_beside(self.host, but=self._id) if self.host else {}
-        self.problems += form_problems(
-            self.form,
-            host_name=self.host_name,
-            application=self.application_form,
-            pools=pools,
-            partitions=self._partitions,
-            beside=beside,
-            parsed=self._parsed,
-        )
-        if not self.problems:
-            self.skipped = skips(
-                self.form,
-                application=self.application_form,
-                partitions=self._partitions,
-                parsed=self._parsed,
-            )
-            self.skipped += [
-                Skip(Check.PLACE, MISSING_ROOT.format(root=root))
-                for root in local_roots.missing_of(self.form, self.host_name)
-            ]
-
-    @property
-    def checked(self) -> Checked:
-        """Return the check results of a valid draft."""
-        return Checked(tuple(self.skipped), self._parsed.state if self._parsed else None)
-
-
-def form_problems(
-    form: SqlQuery | PythonQuery,
-    *,
-    host_name: str,
-    application: ApplicationSpec,
-    pools: list[str],
-    partitions: Mapping[str, int],
-    beside: Mapping[str, int],
-    parsed: SqlVerdict | None,
-) -> list[Problem]:
-    """Return a query's problems in the application with this name.
-
-    `parsed` is Spark's verdict on its SQL, if it was asked.
-    """
-    problems = faults(form, pools, partitions, beside, application)
-    problems += local_roots.data_problems(form, host_name)
-    problems += unbound_secrets(parsing.as_json(form), holder_named(host_name))
-    if isinstance(form, PythonQuery):
-        problems += surroundings.function_problems(form, application)
-    elif parsed is not None and not parsed.ok and not has_own_grammar(conf_of(application)):
-        # Spark's rejection of a text replaces any guesses about it.
-        problems = [one for one in problems if one.field != "sql"]
-        problems.append(refused(form.sql, parsed))
-    return problems
 
 
 #: Inside the isolation (walls), a driver sees only folders that existed when it started.
@@ -283,18 +362,6 @@ def application_form(
     return form, problems + surroundings.script_problems(form)
 
 
-def faults(
-    spec: SqlQuery | PythonQuery,
-    pools: list[str],
-    counts: Mapping[str, int],
-    beside: Mapping[str, int],
-    application: ApplicationSpec,
-) -> list[Problem]:
-    """Return a query's problems by the rules of definitions alone."""
-    seen = replace(surroundings.look(application), partitions=counts, beside=beside)
-    return query_rules.query_problems(spec, application=application, pools=pools, surroundings=seen)
-
-
 def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Problem]:
     """Return why living queries of an application could not run with its new form."""
     problems = []
@@ -302,22 +369,33 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
     before = newest_application_spec(application)
     for query in application.queries.filter(archived_at=None):
         raw = query.revisions.order_by("-number")[0].spec
-        counts = known_partitions(query.pk, raw)
         beside = cores_beside(application, but=query.pk)
-        look = partial(faults, parsing.parse_query(raw), pools, counts, beside)
-        known = {(each.field, each.message) for each in look(before)}
-        problems += [
-            Problem(
-                BLAMED.get(each.field, "connectors"),
-                each.value,
-                f"would break query {query.name}: its {each.field} {each.message}",
-                f"Change query {query.name} first.",
-            )
-            for each in look(form)
-            if (each.field, each.message) not in known
-        ]
+        around = Around(application.name, before, pools, beside, query)
+        problems += breaks(raw, around, replace(around, application=form))
     return problems
 
 
-#: A query's field that an application breaks -> the application's field that causes it.
-BLAMED = {"pool": "scheduler_mode", "trigger.kind": "master"}
+def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Problem]:
+    """Return why a query, with its stored definition, could not run in its changed application.
+
+    Problems that it already has are not the change's. The fields are the application's.
+    """
+    query, form = before.query, parsed_or_none(raw)
+    assert query is not None, "a query that is stored"
+    if form is None:
+        return []
+    counts = known_partitions(query.pk, raw)
+    known = {(one.field, one.message) for one in _faults(form, before, counts)}
+    blamed = {"pool": "scheduler_mode", "trigger.kind": "master"}
+    if not set(before.pools) <= set(after.pools):
+        blamed["pool"] = "pools"
+    return [
+        Problem(
+            blamed.get(one.field, "connectors"),
+            one.value,
+            f"would break query {query.name}: its {one.field} {one.message}",
+            f"Change query {query.name} first.",
+        )
+        for one in _faults(form, after, counts)
+        if (one.field, one.message) not in known
+    ]

@@ -1,6 +1,6 @@
 """Plan the applications of a set: their definitions, pools, labels and teams."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,17 +11,13 @@ from queries.domain.states import Desired, Phase
 from queries.domain.validation.joining import kind_problem
 from queries.models.access.teams import Team
 from queries.models.applications import Application
-from queries.models.definitions import Query
 from queries.roles import WRITE_PYTHON, may
 from queries.selectors.access.teams import team_for_new
 from queries.selectors.manifests import states
 from queries.selectors.manifests.present import Present
-from queries.selectors.newest import newest_revisions
-from queries.selectors.triggers.cores import parsed_or_none
 from queries.services.definitions.code_rights import insist_application_form
-from queries.services.definitions.drafts import BLAMED, application_form, faults
+from queries.services.definitions.drafts import application_form
 from queries.services.manifests.items import SetItem, below_spec
-from queries.services.manifests.pruning import Leaving
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,40 +118,3 @@ def _validated(item: SetItem, before: ApplicationSpec | None) -> ApplicationSpec
         other = kind_problem(before.kind, form.kind)
         item.problems += below_spec([other] if other else [])
     return form
-
-
-def look_for_orphans(
-    items: list[SetItem], queries: list[SetItem], present: Present, going: Iterable[Leaving]
-) -> None:
-    """Record which living queries could not run with the set's version of their application.
-
-    Queries that the set itself changes have already been validated in their new application.
-    """
-    leaving = {one.query.pk for one in going if one.query is not None}
-    validated = {item.query.pk for item in queries if item.query is not None and item.spec_differs}
-    for item in items:
-        row = present.applications.get(item.name)
-        if row is None or not item.changes or item.problems:
-            continue
-        rows = Query.objects.filter(application=row, archived_at=None, identity="")
-        rows = rows.exclude(pk__in=leaving | validated)
-        names = dict(rows.values_list("pk", "name"))
-        before, after = states.pools_of_state(item.before), states.pools_of_state(item.after)
-        old = present.application_spec(row)
-        new = item.application_form or old
-        blamed = BLAMED if before.keys() <= after.keys() else BLAMED | {"pool": "pools"}
-        for pk, revision in sorted(newest_revisions(list(names)).items()):
-            form = parsed_or_none(revision.spec)
-            if form is None:
-                continue
-            known = {(p.field, p.message) for p in faults(form, sorted(before), {}, {}, old)}
-            item.problems += [
-                Problem(
-                    f"spec.{blamed.get(one.field, 'connectors')}",
-                    one.value,
-                    f"would break query {names[pk]}: its {one.field} {one.message}",
-                    f"Change query {names[pk]} in the same set, or first.",
-                )
-                for one in faults(form, sorted(after), {}, {}, new)
-                if (one.field, one.message) not in known
-            ]

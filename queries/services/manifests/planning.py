@@ -79,8 +79,8 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
         if one.kind is Kind.APPLICATION:
             hosts.pop(one.name, None)  # no query of the set can belong to it
     queries.plan_queries(of_kind[Kind.QUERY], present, hosts, user=user)
-    applications.look_for_orphans(
-        of_kind[Kind.APPLICATION], of_kind[Kind.QUERY], present, found.leaving
+    queries.look_for_orphans(
+        of_kind[Kind.APPLICATION], of_kind[Kind.QUERY], present, hosts, found.leaving
     )
     _plan_rules(of_kind[Kind.ALERT_RULE])
     return found

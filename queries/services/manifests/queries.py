@@ -3,12 +3,12 @@
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from headgate_ground.masking import unmask
 from queries.domain.definitions import parsing
-from queries.domain.definitions.locations import A_LOCATION, HeldLocations, NotALocation
+from queries.domain.definitions.locations import NotALocation
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Manifest
@@ -19,27 +19,29 @@ from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.roles import WRITE_PYTHON, may
 from queries.selectors.access.insisting import insist
-from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.manifests import states
 from queries.selectors.manifests.present import Present
+from queries.selectors.newest import newest_revisions
 from queries.selectors.state_changes import change_of
 from queries.selectors.triggers.cores import cores_beside, known_partitions, parsed_or_none
 from queries.services import local_roots
 from queries.services.definitions.code_rights import insist_query_form
 from queries.services.definitions.definition_rows import checked_columns
 from queries.services.definitions.drafts import (
-    Checked,
+    Around,
+    Places,
     application_form,
+    breaks,
     conf_of,
-    form_problems,
     holder_of,
-    skips,
+    judge,
+    no_location,
 )
 from queries.services.definitions.sql_check import ask_spark_of_many
 from queries.services.kafka import partitions
 from queries.services.manifests.applications import Host, Teams
 from queries.services.manifests.items import SetItem, below_metadata, below_spec
-from queries.services.supervision.offset_gaps import gap_problems
+from queries.services.manifests.pruning import Leaving
 
 #: Maximum time for querying Spark's parser and the brokers, in seconds, whatever the size of the
 #: set. What is not answered by then is validated without them, as if they did not respond.
@@ -50,8 +52,7 @@ def plan_queries(
     items: list[SetItem], present: Present, hosts: dict[str, Host], *, user: Any
 ) -> None:
     """Compare and validate queries in the applications as the set leaves them."""
-    python, teams = may(user, WRITE_PYTHON), Teams(user)
-    places = _Places(items)
+    python, teams, places = may(user, WRITE_PYTHON), Teams(user), Places()
     taken = _taken_names(items, hosts)
     for item in items:
         if item.query is not None:
@@ -67,7 +68,8 @@ def plan_queries(
             continue
         row = present.query_revisions.get(item.query.pk) if item.query is not None else None
         insist_query_form(python, row.spec if row else None, item.query_form)
-    _validate([item for item in fresh if not item.problems], items, present, hosts)
+    sound = [item for item in fresh if not item.problems]
+    _validate(sound, Beside(items), present, hosts)
 
 
 def _compare(item: SetItem, row: Query, present: Present) -> None:
@@ -100,7 +102,7 @@ def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None
     try:
         location = local_roots.canonical_checkpoint(manifest.checkpoint)
     except NotALocation as error:
-        _no_location(item, manifest, error)
+        item.problems += below_spec([no_location(manifest.checkpoint, error)])
         return
     if location not in locations:
         item.refuse(
@@ -111,42 +113,10 @@ def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None
         )
 
 
-class _Places:
-    """Allowed places for new checkpoints, looked up once for the whole set."""
-
-    def __init__(self, items: Iterable[SetItem]) -> None:
-        new = [item for item in items if item.is_new]
-        self.held = HeldLocations(held_checkpoints() if new else {})
-        self._left = retired_locations() if new else set()
-
-    def of(self, item: SetItem, manifest: Manifest) -> None:
-        """Set a new query's checkpoint, or record what is wrong with it."""
-        if not manifest.checkpoint:
-            location = local_roots.default_checkpoint(
-                item.name, "" if item.own is not None else item.host, avoid=self._left
-            )
-        else:
-            try:
-                location = local_roots.canonical_checkpoint(manifest.checkpoint)
-            except NotALocation as error:
-                _no_location(item, manifest, error)
-                return
-            item.problems += below_spec(local_roots.checkpoint_problems(location, item.host))
-        if problem := self.held.problem(location):
-            item.problems += below_spec([problem])
-        else:
-            self.held.take(location, item.name)
-        item.location = location
-
-
-def _no_location(item: SetItem, manifest: Manifest, error: NotALocation) -> None:
-    item.refuse("spec.checkpoint", manifest.checkpoint, str(error), A_LOCATION)
-
-
 def _place(
     item: SetItem,
     hosts: dict[str, Host],
-    places: _Places,
+    places: Places,
     teams: Teams,
     taken: set[str],
     user: Any,
@@ -166,7 +136,11 @@ def _place(
         item.own = form or ApplicationSpec()
         hosts[item.host] = Host(item.host, item.own, {})
         teams.of(item)
-    places.of(item, manifest)
+    host, checkpoint = hosts.get(item.host), manifest.checkpoint
+    row = host.row if host else None
+    own = item.own is not None or (row is not None and row.own)
+    item.location, found = places.of(item.name, checkpoint, host_name=item.host, host=row, own=own)
+    item.problems += below_spec(found)
 
 
 def _join(item: SetItem, manifest: Manifest, hosts: Mapping[str, Host], user: Any) -> None:
@@ -199,76 +173,87 @@ def _taken_names(items: Iterable[SetItem], hosts: Mapping[str, Host]) -> set[str
 
 
 def _validate(
-    fresh: list[SetItem], items: list[SetItem], present: Present, hosts: Mapping[str, Host]
+    fresh: list[SetItem], beside: "Beside", present: Present, hosts: Mapping[str, Host]
 ) -> None:
     """Record the problems of new and changed queries, as if each were being saved individually."""
     deadline = time.monotonic() + ASK_LIMIT_S
     asked = [(item.after["spec"], conf_of(hosts[item.host].form)) for item in fresh]
     verdicts = ask_spark_of_many(asked, limit_s=ASK_LIMIT_S)
-    parsed = {id(item): verdict for item, verdict in zip(fresh, verdicts, strict=True)}
-    beside = _Beside(items, hosts)
-    for item in fresh:
+    for item, verdict in zip(fresh, verdicts, strict=True):
         assert item.query_form is not None
         host, row = hosts[item.host], item.query
-        counts = known_partitions(row.pk, item.after["spec"]) if row and _holds(item) else {}
-        look = partial(
-            form_problems,
-            item.query_form,
-            host_name=host.name,
-            application=host.form,
-            pools=sorted(host.pools),
-            beside=beside.of(item),
-            parsed=parsed.get(id(item)),
+        around = Around(
+            host.name,
+            host.form,
+            host.pools,
+            beside.of(host, but=item.name),
+            row,
+            present.query_revisions[row.pk] if row is not None else None,
+            partitions.begins(row, item.after.get("checkpoint", "")),
         )
-        found = look(partitions=counts)
-        beginning = partitions.begins(row, item.after.get("checkpoint", ""))
-        asks = partitions.needed(item.after["spec"], beginning=beginning)
-        if not found and asks and time.monotonic() < deadline:
-            seen = partitions.look(item.after["spec"], host.name, row, beginning=beginning)
-            found = look(partitions=seen.counts) + seen.problems
-        if row is not None:
-            found += gap_problems(row, present.query_revisions[row.pk], item.query_form)
-        item.problems += below_spec(found)
-        verdict = parsed[id(item)]
-        left = (
-            []
-            if found
-            else skips(item.query_form, application=host.form, partitions=counts, parsed=verdict)
-        )
-        item.checked = Checked(tuple(left), verdict.state if verdict else None)
-        if row is not None and not found:
+        ask = time.monotonic() < deadline
+        judged = judge(item.query_form, around, parsed=verdict, ask=ask)
+        item.problems += below_spec(judged.problems)
+        item.checked = judged.checked
+        if row is not None and not judged.problems:
             columns = checked_columns(item.checked)
             spec, by = item.after["spec"], columns["state_by"]
             item.state_change = change_of(row, spec, columns["state"], by)
 
 
-def _holds(item: SetItem) -> bool:
-    return item.after.get("spec", {}).get("trigger", {}).get("kind") in HOLDING_TRIGGERS
+def look_for_orphans(
+    items: list[SetItem],
+    queries: list[SetItem],
+    present: Present,
+    hosts: Mapping[str, Host],
+    going: Iterable[Leaving],
+) -> None:
+    """Record which living queries could not run with the set's version of their application.
+
+    Queries that the set itself changes have already been validated in their new application.
+    """
+    leaving = {one.query.pk for one in going if one.query is not None}
+    validated = {item.query.pk for item in queries if item.query is not None and item.spec_differs}
+    beside = Beside(queries)
+    for item in items:
+        row = present.applications.get(item.name)
+        if row is None or not item.changes or item.problems:
+            continue
+        rows = Query.objects.filter(application=row, archived_at=None, identity="")
+        left = {one.pk: one for one in rows.exclude(pk__in=leaving | validated)}
+        pools = states.pools_of_state(item.before), states.pools_of_state(item.after)
+        old = present.application_spec(row)
+        for pk, revision in sorted(newest_revisions(list(left)).items()):
+            cores = beside.of(hosts[item.name], but=left[pk].name)
+            before = Around(item.name, old, pools[0], cores, left[pk])
+            after = replace(before, application=item.application_form or old, pools=pools[1])
+            item.problems += below_spec(
+                replace(one, way_out=f"Change query {left[pk].name} in the same set, or first.")
+                for one in breaks(revision.spec, before, after)
+            )
 
 
-class _Beside:
+class Beside:
     """The cores that queries hold permanently in their application, after the apply."""
 
-    def __init__(self, items: list[SetItem], hosts: Mapping[str, Host]) -> None:
-        self._hosts = hosts
+    def __init__(self, items: list[SetItem]) -> None:
         self._names: dict[str, set[str]] = defaultdict(set)
         self._holding: dict[str, list[SetItem]] = defaultdict(list)
         for item in items:
             self._names[item.host].add(item.name)
-            if _holds(item):
+            if item.after.get("spec", {}).get("trigger", {}).get("kind") in HOLDING_TRIGGERS:
                 self._holding[item.host].append(item)
         self._there: dict[str, dict[str, int]] = {}
 
-    def of(self, item: SetItem) -> dict[str, int]:
-        """Return the cores held by a query's neighbours, by name."""
-        host = self._hosts[item.host]
+    def of(self, host: Host, *, but: str) -> dict[str, int]:
+        """Return the cores held in an application by query name, without one query's."""
         if host.row is not None and host.name not in self._there:
             there = cores_beside(host.row, but=None)
             names = self._names[host.name]
             self._there[host.name] = {n: cores for n, cores in there.items() if n not in names}
-        others = [one for one in self._holding[item.host] if one is not item]
-        found = {one.name: _cores(one, host.form) for one in others}
-        return self._there.get(host.name, {}) | {n: cores for n, cores in found.items() if cores}
+        found = {one.name: _cores(one, host.form) for one in self._holding[host.name]}
+        held = self._there.get(host.name, {}) | found
+        return {name: cores for name, cores in held.items() if cores and name != but}
 
 
 def _cores(item: SetItem, application: ApplicationSpec) -> int:
