@@ -256,6 +256,7 @@ class RunError:
     refused: str = ""  # REFUSED only: "held" | "own" (by this driver) | "fenced" | "foreign"
     holder_pid: int | None = None
     unknown_batch: bool = True
+    owner_epoch: int | None = None  # "fenced" only: the epoch of the checkpoint's owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +271,7 @@ class RunStatus:
     asked_for: Want = Want.RUN
     started_at: str | None = None  # ISO 8601 UTC, as are all times here
     first_commit_at: str | None = None
+    last_commit_at: str | None = None  # when the driver saw the commit of `last_batch`
     first_idle_at: str | None = None
     ended_at: str | None = None
     last_batch: int | None = None  # the last batch committed by this run

@@ -118,6 +118,7 @@ class Run(models.Model):
     first_commit_at = models.DateTimeField(null=True)
     proven_at = models.DateTimeField(null=True)  # first commit or first idle event
     last_batch = models.BigIntegerField(null=True)
+    last_commit_at = models.DateTimeField(null=True)  # of that batch, as its driver saw it
     stop_asked_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     outcome = models.CharField(

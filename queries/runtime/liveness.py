@@ -93,7 +93,7 @@ class Life:
         return changes
 
     def _note_commit(self, batch: int) -> dict[str, Any]:
-        self.last_batch = batch
-        first = {} if self._committed else {"first_commit_at": now()}
+        self.last_batch, at = batch, now()
+        first = {} if self._committed else {"first_commit_at": at}
         self._committed = True
-        return {"last_batch": batch, **first}
+        return {"last_batch": batch, "last_commit_at": at, **first}

@@ -19,7 +19,8 @@ from queries.domain.protocol import STATUS, FoundQuery, RunState, RunStatus, Sta
 
 logger = logging.getLogger(__name__)
 
-LIVE_FIELDS = frozenset({"last_batch", "last_progress"})  # change with every batch
+#: These change with every batch …
+LIVE_FIELDS = frozenset({"last_batch", "last_commit_at", "last_progress"})
 LIVE_EVERY_S = 1.0  # so they are written no more often than this
 ALIVE_EVERY_S = 5.0  # and `at` is updated at least this often
 

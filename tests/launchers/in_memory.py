@@ -346,6 +346,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
                 state=RunState.RUNNING if status.state is RunState.STARTING else status.state,
                 first_commit_at=status.first_commit_at or self._now(),
                 last_batch=last,
+                last_commit_at=self._now(),
             )
 
     def sees_topics(self, run: int, ids: dict[str, str]) -> None:
@@ -397,10 +398,22 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
                 return
             self._left(run, building=False, thread_alive=False, callbacks_open=0, failed=True)
 
-    def refuse(self, run: int, why: str, *, holder_pid: int | None = None) -> None:
+    def refuse(
+        self,
+        run: int,
+        why: str,
+        *,
+        holder_pid: int | None = None,
+        owner_epoch: int | None = None,
+    ) -> None:
         """The checkpoint refuses the run: `why` is held, fenced or foreign."""
         message = f"the checkpoint is {why}" + (f" by pid {holder_pid}" if holder_pid else "")
-        error = RunError("", "", message, message, refused=why, holder_pid=holder_pid)
+        error = RunError(
+            *("", "", message, message),
+            refused=why,
+            holder_pid=holder_pid,
+            owner_epoch=owner_epoch,
+        )
         with self._lock:
             self._change(run, error=error)
             self._left(run, building=False, thread_alive=False, callbacks_open=0, refused=True)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.sql
         ({"epoch": 700}, 700),
         ({"epoch": 700, "installation": "another"}, 2),
         ({}, 2),
+        ({"epoch": 10**30}, 2),  # nobody can draw epochs above it: the next start is refused again
     ],
 )
 def test_epochs_go_on_above_what_our_own_owner_files_show(
@@ -41,3 +42,19 @@ def test_epochs_go_on_above_what_our_own_owner_files_show(
     assert stage.phase("delays") == Phase.RUNNING
     operation.refresh_from_db()
     assert operation.outcome == OperationOutcome.DONE
+
+
+@pytest.mark.parametrize(("reported", "epoch"), [(700, 700), (None, 2), (2**60, 2)])
+def test_epochs_go_on_above_what_a_driver_read_in_an_object_store(
+    stage: Stage, reported: int | None, epoch: int
+) -> None:
+    stage.query("delays")
+    Checkpoint.objects.update(location="s3a://flights/delays")
+    stage.start("delays")
+    stage.ready("delays")
+    stage.launcher.refuse(stage.run("delays").pk, "fenced", owner_epoch=reported)
+    stage.look()
+    stage.wait(10)
+    assert epoch < stage.run("delays").epoch < epoch + 10
+    stage.commit("delays")
+    assert stage.phase("delays") == Phase.RUNNING

@@ -9,7 +9,7 @@ from headgate_ground.wire import Heartbeat as Beat
 from headgate_ground.wire import QueryPulse
 from listeners.models import Heartbeat, Latest
 from queries.domain.states import Phase, Reason
-from queries.models.definitions import Query
+from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.selectors.query_lines import query_line
 from tests.scenarios.stage import Stage
@@ -116,3 +116,23 @@ def test_a_query_whose_source_is_away_is_not_restarted_for_standing_still(stage:
     assert Run.objects.count() == 1
     assert stage.row("delays").phase_reason == Reason.WAITS_SOURCE
     assert query_line("delays", now=stage.now).health is None
+
+
+@pytest.mark.parametrize("location", ["s3a://flights/delays", "hdfs://nn/delays"])
+def test_a_silent_query_whose_driver_reports_commits_is_blind_wherever_its_checkpoint_is(
+    stage: Stage, location: str
+) -> None:
+    """No event arrives, as when the ingester is frozen; the driver's own file still does."""
+    stage.application("flights", policy={"restart_on_stall": True})
+    stage.query("delays", "flights")
+    Checkpoint.objects.filter(query__name="delays").update(location=location)
+    stage.up("delays", "flights")
+    for _ in range(10):
+        stage.now += timedelta(minutes=1)
+        stage.commit("delays")
+    health = query_line("delays", now=stage.now).health
+    assert health is not None
+    assert (health.verdict, Run.objects.count()) == ("BLIND", 1)
+    stage.now += timedelta(minutes=30)  # and no commit either
+    health = query_line("delays", now=stage.now).health
+    assert (health and health.verdict) == "STALLED"

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from queries.domain.definitions.locations import NotALocation, canonical, local_path
+from queries.domain.definitions.locations import NotALocation, canonical, local_path, place_of
 from queries.domain.definitions.parsing import shape_problems
 from queries.domain.definitions.spec import PythonQuery, SqlQuery, StrictForm
 from queries.domain.definitions.sql_text import paths_in
@@ -181,5 +181,6 @@ def lies_in(location: str, folders: tuple[str, ...]) -> bool:
 
 def _innermost(location: str, folders: tuple[str, ...]) -> str | None:
     """Return the longest of the folders that contain a location."""
-    held = [one for one in folders if f"{location}/".startswith(f"{one}/")]
+    place = f"{place_of(location)}/"
+    held = [one for one in folders if place.startswith(f"{place_of(one)}/")]
     return max(held, key=len, default=None)

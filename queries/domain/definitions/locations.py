@@ -13,6 +13,15 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)", re.DOTALL)
 _GLOB = re.compile(r"[*?\[\]{}\x00-\x1f\\]")
 
 
+#: Schemes of one store: the first of each pair names the same objects as the second.
+_SAME_STORE = {"s3": "s3a", "abfs": "abfss", "wasb": "wasbs"}
+_NAME_NODE_PORT = ":8020"  # HDFS's default (`HdfsClientConfigKeys.DFS_NAMENODE_RPC_PORT_DEFAULT`)
+#: Schemes that no Spark outside its vendor's platform can open, and what to write instead.
+_UNSUPPORTED = {
+    "s3n": "uses s3n://, which Hadoop removed in version 3. Write s3a://.",
+    "dbfs": "uses dbfs:/, which exists only on Databricks. Write the store's own URI.",
+}
+
 #: What to write instead of a text that is not a location.
 A_LOCATION = "Write an absolute path or a URI such as s3a://bucket/folder."
 
@@ -21,17 +30,24 @@ class NotALocation(ValueError):
     """The text cannot be a checkpoint location; the message is a sentence."""
 
 
-def canonical(text: str) -> str:
+#: Configuration that names the file system of locations without a host.
+DEFAULT_FS = "spark.hadoop.fs.defaultFS"
+
+
+def canonical(text: str, default_fs: str = "") -> str:
     """Return a location as "scheme://authority/path" without "." components or a trailing slash.
 
     A plain absolute path has the scheme "file". Resolving symbolic links is left to the caller.
-    Raises `NotALocation` for relative paths, "..", wildcards and the root itself.
+    `default_fs` (`DEFAULT_FS`) is used for a location of the same scheme without a host. Raises
+    `NotALocation` for relative paths, "..", wildcards and the root itself.
     """
     text = text.strip()
     if _GLOB.search(text):
         raise NotALocation("contains a wildcard or a control character.")
     found = _SCHEME.fullmatch(text)
     scheme, rest = (found[1].lower(), found[2]) if found else ("file", text)
+    if scheme in _UNSUPPORTED:
+        raise NotALocation(_UNSUPPORTED[scheme])
     authority = ""
     if rest.startswith("//"):
         authority, _, rest = rest[2:].partition("/")
@@ -45,7 +61,12 @@ def canonical(text: str) -> str:
             )
         authority = ""
     elif not authority:
-        raise NotALocation(f"does not name a bucket or host after {scheme}://.")
+        default_scheme, _, default = default_fs.strip().partition("://")
+        authority = default.partition("/")[0] if default_scheme.lower() == scheme else ""
+    if scheme != "file" and not authority:
+        raise NotALocation(
+            f"does not name a bucket or host after {scheme}://.{_no_default(scheme)}"
+        )
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise NotALocation('contains "..".')
@@ -59,9 +80,27 @@ def local_path(location: str) -> str | None:
     return location.removeprefix("file://") if location.startswith("file:///") else None
 
 
+def _no_default(scheme: str) -> str:
+    """Return what else would name an HDFS host; "" for other schemes."""
+    return f" Write the host, or set {DEFAULT_FS} in the application." if scheme == "hdfs" else ""
+
+
+def place_of(location: str) -> str:
+    """Return a canonical location with the same text for all names of one place.
+
+    `s3://` and `s3a://` name the same bucket, and `hdfs://host` uses the default port.
+    """
+    scheme, _, rest = location.partition("://")
+    authority, slash, path = rest.partition("/")
+    if scheme == "hdfs":
+        authority = authority.lower().removesuffix(_NAME_NODE_PORT)
+    return f"{_SAME_STORE.get(scheme, scheme)}://{authority}{slash}{path}"
+
+
 def overlaps(one: str, other: str) -> bool:
-    """Return whether two canonical locations are equal or nested."""
-    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+    """Return whether two canonical locations are the same place, or one is inside the other."""
+    first, second = f"{place_of(one)}/", f"{place_of(other)}/"
+    return first.startswith(second) or second.startswith(first)
 
 
 def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None:
@@ -69,9 +108,10 @@ def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None
     for other, holder in sorted(held.items()):
         if not overlaps(location, other):
             continue
-        if location == other:
+        here, there = place_of(location), place_of(other)
+        if here == there:
             relation = f"is the checkpoint of query {holder}."
-        elif location.startswith(other):
+        elif here.startswith(there):
             relation = f"is inside {other}, the checkpoint of query {holder}."
         else:
             relation = f"contains {other}, the checkpoint of query {holder}."
@@ -83,26 +123,27 @@ class HeldLocations:
     """Checkpoints in use, prepared for fast repeated lookups."""
 
     def __init__(self, held: Mapping[str, str]) -> None:
-        self._held: dict[str, str] = {}
-        self._above: dict[str, str] = {}  # a folder -> a held location inside it
+        self._held: dict[str, tuple[str, str]] = {}  # a place -> its location and holder
+        self._above: dict[str, str] = {}  # a folder -> a held place inside it
         for location, holder in held.items():
             self.take(location, holder)
 
     def __contains__(self, location: str) -> bool:
-        return location in self._held
+        return place_of(location) in self._held
 
     def take(self, location: str, holder: str) -> None:
         """Add a canonical location and the query that holds it."""
-        self._held[location] = holder
-        for folder in _folders_of(location):
-            self._above.setdefault(folder, location)
+        place = place_of(location)
+        self._held[place] = location, holder
+        for folder in _folders_of(place):
+            self._above.setdefault(folder, place)
 
     def problem(self, location: str) -> Problem | None:
         """Return why a canonical location cannot be used, as `checkpoint_problem` does."""
-        near = [location, *_folders_of(location), self._above.get(location, "")]
-        return checkpoint_problem(
-            location, {other: self._held[other] for other in near if other in self._held}
-        )
+        place = place_of(location)
+        near = [place, *_folders_of(place), self._above.get(place, "")]
+        held = dict(self._held[other] for other in near if other in self._held)
+        return checkpoint_problem(location, held)
 
 
 def _folders_of(location: str) -> list[str]:

@@ -52,10 +52,16 @@ class Refused(Exception):
     """
 
     def __init__(
-        self, why: str, message: str, holder_pid: int | None = None, *, run: int | None = None
+        self,
+        why: str,
+        message: str,
+        holder_pid: int | None = None,
+        *,
+        run: int | None = None,
+        owner_epoch: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.error = refusal(why, message, holder_pid)
+        self.error = refusal(why, message, holder_pid, owner_epoch=owner_epoch)
         self.run = run
 
 
@@ -284,6 +290,7 @@ class Locks:
                 "fenced",
                 f"A later start (epoch {seen}) has taken over the checkpoint {location}; this one "
                 f"is epoch {epoch}.",
+                owner_epoch=seen,
             )
 
     def _read(self, path: str) -> str | None:

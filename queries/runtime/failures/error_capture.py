@@ -128,7 +128,9 @@ def from_java(throwable: Any, mask: Mask) -> RunError:
     )
 
 
-def refusal(why: str, message: str, holder_pid: int | None = None) -> RunError:
+def refusal(
+    why: str, message: str, holder_pid: int | None = None, *, owner_epoch: int | None = None
+) -> RunError:
     """Return the error for a start that the checkpoint's lock or owner forbids."""
     return RunError(
         error_class="",
@@ -137,6 +139,7 @@ def refusal(why: str, message: str, holder_pid: int | None = None) -> RunError:
         message=message,
         refused=why,
         holder_pid=holder_pid,
+        owner_epoch=owner_epoch,
     )
 
 

@@ -7,6 +7,7 @@ the newest pass over the brokers. If a query has been silent for a while, its ch
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -121,9 +122,7 @@ def health_of(
             heartbeat_at=telemetry.received_at if telemetry else None,
             jvm_alive=beat.jvm_alive if beat else None,
             query_alive=pulse.alive if pulse else None,
-            commits_at=newest_commit(checkpoint, host=run.driver.host)
-            if silent and not starting
-            else None,
+            commits_at=newest_commit(checkpoint, run) if silent and not starting else None,
             task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
             backlog=backlog.records if backlog else None,
             arrival_rate=backlog.arrival_rate if backlog else None,
@@ -153,13 +152,14 @@ def _waiting_state(told: LatestLine | None, run: Run, spec: Mapping[str, Any]) -
     return waiting(told.progress, appends=mode == "append", delay=delay)
 
 
-def newest_commit(location: str, *, host: str | None = None) -> datetime | None:
-    """Return the time of the newest commit of a checkpoint on this host; None if none is visible.
+def newest_commit(location: str, run: Run) -> datetime | None:
+    """Return the time of the newest commit of a run's checkpoint; None if none is known.
 
-    `host` is the host of the run's driver; if None, the application's host is looked up.
+    Checkpoints on this host are read. The run's driver also reports its commits by a file on its
+    own host, whatever the location, so that neither storage nor the ingester is needed.
     """
-    try:
-        changed = (logs_at(location, host=host).root / "commits").stat().st_mtime
-    except (NotLocal, OSError):
-        return None
-    return at_s(changed)
+    times = [run.last_commit_at]
+    with suppress(NotLocal, OSError):
+        commits = logs_at(location, host=run.driver.host).root / "commits"
+        times.append(at_s(commits.stat().st_mtime))
+    return max((each for each in times if each is not None), default=None)

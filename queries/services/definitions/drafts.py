@@ -154,7 +154,14 @@ class Places:
         return {one for one in retired_locations() if one not in self._held}
 
     def of(
-        self, name: str, checkpoint: str, *, host_name: str, host: Application | None, own: bool
+        self,
+        name: str,
+        checkpoint: str,
+        *,
+        host_name: str,
+        host: Application | None,
+        own: bool,
+        application: ApplicationSpec,
     ) -> tuple[str, list[Problem]]:
         """Return a new query's location, and what is wrong with it; it is taken if nothing is.
 
@@ -164,7 +171,7 @@ class Places:
         problems = []
         if checkpoint:
             try:
-                location = local_roots.canonical_checkpoint(checkpoint)
+                location = local_roots.canonical_checkpoint(checkpoint, application)
             except NotALocation as error:
                 return "", [no_location(checkpoint, error)]
             problems = local_roots.checkpoint_problems(location, host_name)
@@ -217,8 +224,14 @@ class QueryDraft:
             self.problems += misnamed
             if checkpoint or not misnamed:
                 own = self.host is None or self.host.own
-                about: dict[str, Any] = {"host_name": self.host_name, "host": self.host, "own": own}
-                self.location, found = Places().of(name, checkpoint, **about)
+                self.location, found = Places().of(
+                    name,
+                    checkpoint,
+                    host_name=self.host_name,
+                    host=self.host,
+                    own=own,
+                    application=self.application_form,
+                )
                 self.problems += found
         try:
             self.form = parsing.parse_query(spec)

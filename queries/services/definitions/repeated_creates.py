@@ -11,6 +11,7 @@ from queries.domain.errors import Invalid
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.access.insisting import insist
+from queries.selectors.triggers.cores import newest_application_spec
 from queries.services.local_roots import canonical_checkpoint
 
 User = AbstractBaseUser | AnonymousUser
@@ -32,7 +33,7 @@ def same_query(user: User, sent: dict[str, Any]) -> Query | None:
         return None
     if sent["checkpoint"]:
         try:
-            location = canonical_checkpoint(sent["checkpoint"])
+            location = canonical_checkpoint(sent["checkpoint"], newest_application_spec(host))
         except NotALocation:
             return None
         if not Checkpoint.objects.filter(query=query, location=location).exists():

@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate_ground.masking import unmask
 from queries.domain.definitions import parsing
-from queries.domain.definitions.locations import NotALocation
+from queries.domain.definitions.locations import NotALocation, place_of
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Manifest
@@ -56,7 +56,7 @@ def plan_queries(
     taken = _taken_names(items, hosts)
     for item in items:
         if item.query is not None:
-            _compare(item, item.query, present)
+            _compare(item, item.query, present, hosts)
         else:
             _place(item, hosts, places, teams, taken, user)
     fresh = [item for item in items if (item.is_new or item.spec_differs) and not item.problems]
@@ -72,7 +72,7 @@ def plan_queries(
     _validate(sound, Beside(items), present, hosts)
 
 
-def _compare(item: SetItem, row: Query, present: Present) -> None:
+def _compare(item: SetItem, row: Query, present: Present, hosts: Mapping[str, Host]) -> None:
     manifest, newest = item.manifest, present.query_revisions[row.pk]
     assert manifest is not None
     item.before = states.with_desired(present.query_state(row), row.desired)
@@ -89,22 +89,25 @@ def _compare(item: SetItem, row: Query, present: Present) -> None:
             "Remove it, or delete the query and create it again.",
         )
     if manifest.checkpoint:
-        _same_place(item, manifest, present.locations.get(row.pk, []))
+        host, locations = hosts.get(item.host), present.locations.get(row.pk, [])
+        _same_place(item, manifest, locations, host.form if host else ApplicationSpec())
     if manifest.desired is not None and manifest.desired != row.desired:
         item.desired = manifest.desired
 
 
-def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None:
+def _same_place(
+    item: SetItem, manifest: Manifest, locations: list[str], application: ApplicationSpec
+) -> None:
     """Record a problem if a manifest names a checkpoint that the query never had.
 
     After a rewind or reset, the query has another directory, while its file still names the first.
     """
     try:
-        location = local_roots.canonical_checkpoint(manifest.checkpoint)
+        location = local_roots.canonical_checkpoint(manifest.checkpoint, application)
     except NotALocation as error:
         item.problems += below_spec([no_location(manifest.checkpoint, error)])
         return
-    if location not in locations:
+    if place_of(location) not in map(place_of, locations):
         item.refuse(
             "spec.checkpoint",
             manifest.checkpoint,
@@ -136,10 +139,16 @@ def _place(
         item.own = form or ApplicationSpec()
         hosts[item.host] = Host(item.host, item.own, {})
         teams.of(item)
-    host, checkpoint = hosts.get(item.host), manifest.checkpoint
+    host = hosts.get(item.host)
     row = host.row if host else None
-    own = item.own is not None or (row is not None and row.own)
-    item.location, found = places.of(item.name, checkpoint, host_name=item.host, host=row, own=own)
+    item.location, found = places.of(
+        item.name,
+        manifest.checkpoint,
+        host_name=item.host,
+        host=row,
+        own=item.own is not None or (row is not None and row.own),
+        application=host.form if host else ApplicationSpec(),
+    )
     item.problems += below_spec(found)
 
 

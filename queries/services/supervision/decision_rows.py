@@ -195,6 +195,7 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
             "first_commit_at": committed or run.first_commit_at,
             "proven_at": run.proven_at or committed or idle,
             "last_batch": run.last_batch if status.last_batch is None else status.last_batch,
+            "last_commit_at": time_of(status.last_commit_at) or run.last_commit_at,
             "warnings": list(status.warnings),
         }
         if fields["started_at"] and status.topic_ids:

@@ -285,7 +285,7 @@ class _Step:
     def _outrun(self, ended: RunEnd, run: Run | None) -> None:
         error = ended.fault.error if ended.fault else None
         if run is not None and error is not None and error.refused == "fenced":
-            epochs.outrun_owner(run.checkpoint.location)
+            epochs.outrun_owner(run.checkpoint.location, error.owner_epoch)
 
     def _write_assignment(self) -> None:
         """Give the assignment a new number if its contents have changed."""

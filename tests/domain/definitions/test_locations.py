@@ -1,6 +1,15 @@
 """Locations of checkpoints: many are asked about as one is."""
 
-from queries.domain.definitions.locations import HeldLocations, checkpoint_problem
+import pytest
+
+from queries.domain.definitions.data_roots import lies_in
+from queries.domain.definitions.locations import (
+    HeldLocations,
+    NotALocation,
+    canonical,
+    checkpoint_problem,
+    overlaps,
+)
 
 
 def test_many_held_checkpoints_say_the_same_as_each_by_itself() -> None:
@@ -15,3 +24,46 @@ def test_many_held_checkpoints_say_the_same_as_each_by_itself() -> None:
     found = many.problem("file:///x")
     assert found is not None
     assert "query three" in found.message
+    assert "file:///x/y" in many
+    assert "file:///x" not in many
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3://bucket/c", "s3a://bucket/c"),
+        ("abfs://c@account/d", "abfss://c@account/d"),
+        ("hdfs://NN/d", "hdfs://nn:8020/d"),
+    ],
+)
+def test_two_names_of_one_place_are_one_place(one: str, other: str) -> None:
+    for first, second in ((one, other), (other, one)):
+        problem = HeldLocations({first: "delays"}).problem(second)
+        assert problem is not None
+        assert problem.message == "is the checkpoint of query delays."
+        assert problem == checkpoint_problem(second, {first: "delays"})
+        inside = HeldLocations({first: "delays"}).problem(f"{second}/deeper")
+        assert inside is not None
+        assert "is inside" in inside.message
+        assert lies_in(first, (second.rpartition("/")[0],))
+    assert not overlaps("s3://bucket/c", "s3a://other/c")
+    assert not overlaps("hdfs://nn:9000/d", "hdfs://nn/d")
+
+
+def test_a_location_without_a_host_is_in_the_default_file_system_of_the_application() -> None:
+    assert canonical("hdfs:///x/y", "hdfs://nn:8020/") == "hdfs://nn:8020/x/y"
+    assert canonical("hdfs:/x", "HDFS://nn") == "hdfs://nn/x"
+    assert canonical("hdfs://other/x", "hdfs://nn") == "hdfs://other/x"
+    for default in ("", "file:///", "s3a://bucket"):
+        with pytest.raises(NotALocation, match=r"hdfs://\. Write the host, or set spark.hadoop.fs"):
+            canonical("hdfs:///x", default)
+    with pytest.raises(NotALocation, match=r"after s3a://\.$"):
+        canonical("s3a:///x", "hdfs://nn")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("s3n://bucket/x", "Write s3a://"), ("dbfs:/x", "only on Databricks")]
+)
+def test_a_scheme_that_spark_cannot_open_says_why(text: str, why: str) -> None:
+    with pytest.raises(NotALocation, match=why):
+        canonical(text)
