@@ -3,7 +3,7 @@
 from typing import Any
 
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.probes.preflight import digest
+from queries.domain.probes.preflight import Verdict, digest
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
@@ -23,15 +23,40 @@ def last_good_run(checkpoint: Checkpoint) -> Run | None:
     return None
 
 
-def passed_preflight(query: Query, spec: dict[str, Any], checkpoint: Checkpoint) -> bool:
-    """Return whether this definition has passed on this checkpoint."""
-    return Operation.objects.filter(
+def preflight_verdicts(
+    query: Query, spec: dict[str, Any], checkpoint: Checkpoint
+) -> list[dict[str, Any]]:
+    """Return the results of completed preflights of this definition on this checkpoint."""
+    done = Operation.objects.filter(
         query=query,
         verb=Verb.PREFLIGHT,
         outcome=OperationOutcome.DONE,
         arguments__digest=digest(spec),
         result__checkpoint=checkpoint.pk,
-    ).exists()
+    )
+    results = done.order_by("pk").values_list("result", flat=True)
+    return [result.get("preflight") or {} for result in results]
+
+
+def passed_preflight(query: Query, spec: dict[str, Any], checkpoint: Checkpoint) -> bool:
+    """Return whether this definition has passed on this checkpoint, which was tried."""
+    found = preflight_verdicts(query, spec, checkpoint)
+    return any(one.get("verdict") != Verdict.INCOMPLETE for one in found)
+
+
+def untried(query: Query) -> str:
+    """Return why preflights of the newest revision could not try its checkpoint; "" if one could.
+
+    Also "" if none was completed.
+    """
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    if checkpoint is None:
+        return ""
+    revision = query.revisions.order_by("-number")[0]
+    found = preflight_verdicts(query, revision.spec, checkpoint)
+    if not found or found[-1].get("verdict") != Verdict.INCOMPLETE:
+        return ""
+    return str(next(iter(found[-1].get("not_tried", [])), "the checkpoint"))
 
 
 def failed_preflight(query: Query) -> bool:

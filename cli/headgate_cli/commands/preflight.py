@@ -17,7 +17,8 @@ def preflight(
     strict: Annotated[
         bool,
         typer.Option(
-            help="Also fail if Spark would silently accept a change that affects results."
+            help="Also fail if Spark would silently accept a change that affects results, or if "
+            "the checkpoint could not be tried."
         ),
     ] = False,
     timeout: Timeout = "15m",
@@ -37,8 +38,8 @@ def preflight(
     else:
         _show(query, operation, judged)
     code = code_of(operation["outcome"])
-    differs = judged.get("verdict") == "differs"
-    return Code.FAILED if strict and differs and code is Code.DONE else code
+    doubtful = judged.get("verdict") in ("differs", "incomplete")
+    return Code.FAILED if strict and doubtful and code is Code.DONE else code
 
 
 def _show(query: str, operation: Json, judged: Json) -> None:

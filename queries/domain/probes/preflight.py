@@ -1,4 +1,4 @@
-"""The outcome of a preflight: passed, silently different, or failed, and what to do.
+"""The outcome of a preflight: passed, silently different, incomplete, or failed, and what to do.
 
 The outcome also lists what was not tried. No rows reached the real sink and the copy is not the
 original, so a pass only covers state, source and plan, not everything.
@@ -28,6 +28,7 @@ class Verdict(StrEnum):
     """The outcome of a preflight."""
 
     PASSED = "passed"
+    INCOMPLETE = "incomplete"  # nothing failed, but the checkpoint was not tried
     DIFFERS = "differs"  # Spark accepts it, but the old state has a different meaning
     FAILED = "failed"
 
@@ -40,6 +41,7 @@ class Asked:
     old_spec: dict[str, Any] | None = None  # the last definition that ran on the checkpoint
     old_missing: str = ""  # why the two definitions cannot be compared, if known in advance
     copy_missing: str = ""  # why the checkpoint was not tried
+    is_new: bool = False  # nothing has committed on it, so there is nothing to try
     pinned: tuple[Difference, ...] = ()
     attempt_limit_s: float = 0
     cores: int | None = None  # of the application; None: its master does not specify them
@@ -83,16 +85,22 @@ def judge(asked: Asked, result: ProbeResult) -> dict[str, Any]:
     tries += filter(None, (_kafka_problem(asked, result), _cores_problem(asked, result)))
     failed = any(each["end"] in _BAD for each in tries)
     differences, missing = _differences(asked, result)
-    named = bool(differences or asked.pinned)
-    verdict = Verdict.FAILED if failed else Verdict.DIFFERS if named else Verdict.PASSED
     return {
-        "verdict": verdict,
+        "verdict": _verdict(asked, failed=failed, differs=bool(differences or asked.pinned)),
         "tries": tries,
         "differences": [asdict(each) for each in differences],
         "pinned": [asdict(each) for each in asked.pinned],
         "not_tried": _not_tried(asked, result, missing),
         "took_ms": result.took_ms,
     }
+
+
+def _verdict(asked: Asked, *, failed: bool, differs: bool) -> Verdict:
+    if failed:
+        return Verdict.FAILED
+    if asked.copy_missing and not asked.is_new:
+        return Verdict.INCOMPLETE
+    return Verdict.DIFFERS if differs else Verdict.PASSED
 
 
 def sentence(judged: Mapping[str, Any]) -> str:

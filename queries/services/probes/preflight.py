@@ -104,7 +104,7 @@ def _copy(turn: StepContext) -> StepResult:
         return DONE
     batch = batch_to_replay(logs)
     if batch is None:
-        turn.result["copy_missing"] = "the checkpoint: no batch has committed yet"
+        turn.result |= {"copy_missing": "the checkpoint: no batch has committed yet", "new": True}
         return StepResult(True, "No batch has committed yet; there is nothing to copy.")
     turn.result["pinned"] = pinned_configuration(logs, batch)
     if is_continuous(logs, batch):
@@ -176,6 +176,7 @@ def _judge(turn: StepContext) -> StepResult:
         old_spec=old.spec if old is not None and answer.old_plan is not None else None,
         old_missing=turn.result.pop("old_missing", ""),
         copy_missing=turn.result.pop("copy_missing", ""),
+        is_new=turn.result.pop("new", False),
         pinned=pinned({**application.conf, **conf}, held),
         attempt_limit_s=ATTEMPT_LIMIT_S,
         cores=cores_of(application, host_cores=os.cpu_count()),

@@ -2,7 +2,7 @@
 
 from queries.domain.errors import Conflict, NotAllowed
 from queries.models.definitions import Query, QueryRevision
-from queries.selectors.probes import is_unproven
+from queries.selectors.probes import is_unproven, untried
 from queries.selectors.state_changes import sentences, unaccepted_change
 
 
@@ -18,6 +18,12 @@ def refuse_unproven(query: Query) -> None:
     Automatic restarts use the revision that ran, and are not checked.
     """
     if is_unproven(query):
+        if why := untried(query):
+            raise Unproven(
+                f"Application {query.application.name} requires a preflight, but the preflight of "
+                f"{query.name} could not try {why.removesuffix('.')}.",
+                way_out="Turn “Require a preflight” off in the application.",
+            )
         number = query.revisions.order_by("-number")[0].number
         raise Unproven(
             f"Revision {number} of {query.name} has passed no preflight on its checkpoint, and "

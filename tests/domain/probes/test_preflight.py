@@ -174,8 +174,17 @@ def test_what_was_not_tried_is_said(sink: str, tried: tuple[Tried, ...], said: s
 def test_a_file_sink_that_was_tried_leaves_nothing_untried() -> None:
     tried = (*PASSED, Tried(Attempt.SINK, AttemptEnd.PASSED))
     assert judge(Asked(spec()), found(*tried, sink="parquet"))["not_tried"] == []
-    asked = Asked(spec(), copy_missing="the checkpoint: it holds no batch yet")
-    assert judge(asked, found(*PASSED))["not_tried"] == ["the checkpoint: it holds no batch yet"]
+    asked = Asked(spec(), copy_missing="the checkpoint: it holds no batch yet", is_new=True)
+    judged = judge(asked, found(*PASSED))
+    assert judged["not_tried"] == ["the checkpoint: it holds no batch yet"]
+    assert judged["verdict"] is Verdict.PASSED
+
+
+@pytest.mark.parametrize("end", [AttemptEnd.PASSED, AttemptEnd.FAILED])
+def test_a_checkpoint_that_was_not_tried_is_no_pass(end: AttemptEnd) -> None:
+    asked = Asked(spec(), copy_missing="the checkpoint: it is not local")
+    verdict = judge(asked, found(Tried(Attempt.FRESH, end)))["verdict"]
+    assert verdict is (Verdict.FAILED if end is AttemptEnd.FAILED else Verdict.INCOMPLETE)
 
 
 @pytest.mark.parametrize(

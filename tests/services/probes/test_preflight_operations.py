@@ -359,6 +359,25 @@ def test_a_later_revision_and_another_checkpoint_must_pass_again(ground: Ground)
         operations.request_restart(query=ground.query, actor="otto", now=timezone.now())
 
 
+@pytest.mark.parametrize("where", ["object store", "continuous"])
+def test_a_preflight_that_could_not_try_the_checkpoint_has_not_passed(
+    ground: Ground, where: str
+) -> None:
+    _require(ground)
+    ground.commit(2, continuous=where == "continuous")
+    if where == "object store":
+        Checkpoint.objects.update(location="s3a://flights/delays")
+    operation = ground.advance(ground.begin())
+    ground.launcher.answer(PASSED.dumps())
+    operation = ground.advance(operation)
+    assert operation.outcome == OperationOutcome.DONE
+    assert operation.result["preflight"]["verdict"] == "incomplete"
+    with pytest.raises(NotAllowed, match="could not try the checkpoint") as refused:
+        _start(ground)
+    assert "Require a preflight" in refused.value.way_out
+    assert ".." not in str(refused.value)
+
+
 def test_what_ran_last_on_the_checkpoint_may_start_again(ground: Ground) -> None:
     _require(ground)
     ground.ran()
