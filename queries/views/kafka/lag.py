@@ -78,11 +78,11 @@ def kept_words(topic: TopicLag) -> str:
     """Return how long a topic keeps its records: "7 d, 1.0 GB a partition"."""
     kept = topic.retention
     if kept.compacts is None:
-        return "for an unknown time"
+        return "unknown"
     words = [span_of_ms(kept.ms)] if kept.ms is not None else []
     if kept.bytes is not None:
         words.append(f"{filesizeformat(kept.bytes)} per partition".replace("\xa0", " "))
-    text = " or ".join(words) or "forever"
+    text = " or ".join(words) or "unlimited"
     return f"{text}, compacted" if kept.compacts else text
 
 
