@@ -21,7 +21,7 @@ from queries.services.checkpoints.switching import current
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What is replayed or skipped, and what readers of the sink will notice."""
+    """The batches or records replayed or skipped, and the effects on readers of the sink."""
 
     verb: str
     refusal: str  # why it cannot be done; "" if it can
@@ -85,7 +85,7 @@ def preview_rewind(query: Query, batch: int) -> Preview:
 
 
 def preview_reset(query: Query, wish: WantedStart) -> Preview:
-    """Preview starting elsewhere; queries brokers, changes nothing."""
+    """Preview starting elsewhere. Queries brokers, but does not change anything."""
     left = left_on(query)
     logs = None if left else local_logs(current(query).location)
     newest = logs.last_commit() if logs else None

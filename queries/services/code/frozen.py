@@ -11,7 +11,7 @@ from queries.services.code.preparing import take
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What a driver imports."""
+    """The code and packages that a driver imports."""
 
     roots: tuple[str, ...] = ()  # copies, in import order
     sha256: str = ""  # of all of them
@@ -22,9 +22,9 @@ NO_CODE = Frozen()
 
 
 def freeze(spec: ApplicationSpec, launcher: Launcher) -> Frozen:
-    """Return what a driver launched now imports.
+    """Return the code and packages for a driver that is launched now.
 
-    Raises `LaunchRefused` if it is not available, with `passing` while it is being prepared.
+    Raises `LaunchRefused` if they are not available, with `passing` while they are being prepared.
     """
     found = take(spec)
     roots, sha256 = launcher.freeze_code(found.roots)
@@ -32,9 +32,9 @@ def freeze(spec: ApplicationSpec, launcher: Launcher) -> Frozen:
 
 
 def frozen(driver: Driver, launcher: Launcher) -> Frozen:
-    """Return what was frozen for a driver whose launch must be completed.
+    """Return the code and packages frozen for a driver whose launch must be completed.
 
-    Raises `LaunchRefused` if it is gone and cannot be restored.
+    Raises `LaunchRefused` if the copy is gone and cannot be restored.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     found = take(spec)

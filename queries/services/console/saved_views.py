@@ -17,7 +17,8 @@ MOST_VIEWS = 20
 def save_view(*, user: User, name: str, asked: Mapping[str, str], now: datetime) -> SavedView:
     """Save filters and grouping under a name, replacing an existing view with that name.
 
-    Raises `Invalid` for an unusable name, if there is no filter at all, and for too many views.
+    Raises `Invalid` if the name is not valid, if nothing is filtered or grouped, or if the user has
+    too many views.
     """
     name = " ".join(name.split())
     address = urlencode({key: value for key, value in asked.items() if value})
