@@ -1,4 +1,4 @@
-"""Manage the hosts from which definitions can take code. For admins only; audited."""
+"""Manage the hosts from which definitions can take code; for admins only, audited."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -54,8 +54,7 @@ def insist_application(
 def insist_application_form(
     python: bool, before: ApplicationSpec | None, form: ApplicationSpec
 ) -> None:
-    """Raise `Forbidden` if an application's form changes its code; `before` is None for a new
-    one."""
+    """Raise `Forbidden` if an application's form adds or changes code; `before` may be None."""
     if not python:
         _insist(application_brings_code(before, form))
 

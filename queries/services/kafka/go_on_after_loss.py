@@ -1,9 +1,9 @@
 """Continue without the lost data: accept lost source data in one operation, keeping the state.
 
-The checkpoint stays as it is. The query runs once with the gap accepted (`failOnDataLoss=false` for
-that run alone, set in its assignment) until its commits are past the gap. Then it runs as defined,
-and fails on the next gap as before. The loss is recorded in the ledger when the first run is
-requested, with the name of the user who accepted it.
+The checkpoint does not change. The query runs once with the gap accepted (`failOnDataLoss=false`
+for that run only, set in its assignment) until its commits are past the gap. Then it runs as
+defined, and fails on the next gap as before. The loss is recorded in the ledger when the first run
+is requested, with the name of the user who accepted it.
 """
 
 from datetime import datetime, timedelta
@@ -57,10 +57,10 @@ LIMIT = timedelta(hours=1)
 
 
 def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation:
-    """Continue from what is left; `offsets` is the number accepted as lost.
+    """Continue from the oldest records left; `offsets` is the number accepted as lost.
 
-    The broker is queried first. Raises `Unavailable` if it is not responding, `NotAllowed` if
-    nothing is missing or a run may have read it, and `Conflict` if the count differs or an
+    The broker is queried first. Raises `Unavailable` if it is not responding, `NotAllowed` if no
+    offsets are missing or a run may have read them, and `Conflict` if the count differs or an
     operation with steps is in progress.
     """
     gaps = _look(query, now)
@@ -98,7 +98,7 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
 
 
 def _accept(turn: StepContext) -> StepResult:
-    """Write the loss to the ledger and request a run that skips the gap, both or neither."""
+    """In one transaction, write the loss to the ledger and request a run that skips the gap."""
     query, operation = turn.query, turn.operation
     gaps = [Gap(*row) for row in turn.arguments["gaps"]]
     with transaction.atomic():
@@ -133,7 +133,7 @@ def _go_beyond(turn: StepContext) -> StepResult:
 
 
 def _fail_on_loss_again(turn: StepContext) -> StepResult:
-    """Run the query as defined again; one with an ending trigger may have ended already."""
+    """Run the query as defined again; if its trigger ends by design, it may have ended already."""
     run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).first()
     if turn.result.get("accepting"):
         with transaction.atomic():
@@ -165,7 +165,7 @@ GO_ON = Procedure(
 
 
 def _way_out(query: Query) -> str:
-    """Return what to do if no offsets are lost, without what the newest failure rules out."""
+    """Return what to do if no offsets are lost, taking the newest failure into account."""
     failure = Failure.objects.filter(run__query=query).order_by("-pk").first()
     if query.phase not in HELD_PHASES or failure is None:
         return "Start it, or check its latest failure."
@@ -183,9 +183,9 @@ def _way_out(query: Query) -> str:
 
 
 def _look(query: Query, now: datetime) -> list[Gap]:
-    """Query the broker for what is missing now.
+    """Query the broker, and return the gaps that exist now.
 
-    Raises `NotAllowed` if the checkpoint, which holds the committed offsets, is on another host.
+    Raises `NotAllowed` if the checkpoint, which contains the committed offsets, is on another host.
     """
     if host := elsewhere(query.application):
         raise NotAllowed(
