@@ -146,7 +146,7 @@ def _launch(turn: StepContext) -> StepResult:
 def _old(
     turn: StepContext, checkpoint: Checkpoint, code_sha256: str
 ) -> tuple[dict[str, Any] | None, str, tuple[str, ...], bool]:
-    """Return the last definition, why it cannot be compared, its code, and whether it is the same."""
+    """Return the last definition, why it cannot be compared, its code, and if that is the same."""
     run = last_good_run(checkpoint)
     if run is None:
         said = "the previous definition: no run is known" if turn.result.get("batch") else ""

@@ -49,7 +49,7 @@ def begin_records(
 
 
 def records_can_be_read(query: Query) -> bool:
-    """Return whether the last run's definition declares its sources: a probe can read only those."""
+    """Return whether the last run's definition declares its sources, so a probe can read them."""
     return _spec(query).get("kind") == "sql"
 
 

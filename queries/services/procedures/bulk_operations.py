@@ -214,7 +214,7 @@ def _look_at_the_end(operation: Operation) -> None:
 
 
 def _delete(operation: Operation, line: dict[str, Any], now: datetime) -> None:
-    """Delete a query or application if it has stopped; a later check deletes one that is running."""
+    """Delete a query or application if it has stopped; otherwise, leave it for a later check."""
     by: dict[str, Any] = {"actor": operation.actor, "now": now}
     with _by_itself(operation, line):
         delete = _delete_application if line.get("of") == "application" else _delete_query

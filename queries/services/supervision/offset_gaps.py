@@ -13,8 +13,8 @@ def gap_problems(
 ) -> list[Problem]:
     """Return why a new form of a query cannot continue from its offset log, naming the gap.
 
-    Only a form that switches async progress tracking off is checked; if it is already off, a new
-    form does not make anything worse.
+    Only a form that switches async progress tracking off is checked. If it is already off, a new
+    form does not make the problem worse.
     """
     if form is None or form.sink is None or tracking(newest.spec) is None:
         return []
@@ -43,10 +43,10 @@ def _gap(query: Query) -> Gap | None:
 
 
 def refuse_start_on_gap(query: Query) -> None:
-    """Raise `NotAllowed` if a start on the newest revision would fail on the gap.
+    """Raise `NotAllowed` if a start on the newest revision would fail because of the gap.
 
-    That happens if async progress tracking was switched off while the log had no gap and the query
-    kept running with it: the gap appeared after the edit was accepted.
+    That happens if the edit that switched async progress tracking off was accepted because the log
+    had no gap, but the query kept running with tracking on, and the gap appeared later.
     """
     newest = query.revisions.order_by("-number").first()
     last = query.runs.select_related("revision").order_by("-epoch").first()
