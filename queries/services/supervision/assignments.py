@@ -37,7 +37,7 @@ from queries.services.secrets.refusals import application_refusal, query_refusal
 def entries(
     decision: Decision, runs: dict[int, Run], checkpoints: dict[int, Checkpoint]
 ) -> tuple[AssignmentEntry, ...]:
-    """Return an entry for each open run, by query; `runs` and `checkpoints` have the query as key."""
+    """Return an entry for each open run, sorted by query; both arguments are keyed by query."""
     wants = {choice.query: choice for choice in decision.queries}
     return tuple(
         _entry(run, wants.get(query), checkpoints[query])
