@@ -169,7 +169,9 @@ class OnAnotherHost(NotLocal):
     """The error that a checkpoint's files are on another host."""
 
     def __init__(self, location: str, host: str) -> None:
-        Exception.__init__(self, f"{location} is on host {host}; only its worker can read it.")
+        Exception.__init__(
+            self, f"{location} is on host {host}; only the worker there can read it."
+        )
         self.host = host
 
 

@@ -74,8 +74,8 @@ class ForeignBatches:
         return (
             f"Its checkpoint contains batches that no run of this installation made ({which}, "
             f"the last began at {self.at:%Y-%m-%d %H:%M:%S} UTC): another process writes to "
-            "it. End that process: both fail on each other's batches, and rows may reach the "
-            "sink twice."
+            "it. End that process: it and the query fail on each other's batches, and rows may "
+            "reach the sink twice."
         )
 
 

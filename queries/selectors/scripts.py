@@ -55,9 +55,9 @@ class Moved:
         """Return sentences that explain what happened and what it means."""
         return (
             f"The checkpoint of {self.name} was {self.before}, and is now {self.now}. Its "
-            "state starts empty, and rows that were read before are read again or left out. To "
-            "continue from the old one, use the same checkpointLocation in the script at each "
-            "start."
+            "state starts empty, and rows that were read before are read again or skipped. To "
+            "continue from the old checkpoint, use the same checkpointLocation in the script at "
+            "each start."
         )
 
 

@@ -56,18 +56,18 @@ def take_key(*, user: str, key: str, digest: str, now: datetime) -> KeptAnswer:
     except IntegrityError:
         row = KeptAnswer.objects.filter(user=user, key=key).first()
     if row is None:
-        raise _Served(f"The key {key} was just released.", way_out="Send it again.")
+        raise _Served(f"The key {key} was just released.", way_out="Send the request again.")
     if row.digest != digest:
         raise Conflict(
             f"The key {key} was used by another request at {row.created_at:%H:%M:%S} UTC.",
             way_out="Use a new key for a new request; a repeated request must be identical.",
         )
     if row.status is None and row.created_at > now - _SERVED_WITHIN:
-        raise _Served(way_out="Wait for it, or send it again later.")
+        raise _Served(way_out="Wait for the response, or send the request again later.")
     if row.status is None:
         raise Conflict(
             "The same request was not completed because its process ended.",
-            way_out="Check what it should have changed, then send it with a new key.",
+            way_out="Check whether its changes were made, then send the request with a new key.",
         )
     return row
 

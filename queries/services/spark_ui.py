@@ -51,7 +51,7 @@ def address(driver: Driver, *, asked_at: str) -> str:
     if driver.ui_port is None:
         raise NotAllowed(
             "This driver has no Spark UI that Headgate can show.",
-            way_out="No port was free when it started; restart it.",
+            way_out="No port was free when the driver started; restart the application.",
         )
     given = settings.SPARK_UI_URL
     if driver.host != settings.HEADGATE_HOST and "{host}" not in given:
@@ -77,7 +77,7 @@ def address(driver: Driver, *, asked_at: str) -> str:
     )
     if found == asked_at:
         raise NotAllowed(
-            "HEADGATE_SPARK_UI_URL is the address of the console itself.",
+            "HEADGATE_SPARK_UI_URL is the URL of the console itself.",
             way_out=(
                 "Use another host name or port for the Spark UI, because it runs scripts "
                 "written by others."

@@ -36,7 +36,7 @@ def insist_scope(user: Any, permission: str) -> None:
     token = token_of(user)
     if token is not None and role_holds(highest_role(user), permission):
         raise Forbidden(
-            f"The token {token.name} has scope {token.scope}, which does not allow this.",
+            f"The token {token.name} has the {token.scope} scope, which does not allow this.",
             way_out=f"Ask an admin ({_admins()}) for a token with a higher scope.",
         )
 

@@ -125,7 +125,7 @@ def delivery_line(row: Delivery) -> Line:
     step = f"“{row.step}”" + (f" number {row.repeat}" if row.repeat else "")
     match row.state:
         case DeliveryState.SENT:
-            what, tone = f"Told {row.channel.name}", "ok"
+            what, tone = f"Notified {row.channel.name}", "ok"
         case DeliveryState.GIVEN_UP:
             what, tone = f"Could not notify {row.channel.name}", "bad"
         case DeliveryState.SKIPPED:

@@ -322,7 +322,7 @@ def _driver_deaths() -> Iterator[Trouble]:
         kind = _HELD.get(application.hold, IncidentKind.DRIVER_DEATHS)
         title = f"the {part} has failed and is not restarted"
         if kind is IncidentKind.BROKEN:
-            title = f"the {part} is on hold as broken"
+            title = f"the {part} is on hold because it is broken"
         elif kind is IncidentKind.DRIVER_DEATHS:
             title = f"the {part} fails repeatedly"
         if script is not None and script.question:

@@ -76,7 +76,9 @@ class Connector:
             return f"It has no {FILE}, so its formats and required Spark version are unknown."
         if self.declared.tested(spark):
             return ""
-        tested = ", ".join(self.declared.tested_with) or "no version of it"
+        if not self.declared.tested_with:
+            return "It has not been tested with any version of Spark."
+        tested = ", ".join(self.declared.tested_with)
         return f"It was not tested with Spark {spark}, but with {tested}."
 
     @property

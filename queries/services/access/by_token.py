@@ -86,7 +86,7 @@ class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
             raise AuthenticationFailed("Invalid token.") from error
         except AuthenticationFailed:
             note_guess(self._address, token, now=timezone.now())
-            logger.warning("a wrong token came from %s", self._address)
+            logger.warning("received a wrong token from %s", self._address)
             raise
 
 

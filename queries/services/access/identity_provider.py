@@ -198,7 +198,7 @@ def _more(address: str, access_token: str, claims: dict[str, Any]) -> dict[str, 
     except _ODD as error:
         raise _silent(error) from error
     if subject != claims["sub"]:
-        raise SignInRefused("It returned a different person from the one who signed in.")
+        raise SignInRefused("It returned a different user from the one who signed in.")
     return {**told, **claims}
 
 

@@ -39,11 +39,11 @@ def call_outside(*, now: datetime) -> str:
     if not web_answers():
         ill.append("web")
     if ill:
-        logger.warning("not calling the outside watcher: %s", ", ".join(ill))
+        logger.warning("not calling the external watcher: %s", ", ".join(ill))
         return f"not all of Headgate works: {', '.join(ill)}"
     why = _call()
     if why:
-        logger.warning("could not call the outside watcher: %s", why)
+        logger.warning("could not call the external watcher: %s", why)
     return why
 
 

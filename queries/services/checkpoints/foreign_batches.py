@@ -66,7 +66,7 @@ def _look(checkpoint: Checkpoint, since: datetime, now: datetime) -> bool:
     )
     if wrote:
         logger.warning(
-            "batch %s in %s was written by none of our runs: another process writes there",
+            "none of our runs wrote batch %s in %s: another process is writing there",
             newest.number,
             checkpoint.location,
         )

@@ -82,7 +82,7 @@ def _taker() -> str:
     living = heard_of()
     if not living:
         raise NotAllowed(
-            "No host sends heartbeats.", way_out="Start a worker, then reset the query."
+            "No host is sending heartbeats.", way_out="Start a worker, then reset the query."
         )
     here = settings.HEADGATE_HOST
     return here if here in living else min(living)

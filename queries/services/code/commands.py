@@ -81,7 +81,7 @@ def run(
             resource.prlimit(process.pid, resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
         printed, said = _followed(process, download)
     if process.returncode == -signal.SIGXFSZ:
-        raise CommandFailed(f"It wrote more than {LARGEST_FILE // 2**20} MB and was ended.")
+        raise CommandFailed(f"It wrote more than {LARGEST_FILE // 2**20} MB and was stopped.")
     if process.returncode:
         raise CommandFailed(in_words(said) or f"It exited with code {process.returncode}.")
     return Said(printed.decode("utf-8", "replace"), said.decode("utf-8", "replace"))

@@ -34,7 +34,9 @@ class Download:
     def into(cls, *folders: Path, seconds: float | None = None) -> "Download":
         """Return a download that starts now; a limit of None means the one in the settings."""
         limit = settings.DOWNLOAD_S if seconds is None else seconds
-        said = f"{limit:g} s and was ended" + (" (HEADGATE_DOWNLOAD_S)" if seconds is None else "")
+        said = f"{limit:g} s and was stopped" + (
+            " (HEADGATE_DOWNLOAD_S)" if seconds is None else ""
+        )
         return cls(folders, time.monotonic() + limit, _size(folders), said)
 
     def pause(self) -> float:
@@ -50,7 +52,7 @@ class Download:
             raise LimitReached(f"It took longer than {self.said}.")
         if _size(self.folders) - self.before > settings.DOWNLOAD_MB * 2**20:
             raise LimitReached(
-                f"It downloaded more than {settings.DOWNLOAD_MB:g} MB and was ended "
+                f"It downloaded more than {settings.DOWNLOAD_MB:g} MB and was stopped "
                 "(HEADGATE_DOWNLOAD_MB)."
             )
 

@@ -44,7 +44,7 @@ def frozen(driver: Driver, launcher: Launcher) -> Frozen:
         if now != driver.code_sha256:
             raise LaunchRefused(
                 f"The copy of the code for driver {driver.epoch} ({driver.code_sha256[:12]}) "
-                "is gone, and the files have changed since. Start it again; a new driver runs "
-                "the current files."
+                "is gone, and the files have changed since. Start the application again; a new "
+                "driver runs the current files."
             )
     return Frozen(copies, driver.code_sha256, found.packages)

@@ -177,7 +177,7 @@ def _remove_one(place: Path, before: datetime) -> bool:
     finally:
         os.close(held)
     shutil.rmtree(away)
-    logger.info("deleted %s, which nothing refers to", place.name[:12])
+    logger.info("deleted %s, which was no longer referenced", place.name[:12])
     return True
 
 

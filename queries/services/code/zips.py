@@ -69,4 +69,4 @@ class _Careful:
         try:
             return self._file.seek(offset, whence)
         except (OSError, ValueError, OverflowError):
-            raise _OutOfReach("it refers to a place outside of itself") from None
+            raise _OutOfReach("it refers to a position outside the file") from None

@@ -24,7 +24,7 @@ def save_view(*, user: User, name: str, asked: Mapping[str, str], now: datetime)
     address = urlencode({key: value for key, value in asked.items() if value})
     problem: Problem | None = None
     if not 1 <= len(name) <= 80:
-        problem = Problem("name", name[:80], "is not a valid name.", "Use 1 to 80 letters.")
+        problem = Problem("name", name[:80], "is not a valid name.", "Use 1 to 80 characters.")
     elif not address or len(address) > 1000:
         problem = Problem(
             "filters", address[:80], "cannot be saved.", "Set a filter or grouping first."

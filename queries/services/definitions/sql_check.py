@@ -126,7 +126,7 @@ def _is_answered() -> bool:
         with redis_client.client(settings.REDIS_URL, limit_s=ASK_LIMIT_S + 1.0) as client:
             worker = signs_of_life.heard(client).get(signs_of_life.WORKER)
     except redis.RedisError as error:
-        logger.info("Spark's parser was not asked: %s", error)
+        logger.info("could not contact Spark's parser: %s", error)
         return False
     return worker is not None and datetime.now(UTC) - worker.at <= SILENT_AFTER
 
@@ -151,7 +151,7 @@ def _ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | 
                 told = json.loads(found[1])
                 answers[_as_text(found[0])] = SqlVerdict(**told) if told else None
     except redis.RedisError as error:
-        logger.info("Spark's parser was not asked: %s", error)
+        logger.info("could not contact Spark's parser: %s", error)
     return [answers.get(to) for to in mine]
 
 
@@ -217,7 +217,7 @@ class Answering:
                     self._leaving.wait(_AGAIN_S)
                 except Exception as error:  # loop boundary: one question must not affect the next
                     said = f"{type(error).__name__}: {error}"
-                    logger.warning("Spark's parser did not answer: %s", said)
+                    logger.warning("Spark's parser did not respond: %s", said)
                     self._end()
         finally:
             self._end()

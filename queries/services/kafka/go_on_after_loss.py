@@ -86,8 +86,8 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
         raise NotAllowed(
             f"{query.name} has an open run, which may have fetched the deleted offsets.",
             way_out=(
-                "Wait: if they are lost, it fails and can then continue without them. Or stop "
-                "it first."
+                "Wait: if they are lost, the run fails, and the query can then continue without "
+                "them. Or stop the query first."
             ),
         )
     arguments = {"offsets": count, "gaps": [_as_row(gap) for gap in gaps]}
@@ -129,7 +129,7 @@ def _go_beyond(turn: StepContext) -> StepResult:
         if at < until:
             phase = Phase(turn.query.phase).label
             return waiting(f"{phase}: {topic}-{partition} has committed {at:,} of {until:,}.")
-    return StepResult(True, "It has committed past the gap.")
+    return StepResult(True, "The query has committed past the gap.")
 
 
 def _fail_on_loss_again(turn: StepContext) -> StepResult:
@@ -141,7 +141,7 @@ def _fail_on_loss_again(turn: StepContext) -> StepResult:
             remember(turn, accepting=False)
             if run is not None and run.accepts_loss and turn.query.phase not in STOPPED_PHASES:
                 _run_anew(turn)
-        return waiting("It restarts and fails on data loss again.")
+        return waiting("The query restarts, and will fail on data loss again.")
     if run is not None and run.accepts_loss:
         return waiting("The run that skipped the gap is ending.")
     if turn.query.phase in (Phase.RUNNING, *STOPPED_PHASES):
@@ -195,7 +195,9 @@ def _look(query: Query, now: datetime) -> list[Gap]:
     if not look_at_sources(now=now, query_ids=[query.pk]):
         raise NotAllowed(
             f"{query.name} has no Kafka source in its definition.",
-            way_out="The sources in its code are unknown; reset it to an offset instead.",
+            way_out=(
+                "The sources in its code are unknown; reset the query to specific offsets instead."
+            ),
         )
     rows = list(SourceLag.objects.filter(query=query))
     errors = [row.error for row in rows if row.error]

@@ -236,7 +236,7 @@ def _store(
     upsert(SourceLag, fresh.values(), "query", "source", "partition")
     stale = known.keys() - fresh.keys() - gone
     if stale:
-        why = error or "Its partition has no leader now."
+        why = error or "The partition currently has no leader."
         rows.filter(pk__in=[known[at].pk for at in stale]).update(error=why)
     elif error:  # no partition row can hold the reason: a separate one does
         names = ", ".join(source.name for source in reading.sources)[:255]

@@ -91,7 +91,7 @@ def tell_at_risk(query: Query, gaps: Iterable[Gap], *, now: datetime) -> None:
     where = ", ".join(f"{one.topic}-{one.partition}" for one in gaps)
     text = (
         f"Nothing was lost: a batch committed past the deleted offsets of {where}, and Spark "
-        "fails a batch with missing offsets. The run had fetched them before."
+        "fails a batch with missing offsets. The run had already fetched them."
     )
     take_back(query=query.pk, kind=IncidentKind.AT_RISK, text=text, now=now)
 

@@ -93,7 +93,7 @@ def _compare(item: SetItem, present: Present) -> None:
             item.refuse(
                 "metadata.team",
                 manifest.team,
-                f"is not its team, which is {row.team or 'none'}.",
+                f"is not the application's team, which is {row.team or 'none'}.",
                 f"Remove it, or ask an admin to PUT /api/v1/applications/{row.name}/team/.",
             )
     script = getattr(row, "script", None)

@@ -90,7 +90,9 @@ def _read(asked: ApplySet) -> list[SetItem]:
     """Return a set's manifests, valid or with their problems."""
     items = [item for index, file in enumerate(asked.manifests) for item in _of(index, file, asked)]
     if len(items) > MOST_FILES:
-        items[-1].refuse("manifests", str(len(items)), "are too many.", f"Send {MOST_FILES}.")
+        items[-1].refuse(
+            "manifests", str(len(items)), "are too many.", f"Send at most {MOST_FILES}."
+        )
     counts = Counter((item.kind, item.name) for item in items if item.name)
     first: dict[tuple[str, str], str] = {}
     for item in items:

@@ -91,7 +91,7 @@ def _look_at_runs(queries: list[Leaving], *, may_stop: bool) -> None:
         one.later = True
         if not may_stop:
             message = f"would be pruned, but it is {query.phase}."
-            way_out = "Stop it first, or send prune_running: it is then stopped and deleted."
+            way_out = "Stop it first, or send prune_running to have it stopped and deleted."
             one.problems.append(Problem("metadata.name", one.name, message, way_out))
 
 
@@ -125,5 +125,5 @@ def _look_at_scripts(rows: Mapping[int, Leaving], *, may_stop: bool) -> None:
         one.later = True
         if not may_stop:
             message = f"would be pruned, but its script is {script.phase}."
-            way_out = "Stop it first, or send prune_running: it is then stopped and deleted."
+            way_out = "Stop it first, or send prune_running to have it stopped and deleted."
             one.problems.append(Problem("metadata.name", one.name, message, way_out))

@@ -85,7 +85,7 @@ def _compare(item: SetItem, row: Query, present: Present) -> None:
         item.refuse(
             "metadata.application",
             manifest.application,
-            f"is not its application, which is {item.host} and cannot be changed.",
+            f"is not the query's application, which is {item.host} and cannot be changed.",
             "Remove it, or delete the query and create it again.",
         )
     if manifest.checkpoint:
@@ -109,7 +109,7 @@ def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None
         item.refuse(
             "spec.checkpoint",
             manifest.checkpoint,
-            f"is not its checkpoint, which is {locations[0] if locations else 'unknown'}.",
+            f"is not the query's checkpoint, which is {locations[0] if locations else 'unknown'}.",
             "Remove it; only rewind, reset and clone change a checkpoint.",
         )
 
@@ -153,8 +153,8 @@ def _join(item: SetItem, manifest: Manifest, hosts: Mapping[str, Host], user: An
         item.refuse("metadata.application", manifest.application, message, way_out)
         return
     if host.refused:
-        message = "has problems itself."
-        way_out = "Correct its own manifest first."
+        message = "has a manifest with errors."
+        way_out = "Correct that manifest first."
         item.refuse("metadata.application", manifest.application, message, way_out)
     if host.row is not None:
         insist(user, [host.row])
@@ -229,7 +229,7 @@ def look_for_orphans(
             before = Around(item.name, old, pools[0], cores, left[pk])
             after = replace(before, application=item.application_form or old, pools=pools[1])
             item.problems += below_spec(
-                replace(one, way_out=f"Change query {left[pk].name} in the same set, or first.")
+                replace(one, way_out=f"Change query {left[pk].name} first, or in the same set.")
                 for one in breaks(revision.spec, before, after)
             )
 

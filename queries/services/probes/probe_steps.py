@@ -73,7 +73,7 @@ def no_answer(report: ExitReport | None, tail: str) -> NoAnswer:
     ended = classify_exit(
         python=report.python, jvm=report.jvm, oom=report.oom, killed=report.killed
     )
-    way_out = "Try again; give the application more memory." if report.oom else "Try again."
+    way_out = "Give the application more memory, then try again." if report.oom else "Try again."
     text = f"The probe driver ended without a result. {ended.title}. {ended.meaning} {tail}"
     return NoAnswer(text.strip(), way_out=way_out)
 

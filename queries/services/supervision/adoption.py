@@ -43,7 +43,7 @@ def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
         given_up = state not in OPEN_DRIVER_STATES or end_wanted == Reason.HOST_GONE
         if host == settings.HEADGATE_HOST and given_up:
             logger.warning(
-                "driver %s of %s is alive although it had ended; killing it", epoch, name
+                "driver %s of %s is alive although its row has ended; killing it", epoch, name
             )
             with _each.by_itself(f"driver {epoch} of {name}"):
                 launcher.kill(name, epoch)

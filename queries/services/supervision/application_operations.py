@@ -186,7 +186,7 @@ def _locked_script(application: Application) -> tuple[Application, Script]:
         raise NotAllowed(f"{row.name} has been deleted.", way_out="Define it again.")
     if script is None:
         raise NotAllowed(
-            f"{row.name} does not run a script but queries that are defined here.",
+            f"{row.name} does not run a script; its queries are defined in Headgate.",
             way_out="Start its queries; each has its own desired state.",
         )
     return row, script

@@ -163,7 +163,7 @@ def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
             way_out = places.with_local_commands(connector_way_out(name, recipes()))
             raise LaunchRefused(
                 f"The application uses the connector {name}, which is not installed in "
-                f"{settings.CONNECTORS_DIR}. {way_out} Then start it again."
+                f"{settings.CONNECTORS_DIR}. {way_out} Then start the application again."
             )
         for jar in jars:
             found.setdefault(jar.name, str(jar))

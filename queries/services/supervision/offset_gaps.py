@@ -28,10 +28,10 @@ def gap_problems(
         Problem(
             FIELD,  # pages offer the safe procedure next to it
             "false",
-            f"cannot be switched off by an edit now: the offset log contains batch {gap.newest}"
-            f"{before}, but not batch {gap.missing}, and Spark would fail with “batch "
+            "cannot be switched off by editing the query yet: the offset log contains batch "
+            f"{gap.newest}{before}, but not batch {gap.missing}, so Spark would fail with “batch "
             f"{gap.missing} doesn't exist”.",
-            "Switch it off the safe way: on the query's page, or with POST "
+            "Switch it off safely: on the query's page, or with POST "
             f"/api/v1/queries/{query.name}/async-off/.",
         )
     ]
@@ -61,7 +61,7 @@ def refuse_start_on_gap(query: Query) -> None:
             f"{newest.number}: the offset log contains batch {gap.newest}, but not batch "
             f"{gap.missing}, and Spark would fail on that.",
             way_out=(
-                "Switch it off the safe way: on the query's page, or with POST "
+                "Switch it off safely: on the query's page, or with POST "
                 f"/api/v1/queries/{query.name}/async-off/."
             ),
         )

@@ -20,10 +20,10 @@ def refuse_unproven(query: Query) -> None:
     if is_unproven(query):
         number = query.revisions.order_by("-number")[0].number
         raise Unproven(
-            f"Revision {number} of {query.name} has passed no preflight on its checkpoint, and "
-            f"application {query.application.name} requires one.",
+            f"Revision {number} of {query.name} has not passed a preflight on the query's "
+            f"checkpoint, and application {query.application.name} requires one.",
             way_out=(
-                "Run one first: use the button on its Definition tab, or POST "
+                "Run a preflight first: use the button on the Definition tab, or POST "
                 f"/api/v1/queries/{query.name}/preflight/."
             ),
         )

@@ -195,7 +195,7 @@ def _walls() -> Part:
 
     choice = known()
     if choice is None:
-        return ok("walls", "The drivers' walls are tested when the worker starts.")
+        return ok("walls", "The isolation of drivers is tested when the worker starts.")
     return (problem if choice.refused else ok)("walls", choice.told)
 
 

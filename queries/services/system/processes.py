@@ -65,7 +65,7 @@ def worker_part(signs: dict[str, Sign], now: datetime) -> Part:
         return problem("worker", f"No worker heartbeat since {clock(worker.at)}.", worker.at)
     beat = signs.get(signs_of_life.BEAT)
     if beat is None or _silent(beat, now):
-        return ok("worker", "A worker is running, but beat sends it no sweeps.")
+        return ok("worker", "A worker is running, but Celery beat does not send it any sweeps.")
     if sweep is None:
         return problem("worker", "A worker is running but has not finished a sweep yet.")
     if _silent(sweep, now):
@@ -77,10 +77,10 @@ def beat_part(signs: dict[str, Sign], now: datetime) -> Part:
     """Check Celery beat by the last sweep that it queued."""
     beat = signs.get(signs_of_life.BEAT)
     if beat is None:
-        return problem("beat", "Beat has sent no heartbeat.")
+        return problem("beat", "Celery beat has sent no heartbeat.")
     if _silent(beat, now):
-        return problem("beat", f"Beat has sent no sweep since {clock(beat.at)}.", beat.at)
-    return ok("beat", "Beat sends sweeps.")
+        return problem("beat", f"Celery beat has sent no sweep since {clock(beat.at)}.", beat.at)
+    return ok("beat", "Celery beat sends sweeps.")
 
 
 def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: datetime) -> Part:
@@ -99,11 +99,12 @@ def watcher_part(signs: dict[str, Sign], now: datetime) -> Part:
     sign = signs.get(signs_of_life.WATCHER)
     if sign is None:
         return ok(
-            "watcher", "Not running: `manage.py watch` sends notifications when no worker can."
+            "watcher",
+            "Not running. `manage.py watch` sends notifications when no worker can do so.",
         )
     if now - sign.at > WATCHER_SILENT_AFTER:
         return problem("watcher", f"No watcher has run since {clock(sign.at)}.", sign.at)
-    return ok("watcher", f"Headgate is watched on {sign.host}.")
+    return ok("watcher", f"The watcher runs on {sign.host}.")
 
 
 def _consumers(client: redis.Redis) -> list[datetime]:

@@ -125,7 +125,7 @@ def _start_on_it(turn: StepContext) -> StepResult:
         if turn.query.desired == Desired.RUNNING and turn.query.phase not in DOWN_PHASES:
             ask = operations.request_restart
         child = _asked(turn, ask)
-    return _followed(turn, child, "its start")
+    return _followed(turn, child, "the start")
 
 
 def _commit_two_batches(turn: StepContext) -> StepResult:
@@ -156,7 +156,7 @@ def _stop(turn: StepContext) -> StepResult:
     child = _child(turn, Verb.STOP)
     if child is None:
         child = _asked(turn, partial(operations.request_stop, mode=StopMode.GRACEFUL))
-    return _followed(turn, child, "its stop")
+    return _followed(turn, child, "the stop")
 
 
 def _look_at_the_log(turn: StepContext) -> StepResult:
@@ -172,7 +172,7 @@ def _look_at_the_log(turn: StepContext) -> StepResult:
     if not begun:
         return StepResult(True, "The offset log is empty: no batch has started yet.")
     return StepResult(
-        True, f"It ends with batches {', '.join(str(batch) for batch in begun[-3:])}."
+        True, f"The offset log ends with batches {', '.join(str(batch) for batch in begun[-3:])}."
     )
 
 
@@ -187,10 +187,10 @@ def _switch_off(turn: StepContext) -> StepResult:
 def _start_again(turn: StepContext) -> StepResult:
     """Start the query if it should have run before; from this step on, nothing is undone."""
     if turn.arguments["was"] != Desired.RUNNING:
-        return StepResult(True, "It was stopped before, so it stays stopped.")
+        return StepResult(True, "The query was stopped before, so it stays stopped.")
     if "start" not in turn.result:
         turn.result["start"] = str(_asked(turn, operations.request_start).uuid)
-    return StepResult(True, "It starts without async progress tracking.")
+    return StepResult(True, "The query starts without async progress tracking.")
 
 
 ASYNC_OFF = Procedure(
