@@ -12,10 +12,10 @@ logger = logging.getLogger(__name__)
 
 
 def outrun_owner(location: str) -> None:
-    """Draw future epochs above the one in a local checkpoint's owner file, if that is ours.
+    """Allocate future epochs above the one in a local checkpoint's owner file, if we own it.
 
-    A checkpoint elsewhere is left alone: its next attempts are refused until enough epochs have
-    been drawn.
+    A checkpoint that is not local is left alone: its next attempts are refused until enough epochs
+    have been allocated.
     """
     if local_path(location) is None:
         return
