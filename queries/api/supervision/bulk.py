@@ -1,4 +1,4 @@
-"""Verbs on many queries, chosen by a selector and followed by one operation."""
+"""Verbs for many queries, which a selector chooses and one operation tracks."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ class StopManyForm(ManyForm, Stop):
 class ManyBody(Body):
     """The selected queries, and the operation on them.
 
-    operation: Its result has the outcome of each query; null: none selected, or a dry run.
+    operation: Its result has each query's outcome; null if none is selected, or in a dry run.
     """
 
     queries = serializers.ListField(child=serializers.CharField())
@@ -93,33 +93,33 @@ _ANSWERS: dict[str, Any] = {"responses": {200: ManyBody, 202: ManyBody}}
 
 
 class StartManyView(_ManyView):
-    """The verb start, for many."""
+    """The `start` verb for many queries."""
 
     verb = Verb.START_MANY
 
     @answers("start_queries", ManyBody, role=OPERATE, form=StartManyForm, **_ANSWERS)
     def post(self, sent: Sent) -> Response:
-        """Start each selected query; one operation has the outcome for each."""
+        """Start each selected query; one operation has the outcome of each."""
         return self._do(sent)
 
 
 class StopManyView(_ManyView):
-    """The verb stop, for many."""
+    """The `stop` verb for many queries."""
 
     verb = Verb.STOP_MANY
 
     @answers("stop_queries", ManyBody, role=OPERATE, form=StopManyForm, **_ANSWERS)
     def post(self, sent: Sent) -> Response:
-        """Stop each selected query; one operation has the outcome for each."""
+        """Stop each selected query; one operation has the outcome of each."""
         return self._do(sent)
 
 
 class RestartManyView(_ManyView):
-    """The verb restart, for many."""
+    """The `restart` verb for many queries."""
 
     verb = Verb.RESTART_MANY
 
     @answers("restart_queries", ManyBody, role=OPERATE, form=StartManyForm, **_ANSWERS)
     def post(self, sent: Sent) -> Response:
-        """Restart each selected query; one operation has the outcome for each."""
+        """Restart each selected query; one operation has the outcome of each."""
         return self._do(sent)

@@ -32,7 +32,7 @@ class RunView(ApiView):
 
     @answers("get_run", bodies.RunDetailBody)
     def get(self, run_id: int) -> runs.RunDetail:
-        """Return a run with its neighbours, its failures and its batch totals."""
+        """Return a run with its failures, its batch totals, and the runs before and after it."""
         return runs.run_with_neighbours(run_id=run_id)
 
 
@@ -127,7 +127,7 @@ class FailureGroupFailuresView(ApiView):
 
 
 class FailureGroupResolveView(ApiView):
-    """The verb resolve."""
+    """The `resolve` verb."""
 
     @answers("resolve_failure_group", bodies.FailureGroupBody, role=OPERATE, form=Nothing)
     def post(self, group_id: int) -> FailureGroup:
@@ -137,7 +137,7 @@ class FailureGroupResolveView(ApiView):
 
 
 class FailureGroupReopenView(ApiView):
-    """The verb reopen."""
+    """The `reopen` verb."""
 
     @answers("reopen_failure_group", bodies.FailureGroupBody, role=OPERATE, form=Nothing)
     def post(self, group_id: int) -> FailureGroup:
