@@ -48,4 +48,4 @@ class Requests:
             if session.session_key and session.get(SESSION_KEY):
                 note_use(session.session_key, now=now)
         except DatabaseError as error:
-            logger.warning("the use of a session was not recorded: %s", error)
+            logger.warning("could not record that a session is in use: %s", error)

@@ -1,4 +1,4 @@
-"""Settings → Data roots: where data may be stored, for everybody and for single applications."""
+"""Settings → Data roots: where data can be stored, by all and by single applications."""
 
 from typing import Any
 
