@@ -3,8 +3,8 @@
 A list's topic contains its filters ("failures:query=delays&status=open"), so that all viewers with
 the same filters share one drawing. Rows on the page are morphed individually and keep their place.
 New rows go into a separate table body above them ("arrivals"). They are drawn hidden, and shown by
-static/js/arrivals.js, which omits rows that the page already has and waits while the pointer is over
-the list.
+static/js/arrivals.js, which omits rows that the page already has and waits while the pointer is
+over the list.
 """
 
 from collections.abc import Collection, Iterable, Mapping
