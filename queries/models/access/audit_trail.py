@@ -22,7 +22,7 @@ def _listed(value: Any) -> str:
 
 
 class AuditEntry(models.Model):
-    """One action. Its entry is inserted together with it, and numbered in the chain after commit."""
+    """One action. Its entry is inserted together with it, and numbered after the commit."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     number = models.BigIntegerField(null=True, unique=True)  # 1, 2, 3…; None: not chained yet
