@@ -1,4 +1,4 @@
-"""Where an installation's files are: in a checkout, or in an installed wheel.
+"""The locations of an installation's files, in a checkout or in an installed wheel.
 
 This module imports only the names of our packages, and none of our other code, because the
 settings use it.

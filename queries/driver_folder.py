@@ -1,4 +1,4 @@
-"""Where a driver's files are: those that control it, and those that it writes itself."""
+"""The locations of a driver's files: those that control it, and those that it writes."""
 
 import os
 import stat

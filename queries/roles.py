@@ -22,7 +22,7 @@ from queries.models.tokens import AccessToken, Scope
 
 
 class Role(StrEnum):
-    """A role, which is the name of its group."""
+    """A role; its value is the name of its group."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -87,7 +87,7 @@ class Reach:
 
 
 def limit_to(user: Any, token: AccessToken) -> None:
-    """Limit the user of a request to what the token allows."""
+    """Limit the user of a request to the rights of the token."""
     user.access_token = token
 
 

@@ -148,7 +148,7 @@ def owner_of(asked: str, files: Set) -> str:
 
 
 def warn_of_edits(files: Set) -> None:
-    """Warn that the reported commit does not contain what is being applied."""
+    """Warn that the reported commit does not contain the applied files."""
     if files.checkout is not None and files.checkout.edited:
         note(f"Note: {files.checkout.top} has uncommitted changes.")
 

@@ -63,7 +63,7 @@ class Operation(models.Model):
 
 
 class Transition(models.Model):
-    """One change of state: from, to, why, who."""
+    """One change of state: the states before and after, the reason, and the actor."""
 
     at = models.DateTimeField(db_index=True)
     application = models.ForeignKey(

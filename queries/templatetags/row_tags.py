@@ -1,4 +1,4 @@
-"""Draw one row of a list on its own; if this fails, a line in its place says so."""
+"""Draw one row of a list on its own; if this fails, draw an error line in its place."""
 
 import re
 from typing import Any

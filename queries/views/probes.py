@@ -141,7 +141,7 @@ def _rows(found: list[dict[str, Any]], *texts: str) -> list[dict[str, Any]]:
 
 
 def _preflight(operation: Operation, now: datetime) -> dict[str, Any]:
-    """Return what a preflight's page shows in addition to its steps."""
+    """Return the context that a preflight's page needs in addition to its steps."""
     asked = operation.arguments
     number = asked.get("revision")
     tried = f"revision {number}" if number else "an unsaved definition"

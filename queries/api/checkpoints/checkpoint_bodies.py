@@ -55,7 +55,7 @@ class MovedBody(Body):
 
 @shows(Preview, "verb refusal batch newest batches records files moved sink warnings")
 class PreviewBody(Body):
-    """What a rewind or a reset will do; nothing has been changed.
+    """A preview of a rewind or a reset; nothing has been changed.
 
     refusal: Why the action would be refused.
     newest: The newest committed batch.

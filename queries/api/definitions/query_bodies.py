@@ -48,7 +48,7 @@ class ProgressLineBody(Body):
 
 @shows(Dropped, "bus outbox missing_batches repaired")
 class DroppedBody(Body):
-    """Telemetry that was lost, and what was recovered.
+    """Telemetry that was lost, and the part that was recovered.
 
     bus: Number of events dropped by Spark's listener queues.
     outbox: Number of events dropped because the spool was full.

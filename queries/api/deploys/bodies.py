@@ -72,7 +72,7 @@ class RollbackForm(Form):
 
 @described
 class DeployedApplicationBody(Body):
-    """An application whose driver is replaced, and what was observed.
+    """An application whose driver is replaced, and the evidence for its outcome.
 
     from_revision: The revision that it was running; null if it is new.
     to_revision: Null until it is written.
@@ -100,7 +100,7 @@ class DeployedApplicationBody(Body):
 
 @described
 class DeployedQueryBody(DeployedApplicationBody):
-    """A query of a deploy, and what was observed.
+    """A query of a deploy, and the evidence for its outcome.
 
     snapshot: The snapshot of its checkpoint before its wave; null if there is none.
     first_batch: The first batch committed with the new definition.

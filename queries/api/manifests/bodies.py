@@ -120,7 +120,7 @@ class SkippedCheckBody(Body):
 
 @described
 class ObjectBody(Body):
-    """What will happen to one object, or has happened to it.
+    """The changes to one object: made by an apply, or planned.
 
     path: Empty if no file contains the object any more.
     drift: Null if nothing has been edited since its file was applied.
@@ -153,7 +153,7 @@ class GitRefBody(Body):
 
 @described
 class AppliedBody(Body):
-    """What an apply has done, or would do.
+    """The result of an apply, or of its dry run.
 
     operations: Operations that follow: starts, stops and deletions.
     resolved: Commits of branches and tags; if sent back, they are not resolved again.

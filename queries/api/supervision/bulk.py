@@ -23,7 +23,7 @@ Form = serializers.Serializer[Any]
 
 @described
 class ManyForm(Form):
-    """Which queries to act on.
+    """The queries to act on.
 
     selector: name=value or name!=value, separated by commas; several values separated by |.
     dry_run: Return the selected queries, and do nothing.
@@ -35,7 +35,7 @@ class ManyForm(Form):
 
 @described
 class StopManyForm(ManyForm, Stop):
-    """Which queries to stop, and how.
+    """The queries to stop, and how to stop them.
 
     mode: After the batch in flight (graceful), or immediately (now).
     """
@@ -54,7 +54,7 @@ class ManyBody(Body):
 
 @described
 class StartManyForm(ManyForm, Start):
-    """Which queries to start, and how.
+    """The queries to start, and how to start them.
 
     accept_state_change: Include queries whose state changes meaning.
     """

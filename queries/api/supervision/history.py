@@ -53,7 +53,7 @@ class RunLogView(ApiView):
 
 
 def _log(view: ApiView, driver: Driver, subject: str, lines: int) -> HttpResponse:
-    """Return the end of a driver's log, and record who has read it."""
+    """Return the end of a driver's log, and record that the user has read it."""
     text = read_log(driver, launcher=launcher(), lines=lines)
     note_act(Act.EXPORTED, subject=subject, what="log", driver=driver.epoch, **view.by)
     return HttpResponse(text, content_type="text/plain; charset=utf-8")
@@ -88,7 +88,7 @@ class FailureView(ApiView):
 
     @answers("get_failure", bodies.FailureDetailBody)
     def get(self, failure_id: int) -> FailureDetail:
-        """Return a failure with its log tail and what changed since the last good run."""
+        """Return a failure with its log tail and the changes since the last good run."""
         return failure_with_changes(failure_id)
 
 

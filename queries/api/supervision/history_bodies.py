@@ -143,7 +143,7 @@ class CandidateBody(Body):
 
 @described
 class FailureDetailBody(FailureBody):
-    """A failure with its log tail and what changed since the last good run.
+    """A failure with its log tail and the changes since the last good run.
 
     candidates: For a shared driver's death: the queries that may have caused it.
     culprit: The query held because it killed the driver; null if none is known.

@@ -64,7 +64,7 @@ class ApplicationWaitsView(ApiView):
 
     @answers("get_application_waits", WaitsBody, parameters=[_HOURS])
     def get(self, name: str) -> Waits:
-        """Return which queries used an application's cores, and which queries waited for which."""
+        """Return each query's use of an application's cores, and the queries that it waited for."""
         detail = application_detail(name)
         hours = whole_number(self.request, "hours", 1, low=1, high=_LONGEST_H)
         shares = task_shares(

@@ -34,7 +34,7 @@ _SAID = [
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one trigger rejects."""
+    """The statements that one trigger rejects."""
 
     name: str
     table: str

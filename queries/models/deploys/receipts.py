@@ -137,13 +137,13 @@ class DeployChange(models.Model):
 
     @property
     def proven_at(self) -> datetime | None:
-        """Return when it was confirmed to run on what the deploy wrote; None if never."""
+        """Return when it was confirmed to run on the definition of the deploy; None if never."""
         found = self.evidence.get("proven_at")
         return datetime.fromisoformat(found) if found else None
 
     @property
     def tried_at(self) -> datetime | None:
-        """Return when it was restarted on what the deploy wrote; None if never.
+        """Return when it was restarted on the definition of the deploy; None if never.
 
         After a rollback, `restarted_at` is the time of the rollback's restart.
         """

@@ -1,4 +1,4 @@
-"""Middleware around every request: record where it comes from, and that its session is in use."""
+"""Middleware for every request: record the requester, and that the session is in use."""
 
 import logging
 from collections.abc import Callable

@@ -161,7 +161,7 @@ def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
 
 
 def _keeps_state(logs: CheckpointLogs) -> bool:
-    """Return whether there is state, or a folder whose files cannot be listed (the tab says so)."""
+    """Return whether there is state; True if the folder cannot be listed (its tab shows why)."""
     try:
         return logs.keeps_state()
     except Unreadable:

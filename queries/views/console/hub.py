@@ -103,7 +103,7 @@ class Hub:
         return len({id(viewer.queue) for viewer in self.viewers if viewer.person == person})
 
     async def join(self, viewer: Viewer, cursor: str) -> Viewer:
-        """Add a viewer; put what it has missed into its queue."""
+        """Add a viewer; put the messages that it missed into its queue."""
         topics = viewer.topics
         seen = self._read(cursor)
         fresh = [topic for topic in sorted(topics) if topic not in self._drawn]
@@ -137,7 +137,10 @@ class Hub:
             self._end(viewer)
 
     async def snapshot(self, topics: frozenset[str], cursor: str) -> dict[str, Any]:
-        """Return what a viewer without a stream has missed: {tick, fragments: [event, data]}."""
+        """Return the fragments that a viewer without a stream has missed.
+
+        The form is {tick, fragments: [event, data]}.
+        """
         viewer = await self.join(Viewer(topics), cursor)
         try:
             messages = []

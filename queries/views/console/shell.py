@@ -60,7 +60,7 @@ _NEEDED = dict.fromkeys(("users", "secrets", "data-roots", "code-hosts"), ADMINI
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
-    """Return what base.html needs on every page (a context processor)."""
+    """Return the context that base.html needs on every page (a context processor)."""
     user = getattr(request, "user", None)
     theme = request.COOKIES.get("theme", "")
     context: dict[str, Any] = {"theme": theme if theme in THEMES else ""}

@@ -112,7 +112,7 @@ def _lost(failure: Failure, advice: Classified) -> dict[str, Any] | None:
 
 
 def _moving(failure: Failure, now: datetime) -> dict[str, Any]:
-    """Return what can still change after a failure: its group, its query, later failures."""
+    """Return the parts that can change after a failure: its group, its query, later failures."""
     group = failure.group
     return {
         "failure": failure,
@@ -155,7 +155,7 @@ _REFUSED: dict[str, str] = {
 
 
 def advice_of(failure: Failure) -> Classified:
-    """Return what a stored failure means and what to do about it."""
+    """Return the meaning of a stored failure, and what to do about it."""
     if failure.run is None and not (failure.error_class or failure.error_type):
         return classify_exit(
             python=failure.driver.exit_python or "UNKNOWN",

@@ -60,7 +60,7 @@ def lag_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def lag_context(query: Query, now: datetime) -> dict[str, Any]:
-    """Return what the page's live part draws."""
+    """Return the context for the page's live part."""
     lag = lag_of(query, now=now)
     return {
         "query": query,

@@ -98,7 +98,7 @@ def cancel_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 
 
 def _context(row: Operation, now: datetime) -> dict[str, Any]:
-    """Return what the page and its live fragment show."""
+    """Return the context for the page and its live fragment."""
     verb = str(row.verb)
     more = RESULTS[verb](row, now) if verb in RESULTS else {}
     result = mask(row.result)

@@ -30,7 +30,7 @@ operations.CANCEL_LEAVES[Verb.ASYNC_OFF] = (
 
 
 def exposure_context(query: Query, now: datetime) -> dict[str, Any]:
-    """Return what the panel shows; `exposure` is None if async progress tracking is off."""
+    """Return the context for the panel; `exposure` is None if async progress tracking is off."""
     return {"query": query, "exposure": exposure(query, now=now), "now": now}
 
 
