@@ -1,4 +1,4 @@
-"""The version of the command: that of the server, which is released with it."""
+"""The command's version, which is that of the server released with it."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command `headgate-server`: `make` and manage.py for both a checkout and a wheel.
+"""The `headgate-server` command: `make` and manage.py for both a checkout and a wheel.
 
 It does not import the packages that it starts: the process it becomes imports them.
 """
@@ -60,7 +60,7 @@ def manage(arguments: list[str], *, name: str = "headgate-server manage") -> Non
 
 
 def _become_jars(arguments: list[str]) -> None:
-    """Exec the program that downloads jars; with the command `kafka`, it starts the broker."""
+    """Exec the program that downloads jars; with the `kafka` command, it starts the broker."""
     program = places.DATA / "bootstrap" / "kafka.py"
     home = Path(os.environ.get("HEADGATE_HOME") or places.HOME).resolve()
     os.environ["HEADGATE_HOME"] = str(home)
@@ -72,7 +72,7 @@ def _usage() -> str:
     lines = [
         *_SHORT.items(),
         *((name, what) for name, (_, what) in _JARS.items()),
-        ("manage", "run a command of Django's: createtoken, changepassword, migrate; manage help"),
+        ("manage", "run a Django command, such as createtoken, changepassword, migrate or help"),
         ("constraints", "print the exact versions that this release was tested with"),
     ]
     shown = "".join(f"  {name:<12} {what}\n" for name, what in lines)

@@ -1,6 +1,7 @@
-"""Where an installation's files are: in a checkout, or in an installed wheel.
+"""The locations of an installation's files, in a checkout or in an installed wheel.
 
-Imports nothing of ours but the names of our packages, because settings use it.
+This module imports only the names of our packages, and none of our other code, because the
+settings use it.
 """
 
 import os
@@ -42,8 +43,8 @@ HOME = _users_data() / "headgate" if INSTALLED else ROOT / "var"
 def own() -> list[Path]:
     """Return the folders of our code: no data root may be inside one.
 
-    A checkout is ours as a whole: git and make run what is in it. `site-packages` is shared with
-    everything installed there, and protected with the Python environment it belongs to.
+    A checkout is entirely ours, because git and make run its content. `site-packages` is shared
+    with all installed packages, and is protected together with its Python environment.
     """
     folders = [ROOT / name for name in packages.OURS]
     return folders if INSTALLED else [ROOT, *folders]
@@ -52,7 +53,7 @@ def own() -> list[Path]:
 def import_path() -> tuple[str, ...]:
     """Return the PYTHONPATH with which our Python processes import our packages.
 
-    In `site-packages` they need none, and are found after the standard library.
+    Packages in `site-packages` do not need it, and are found after the standard library.
     """
     return () if INSTALLED else (str(ROOT),)
 

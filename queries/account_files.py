@@ -1,7 +1,8 @@
 """Work with files in other accounts' folders, as those accounts: they may contain links.
 
 Within account walls, a driver's files belong to the account of its application. A thread with that
-account's file rights leaves files that the account can write, and reaches none that it could not.
+account's file rights creates files that the account can write, and cannot reach any files that the
+account could not.
 On Linux these rights are per thread (setfsuid(2), capabilities(7)), so other threads and the
 database's files are not affected.
 """
@@ -51,7 +52,7 @@ def is_ours(folder: Path) -> bool:
 
 
 def _on_the_way(folder: Path) -> Iterator[os.stat_result]:
-    """Yield the status of each folder on the way to a path, from the top; then of resolved ones."""
+    """Yield the status of each folder along a path, from the top; then along the resolved path."""
     for place in dict.fromkeys((Path(os.path.abspath(folder)), Path(os.path.realpath(folder)))):
         for part in (*reversed(place.parents), place):
             # What does not exist can be created by the owners of the folders above.
@@ -68,7 +69,7 @@ def _is_kept(found: os.stat_result) -> bool:
 
 
 def know(accounts: Callable[[], set[int]]) -> None:
-    """Set how the uids of drivers' accounts are looked up; until then there are none."""
+    """Set the function that returns the uids of drivers' accounts; until then there are none."""
     global _known
     _known = accounts
 
@@ -84,9 +85,9 @@ _known: Callable[[], set[int]] = _none
 def acting_in(folder: Path, like: Path) -> Iterator[None]:
     """Work with files in a folder as the driver's account that can put links into its path.
 
-    The account is the first one of a driver that owns a folder on the way; if there is none, but
-    anybody can write there, the owner of `like` if it is one. Otherwise, and if another account is
-    already active, nothing changes.
+    The account is the first driver's account that owns a folder along the path. If there is none
+    but anyone can write there, it is the owner of `like`, if that is a driver's account.
+    Otherwise, and if another account is already active, nothing changes.
     """
     if _is_acting() or not (known := _known()) or not can_act() or is_ours(folder):
         yield
@@ -113,7 +114,7 @@ def acting_as(uid: int, gid: int) -> Iterator[None]:
         _libc.setfsgid(gid)
         _libc.setfsuid(uid)
         if (_libc.setfsuid(_NOBODY_ASKS), _libc.setfsgid(_NOBODY_ASKS)) != (uid, gid):
-            raise PermissionError(f"the rights of uid {uid} cannot be had without CAP_SETUID")
+            raise PermissionError(f"the rights of uid {uid} cannot be used without CAP_SETUID")
         nothing = _sets()
         for part in nothing:
             part.effective = 0
@@ -138,7 +139,7 @@ def give_like(tree: Path, like: Path) -> None:
 def give(tree: Path, uid: int, gid: int) -> None:
     """Give a folder and its contents to an account, without following links.
 
-    The folder itself comes last: until then nobody else can enter it.
+    The folder itself comes last: until then no other account can enter it.
     """
     descriptor = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

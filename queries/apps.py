@@ -1,4 +1,4 @@
-"""The app that decides and acts."""
+"""The Django app that makes Headgate's decisions and acts on them."""
 
 from importlib import import_module
 
@@ -7,14 +7,14 @@ from django.urls import converters, register_converter
 
 
 class QueryName(converters.StringConverter):
-    """A query's name in an address: the slash of `application/query` is written as `~`."""
+    """A query's name in a URL: the slash of `application/query` is written as `~`."""
 
     def to_python(self, value: str) -> str:
         """Return the name."""
         return value.replace("~", "/")
 
     def to_url(self, value: str) -> str:
-        """Return the address part."""
+        """Return the part of the URL."""
         return value.replace("/", "~")
 
 

@@ -1,11 +1,11 @@
 """The code roots of an application on disk: their files, and a digest of their contents.
 
 Code stored by Headgate itself, uploads and git commits, is in `code/<sha256>/0`: a root like any
-other, and at the same place as the copy that a driver with this code alone runs from.
+other, at the same location as the copy from which a driver that uses only this code runs.
 
 The launcher stores copies of roots under this digest; the pages compare it with the digest of a
-driver's code, to show that the code on disk has changed since. For this, a check costs one `stat`
-per file: contents are read again only if size or times differ.
+driver's code, to show whether the code on disk has changed since. A check costs one `stat` per
+file: contents are read again only if size or times differ.
 """
 
 import hashlib
@@ -93,7 +93,8 @@ _lock = threading.Lock()
 def digest_on_disk(roots: tuple[str, ...]) -> str | None:
     """Return the digest of the roots' current contents; None if computing it is too expensive.
 
-    The result is at most `LOOK_EVERY_S` old: a page asks once for each query of an application.
+    The result is at most `LOOK_EVERY_S` old, because a page requests it once for each query of an
+    application.
     """
     with _lock:
         at, found = _looks.get(roots, (-LOOK_EVERY_S, None))

@@ -1,4 +1,4 @@
-"""Where a driver's files are: those that control it, and those that it writes itself."""
+"""The locations of a driver's files: those that control it, and those that it writes."""
 
 import os
 import stat
@@ -32,7 +32,7 @@ class DriverFolder:
 
 
 def direct(path: Path, text: str) -> None:
-    """Replace a file that a driver reads; if the folder is shared, it belongs to its group."""
+    """Replace a file that a driver reads; in a shared folder, the folder's group can read it."""
     shared = path.parent.stat().st_mode & stat.S_ISGID
     replace_file(path, text, mode=0o640 if shared else 0o600)
 
@@ -49,5 +49,5 @@ def current_file(application: Path) -> Path:
 
 
 def read_current(application: Path) -> str | None:
-    """Return that file's content, None if it does not exist."""
+    """Return the content of that file, or None if it does not exist."""
     return read_file(current_file(application))

@@ -3,9 +3,9 @@
 The roles are Django groups of these names; each includes the ones before it. A superuser is an
 admin. Pages, streams, logs and API check the same permissions.
 
-Operators and authors act on the applications of their teams, and on those without a team; checked
-with an application, a permission applies to that one. A request with a token has the token on its
-user (`limit_to`), whose limits apply wherever the user is checked.
+Operators and authors act on the applications of their teams, and on those without a team; a
+permission that is checked with an application applies only to that application. The token of a
+request is attached to its user (`limit_to`), and its limits apply wherever the user is checked.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from queries.models.tokens import AccessToken, Scope
 
 
 class Role(StrEnum):
-    """A role, which is the name of its group."""
+    """A role; its value is the name of its group."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -34,9 +34,9 @@ ORDER = tuple(Role)
 #: What each role may do, shown when choosing one.
 ROLE_WORDS = {
     Role.VIEWER: "can view everything",
-    Role.OPERATOR: "also starts, stops, restarts, resolves",
-    Role.AUTHOR: "also defines, in SQL, and in Python with that right",
-    Role.ADMIN: "also assigns roles, teams, rights and tokens",
+    Role.OPERATOR: "can also start, stop and restart queries, and resolve failures",
+    Role.AUTHOR: "can also change definitions: in SQL, or in Python with the right to write it",
+    Role.ADMIN: "can also assign roles, teams, rights and tokens",
 }
 
 VIEW = "queries.view"
@@ -65,7 +65,7 @@ ROLE_OF_SCOPE = {
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The applications that a user may act on, by ids of teams and applications."""
+    """The applications that a user may act on, by IDs of teams and applications."""
 
     teams: frozenset[int] | None  # of these teams, and without a team; None: all
     token_team: int | None = None  # limited to a token's team; None: no such limit
@@ -87,7 +87,7 @@ class Reach:
 
 
 def limit_to(user: Any, token: AccessToken) -> None:
-    """Limit the user of a request to what the token allows."""
+    """Limit the user of a request to the rights of the token."""
     user.access_token = token
 
 
@@ -144,7 +144,7 @@ def may(user: Any, permission: str, application: Application | None = None) -> b
 
 
 def role_holds(role: Role | None, permission: str) -> bool:
-    """Return whether a role includes a permission, for whichever user."""
+    """Return whether a role includes a permission, regardless of the user."""
     return role is not None and ORDER.index(role) >= ORDER.index(_PERMISSIONS[permission])
 
 

@@ -1,7 +1,7 @@
 """Resolve secret references on the driver's host, and mask secrets in texts.
 
 A definition contains "env:NAME" or "file:NAME"; only a process that needs the value ever has it (a
-driver, and the worker that asks a broker for lag), and every error text of that process passes
+driver, and the worker that queries a broker for lag), and every error text of that process passes
 through `mask` first.
 """
 
@@ -44,7 +44,7 @@ class References:
             self._taken[name] = os.environ.pop(name)
 
     def resolve(self, value: str) -> str:
-        """Return the value of a reference, any other text unchanged."""
+        """Return the value of a reference; return any other text unchanged."""
         if not is_reference(value):
             return value
         kind, _, name = value.partition(":")
@@ -89,7 +89,7 @@ class References:
                     self.resolve(name)
 
     def mask(self, text: str) -> str:
-        """Return the text without any known secret, and without what looks like one."""
+        """Return the text with known secrets, and anything that looks like a secret, masked."""
         return self._mask(text)
 
     def mask_within(self, value: Any) -> Any:

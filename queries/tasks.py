@@ -1,4 +1,4 @@
-"""Celery tasks: each calls one service. Arguments are ids; a stale one does nothing.
+"""Celery tasks: each calls one service. Arguments are IDs; a task with a stale ID does nothing.
 
 `PROCEDURES` lists all operations with steps, which tasks advance.
 """
@@ -81,9 +81,10 @@ _outlook_round = outlook.Round()
 
 @shared_task(name="queries.tasks.on_each_host")
 def on_each_host(task: str, expires_s: float) -> None:
-    """Run a task on each live host's worker (a tick of beat): on this one immediately.
+    """Run a task on each live host's worker (a tick of Celery beat): on this host immediately.
 
-    The others find it in their own queues; if those cannot be reached, it still runs here.
+    The other workers find the task in their own queues; if the queues cannot be reached, the task
+    still runs here.
     """
     try:
         send_to_others(task, expires_s=expires_s)
@@ -113,9 +114,9 @@ def _worker_begins(**_: Any) -> None:
 
 
 def _supervise() -> None:
-    """Adopt this host's drivers, reconcile as soon as one exits, and sweep if beat does not.
+    """Adopt this host's drivers, reconcile as soon as one exits, and sweep if Celery beat does not.
 
-    A task would come later, or not at all while Redis is down.
+    A task would run later, or not at all while Redis is down.
     """
     told = ""
     adopted = False
@@ -137,15 +138,15 @@ def _supervise() -> None:
                         _sweep_unasked()
         except Exception as error:  # loop boundary: the sweep finds what is missed here
             if str(error) != told:
-                logger.warning("leaving the exit of a driver to the sweep: %s", error)
+                logger.warning("a driver's exit will be handled by the sweep: %s", error)
             told = str(error)
             leaving.wait(EXITS_AGAIN_S)
-            with _sweep.by_itself("the sweep that nobody asked for"):
+            with _sweep.by_itself("the sweep in place of beat"):
                 _sweep_unasked()
 
 
 def _sweep_unasked() -> None:
-    """Sweep if beat or Redis is down."""
+    """Sweep if Celery beat or Redis is down."""
     if time.monotonic() - _swept_at > UNASKED_AFTER_S:
         sweep()
 
@@ -208,7 +209,7 @@ def advance_deploys() -> None:
 
 @shared_task(name="queries.tasks.look_at_sources")
 def look_at_sources() -> None:
-    """Ask the brokers for the lag of this host's queries; one pass at a time."""
+    """Query the brokers for the lag of this host's queries; one pass at a time."""
     with lease(f"look-at-sources:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             lag.look_at_sources(now=timezone.now())
@@ -216,13 +217,13 @@ def look_at_sources() -> None:
 
 @shared_task(name="queries.tasks.note_verdicts")
 def note_verdicts() -> None:
-    """Record since when each query's health has been the same."""
+    """Record the time since which each query's health has been the same."""
     verdicts.note_verdicts(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.recheck_sql")
 def recheck_sql() -> None:
-    """Ask Spark's parser about SQL that was saved unchecked; one pass at a time."""
+    """Check with Spark's parser any SQL that was saved unchecked; one pass at a time."""
     with lease("recheck-sql", limit_s=60) as held:
         if held:
             sql_recheck.recheck_sql(now=timezone.now())
@@ -264,7 +265,7 @@ def look_ahead() -> None:
 def adopt() -> None:
     """Find this host's drivers again, when a worker starts and from time to time.
 
-    Drivers that supervision has given up are ended first: none of them may write any more.
+    Drivers that supervision has given up are ended first, so that none of them can still write.
     """
     adoption.end_strays(launcher=launcher())
     service.wake_all(now=timezone.now())
@@ -272,7 +273,7 @@ def adopt() -> None:
 
 @shared_task(name="queries.tasks.forget_expired_tokens")
 def forget_expired_tokens() -> None:
-    """Delete expired tokens, sessions, kept answers, and Spark UI visits."""
+    """Delete expired tokens, sessions, stored responses, and Spark UI visits."""
     now = timezone.now()
     tokens.forget_expired_tokens(now=now)
     sessions.forget_expired_sessions(now=now)
@@ -308,5 +309,5 @@ def prune_snapshots() -> None:
 
 @shared_task(name="queries.tasks.prune_code")
 def prune_code() -> None:
-    """Delete code and packages that have been unreferenced for some days."""
+    """Delete code and packages that have been unreferenced for a few days."""
     prune_contents(now=timezone.now())

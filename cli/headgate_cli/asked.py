@@ -34,7 +34,7 @@ def team_name(text: str) -> str:
 Output = Annotated[Form, typer.Option("--output", "-o", help="Output format.")]
 Timeout = Annotated[str, typer.Option("--timeout", help="Maximum wait: 90s, 10m, 2h.")]
 Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait until it has ended and return its outcome.")
+    bool, typer.Option("--wait", help="Wait until the operation ends, and return its outcome.")
 ]
 QueryName = Annotated[str, typer.Argument(parser=query_name, help="Name of a query.")]
 QueryNames = Annotated[

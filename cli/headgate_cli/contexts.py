@@ -25,7 +25,7 @@ class Place:
     ca: str = ""  # file with the CA certificates (PEM); "": the default ones
 
     def __repr__(self) -> str:
-        """Return only the address."""
+        """Return only the URL."""
         return f"Place({self.url})"
 
 
@@ -87,7 +87,7 @@ def chosen(context: str, ca: str) -> Place:
     name = context or contexts.current
     if not name:
         raise refused(
-            "No installation is chosen.",
+            "No installation is selected.",
             "headgate login URL, or set HEADGATE_URL and HEADGATE_TOKEN.",
         )
     place = contexts.places.get(name)
@@ -98,15 +98,15 @@ def chosen(context: str, ca: str) -> Place:
 
 
 def checked(place: Place) -> Place:
-    """Return a place with its address normalised; reject one that must not receive a token."""
+    """Return a place with its URL normalised; reject a URL that must not receive a token."""
     parts = urlsplit(place.url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-        way_out = "Write it like https://headgate.example.org."
+        way_out = "Use a URL such as https://headgate.example.org."
         raise Ended(Code.USAGE, f"{place.url} is not a valid Headgate URL.", way_out)
     lets_http = os.environ.get("HEADGATE_ALLOW_HTTP") == "1"
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and not lets_http:
         raise refused(
-            f"{place.url} has no TLS, so others could read the token in transit.",
+            f"{place.url} does not use TLS, so others could read the token in transit.",
             "Use https, or set HEADGATE_ALLOW_HTTP=1 for a trial.",
         )
     if not re.fullmatch(r"[!-~]+", place.token):

@@ -117,21 +117,23 @@ class Values:
         except (YAMLError, ValueError) as error:
             raise refused(f"{name} is not valid YAML: {' '.join(str(error).split())}") from None
         if found is not None and not isinstance(found, Mapping):
-            raise refused(f"{name} contains no values.", "Write one per line: NAME: value.")
+            raise refused(
+                f"{name} contains no values.", "Put each value on its own line: NAME: value."
+            )
         self.held |= dict(found or {})
 
     def take(self, text: str) -> None:
         """Add NAME=VALUE."""
         name, equals, value = text.partition("=")
         if not equals:
-            raise Ended(Code.USAGE, f"{text} is not a valid value.", "Write --set NAME=VALUE.")
+            raise Ended(Code.USAGE, f"{text} is not a valid value.", "Use --set NAME=VALUE.")
         self.held[name] = value
 
 
 def owner_of(asked: str, files: Set) -> str:
-    """Return a set's owner: as given, otherwise the name of its repository.
+    """Return a set's owner: the given one, otherwise the name of its repository.
 
-    Raises `Ended` if there is neither.
+    Raises `Ended` if there is no owner and no repository.
     """
     repository = files.checkout.repository if files.checkout else ""
     name = repository.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
@@ -146,7 +148,7 @@ def owner_of(asked: str, files: Set) -> str:
 
 
 def warn_of_edits(files: Set) -> None:
-    """Warn that the reported commit does not contain what is being applied."""
+    """Warn that the reported commit does not contain the applied files."""
     if files.checkout is not None and files.checkout.edited:
         note(f"Note: {files.checkout.top} has uncommitted changes.")
 
@@ -165,7 +167,7 @@ def _checkout(folder: Path) -> Checkout | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return git's output; None if there is no git, no checkout, or no answer."""
+    """Return git's output; None if git is missing, does not respond, or finds no checkout."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],

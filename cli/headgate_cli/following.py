@@ -59,12 +59,12 @@ class Limit:
         self._pause = min(self._pause * 1.5, LONGEST_PAUSE_S)
 
     def moved(self) -> None:
-        """Poll often again, because something has changed."""
+        """Poll frequently again, because something has changed."""
         self._pause = FIRST_PAUSE_S
 
     def over(self, what: str) -> Ended:
         """Return the end of a wait that took too long."""
-        way_out = "It continues on its own. Wait again, or longer with --timeout."
+        way_out = "It continues in the background. To wait longer, use --timeout."
         return Ended(Code.TIMED_OUT, f"Not done within {self.text}: {what}.", way_out)
 
 
@@ -79,7 +79,7 @@ class Progress:
     def tell(self, text: str) -> None:
         """Report the progress if it has changed.
 
-        It may alternate between two waits; a log contains each of them only once.
+        The progress may alternate between two messages; a log contains each of them only once.
         """
         if text == self._shown:
             return
@@ -101,7 +101,7 @@ class Progress:
 
 @contextmanager
 def told_if_interrupted(name: str, progress: Progress) -> Iterator[None]:
-    """On Ctrl-C, report that what is being followed continues, and how to cancel it."""
+    """On Ctrl-C, report that the operation or deploy continues, and how to cancel it."""
     try:
         yield
     except KeyboardInterrupt:

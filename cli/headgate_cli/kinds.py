@@ -10,7 +10,7 @@ from headgate_cli.output import Columns, Row
 
 
 def at(path: str) -> Callable[[Row], Any]:
-    """Return a getter for a row's field (`health.verdict` if nested); it gives None if missing."""
+    """Return a getter for a row's field (`health.verdict` if nested); None if it is missing."""
 
     def step(held: Any, name: str) -> Any:
         return held.get(name) if isinstance(held, dict) else None
@@ -45,7 +45,9 @@ class Kind:
         """Return the path of a single object."""
         if not self.single:
             way_out = f"List them: headgate get {self.plural}"
-            raise Ended(Code.USAGE, f"A single {self.name} cannot be read.", way_out)
+            raise Ended(
+                Code.USAGE, f"{self.plural} can be listed, but not read one at a time.", way_out
+            )
         return self.one or self.address, name
 
     def bare(self, name: str) -> str:

@@ -81,7 +81,7 @@ def note(text: str) -> None:
 
 
 def coloured(stream: TextIO) -> bool:
-    """Return whether to use colours on a stream (https://no-color.org)."""
+    """Return whether to print colours to a stream (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 

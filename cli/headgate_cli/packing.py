@@ -1,7 +1,7 @@
 """Code next to a manifest: a folder that is packed, uploaded, and replaced by its digest.
 
 In an application's manifest, `code: {upload: ./code}` specifies a folder relative to the file. It
-is sent to the server, and the returned digest replaces it in what is applied.
+is sent to the server, and the returned digest replaces the path in the applied manifest.
 """
 
 import gzip
@@ -135,7 +135,7 @@ def _files_of(folder: Path) -> Iterator[tuple[str, bytes]]:
             continue
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise refused(
-                f"{path} is a link, or not a file.", "Replace it with a copy of the file."
+                f"{path} is a link or not a regular file.", "Replace it with a copy of the file."
             )
         if path.is_file():
             yield inside, path.read_bytes()

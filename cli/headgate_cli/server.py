@@ -47,7 +47,7 @@ class Server:
         )
 
     def get(self, *path: Any, limit_s: float = ANSWER_LIMIT_S, **asked: Any) -> Any:
-        """Return the response to a GET; parameters that are None are left out."""
+        """Return the response to a GET; parameters that are None are omitted."""
         params = {name: value for name, value in asked.items() if value not in (None, [])}
         return self._json(self._ask("GET", path, params=params, timeout=limit_s))
 
@@ -74,7 +74,7 @@ class Server:
         self._ask("DELETE", path, params=asked)
 
     def rows(self, *path: Any, most: int, **asked: Any) -> Iterator[Json]:
-        """Yield a list's rows over its pages, at most `most`."""
+        """Yield the rows of a list from all its pages, at most `most`."""
         asked = {**asked, "limit": min(PAGE, most)}
         while True:
             found = self.get(*path, **asked)
@@ -120,7 +120,9 @@ class Server:
                 told = answer.headers.get("Retry-After", "")
                 if lost and answer.status_code == 409 and told:  # the first is still processed
                     if time.monotonic() > ends:
-                        raise self._no_answer(httpx.ReadTimeout("it is still working"), lost)
+                        raise self._no_answer(
+                            httpx.ReadTimeout("the request is still being processed"), lost
+                        )
                     time.sleep(max(0.5, _seconds(told)))
                     continue
                 if answer.status_code not in (429, 503) or last:
@@ -166,7 +168,7 @@ class Server:
     def _no_headgate(self, answer: httpx.Response) -> Ended:
         to = f" with a redirect to {answer.headers['Location']}" if answer.is_redirect else ""
         message = (
-            f"{answer.url} responds with {answer.status_code}{to}, which is not a Headgate "
+            f"{answer.url} responded with {answer.status_code}{to}, which is not a Headgate "
             "response."
         )
         return Ended(Code.NO_ANSWER, message, "Check the URL of the installation.")

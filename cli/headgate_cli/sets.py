@@ -30,14 +30,16 @@ Prune = Annotated[
 ]
 PruneRunning = Annotated[
     bool,
-    typer.Option("--prune-running", help="Stop running queries first in order to remove them."),
+    typer.Option(
+        "--prune-running", help="Stop running queries first, so that they can be removed."
+    ),
 ]
 
 AcceptStateChange = Annotated[
     bool,
     typer.Option(
         "--accept-state-change",
-        help="Start even if the old state continues with a different meaning.",
+        help="Start queries even if their existing state changes meaning.",
     ),
 ]
 
@@ -45,7 +47,7 @@ PlanFile = Annotated[
     str,
     typer.Option(
         "--plan",
-        help="Output of `diff -o json`: use the commits that it resolved branches to.",
+        help="Output of `diff -o json`: use the commits to which it resolved branches.",
     ),
 ]
 
@@ -106,7 +108,7 @@ def _resolved(plan: str) -> list[Json]:
 
 
 def differing(answer: Json) -> list[Json]:
-    """Return the objects in a response that are not unchanged."""
+    """Return the objects in a response whose outcome is not `unchanged`."""
     return [one for one in answer["objects"] if one["outcome"] != "unchanged"]
 
 

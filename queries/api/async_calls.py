@@ -1,4 +1,4 @@
-"""A query's slow remote calls over REST: its async operators' figures, and what limits them."""
+"""A query's async operators over REST: figures for their remote calls, and what limits them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class AdvisedOperator:
 
     @property
     def bound_name(self) -> str:
-        """Return the name of what limits it."""
+        """Return the name of the factor that limits the operator."""
         return self.says.bound.name.lower()
 
 
@@ -35,33 +35,33 @@ class AdvisedOperator:
     "says.advice says.number",
 )
 class AsyncOperatorBody(Body):
-    """One async operator over its newest batches with calls.
+    """An async operator, with figures from its newest batches that made calls.
 
     until: When the newest batch covered by the figures began.
     batches: Number of batches that the figures cover.
     calls: Finished attempts, successful or not.
     retries: Attempts after the first.
     failed: Failed attempts.
-    timeouts: Of those, timed out.
-    dead_letters: Rows that were given up.
+    timeouts: Failed attempts that timed out.
+    dead_letters: Rows that the operator gave up on.
     calls_per_second: Total over all tasks in a batch.
     possible_per_second: Rate possible at this latency with all allowed calls in flight.
-    latency_ms: p50, p95, p99.
-    waited_ms: Wait for the key: p50, p95, p99.
+    latency_ms: Latency of calls: p50, p95, p99.
+    waited_ms: Time spent waiting for a key: p50, p95, p99.
     allowed: Mean number of calls allowed in flight per task.
     used: Mean number of calls actually in flight per task.
     cap: The limiter's cap.
     keys: Mean number of distinct keys held per task.
-    cpu: Share of a core used by a Python worker.
-    tasks: Per batch, mean.
-    number: The value to set, if any.
+    cpu: Share of a core that a task's Python worker uses.
+    tasks: Mean number of tasks per batch.
+    number: The suggested value, if any.
     """
 
     bound = serializers.ChoiceField([one.name.lower() for one in Bound], source="bound_name")
 
 
 class QueryAsyncBody(Body):
-    """A query's async operators; empty if it has none, or if none has made a call yet."""
+    """A query's async operators; empty if it has none, or none of them has made a call yet."""
 
     operators = AsyncOperatorBody(many=True)
 

@@ -57,10 +57,10 @@ class HasRole(BasePermission):
 
 
 class AnyForm(DefaultContentNegotiation):
-    """Use the first renderer if none of the accepted types exists, instead of failing."""
+    """Use the first renderer, instead of failing, if none supports an accepted type."""
 
     def select_renderer(self, request: Any, renderers: Any, format_suffix: Any = None) -> Any:
-        """Return (renderer, media type)."""
+        """Return the renderer and its media type."""
         try:
             return super().select_renderer(request, renderers, format_suffix)
         except NotAcceptable:
@@ -68,16 +68,17 @@ class AnyForm(DefaultContentNegotiation):
 
 
 class BoundedJSONParser(JSONParser):
-    """JSON in UTF-8, limited to DATA_UPLOAD_MAX_MEMORY_SIZE bytes and `DEEPEST` levels."""
+    """Parse JSON in UTF-8, up to DATA_UPLOAD_MAX_MEMORY_SIZE bytes and `DEEPEST` levels deep."""
 
     times = 1  # factor for a body's maximum size
 
     def parse(
         self, stream: Any, media_type: str | None = None, context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the value in a body; raise `errors.TooLarge`, or `ParseError` if it is not JSON.
+        """Return the value in a body.
 
-        Raises `Invalid` for characters that cannot be stored.
+        Raises `errors.TooLarge`, `ParseError` if the body is not valid JSON, and `Invalid` for
+        characters that cannot be stored.
         """
         most = self.times * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         raw = stream.read(most + 1)
@@ -88,7 +89,7 @@ class BoundedJSONParser(JSONParser):
         except RecursionError as error:
             raise _too_deep() from error
         except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
-            raise ParseError(f"The body is not JSON: {error}") from error
+            raise ParseError(f"The body is not valid JSON: {error}") from error
         if _is_deep(found):
             raise _too_deep()
         refuse_characters(found)
@@ -131,10 +132,10 @@ class _AsciiRenderer(JSONRenderer):
 
 
 class EscapingRenderer(JSONRenderer):
-    """JSON in UTF-8, with escapes where a text cannot be encoded."""
+    """Render JSON in UTF-8, escaping characters that cannot be encoded."""
 
     def render(self, data: Any, *args: Any, **kwargs: Any) -> bytes:
-        """Return the body; no stored text can make this fail."""
+        """Return the body; this succeeds for every stored text."""
         try:
             body: bytes = super().render(data, *args, **kwargs)
         except UnicodeEncodeError:
@@ -191,7 +192,7 @@ class ApiView(APIView):
         cls.permissions = {**cls.permissions, **roles}
 
     def perform_authentication(self, request: Request) -> None:
-        """Identify the user; the audit log and the limits record the token, if there is one."""
+        """Identify the user, and note the token, if any, for the audit log and the limits."""
         super().perform_authentication(request)
         if isinstance(request.auth, AccessToken):
             note_token(request.auth)
@@ -203,7 +204,7 @@ class ApiView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Check permissions; a POST already answered under its key is not repeated.
 
-        An address that takes no POST takes no key either.
+        A URL that does not support POST ignores the key.
         """
         super().initial(request, *args, **kwargs)
         key = request.headers.get("Idempotency-Key")
@@ -219,7 +220,7 @@ class ApiView(APIView):
             self._taken = row
 
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Store the response to a request that has a key; free the key if nothing has changed."""
+        """Store the response to a request that has a key; free the key if the request failed."""
         response = super().finalize_response(request, response, *args, **kwargs)
         if streamed := getattr(self, "_streamed", None):
             streamed.close()
@@ -244,7 +245,7 @@ class ApiView(APIView):
 
     @property
     def now(self) -> datetime:
-        """Return the time of the request, which is determined once."""
+        """Return the time of the request, which stays the same while it is handled."""
         if not hasattr(self, "_now"):
             self._now = timezone.now()
         return self._now
@@ -256,20 +257,20 @@ class ApiView(APIView):
 
     @property
     def by(self) -> dict[str, Any]:
-        """Return who is acting, and when, as arguments for services."""
+        """Return the acting user and the time, as arguments for services."""
         return {"actor": self.actor, "now": self.now}
 
     @property
     def author(self) -> dict[str, Any]:
-        """Return who is acting, when, and whether they may write Python, as catalog arguments."""
+        """Return the user, the time, and whether the user may write Python, for the catalog."""
         return self.by | {"python": may(self.request.user, WRITE_PYTHON)}
 
     def asked(self, name: str) -> str:
-        """Return a query parameter, "" if it is not given."""
+        """Return a query parameter, or "" if it is not given."""
         return str(self.request.query_params.get(name, "")).replace("\x00", "")
 
     def asked_flag(self, name: str) -> bool | None:
-        """Return a boolean query parameter; None if it is not given."""
+        """Return a boolean query parameter, or None if it is not given."""
         given = self.request.query_params.get(name)
         if given not in (None, "true", "false"):
             raise errors.invalid(name, given, "is neither true nor false.")

@@ -1,8 +1,8 @@
 """Bodies that mirror a row: fields and their types are derived from a model or dataclass.
 
-`@shows(Run, "id=pk epoch driver.host")` gives a serializer the named fields, in this order; a field
-that the class itself declares is kept. Fields are described in the class's docstring, one per line:
-"epoch: Which start it was." Other lines describe the body.
+`@shows(Run, "id=pk epoch driver.host")` gives a serializer the named fields, in this order; fields
+that the class itself declares take precedence. Fields are described in the class's docstring, one
+per line: "epoch: The number of this start." Other lines describe the body.
 """
 
 import inspect
@@ -69,8 +69,8 @@ def described(body: S) -> S:
 def shows(row: Any, names: str, **more: type[StrEnum] | Callable[[Any], Any]) -> Callable[[S], S]:
     """Give a serializer the named fields of a row.
 
-    "name" is the row's attribute with this name, "a.name" an attribute of `a`, and "name=a.b" gives
-    that attribute its own name; a nullable attribute on the way makes the field nullable. A method
+    "name" is the row's attribute with this name, "a.name" an attribute of `a`, and "name=a.b" shows
+    that attribute as `name`; a nullable attribute on the path makes the field nullable. A method
     `get_name` creates its field. `more` contains the choices for a text column, or a function that
     makes a field from the row.
     """

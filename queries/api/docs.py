@@ -1,4 +1,4 @@
-"""The API's own description: the OpenAPI document, and the page that shows it."""
+"""The API's description: the OpenAPI document, and the page that shows it."""
 
 import json
 from functools import cache
@@ -51,7 +51,7 @@ class DocsView(ApiView):
 
 
 class NothingHereView(ApiView):
-    """Any other URL below the API's root returns a problem, not a page."""
+    """Respond to any other URL below the API's root with a problem, not a page."""
 
     @describe(exclude=True)
     def get(self, request: Request, rest: str = "") -> Response:

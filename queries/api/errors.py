@@ -81,7 +81,7 @@ _HTTP: dict[int, tuple[str, str, str]] = {
     404: ("missing", "Not found", "Check the URL; GET /api/v1/docs/ lists them all."),
     405: ("method-not-allowed", "Method not allowed", "Use a method listed in “Allow”."),
     406: ("not-acceptable", "Not acceptable", "Accept application/json."),
-    413: ("too-large", "The body is too large", "Send less data at once."),
+    413: ("too-large", "The body is too large", "Send less data in one request."),
     415: ("unsupported-media-type", "Unsupported media type", "Send application/json."),
     428: (
         "precondition-required",
@@ -93,7 +93,7 @@ _HTTP: dict[int, tuple[str, str, str]] = {
 
 
 class TooLarge(exceptions.APIException):
-    """A body is larger than any definition."""
+    """A body is larger than the limit."""
 
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
     default_code = "too-large"
@@ -104,7 +104,7 @@ class TooLarge(exceptions.APIException):
 
 
 class PreconditionRequired(exceptions.APIException):
-    """A PUT without If-Match would overwrite what it has not read."""
+    """A PUT without If-Match could overwrite a revision that its sender has not read."""
 
     status_code = status.HTTP_428_PRECONDITION_REQUIRED
     default_detail = "Send If-Match with the ETag returned by a GET of this URL."
@@ -119,10 +119,10 @@ def invalid(field: str, value: Any, message: str, way_out: str = "") -> Invalid:
 def refuse_unknown(
     sent: Mapping[str, str], known: Collection[str], fields: Collection[str] = ()
 ) -> None:
-    """Raise `Invalid` for each query parameter that a URL does not know.
+    """Raise `Invalid` for each query parameter that a URL does not support.
 
-    A misspelt parameter would filter nothing, so a script would act on everything, or would act
-    without a dry run. `fields` are the body's fields, where the parameter may belong.
+    If a misspelled parameter were ignored, a script would act on everything, or would act without a
+    dry run. `fields` are the body's fields: the parameter may belong there.
     """
     problems = []
     for name, value in sent.items():
@@ -134,7 +134,7 @@ def refuse_unknown(
             way_out = f"Did you mean {near[0]}?"
         elif name == "dry_run":
             way_out = (
-                "Remove it: a dry run is not available here. GET /api/v1/docs/ shows where it is."
+                "Remove it: a dry run is not available here. GET /api/v1/docs/ shows where one is."
             )
         else:
             way_out = (
@@ -220,7 +220,7 @@ def _response(body: dict[str, Any]) -> Response:
 
 
 def _problems(detail: Any, field: str = "") -> list[Problem]:
-    """Return REST framework's nested messages as problems with dotted fields."""
+    """Return REST framework's nested messages as problems with dotted field names."""
     if isinstance(detail, dict):
         pairs = [(str(key), held) for key, held in detail.items()]
     elif isinstance(detail, list) and any(isinstance(held, dict | list) for held in detail):

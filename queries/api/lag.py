@@ -1,4 +1,4 @@
-"""Lag, losses and continuing after a loss, over REST."""
+"""A query's lag, its losses, and continuing after a loss, over REST."""
 
 from django.db.models import QuerySet
 from rest_framework import serializers
@@ -24,7 +24,7 @@ from queries.services.kafka.loss_corrections import NOTE_MOST, correct
 class GoOn(inputs.Form):
     """The accepted loss: the number of lost offsets returned with the lag.
 
-    offsets: Sum over all gaps.
+    offsets: Total over all gaps.
     """
 
     offsets = serializers.IntegerField(min_value=1)
@@ -32,7 +32,7 @@ class GoOn(inputs.Form):
 
 @described
 class Correct(inputs.Form):
-    """Why an entry of the loss ledger is wrong.
+    """Why an entry in the loss ledger is wrong.
 
     reason: How you know that these records were not lost; shown with the correction.
     """
@@ -42,15 +42,15 @@ class Correct(inputs.Form):
 
 @shows(Behind, "records unit waiting gone seconds arrival_rate processing_rate catch_up_s")
 class BehindBody(Body):
-    """How far something is behind; null if unknown.
+    """How far a query, topic or partition is behind; null if unknown.
 
-    records: Unread, in `unit`.
+    records: Number of unread records, in `unit`.
     unit: "offsets": the topic is compacted or transactional, or not readable; else "records".
-    waiting: Unread records that wait for an open transaction.
+    waiting: Unread records that are waiting for an open transaction.
     gone: Offsets deleted before a batch committed them.
     arrival_rate: Records per second.
     processing_rate: Records per second.
-    catch_up_s: Null: never at these rates, or unknown.
+    catch_up_s: Null if it never catches up at these rates, or if unknown.
     """
 
 
@@ -63,7 +63,7 @@ class PartitionLagBody(Body):
     """One partition of a topic.
 
     committed: Next offset to read.
-    deleted_at: When its first unread record may be deleted.
+    deleted_at: When its first unread record can be deleted.
     """
 
 
@@ -75,7 +75,7 @@ class PartitionLagBody(Body):
 class TopicLagBody(Body):
     """One topic that a query reads.
 
-    compacted: Null: unknown.
+    compacted: Null if unknown.
     """
 
     skewed = serializers.IntegerField(allow_null=True, help_text=f"Partition that is {SKEW_RULE}.")
@@ -88,7 +88,7 @@ class GapBody(Body):
 
 @shows(QueryLag, "topics total gaps certain seen_at errors")
 class QueryLagBody(Body):
-    """How far a query is behind its Kafka sources, running or not.
+    """How far a query, running or stopped, is behind its Kafka sources.
 
     certain: Whether the gaps are certainly lost: no open run can have fetched them.
     """
@@ -103,12 +103,12 @@ class QueryLagBody(Body):
 class LossBody(Body):
     """One entry of the loss ledger.
 
-    corrects: The entry that this one (kind "corrected") reverts: its records were not lost.
-    note: For a correction: how this is known.
-    noted_by: For a correction: who knows this; empty: Headgate.
+    corrects: For a correction (kind "corrected"): the entry whose records were not lost.
+    note: For a correction: how it is known that they were not lost.
+    noted_by: For a correction: the user who made it; empty if Headgate did.
     to_offset: First offset still available.
-    records: Null: the topic is compacted or transactional.
-    day: Late rows are counted by day.
+    records: Null if the topic is compacted or transactional.
+    day: For late rows, which are counted by day.
     """
 
 
@@ -131,17 +131,17 @@ class QueryLossesView(ApiView):
 
 
 class QueryLossCorrectView(ApiView):
-    """The verb correct, for a ledger entry."""
+    """The `correct` verb for a ledger entry."""
 
     @answers("correct_query_loss", LossBody, role=OPERATE, form=Correct)
     def post(self, sent: Sent, name: str, loss_id: int) -> Loss:
-        """Revert an entry that was not lost, and return the correcting entry. Both are kept."""
+        """Revert an entry whose records were not lost; return the correcting entry. Both remain."""
         loss = loss_ledger.loss(definitions.query(name), loss_id)
         return correct(loss=loss, **sent, **self.by)[0]
 
 
 class QueryGoOnView(ApiView):
-    """The verb go-on: continue after a loss."""
+    """The `go-on` verb: continue after a loss."""
 
     @accepts("go_on_query", form=GoOn)
     def post(self, sent: Sent, name: str) -> Operation:

@@ -1,4 +1,4 @@
-"""Links in a body: paths in this API, so that a script never has to guess a path."""
+"""Links in a body: paths in this API, so that scripts never have to guess them."""
 
 from django.urls import reverse
 
@@ -12,7 +12,7 @@ Links = dict[str, str]
 
 
 def query_links(query: Query) -> Links:
-    """Return a query's URLs; an archived query no longer has any."""
+    """Return a query's URLs; an archived query does not have any."""
     if query.archived_at is not None:
         return {}
     links = {"self": reverse("api:query", args=[query.name])}

@@ -1,7 +1,7 @@
-"""The methods of API endpoints: all are described, parsed, executed and answered the same way.
+"""The methods of API endpoints, which all share the same steps from description to response.
 
-A decorated method receives the URL's own parameters by name, and its form's input as `sent`. What
-it returns is rendered by its body; a complete response is sent unchanged.
+A decorated method receives the URL's own parameters by name, and its form's input as `sent`. Its
+body renders the returned value; a complete response is sent unchanged.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class Nothing(Body):
 
 
 def accepted(operation: Operation) -> Response:
-    """Return 202 with the operation and where to follow it."""
+    """Return 202 with the operation and the URL for following it."""
     location = reverse("api:operation", args=[operation.uuid])
     return Response(OperationBody(operation).data, status=202, headers={"Location": location})
 
@@ -42,7 +42,7 @@ def _method(
     form: Any,
     description: dict[str, Any],
 ) -> Callable[[Method], Method]:
-    """Make a method that rejects query parameters missing from its description."""
+    """Make a method that rejects query parameters that are not in its description."""
     if form is not None:
         description = {"request": form, **description}
     described = description.get("parameters", ())
@@ -72,7 +72,7 @@ def _fields(form: Any) -> list[str]:
 def answers(
     operation_id: str, body: Any, *, role: str = VIEW, form: Any = None, **more: Any
 ) -> Callable[[Method], Method]:
-    """Respond with a body; None: respond with nothing."""
+    """Respond with a body, or with 204 if `body` is None."""
 
     def show(view: Any, found: Any) -> Response:
         return Response(status=204) if body is None else Response(body(found).data)
@@ -90,7 +90,7 @@ def creates(
     again: Any = None,
     **more: Any,
 ) -> Callable[[Method], Method]:
-    """Respond with 201, what the method created, and its URL.
+    """Respond with 201, the object that the method created, and its URL.
 
     `again` describes the 200 response for an identical existing object.
     """

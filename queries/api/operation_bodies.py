@@ -22,7 +22,7 @@ class MaskedText(serializers.CharField):
 
 
 class OutcomeField(serializers.ChoiceField):
-    """How something ended; null while it is in progress."""
+    """How an operation or a step ended; null while it is in progress."""
 
     def to_representation(self, value: Any) -> Any:
         """Return the outcome or None."""
@@ -50,14 +50,14 @@ class OperationStepBody(Body):
     links=operation_links,
 )
 class OperationBody(Body):
-    """A request by a user or CI, tracked to its end.
+    """A request by a user or by CI, tracked to its end.
 
     outcome: Null while it is in progress.
     failure: The failure that ended it; null if there is none.
     arguments: The arguments of the verb.
     result: The results of its steps.
-    parent: The operation that started this one as a step.
-    cancellable: True before its point of no return.
+    parent: The operation of which this one is a step.
+    cancellable: Whether it can be cancelled: it has not passed its point of no return.
     """
 
     outcome = OutcomeField(

@@ -41,7 +41,7 @@ def whole(name: str, default: int, *, low: int, high: int, about: str = "") -> O
 
 PAGING = [
     whole("limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT),
-    word("cursor", about="From `next` of the previous page."),
+    word("cursor", about="The value of `next` on the previous page."),
 ]
 
 Row = TypeVar("Row")
@@ -92,7 +92,7 @@ def page(
 
 
 def shown(rows: Iterable[Row], body: Callable[[Row], Any]) -> dict[str, list[Any]]:
-    """Return the rows in their bodies, and those that cannot be shown, each with the reason."""
+    """Return the rows' bodies, and the rows that cannot be shown, each with the reason."""
     found: dict[str, list[Any]] = {"results": []}
     for row in rows:
         try:

@@ -24,9 +24,9 @@ from queries.services.probes.probe_steps import MOST_ROWS, ROWS
 
 @described
 class Preflight(QueryReplace):
-    """A definition to test, as in a PUT; default: the newest revision.
+    """A definition to test, in the same form as in a PUT.
 
-    spec: None: the newest revision.
+    spec: Null, the default, for the newest revision.
     """
 
     spec = QuerySpecField(required=False, default=None)
@@ -37,9 +37,9 @@ class XrayForm(serializers.Serializer[Any]):
     """Which state to read, and how much of it to show.
 
     side: For a stream-stream join.
-    variable: For transformWithState.
+    variable: For transformWithState: the state variable.
     contains: Only groups whose key, written as JSON, contains this text.
-    snapshot: A snapshot; otherwise the current state.
+    snapshot: The snapshot to read; by default, the current state.
     """
 
     operator = serializers.IntegerField(default=0, min_value=0, max_value=1000)
@@ -90,7 +90,7 @@ class RecordsBody(Body):
 
     sources: For each source, the number of examined records, and some of them as JSON.
     searched: Whether the search finished in time.
-    failing: Source, number and error; null: no record fails by itself.
+    failing: Source, number and error of that record; null if no single record fails.
     """
 
     sources = serializers.ListField(child=ObjectField())
@@ -99,11 +99,11 @@ class RecordsBody(Body):
 
 
 class QueryPreflightView(ApiView):
-    """The verb preflight."""
+    """The `preflight` verb."""
 
     @accepts("preflight_query", form=Preflight, request={"application/json": Preflight})
     def post(self, sent: Sent, name: str) -> Operation:
-        """Try a definition against a copy of the checkpoint before it replaces the current one.
+        """Try a definition on a copy of the checkpoint before it replaces the current definition.
 
         DONE if it passes, FAILED if it does not; `result.preflight` has the details. Trying another
         definition requires an author; trying the newest revision requires an operator.
@@ -118,7 +118,7 @@ class QueryPreflightView(ApiView):
 
 
 class QueryXrayView(ApiView):
-    """The verb x-ray."""
+    """The `x-ray` verb."""
 
     @accepts("x_ray_query", role=DEFINE, form=XrayForm)
     def post(self, sent: Sent, name: str) -> Operation:
@@ -127,11 +127,11 @@ class QueryXrayView(ApiView):
 
 
 class QueryRecordsView(ApiView):
-    """The verb records."""
+    """The `records` verb."""
 
     @accepts("look_at_records", role=DEFINE, form=RecordsForm)
     def post(self, sent: Sent, name: str) -> Operation:
-        """Reread what a batch read, and find the failing record."""
+        """Reread the records of a batch, and find the failing one."""
         return record_search.begin_records(query=definitions.query(name), **sent, **self.by)
 
 

@@ -1,4 +1,4 @@
-"""How the API returns a reason: text for people, a code for programs."""
+"""How the API returns a reason: text for users, a code for programs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document for readers: sections of operations, forms of bodies, examples."""
+"""The OpenAPI document in a readable form: sections of operations, forms of bodies, examples."""
 
 import json
 import shlex

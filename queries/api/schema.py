@@ -21,7 +21,7 @@ from queries.domain.definitions.spec import ApplicationSpec, PoolSpec, QuerySpec
 
 
 class ByTokenScheme(KnoxTokenScheme):  # type: ignore[misc]  # registers itself
-    """How the document describes our tokens: the same way as knox's."""
+    """Describe our tokens in the document, in the same way as knox's."""
 
     target_class = "queries.services.access.by_token.ByToken"
 
@@ -48,11 +48,11 @@ _PROBLEM = {
         "type": {"type": "string", "examples": ["urn:headgate:problem:invalid"]},
         "title": {"type": "string", "description": "The type of the error."},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What is wrong here."},
+        "detail": {"type": "string", "description": "What is wrong in this case."},
         "way_out": {"type": "string", "description": "What to do about it; can be empty."},
         "problems": {
             "type": "array",
-            "description": "Problems with the input; only with 422.",
+            "description": "Problems with the input; only with status 422.",
             "items": {
                 "type": "object",
                 "required": ["field", "value", "message", "way_out"],
@@ -107,7 +107,7 @@ def add_components(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 @extend_schema_field({"type": "object", "additionalProperties": True})
 class ObjectField(serializers.JSONField):
-    """A JSON object whose keys are Spark's or the user's."""
+    """A JSON object whose keys are chosen by Spark or by the user."""
 
     def to_internal_value(self, data: Any) -> Any:
         """Return the object; reject anything else."""
@@ -147,7 +147,7 @@ def describe(**description: Any) -> Callable[[View], View]:
 
 
 class NotShown(serializers.Serializer[Any]):
-    """A row of a list that cannot be shown and is left out of the results."""
+    """A row of a list that cannot be shown and is omitted from the results."""
 
     id = serializers.IntegerField(
         allow_null=True, help_text="The row's primary key, if there is one."

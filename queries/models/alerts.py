@@ -22,7 +22,7 @@ from queries.domain.alerts.kinds import (
 
 
 class Incident(models.Model):
-    """One problem of a query, an application, a host or of Headgate itself, while it lasts."""
+    """One problem with a query, an application, a host or Headgate itself, from start to end."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     kind = models.CharField(max_length=24, choices=[(k, k) for k in IncidentKind])  # [I]
@@ -104,7 +104,7 @@ class IncidentEntry(models.Model):
 
 
 class Channel(models.Model):
-    """A notification channel; set up by admins, its address is a reference to a secret. [P]"""
+    """A notification channel, set up by admins; its address is a reference to a secret. [P]"""
 
     name = models.CharField(max_length=80, unique=True)
     kind = models.CharField(max_length=10, choices=kinds.choices)

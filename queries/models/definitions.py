@@ -14,7 +14,7 @@ from queries.models.query_rank import changing_field, rank_field
 
 
 class Query(models.Model):
-    """One streaming query: its desired state and the observed one."""
+    """One streaming query, with its desired and its observed state."""
 
     #: [C] unique among unarchived ones, immutable; [R] `application/query` for a found one
     name = models.CharField(max_length=160)

@@ -73,7 +73,7 @@ class Driver(models.Model):
 
     @property
     def identity(self) -> dict[str, str | int]:
-        """The identity of its processes, by column, as seen by the launcher; {} before that."""
+        """The identity of its processes, by column, as seen by the launcher; {} if not seen yet."""
         if self.pid is None or self.start_time is None:
             return {}
         jvm = {} if self.jvm_pid is None else {"jvm_pid": self.jvm_pid}
@@ -81,7 +81,7 @@ class Driver(models.Model):
 
 
 class SparkUiVisit(models.Model):
-    """A user's access to one driver's Spark UI; tokens are kept as SHA-256 (hexadecimal). [P]"""
+    """A user's access to one driver's Spark UI; tokens are stored as SHA-256 (hexadecimal). [P]"""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     session_key = models.CharField(max_length=40)  # ends with this session

@@ -9,7 +9,7 @@ from queries.domain.states import GroupStatus
 
 
 class FailureGroup(models.Model):
-    """Failures of one query (or one application's drivers) with one fingerprint."""
+    """Failures of one query (or one application's drivers) with the same fingerprint."""
 
     query = models.ForeignKey(  # null: the application's own
         "queries.Query", null=True, on_delete=models.CASCADE, related_name="failure_groups"

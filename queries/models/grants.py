@@ -1,4 +1,4 @@
-"""Admins' grants: secrets, data roots of applications, and hosts that code comes from.
+"""Grants by admins: secrets, data roots of applications, and git hosts for code.
 
 A row is never changed: a changed grant is revoked and granted again, so the rows are also their own
 history. Holders are stored by name, not linked: they can get grants before they are created, and
@@ -26,7 +26,7 @@ class Grant(models.Model):
 
 
 class SecretBinding(Grant):
-    """A secret that an application or a channel may use, and the hosts it may be sent to."""
+    """A secret that an application or a channel can use, and the hosts to which it can be sent."""
 
     secret = models.CharField(max_length=200)  # "env:NAME" or "file:NAME", never its value
     holder_kind = models.CharField(max_length=11, choices=[(k, k) for k in HolderKind])
@@ -49,7 +49,7 @@ class SecretBinding(Grant):
 
 
 class GivenRoot(Grant):
-    """A folder or URL prefix that may contain one application's data."""
+    """A folder or URL prefix in which one application is allowed to store data."""
 
     application = models.CharField(max_length=80)  # its name
     root = models.CharField(max_length=1000)
@@ -69,7 +69,7 @@ class GivenRoot(Grant):
 
 
 class CodeHost(Grant):
-    """A host whose git repositories definitions may take code from."""
+    """A git host from which definitions can take code."""
 
     host = models.CharField(max_length=255)  # "host", "host:port" or "ssh://host"
 

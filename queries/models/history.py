@@ -1,4 +1,4 @@
-"""Requests and changes: operations and transitions, append-only in spirit."""
+"""Requests and changes: operations and transitions, which are append-only by convention."""
 
 import uuid
 from typing import ClassVar
@@ -10,7 +10,7 @@ from queries.models.because import BecauseField
 
 
 class Operation(models.Model):
-    """A user's or CI's request, followed to its end."""
+    """A request by a user or by CI, tracked to its end."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     verb = models.CharField(max_length=20)
@@ -63,7 +63,7 @@ class Operation(models.Model):
 
 
 class Transition(models.Model):
-    """One change of state: from, to, why, who."""
+    """One change of state: the states before and after, the reason, and the actor."""
 
     at = models.DateTimeField(db_index=True)
     application = models.ForeignKey(
@@ -96,7 +96,7 @@ class Transition(models.Model):
 
     @property
     def moved_from(self) -> str:
-        """Return the previous state, "" if there was none or it is unchanged.
+        """Return the previous state, or "" if there was none or it is unchanged.
 
         A restart of a query that should run leaves the desired state unchanged.
         """

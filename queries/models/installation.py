@@ -41,6 +41,6 @@ class Installation(models.Model):
 
     @classmethod
     def raise_epoch(cls, seen: int) -> None:
-        """Raise the counter to at least `seen`: a restored database may meet newer owner files."""
+        """Raise the counter to at least `seen`: restoring a database can make it too low."""
         cls.get()
         cls.objects.filter(pk=1, last_epoch__lt=seen).update(last_epoch=seen)

@@ -1,6 +1,6 @@
 """Access tokens for CI: hashed by knox, with a name, an expiry, and their own limits.
 
-Also recent wrong tokens by address, counted across all web processes.
+Also recent wrong tokens by IP address, counted across all web processes.
 """
 
 import uuid
@@ -12,7 +12,7 @@ from knox.models import AbstractAuthToken
 
 
 class Scope(StrEnum):
-    """A token's maximum rights; its user's role limits it further."""
+    """A token's maximum rights; its user's role limits them further."""
 
     READ = "read"
     OPERATE = "operate"
@@ -44,7 +44,7 @@ class AccessToken(AbstractAuthToken):  # type: ignore[misc]  # knox has no types
 
 
 class TokenGuess(models.Model):
-    """One wrong token of one address; repeating it is the same guess."""
+    """One wrong token from one IP address; repeating it does not count as another guess."""
 
     address = models.CharField(max_length=45)
     name = models.CharField(max_length=16)  # a keyed digest: the text may be a password

@@ -1,4 +1,4 @@
-"""Read what is known about a query's checkpoint: batches, their progress, and state."""
+"""Read a query's checkpoint: its batches, their progress, and its state."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ STATE_POINTS = 240
 
 @dataclass(frozen=True, slots=True)
 class OperatorLine:
-    """A state operator: the content of its files, and the newest batch's report."""
+    """A state operator: the contents of its files, and the newest batch's report."""
 
     operator: Operator
     rows: int | None
@@ -43,7 +43,7 @@ class OperatorLine:
 
 @dataclass(frozen=True, slots=True)
 class StateHistory:
-    """The state of all operators together, batch by batch, and its growth."""
+    """The total state of all operators, batch by batch, and its growth."""
 
     points: tuple[tuple[datetime, int, int], ...]  # (at, rows, bytes), oldest first
     limit_bytes: int | None  # the driver's memory
@@ -61,9 +61,9 @@ class Pinned:
 
 
 def rows_of(query: Query, shown: Iterable[Batch]) -> dict[int, int]:
-    """Return the rows that each batch read, from progress events; the newest run wins.
+    """Return the number of rows that each batch read; the newest run of a batch counts.
 
-    Batches whose events do not include this are omitted.
+    Batches whose progress events do not include this number are omitted.
     """
     numbers = [batch.number for batch in shown]
     told = Progress.objects.filter(query=query.pk, batch__in=numbers, body__has_key="numInputRows")
@@ -96,7 +96,7 @@ def operator_lines(query: Query, logs: CheckpointLogs) -> list[OperatorLine]:
 
 
 def state_history(query: Query, *, now: datetime) -> StateHistory:
-    """Return the state's size over the last hours, thinned out, and its growth."""
+    """Return samples of the state's size over the last hours, and its growth."""
     rows = Progress.objects.filter(
         query=query.pk, at__gte=now - STATE_SPAN, state_rows__isnull=False
     ).order_by("at")
@@ -111,7 +111,7 @@ def state_history(query: Query, *, now: datetime) -> StateHistory:
 
 
 def pinned_configuration(query: Query, logs: CheckpointLogs) -> list[Pinned]:
-    """Return what the checkpoint pins and the definitions set, differences first."""
+    """Return the configuration that the checkpoint pins and definitions set, differences first."""
     application = query.application.revisions.order_by("-number")[0].spec.get("conf") or {}
     own = query.revisions.order_by("-number")[0].spec.get("conf") or {}
     asked = {**application, **own}
@@ -166,9 +166,9 @@ def _store(metrics: dict[str, Any]) -> str:
 
 
 def checkpoints() -> QuerySet[Checkpoint]:
-    """Return checkpoints by location, held ones first, each with its holder.
+    """Return checkpoints by location, those in use first, each with its query.
 
-    The attribute `newest_runs` contains the newest run on it, with its driver, if any.
+    The attribute `newest_runs` of each contains the newest run on it, with its driver, if any.
     """
     newest = Run.objects.filter(checkpoint=OuterRef("checkpoint")).order_by("-epoch")
     newest_runs = Run.objects.filter(pk=Subquery(newest.values("pk")[:1])).select_related("driver")

@@ -1,7 +1,8 @@
-"""Where an application's code and packages are on this host, and whether they exist yet.
+"""Find an application's code and packages on this host.
 
 Both are stored in a place named after their content or their requirements, so that a rollback to a
-revision finds what it ran with. `queries.services.code.preparing` puts them there.
+revision finds the code and packages that the revision ran with. `queries.services.code.preparing`
+puts them there.
 """
 
 import hashlib
@@ -29,12 +30,12 @@ MOST_PATHS = 1_000
 
 
 def code_hosts() -> frozenset[str]:
-    """Return the hosts that definitions may take code from."""
+    """Return the hosts from which definitions can take code."""
     return frozenset(CodeHost.objects.filter(taken_at=None).values_list("host", flat=True))
 
 
 def git_note(code: Code) -> Path:
-    """Return the file that records the content of a commit's folder, once it is fetched."""
+    """Return the file that will record the content of a commit's folder when that is fetched."""
     return note_of(code.git, code.commit, code.folder)
 
 
@@ -45,7 +46,7 @@ def note_of(git: str, commit: str, folder: str) -> Path:
 
 
 def paths_of(sha256: str) -> list[str]:
-    """Return an upload's file names, the first `MOST_PATHS`; none if it is not on this host."""
+    """Return an upload's first `MOST_PATHS` file names; none if it is not on this host."""
     root = str(kept_root(Path(settings.CODE_DIR), sha256))
     try:
         return [name for _, _, name in islice(files_of((root,)), MOST_PATHS)]
@@ -59,7 +60,7 @@ def sha256_kept(code: Code) -> str | None:
 
 
 def root_of(code: Code | None) -> Path | None:
-    """Return the root of code stored by Headgate; None if there is none or it is missing."""
+    """Return the root of code that Headgate stores; None if there is none or it is missing."""
     sha256 = sha256_kept(code) if code else None
     root = kept_root(Path(settings.CODE_DIR), sha256) if sha256 else None
     return root if root is not None and root.is_dir() else None
@@ -91,15 +92,15 @@ def is_shipped(spec: ApplicationSpec) -> bool:
 
 
 def packages_folder(spec: ApplicationSpec) -> Path | None:
-    """Return the folder of an application's packages, which may not exist; None if it has none."""
+    """Return the folder of an application's packages, which may be missing; None if it has none."""
     return folder_of_packages(spec.packages, shipped=is_shipped(spec))
 
 
 def folder_of_packages(text: str, *, shipped: bool = False) -> Path | None:
     """Return the folder for a requirements text.
 
-    The same requirements with the same Python and the same Headgate packages share a folder; a
-    cluster has a separate one, with the archive for its executors.
+    Identical requirements share a folder if Python and Headgate's own packages are the same. A
+    cluster has a separate folder, with the archive for its executors.
     """
     wanted = requirements.read(text)
     if not wanted.lines:
@@ -115,13 +116,13 @@ def folder_of_packages(text: str, *, shipped: bool = False) -> Path | None:
 def is_to_prepare(spec: ApplicationSpec) -> bool:
     """Return whether something must still be fetched or installed before a driver can start.
 
-    Returns False if that has failed, because there is then nothing to wait for.
+    Returns False if the preparation has failed, because there is then nothing to wait for.
     """
     return any(not marker(place).exists() for place in missing_places(spec))
 
 
 def missing_places(spec: ApplicationSpec) -> list[Path]:
-    """Return what is still missing: a commit's note, the package folder."""
+    """Return the places that are still missing: a commit's note, the package folder."""
     places = []
     if spec.code is not None and spec.code.git and root_of(spec.code) is None:
         places.append(git_note(spec.code))

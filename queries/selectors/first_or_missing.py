@@ -1,4 +1,4 @@
-"""Return the first row, or raise the error that there is none."""
+"""Return the first row, or raise `Missing` if there is none."""
 
 from typing import TypeVar
 

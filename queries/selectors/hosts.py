@@ -1,4 +1,4 @@
-"""Which hosts have a heartbeat, and what is placed where. Ages use the database's clock."""
+"""Determine which hosts have a heartbeat, and where applications and files are placed."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +28,7 @@ from queries.models.hosts import Host
 
 
 def placed_here(prefix: str = "") -> Q:
-    """Return the condition that an application is placed on this host, or on none yet.
+    """Return the condition that an application is placed on this host, or not placed yet.
 
     `prefix` is the lookup path to the application: "query__application__".
     """
@@ -38,8 +38,8 @@ def placed_here(prefix: str = "") -> Q:
 def at_work() -> QuerySet[Application]:
     """Return the applications on this host, or without a host, that may have something to do.
 
-    They have a driver here, or a query that should run or is not at rest. Thousands of others may
-    be idle.
+    They have a driver here, or a query that should run or has not come to rest. Thousands of other
+    applications may be idle.
     """
     drivers = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=OPEN_DRIVER_STATES)
     living = Query.objects.filter(archived_at=None).order_by()
@@ -56,8 +56,8 @@ def at_work() -> QuerySet[Application]:
 def looked_after(prefix: str = "") -> Q:
     """Return the condition that this host monitors an application's sources.
 
-    It monitors the queries of applications placed here; the first live host
-    monitors those of applications without a host.
+    This host monitors the sources of applications placed on it; the first live host also monitors
+    those of applications without a host.
     """
     here = settings.HEADGATE_HOST
     first = min({*heard_of(), here}) == here
@@ -102,9 +102,9 @@ def away(application: Application) -> AwayHost | None:
 
 
 def home_of(host: str) -> str:
-    """Return a host's HEADGATE_HOME; this host's own for "" and for a host that reported none.
+    """Return a host's HEADGATE_HOME; this host's own for "" or a host that has not reported one.
 
-    Hosts may have different ones.
+    Hosts may have different values.
     """
     if host in ("", settings.HEADGATE_HOST):
         return str(settings.HEADGATE_HOME)
@@ -113,20 +113,20 @@ def home_of(host: str) -> str:
 
 
 def host_of(application: str) -> str:
-    """Return the host of the living application with this name; "" if it is not placed."""
+    """Return the host of the existing application with this name; "" if it is not placed."""
     rows = Application.objects.filter(name=application, archived_at=None)
     return rows.values_list("host", flat=True).first() or ""
 
 
 def below_home(place: str, host: str) -> str:
-    """Translate a folder in this host's settings to another host; a URL stays as it is."""
+    """Translate a folder in this host's settings to another host; a URL is not changed."""
     here = str(settings.HEADGATE_HOME)
     inside = place == here or place.startswith(f"{here}/")
     return f"{home_of(host)}{place.removeprefix(here)}" if inside else place
 
 
 def way_to(host: str) -> str:
-    """Return the sentence that leads to files on another host."""
+    """Return the sentence that explains how to reach files on another host."""
     row = Host.objects.filter(name=host, seen_at__lt=Now() - SILENT_AFTER).first()
     if row is None or row.seen_at is None:
         return f"Open Headgate on host {host}."
@@ -138,21 +138,22 @@ def way_to(host: str) -> str:
 
 
 def another_is_heard_of(than: str) -> bool:
-    """Return whether another host has sent its heartbeats in time for long enough."""
+    """Return whether another host has been sending its heartbeats on time for long enough."""
     long_ago = Now() - SILENT_AFTER
     found = Host.objects.filter(seen_at__gte=long_ago, steady_since__lte=long_ago)
     return found.exclude(name=than).exists()
 
 
 def to_look_after() -> Q:
-    """Return the condition that an application's host is this one, none, or known to be silent."""
+    """Return the condition that an application's host is this one, unset, or known to be silent."""
     return placed_here() | ~Q(host__in=heard_of()) if _may_judge() else placed_here()
 
 
 def _may_judge() -> bool:
-    """Return whether this host's own heartbeats have been in time for long enough.
+    """Return whether this host's own heartbeats have been on time for long enough.
 
-    If the database did not accept this worker's heartbeats, it did not accept the others' either.
+    If the database did not accept this worker's heartbeats, it did not accept those of other
+    workers either.
     """
     long_ago = Now() - SILENT_AFTER
     own = Host.objects.filter(name=settings.HEADGATE_HOST, seen_at__gte=long_ago)
@@ -160,15 +161,17 @@ def _may_judge() -> bool:
 
 
 def elsewhere(application: Application) -> str:
-    """Return the host of an application's files, "" if they are on this one."""
+    """Return the host of an application's files; "" if they are on this one."""
     return "" if application.host in ("", settings.HEADGATE_HOST) else application.host
 
 
 class OnAnotherHost(NotLocal):
-    """The checkpoint's files are on another host."""
+    """The error that a checkpoint's files are on another host."""
 
     def __init__(self, location: str, host: str) -> None:
-        Exception.__init__(self, f"{location} is on host {host}; only its worker can read it.")
+        Exception.__init__(
+            self, f"{location} is on host {host}; only the worker there can read it."
+        )
         self.host = host
 
 
@@ -194,7 +197,7 @@ def drivers_here(ids: set[int]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class SilentHost:
-    """A silent host that something depends on."""
+    """A silent host that drivers or queries depend on."""
 
     name: str
     seen_at: datetime | None  # its newest heartbeat; None: never
@@ -205,7 +208,7 @@ class SilentHost:
 def silent_hosts() -> tuple[list[str], list[SilentHost]]:
     """Return the hosts with a heartbeat, and the silent ones.
 
-    Only silent hosts that run, or should run, something are included.
+    A silent host is included only if drivers or queries that should run are on it.
     """
     fresh = Q(seen_at__gte=Now() - SILENT_AFTER)
     rows = Host.objects.annotate(heard=Case(When(fresh, then=True), default=False))
@@ -250,9 +253,9 @@ def queue_of_operation(operation_id: int) -> str:
 def _queue_of(placed: QuerySet[Any]) -> str:
     """Return the queue of the host on which a row is placed.
 
-    It is the common queue if there is no host, or a silent one: nothing empties a silent host's
-    queue, and the other hosts report that it is silent. This takes one read, because a start waits
-    for it.
+    If there is no host, or it is silent, this is the common queue: nothing empties a silent host's
+    queue, and the other hosts report that it is silent. This takes only one database query, because
+    a start waits for it.
     """
     heard = Host.objects.filter(name__in=placed.values("host"), seen_at__gte=Now() - SILENT_AFTER)
     name = heard.values_list("name", flat=True).first()

@@ -1,4 +1,4 @@
-"""Labels in use."""
+"""Read the labels in use, and filter rows by label."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -14,13 +14,13 @@ M = TypeVar("M", bound=Model)
 
 
 def label(name: str, *columns: str) -> Coalesce:
-    """Return a label's value from the first column that has it, "" if none does."""
+    """Return a label's value from the first column that has it; "" if none does."""
     found = [KeyTextTransform(name, F(column)) for column in columns]
     return Coalesce(*found, Value(""), output_field=TextField())
 
 
 def labelled(rows: QuerySet[M], labels: Mapping[str, str | None], *columns: str) -> QuerySet[M]:
-    """Return the rows with these labels: "" means no such label, None any value."""
+    """Return the rows with these labels; "" means that the label is missing, None any value."""
     for number, (name, value) in enumerate(labels.items()):
         alias = f"label_{number}"
         rows = rows.alias(**{alias: label(name, *columns)})
@@ -29,7 +29,7 @@ def labelled(rows: QuerySet[M], labels: Mapping[str, str | None], *columns: str)
 
 
 def label_names() -> list[str]:
-    """Return all label names of living applications and queries, sorted."""
+    """Return all label names of existing applications and queries, sorted."""
     names: set[str] = set()
     for model in (Application, Query):
         rows = model.objects.filter(archived_at=None).exclude(labels={})

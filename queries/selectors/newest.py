@@ -1,4 +1,4 @@
-"""The newest revision, run and checkpoint of many queries, each in one database query."""
+"""Read the newest revision, run and checkpoint of many queries, each in one database query."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def newest_revisions(query_ids: list[int]) -> dict[int, QueryRevision]:
 def newest_runs(query_ids: list[int]) -> dict[int, Run]:
     """Return each query's newest run with driver and revision, in one database query.
 
-    At most one run of a query is open, and it is the newest: epochs only rise.
+    At most one run of a query is open, and it is the newest, because epochs only increase.
     """
     newest = Run.objects.filter(query=OuterRef("query")).order_by("-epoch")
     rows = Run.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
@@ -41,7 +41,7 @@ def current_checkpoints(query_ids: list[int]) -> dict[int, Checkpoint]:
 
 
 def interval_of(trigger: dict[str, Any]) -> int | None:
-    """Return a processing-time trigger's interval in milliseconds, None for other triggers."""
+    """Return a processing-time trigger's interval in milliseconds; None for other triggers."""
     if trigger.get("kind") != "processing_time":
         return None
     return interval_ms(str(trigger.get("interval", "")))

@@ -12,7 +12,7 @@ M = TypeVar("M", bound=Model)
 def rows_after(
     rows: QuerySet[M], *by: str, after: Sequence[Any] | None, descending: bool = True
 ) -> QuerySet[M]:
-    """Return rows ordered by the columns `by`, which are unique together, after the key `after`.
+    """Return the rows after the key `after`, ordered by the columns `by`, unique together.
 
     `after` has a value for each column, as text or typed; None starts at the beginning. Raises
     `ValueError` or `ValidationError` if `after` is not such a key.

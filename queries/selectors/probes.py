@@ -1,4 +1,4 @@
-"""What is known to have run, or been tried, on a checkpoint."""
+"""Find the definitions that have run, or been tried, on a checkpoint."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def untried(query: Query) -> str:
 
 
 def failed_preflight(query: Query) -> bool:
-    """Return whether the latest attempt at the preflight required for the next start has failed."""
+    """Return whether the latest preflight failed and the next start requires one."""
     if not is_unproven(query):
         return False
     revision = query.revisions.order_by("-number")[0]
@@ -74,7 +74,8 @@ def failed_preflight(query: Query) -> bool:
 def is_unproven(query: Query) -> bool:
     """Return whether the newest revision must pass a preflight before it may start.
 
-    It must if the application requires it, unless it is also what last ran on this checkpoint.
+    It must if the application requires preflights, unless the same definition was the last to run
+    on this checkpoint.
     """
     newest = query.application.revisions.order_by("-number").first()
     if newest is None or not ApplicationSpec.model_validate(newest.spec).require_preflight:

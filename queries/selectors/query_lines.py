@@ -1,4 +1,4 @@
-"""A query's line as shown in list, header and REST body: one form for all three."""
+"""Build a query's line, the form that lists, page headers and REST bodies share."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -69,19 +69,19 @@ class ForeignBatches:
     at: datetime  # when the last of them started
 
     def __str__(self) -> str:
-        """Return their meaning, and what to do."""
+        """Return what these batches mean, and what to do."""
         which = f"{self.first} to {self.last}" if self.last > self.first else f"{self.last}"
         return (
             f"Its checkpoint contains batches that no run of this installation made ({which}, "
             f"the last began at {self.at:%Y-%m-%d %H:%M:%S} UTC): another process writes to "
-            "it. End that process: both fail on each other's batches, and rows may reach the "
-            "sink twice."
+            "it. End that process: it and the query fail on each other's batches, and rows may "
+            "reach the sink twice."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLine:
-    """Everything about a query that a list row, a page header and a REST body need."""
+    """Everything about a query that list rows, page headers and REST bodies need."""
 
     query: Query  # selected with application, target_revision, latest checkpoint
     phase: Phase
@@ -111,7 +111,7 @@ class QueryLine:
 
     @property
     def since(self) -> datetime | None:
-        """Return since when its health, or else its phase, has been the same."""
+        """Return when the query's health, or else its phase, last changed."""
         return (self.health.since if self.health else None) or self.query.phase_since
 
 
@@ -123,7 +123,7 @@ def query_lines(
     after: str = "",
     limit: int | None = None,
 ) -> list[QueryLine]:
-    """Return the lines of living queries by name, in a constant number of database queries.
+    """Return the lines of existing queries by name, in a constant number of database queries.
 
     `after` skips names up to and including it; `limit` is the maximum number of lines, None for
     all.
@@ -135,7 +135,7 @@ def query_lines(
 
 
 def query_line(name: str, *, now: datetime, bars: int = BATCHES) -> QueryLine:
-    """Return one living query's line; raise `Missing` if there is none of that name."""
+    """Return one existing query's line; raise `Missing` if no query has that name."""
     lines = query_lines(Filters(names=(name,)), now=now, bars=bars)
     if not lines:
         raise Missing(
@@ -189,7 +189,7 @@ def lines_of(rows: Iterable[Query], *, now: datetime, bars: int = BATCHES) -> li
 
 
 def _line_or_less(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine:
-    """Return a query's line, without the parts that cannot be read."""
+    """Return a query's line, omitting the parts that cannot be read."""
     try:
         return _line(query, facts, bars=bars, now=now)
     except Exception as error:  # loop boundary: the others must still be listed
@@ -322,7 +322,8 @@ def _foreign(checkpoint: Checkpoint | None, now: datetime) -> ForeignBatches | N
 def progress_line(progress: dict[str, Any], spec: Mapping[str, Any] | None = None) -> ProgressLine:
     """Return Spark's progress JSON as the figures shown in lists and REST bodies.
 
-    Invalid values become None. `spec` is the definition that the batch ran with; None: unknown.
+    Invalid values become None. `spec` is the definition that the batch ran with; None if it is
+    unknown.
     """
     at = time_of(progress.get("timestamp"))
     if at is None:

@@ -1,4 +1,4 @@
-"""The release of our code that a driver runs: the one that started it."""
+"""Identify the release of our code that a driver runs: the one that started it."""
 
 from functools import cache
 

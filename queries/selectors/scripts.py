@@ -1,4 +1,4 @@
-"""A script driver's question, and script queries whose checkpoints have moved."""
+"""Read the questions of scripts' drivers, and find script queries whose checkpoints moved."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from queries.models.definitions import Checkpoint, Query
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A question in the form for pages and the API."""
+    """A question, in the form that pages and the API use."""
 
     identity: str
     query: str  # the new query's name, for messages
@@ -22,7 +22,7 @@ class Asking:
 
 
 def asked_about(script: Script) -> QuerySet[Query]:
-    """Return the living queries that the new one may be, by name."""
+    """Return the existing queries that the new one may be, by name."""
     living = Query.objects.filter(application=script.application_id, archived_at=None)
     return living.filter(pk__in=script.question.get("missing", ())).order_by("name")
 
@@ -42,7 +42,7 @@ def asking(script: Script | None) -> Asking | None:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A query that a script has started on another checkpoint than before."""
+    """A query that a script has started on a different checkpoint than before."""
 
     query: int  # primary key
     name: str
@@ -52,20 +52,20 @@ class Moved:
 
     @property
     def text(self) -> str:
-        """Return what happened and its meaning, as sentences."""
+        """Return sentences that explain what happened and what it means."""
         return (
             f"The checkpoint of {self.name} was {self.before}, and is now {self.now}. Its "
-            "state starts empty, and rows that were read before are read again or left out. To "
-            "continue from the old one, use the same checkpointLocation in the script at each "
-            "start."
+            "state starts empty, and rows that were read before are read again or skipped. To "
+            "continue from the old checkpoint, use the same checkpointLocation in the script at "
+            "each start."
         )
 
 
 def moved_checkpoints(*, since: datetime) -> Iterator[Moved]:
     """Yield queries whose checkpoint has since been moved by their script itself.
 
-    Moves by a rewind or a reset are reported elsewhere. A temporary checkpoint is emptied at each
-    start, wherever it is.
+    Moves by a rewind or a reset are reported elsewhere. Temporary checkpoints do not count: they
+    are emptied at each start, wherever they are.
     """
     left = Checkpoint.objects.filter(query=OuterRef("query"), retired_at=OuterRef("created_at"))
     rows = Checkpoint.objects.filter(

@@ -1,4 +1,4 @@
-"""Secrets by name: their uses and bindings, and applications' grants."""
+"""Read secrets by name, with their uses and bindings, and the roots of applications."""
 
 import logging
 from collections import defaultdict
@@ -29,7 +29,7 @@ _each = each("secrets", logging.getLogger(__name__))
 
 
 def bound_to(holder: Holder) -> Bound:
-    """Return the secrets of an application or a channel, and the hosts each may be sent to."""
+    """Return the secrets of an application or a channel, and the hosts allowed for each."""
     rows = SecretBinding.objects.filter(holder_kind=holder.kind, holder=holder.name, taken_at=None)
     return {secret: tuple(hosts) for secret, hosts in rows.values_list("secret", "hosts")}
 
@@ -59,7 +59,7 @@ def all_given_roots() -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """The use of a secret: what names it, where, and whether that is refused."""
+    """A use of a secret: the object and field that name it, and whether that is refused."""
 
     holder: Holder
     about: str  # "query delays", "application flights" or "channel ops"
@@ -70,7 +70,7 @@ class Naming:
 
     @property
     def form(self) -> str:
-        """Return the query string that fills the page's form with the required binding."""
+        """Return the query string that fills the page's form with the missing binding."""
         return urlencode(
             {
                 "secret": self.use.secret,
@@ -93,12 +93,12 @@ class Secret:
 
     @property
     def refused(self) -> list[Naming]:
-        """Return the uses without permission."""
+        """Return the uses that are refused."""
         return [one for one in self.namings if one.refused]
 
 
 def secrets() -> list[Secret]:
-    """Return every secret that exists, is named or is bound, by name."""
+    """Return every secret that exists, is used or is bound, by name."""
     bound = all_bound()
     namings = defaultdict(list)
     for one in _namings(bound):
@@ -121,7 +121,7 @@ def secrets() -> list[Secret]:
 
 
 def known_names() -> Iterator[str]:
-    """Yield the references that this host can resolve, by name only."""
+    """Yield the names of references that this host can resolve."""
     yield from (f"env:{name}" for name in settings.SECRET_ENV_ALLOWLIST)
     folder = Path(settings.SECRETS_DIR)
     try:
@@ -132,7 +132,7 @@ def known_names() -> Iterator[str]:
 
 
 def _namings(bound: dict[Holder, Bound]) -> Iterator[Naming]:
-    """Yield the uses of secrets: in the newest living definitions, and in channels."""
+    """Yield the uses of secrets in the newest existing definitions and in channels."""
     names = dict(Application.objects.filter(archived_at=None).values_list("pk", "name"))
     for pk, revision in newest_application_revisions(list(names)).items():
         about = f"application {names[pk]}"
@@ -152,9 +152,9 @@ def _namings(bound: dict[Holder, Bound]) -> Iterator[Naming]:
 
 
 def _naming_secrets() -> QuerySet[QueryRevision, Any]:
-    """Return the queries with a revision whose text may name a secret: a few of very many.
+    """Return the ids of queries with a revision whose text may name a secret: few of many.
 
-    The database finds them, as with Kafka (`selectors/kafka/sources`).
+    The database finds them, as in `selectors/kafka/sources`.
     """
     texts = QueryRevision.objects.annotate(text=Cast("spec", TextField()))
     named = texts.filter(Q(text__contains='"env:') | Q(text__contains='"file:'))
@@ -164,7 +164,8 @@ def _naming_secrets() -> QuerySet[QueryRevision, Any]:
 def uses_of_channel(row: Channel) -> list[Use]:
     """Return the uses of secrets in a channel's settings.
 
-    If its address is a secret too, its host is known only when sending, and is missing here.
+    If the channel's URL is itself a secret, its host is known only when a message is sent, and is
+    omitted here.
     """
     place = place_of(row.kind, row.settings)
     places = () if place == ANYWHERE else (place,)

@@ -1,4 +1,4 @@
-"""Changes that a revision makes to its query's checkpoint state, assessed before it starts."""
+"""Assess how a revision would change its query's checkpoint state, before it starts."""
 
 from typing import Any
 
@@ -17,7 +17,8 @@ def change_of(
     """Return how a definition changes the state in the query's checkpoint.
 
     `state` lists what the query's state depends on, according to version `state_by` of Spark's
-    analyzer. None if the checkpoint is empty, or the definition is the one that wrote it.
+    analyzer. Returns None if the checkpoint is empty, or if the definition is the one that wrote
+    it.
     """
     checkpoint = query.checkpoints.filter(retired_at=None).first()
     wrote = _wrote(checkpoint)
@@ -34,9 +35,9 @@ def change_of(
 
 
 def unaccepted_change(query: Query) -> tuple[QueryRevision, StateChange] | None:
-    """Return what a start of the newest revision would silently get wrong; None if nothing.
+    """Return the state change that would silently make results wrong at a start; None if none.
 
-    Also None if a user has already accepted it for this checkpoint.
+    Also returns None if a user has already accepted the change for this checkpoint.
     """
     newest = query.revisions.order_by("-number").first()
     if newest is None:
@@ -49,7 +50,7 @@ def unaccepted_change(query: Query) -> tuple[QueryRevision, StateChange] | None:
 
 
 def sentences(change: StateChange) -> list[str]:
-    """Return the meaning of a change, as sentences for the user about to start it."""
+    """Return sentences that explain a change to the user who is about to start the query."""
     said = []
     if change.silent:
         said.append(

@@ -32,12 +32,12 @@ def number(member: Any) -> Any:
 
 
 def unshown(member: Any, error: Exception) -> str:
-    """Log a member that cannot be shown; return the error's type and its first line."""
+    """Log that a member cannot be shown; return the error's type and its first line."""
     _each.meet(called(member), error)
     said = mask_text(str(error)).strip().partition("\n")[0][:200]
     return f"{type(error).__name__}: {said}".rstrip(": ")
 
 
 def _parts(value: Any) -> list[Any]:
-    """Return the field values of a selector's own class."""
+    """Return the values of the fields of a class defined in a selector."""
     return [getattr(value, name, None) for name in getattr(value, "__dataclass_fields__", ())]

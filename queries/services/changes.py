@@ -1,4 +1,4 @@
-"""Helpers that services share: record state changes, and write only the columns that differ."""
+"""Shared helpers of services: record state changes, and write only changed columns."""
 
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from queries.models.history import Transition
 def record(
     subject: str, before: str, after: str, reason: str, *, now: datetime, **about: Any
 ) -> None:
-    """Insert a Transition; `about` holds its other columns: what it belongs to, and its actor."""
+    """Insert a Transition; `about` holds its other columns: its owner and its actor."""
     Transition.objects.create(
         at=now, subject=subject, before=before, after=after, reason=reason, **about
     )
@@ -24,8 +24,8 @@ def record_grant(
 ) -> None:
     """Record that an admin granted something to the named application, or revoked it.
 
-    It is recorded in the application's history; for a channel, or an application that does not
-    exist yet, in the audit log alone.
+    This is recorded in the application's history. For a channel, or an application that does not
+    exist yet, nothing is written here: only the audit log has it.
     """
     row = Application.objects.filter(name=application, archived_at=None).first()
     if row is not None:
@@ -35,7 +35,7 @@ def record_grant(
 
 
 def update_changed(row: Model, fields: dict[str, Any]) -> bool:
-    """Write the columns of a row that differ from its values; return whether any did."""
+    """Update only the columns whose new values differ from the row's; return whether any did."""
     fresh = {name: value for name, value in fields.items() if getattr(row, name) != value}
     if fresh:
         type(row)._default_manager.filter(pk=row.pk).update(**fresh)

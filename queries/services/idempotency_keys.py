@@ -1,7 +1,7 @@
-"""Idempotency keys: a repeated request gets the first one's answer.
+"""Handle idempotency keys: a repeated request gets the first request's response.
 
-A key is taken before the request is served. Only the answer to a request that changed something is
-kept, with secrets masked; any other answer frees the key, so that a corrected body can use it
+A key is taken before the request is served. A response is stored, with secrets masked, only if the
+request changed something; any other response frees the key, so that a corrected request can use it
 again.
 """
 
@@ -26,7 +26,7 @@ _REMOVED_AT_ONCE = 1000
 
 
 class _Served(Conflict):
-    """The same request is being answered."""
+    """The error that the same request is still being served."""
 
     retry_after_s = 1
 
@@ -41,10 +41,10 @@ def digest_of(method: str, address: str, body: Any) -> str:
 
 
 def take_key(*, user: str, key: str, digest: str, now: datetime) -> KeptAnswer:
-    """Return a key's row, with the answer if the same request was answered before.
+    """Return a key's row, with the response if the same request was served before.
 
     Raises `Invalid` for an invalid key, and `Conflict` if a different request has used the key or
-    the same request is still being answered.
+    the same request is still being served.
     """
     if not (0 < len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable()):
         way_out = f"Use 1 to {_LONGEST_KEY} printable characters, such as a UUID."
@@ -56,24 +56,24 @@ def take_key(*, user: str, key: str, digest: str, now: datetime) -> KeptAnswer:
     except IntegrityError:
         row = KeptAnswer.objects.filter(user=user, key=key).first()
     if row is None:
-        raise _Served(f"The key {key} was just released.", way_out="Send it again.")
+        raise _Served(f"The key {key} was just released.", way_out="Send the request again.")
     if row.digest != digest:
         raise Conflict(
             f"The key {key} was used by another request at {row.created_at:%H:%M:%S} UTC.",
             way_out="Use a new key for a new request; a repeated request must be identical.",
         )
     if row.status is None and row.created_at > now - _SERVED_WITHIN:
-        raise _Served(way_out="Wait for it, or send it again later.")
+        raise _Served(way_out="Wait for the response, or send the request again later.")
     if row.status is None:
         raise Conflict(
             "The same request was not completed because its process ended.",
-            way_out="Check what it should have changed, then send it with a new key.",
+            way_out="Check whether its changes were made, then send the request with a new key.",
         )
     return row
 
 
 def keep_answer(row: KeptAnswer, *, status: int, headers: Mapping[str, str], body: Any) -> None:
-    """Keep the answer to a request, with its secrets masked."""
+    """Store the response to a request, with its secrets masked."""
     kept = {"status": status, "headers": dict(headers), "body": mask(body)}
     KeptAnswer.objects.filter(pk=row.pk).update(**kept)
 
@@ -84,7 +84,7 @@ def free_key(row: KeptAnswer) -> None:
 
 
 def forget_answers(*, now: datetime) -> int:
-    """Delete answers past their retention; return how many."""
+    """Delete responses past their retention period; return how many."""
     removed = 0
     while True:
         old = KeptAnswer.objects.filter(created_at__lte=now - KEPT).order_by("pk")

@@ -1,4 +1,4 @@
-"""This host's data roots, with links resolved, and a definition's places outside them."""
+"""Find this host's data roots, with links resolved, and a definition's places outside them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -26,10 +26,10 @@ from queries.selectors.secrets import given_roots
 def data_roots(
     application: str, *, checkpoints: bool = False, given: Iterable[str] | None = None
 ) -> DataRoots:
-    """Return where an application's data may be on its host; with `checkpoints`, those too.
+    """Return the roots for an application's data on its host; with `checkpoints`, those too.
 
-    `given` are its own roots, if the caller knows them already. A root that leads into one of the
-    control plane's folders is omitted: a link may have been created there since.
+    `given` are the application's own roots, if the caller already knows them. A root that leads
+    into one of the control plane's folders is omitted: a link may have been created there later.
     """
     host = host_of(application)
     roots = [*settings.DATA_ROOTS, *([str(settings.CHECKPOINTS_DIR)] if checkpoints else [])]
@@ -49,8 +49,8 @@ def data_roots(
 def checkpoints_of(application: str) -> Path:
     """Return the default folder for the checkpoints of a shared application's queries.
 
-    Its driver is given the folder at launch, so that it can host queries added later. No query name
-    begins with "_".
+    The driver gets access to this folder at launch, so that it can run queries added later. No
+    query name begins with "_".
     """
     return Path(follow(str(settings.CHECKPOINTS_DIR))) / f"_{application}"
 
@@ -67,9 +67,9 @@ def canonical_checkpoint(text: str, application: ApplicationSpec | None = None) 
 def default_checkpoint(name: str, application: str, *, avoid: set[str], host: str = "") -> str:
     """Return `file://CHECKPOINTS_DIR/NAME`, numbered if an archived query left files there.
 
-    For a shared application, whose name is given, it is in that application's own folder. `host` is
-    the host that runs it; if it is "", there is none yet, and this host's folder is used until a
-    host takes the query.
+    For a shared application, whose name is given, the checkpoint is in that application's own
+    folder. `host` is the host that runs the application; "" means that there is none yet, so this
+    host's folder is used until a host takes the query.
     """
     folder = checkpoints_of(application) if application else settings.CHECKPOINTS_DIR
     there = below_home(str(folder), host)
@@ -78,7 +78,7 @@ def default_checkpoint(name: str, application: str, *, avoid: set[str], host: st
 
 
 def numbered(name: str) -> Iterator[str]:
-    """Yield a name, then the name with numbers from 2 on appended, endlessly."""
+    """Yield a name, then the name with the numbers 2, 3, … appended, endlessly."""
     yield name
     yield from (f"{name}-{number}" for number in count(2))
 
@@ -117,7 +117,8 @@ def make_ours() -> None:
 def missing(roots: Iterable[str], host: str = "") -> list[str]:
     """Return those local canonical roots that are not folders.
 
-    Empty if they belong to another host, or if no worker starts drivers on this one.
+    The list is empty if the roots belong to another host, or if no worker starts drivers on this
+    one.
     """
     here = settings.HEADGATE_HOST
     if host not in ("", here) or here not in heard_of():
@@ -127,7 +128,7 @@ def missing(roots: Iterable[str], host: str = "") -> list[str]:
 
 
 def missing_of(spec: SqlQuery | PythonQuery, name: str) -> list[str]:
-    """Return the missing roots that contain places of an application's definition."""
+    """Return the missing roots that contain places named by a query's definition."""
     used = [at for _, text in places(spec) if text and (at := _location(text))]
     if not any(local_path(at) for at in used):
         return []
@@ -144,7 +145,7 @@ def _location(text: str) -> str | None:
 
 
 def is_own(root: str) -> bool:
-    """Return whether a folder is, or is inside, one of the control plane's: never a data root."""
+    """Return whether a folder is, or is in, a control plane folder, which is never a data root."""
     return lies_in(root_location(root), _own())
 
 

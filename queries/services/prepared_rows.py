@@ -1,8 +1,8 @@
-"""Build rows before a transaction that then only inserts them.
+"""Build rows before the transaction, which then only inserts them.
 
-`bulk_create` turns objects into columns, and columns into statements, while the transaction holds
-SQLite's only write lock: this takes nine tenths of a large insert's time. Here it is done in
-advance.
+`bulk_create` converts objects to columns, and columns to statements, while the transaction holds
+SQLite's only write lock. This conversion takes nine tenths of a large insert's time; here it is
+done in advance.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ _Row = TypeVar("_Row", bound=Model)
 
 
 class Prepared(Generic[_Row]):
-    """New rows of one table with all their columns, except the ids of rows that are also new."""
+    """New rows of one table with all their columns, except ids of related new rows."""
 
     def __init__(self, rows: Iterable[_Row]) -> None:
         self.rows: list[_Row] = list(rows)

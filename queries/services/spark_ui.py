@@ -1,8 +1,8 @@
-"""Control access to drivers' Spark UIs: one-time tickets, and the visits that they open.
+"""Control access to drivers' Spark UIs with one-time tickets and the visits that they open.
 
-A ticket is issued to a user's session for one driver. The Spark UI server accepts it once and
-returns an unguessable path; below that path, it shows this driver's UI for as long as the session,
-the permission and the driver last.
+A ticket is issued to a user's session for one driver. The Spark UI server accepts the ticket once
+and returns an unguessable path. Below that path, it shows this driver's UI for as long as the
+session, the permission and the driver exist.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The Spark UI that a visit may see."""
+    """The Spark UI that a visit gives access to."""
 
     driver: int
     epoch: int
@@ -45,13 +45,13 @@ def free_port() -> int | None:
 def address(driver: Driver, *, asked_at: str) -> str:
     """Return the origin that serves a driver's UI to a browser that uses the console at `asked_at`.
 
-    That is the console's origin, "https://headgate.example.org". If that UI cannot be
-    shown, raises `NotAllowed`, whose message says what to do.
+    `asked_at` is the console's origin, such as "https://headgate.example.org". Raises `NotAllowed`,
+    whose message says what to do, if the UI cannot be shown.
     """
     if driver.ui_port is None:
         raise NotAllowed(
             "This driver has no Spark UI that Headgate can show.",
-            way_out="No port was free when it started; restart it.",
+            way_out="No port was free when the driver started; restart the application.",
         )
     given = settings.SPARK_UI_URL
     if driver.host != settings.HEADGATE_HOST and "{host}" not in given:
@@ -77,7 +77,7 @@ def address(driver: Driver, *, asked_at: str) -> str:
     )
     if found == asked_at:
         raise NotAllowed(
-            "HEADGATE_SPARK_UI_URL is the address of the console itself.",
+            "HEADGATE_SPARK_UI_URL is the URL of the console itself.",
             way_out=(
                 "Use another host name or port for the Spark UI, because it runs scripts "
                 "written by others."
@@ -87,7 +87,7 @@ def address(driver: Driver, *, asked_at: str) -> str:
 
 
 def ticket(*, user: int, session_key: str, driver: Driver, now: datetime) -> str:
-    """Return a ticket for the driver's UI, valid once and briefly, for this session's user."""
+    """Return a short-lived, one-time ticket for the driver's UI, for this session's user."""
     text = secrets.token_urlsafe(32)
     SparkUiVisit.objects.create(
         user_id=user,
@@ -100,7 +100,7 @@ def ticket(*, user: int, session_key: str, driver: Driver, now: datetime) -> str
 
 
 def open_visit(text: str, *, now: datetime) -> str | None:
-    """Redeem a ticket; return the visit's secret path, None if it is not valid."""
+    """Redeem a ticket; return the visit's secret path, or None if the ticket is not valid."""
     path = secrets.token_urlsafe(32)
     fresh = SparkUiVisit.objects.filter(
         ticket=_digest(text), opened_at=None, created_at__gt=now - TICKET_LASTS

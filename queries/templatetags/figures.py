@@ -13,13 +13,13 @@ register = template.Library()
 
 
 def _figure(value: Any) -> float | None:
-    """Return a number, or None for what a template could not find (it hands on "")."""
+    """Return a number, or None for a variable that a template did not find (passed as "")."""
     return value if isinstance(value, int | float) else None
 
 
 @register.filter
 def rate(value: Any) -> str:
-    """Return rows a second, "1.25k/s"."""
+    """Return rows per second, such as "1.25k/s"."""
     return wording.rate_words(_figure(value))
 
 
@@ -31,7 +31,7 @@ def duration(ms: Any) -> str:
 
 @register.filter
 def seconds(value: Any) -> str:
-    """Return seconds as `duration` does."""
+    """Return seconds in the same form as `duration`."""
     figure = _figure(value)
     return wording.duration_words(None if figure is None else figure * 1000)
 
@@ -44,7 +44,7 @@ def size(value: Any) -> str:
 
 @register.filter
 def percent(share: Any) -> str:
-    """Write a share of one as 45 % or 4.5 %; a dash where there is none."""
+    """Return a fraction as "45 %" or "4.5 %"; a dash if there is none."""
     figure = _figure(share)
     if figure is None:
         return "–"
@@ -53,20 +53,20 @@ def percent(share: Any) -> str:
 
 @register.filter
 def short(value: Any) -> str:
-    """Return a count in three figures: "336k"."""
+    """Return a count with at most three figures: "336k"."""
     return wording.number_words(_figure(value))
 
 
 @register.filter
 def grouped(value: Any) -> str:
-    """Return a whole number with its thousands apart: "1,204"."""
+    """Return a whole number with thousands separators: "1,204"."""
     figure = _figure(value)
     return "–" if figure is None else f"{int(figure):,}"
 
 
 @register.filter
 def lower_words(state: Any) -> str:
-    """Return a state within a sentence: "catching up"."""
+    """Return a state as written inside a sentence: "catching up"."""
     return wording.words(str(state)).lower()
 
 
@@ -78,7 +78,7 @@ def phrase(code: str) -> str:
 
 @register.filter
 def act(one: Transition) -> str:
-    """Return what somebody did, as it follows the name."""
+    """Return an action, worded to follow the user's name."""
     return wording.act_words(one.reason, subject=one.subject, first=not one.before, after=one.after)
 
 
@@ -97,5 +97,5 @@ def timesince_ms(until: datetime, since: datetime) -> float:
 
 @register.filter
 def times(count: int) -> range:
-    """Return something to go through `count` times, 200 at most."""
+    """Return an iterable with `count` items, at most 200."""
     return range(min(count, 200))

@@ -1,4 +1,4 @@
-"""A form's field with its words and its look, where the template wants it."""
+"""Form fields with the labels and the appearance that the template specifies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ register = template.Library()
 
 @register.simple_tag
 def upload_limits() -> SafeString:
-    """Return what the script that uploads code has to know, as attributes."""
+    """Return the limits that the upload script needs, as HTML attributes."""
     names = " ".join(sorted(LEFT_OUT))
     most = settings.CODE_UPLOAD_MOST_BYTES
     return format_html('data-most="{}" data-left-out="{}"', most, names)
@@ -25,13 +25,13 @@ def upload_limits() -> SafeString:
 
 @register.simple_tag
 def trigger_choices() -> dict[str, str]:
-    """Return the words of each kind of trigger on the form of a query."""
+    """Return the labels of the kinds of triggers on a query's form."""
     return {str(kind): one.choice for kind, one in KINDS.items()}
 
 
 @register.filter
 def said(error: Any) -> SafeString:
-    """Draw an error; what stands on lines of its own (code with a caret) keeps its columns."""
+    """Draw an error; separate lines (code with a caret) keep their columns."""
     text, _, code = str(error).partition("\n")
     return format_html('{}<code class="caret">{}</code>', text, code) if code else escape(text)
 
@@ -47,10 +47,10 @@ def field(
     choices: Mapping[str, str] | None = None,
     **more: str,
 ) -> SafeString:
-    """Draw a field with label, hint and errors; `rows` makes it a box of so many lines.
+    """Draw a field with label, hint and errors; `rows` makes it a text box with that many lines.
 
-    `more` are attributes of the HTML element, or of a drop-down the words of its values, as in
-    `choices`.
+    `more` contains attributes of the HTML element or, for a drop-down list, the labels of its
+    values, as in `choices`.
     """
     more = {**(choices or {}), **more}
     inner: Any = bound.field

@@ -1,4 +1,4 @@
-"""One row of a list by itself: where it cannot be drawn, a line says so in its place."""
+"""Draw one row of a list on its own; if this fails, draw an error line in its place."""
 
 import re
 from typing import Any
@@ -29,7 +29,7 @@ class RowNode(Node):
         self.nodelist = nodelist
 
     def render(self, context: template.Context) -> SafeString:
-        """Draw the row; a line in its place where that fails."""
+        """Draw the row, or a line in its place if that fails."""
         drawn: list[str] = []
         depth = len(context.dicts)
         try:
@@ -63,7 +63,7 @@ def _instead(member: Any, error: Exception, drawn: str) -> SafeString:
 
 @register.tag
 def row(parser: Parser, token: Token) -> RowNode:
-    """Draw one row of a list by itself: `{% row MEMBER %}<tr>…</tr>{% endrow %}`."""
+    """Draw one row of a list on its own: `{% row MEMBER %}<tr>…</tr>{% endrow %}`."""
     _, member = token.split_contents()
     nodelist = parser.parse(("endrow",))
     parser.delete_first_token()

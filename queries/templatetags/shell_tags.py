@@ -1,4 +1,4 @@
-"""What every page draws the same way: icons, state badges, ages, addresses, page links."""
+"""Elements that all pages draw the same way: icons, state badges, ages, URLs, page links."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -27,19 +27,19 @@ def _iso(at: datetime) -> str:
 
 @register.simple_tag
 def secret_names() -> str:
-    """Return the pattern of names whose values are secrets, as JavaScript reads it too."""
+    """Return the pattern of names whose values are secrets, in a form that JavaScript can read."""
     return NAME
 
 
 @register.filter
 def local_command(command: str) -> str:
-    """Return a `make` or manage.py command as it is typed in this installation."""
+    """Return a `make` or manage.py command in the form that works in this installation."""
     return places.with_local_commands(command)
 
 
 @register.simple_tag
 def icon(name: str, label: str = "") -> SafeString:
-    """Draw an icon of the sprite; without a label it is decoration and says nothing."""
+    """Draw an icon from the sprite; without a label, it is hidden from screen readers."""
     href = f"{static('vendor/icons.svg')}#{name}"
     if label:
         return format_html(
@@ -70,13 +70,13 @@ def state(value: Any, title: str = "", small: bool = False) -> SafeString:
 
 @register.filter
 def within(application: Application | None, reach: Reach) -> bool:
-    """Tell whether somebody may act on the application of a row; what has none is everybody's."""
+    """Return whether a user may act on a row's application; anyone may if a row has none."""
     return application is None or reach.holds(application)
 
 
 @register.simple_tag
 def living(row: Query | Application, css: str = "") -> SafeString:
-    """Draw a query's or application's name: a link to its page, or plain where it is deleted."""
+    """Draw a query's or application's name: a link to its page, or plain text if it is deleted."""
     if row.archived_at is not None:
         return format_html(
             '<span{}>{} <span class="muted">deleted</span></span>', _class(css), row.name
@@ -91,7 +91,7 @@ def _class(css: str) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def age(context: template.Context, when: datetime | None, suffix: str = "ago") -> SafeString:
-    """Draw a moment as its age; it ticks by itself, and hovering shows the time in UTC."""
+    """Draw a moment as its age, which updates automatically; hovering shows the time in UTC."""
     if when is None:
         return SafeString('<span class="nothing">–</span>')
     at = when.astimezone(UTC)
@@ -108,7 +108,7 @@ def age(context: template.Context, when: datetime | None, suffix: str = "ago") -
 
 @register.simple_tag(takes_context=True)
 def until(context: template.Context, when: datetime | None) -> SafeString:
-    """Draw a moment to come as the time left: "in 12 s", then "due"; it ticks by itself."""
+    """Draw a future moment as the time left: "in 12 s", then "due"; it updates automatically."""
     if when is None:
         return SafeString("")
     at = when.astimezone(UTC)
@@ -124,7 +124,7 @@ def until(context: template.Context, when: datetime | None) -> SafeString:
 
 @register.simple_tag
 def moment(when: datetime | None) -> SafeString:
-    """Draw a moment as absolute UTC time, where an order of events matters more than an age."""
+    """Draw a moment as absolute UTC time, for places where the order matters more than the age."""
     if when is None:
         return SafeString('<span class="nothing">–</span>')
     at = when.astimezone(UTC)
@@ -139,7 +139,7 @@ def moment(when: datetime | None) -> SafeString:
 
 @register.simple_tag
 def link_to(name: str, *args: Any, **kwargs: Any) -> str:
-    """Return the address of a page, or "" where this installation has no such page."""
+    """Return the URL of a page, or "" if this installation does not have the page."""
     try:
         return reverse(name, args=args or None, kwargs=kwargs or None)
     except NoReverseMatch:
@@ -148,7 +148,7 @@ def link_to(name: str, *args: Any, **kwargs: Any) -> str:
 
 @register.simple_tag(takes_context=True)
 def with_query(context: template.Context, **changes: Any) -> str:
-    """Return the present page's query string with some parameters changed (None removes)."""
+    """Return the current page's query string with some parameters changed (None removes)."""
     request: HttpRequest = context["request"]
     parameters = request.GET.copy()
     for key, value in changes.items():

@@ -47,7 +47,7 @@ _FOUND = {
 
 
 def _shown(one: Operator, advice: Advice) -> dict[str, Any]:
-    """Return what the template shows for an operator."""
+    """Return the template's context for an operator."""
     return {
         "one": one,
         "advice": advice,

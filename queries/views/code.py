@@ -1,4 +1,4 @@
-"""Settings → Git hosts: where definitions may take code from."""
+"""Settings → Git hosts: the hosts from which definitions can take code."""
 
 from typing import Any
 

@@ -51,7 +51,7 @@ def _release(request: HttpRequest, row: Any, address: str, back: str) -> HttpRes
         "consequences": [
             "Its file no longer controls it: edits are not drift, and pruning skips it.",
             "The object itself does not change, and running queries continue.",
-            "The next apply that includes it restores the owner.",
+            "The next apply that includes this object restores its owner.",
         ],
         "action": reverse(address, args=[row.name]),
         "back": back,

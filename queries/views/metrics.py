@@ -39,7 +39,7 @@ _FAMILIES = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMet
 @require_safe
 @gzip_page
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Return all samples, or 401: it requires a token, a session, or an allowed network."""
+    """Return all samples; respond with 401 without a token, a session or an allowed network."""
     try:
         allowed = _from_allowed_network(request) or _may_view(request)
     except Throttled as error:
@@ -88,7 +88,7 @@ class _Samples(Collector):
 
 
 def _from_allowed_network(request: HttpRequest) -> bool:
-    """Return whether the peer is in an allowed network; if there is a proxy, it is the peer."""
+    """Return whether the peer is in an allowed network; behind a proxy, the peer is the proxy."""
     try:
         peer = ipaddress.ip_address(request.META.get("REMOTE_ADDR", ""))
     except ValueError:
@@ -97,7 +97,7 @@ def _from_allowed_network(request: HttpRequest) -> bool:
 
 
 class _Bearer(ByToken):
-    """Our tokens under Prometheus' name ("Bearer"); REST's own "Token" works too."""
+    """Accept our tokens under Prometheus' keyword ("Bearer"); REST's own "Token" works too."""
 
     def authenticate_header(self, request: HttpRequest) -> str:
         return "Bearer"

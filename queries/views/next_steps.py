@@ -19,7 +19,7 @@ from queries.selectors.newest import newest_revisions
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One action: its button, and what it leads to."""
+    """One action: its button, and where it leads."""
 
     words: str
     leads_to: str

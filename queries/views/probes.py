@@ -29,7 +29,7 @@ from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
 
 @needs(OPERATE, "POST")
 def try_revision(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Try the newest revision against a copy of the checkpoint."""
+    """Try the newest revision on a copy of the checkpoint."""
     try:
         operation = begin_preflight(query=definitions.query(name), spec=None, **by(request))
     except HeadgateError as error:
@@ -66,7 +66,7 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(DEFINE)
 def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
-    """Show what an X-ray has found, including rows of personal data."""
+    """Show the results of an X-ray, including rows with personal data."""
     operation = history.operation(uuid)
     if operation.query is None or operation.query.name != name or operation.verb != Verb.XRAY:
         raise Missing(f"{name} has no X-ray {uuid}.")
@@ -84,7 +84,7 @@ def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
 
 @needs(DEFINE, "POST")
 def new_records(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Read the records that a batch read."""
+    """Reread the records of a batch."""
     query = definitions.query(name)
     batch = whole(request.POST.get("batch"))
     operation = record_search.begin_records(
@@ -141,7 +141,7 @@ def _rows(found: list[dict[str, Any]], *texts: str) -> list[dict[str, Any]]:
 
 
 def _preflight(operation: Operation, now: datetime) -> dict[str, Any]:
-    """Return what a preflight's page shows in addition to its steps."""
+    """Return the context that a preflight's page needs in addition to its steps."""
     asked = operation.arguments
     number = asked.get("revision")
     tried = f"revision {number}" if number else "an unsaved definition"
@@ -178,11 +178,11 @@ RESULTS[Verb.PREFLIGHT] = _preflight
 RESULTS[Verb.XRAY] = _xray
 RESULTS[Verb.RECORDS] = _records
 _ENDS = (
-    "Its Spark process is ended, and its copy of the checkpoint is deleted.",
+    "Its Spark process is stopped, and its copy of the checkpoint is deleted.",
     "Nothing else changes.",
 )
 CANCEL_LEAVES[Verb.PREFLIGHT] = CANCEL_LEAVES[Verb.XRAY] = _ENDS
-CANCEL_LEAVES[Verb.RECORDS] = ("Its Spark process is ended.", "Nothing else changes.")
+CANCEL_LEAVES[Verb.RECORDS] = ("Its Spark process is stopped.", "Nothing else changes.")
 
 urlpatterns = [
     path("queries/<query:name>/preflight/", try_revision, name="query-preflight"),

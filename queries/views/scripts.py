@@ -33,9 +33,9 @@ def question(request: HttpRequest, name: str) -> HttpResponseBase:
         "application": detail.application,
         "what": f"Which query is {asked.query}?",
         "consequences": [
-            "The script starts it, but has not started queries that it started before: "
+            "The script starts this query, but has not started queries that it started before: "
             f"{', '.join(asked.missing)}.",
-            "The query has not been started. The script starts again when this is answered.",
+            "The query has not been started. The script starts again once you have answered.",
         ],
         "fields": [("identity", asked.identity)],
         "choices": ("same_as", _choices(asked)),

@@ -21,7 +21,7 @@ from queries.views.console.guard import needs
 
 @needs(VIEW, "GET")
 def system(request: HttpRequest) -> HttpResponse:
-    """Show each part with its sentence."""
+    """Show each part of the system, with a sentence about its state."""
     health = system_health(timezone.now())
     return render(request, "console/settings/system.html", {"health": health})
 
@@ -36,9 +36,9 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Return 200 when users and scripts can begin, else 503 with the parts that do not work.
+    """Return 200 if users and scripts can be served, else 503 with the parts that do not work.
 
-    It also lists silent hosts; the other hosts still work.
+    The response also lists silent hosts; the other hosts still work.
     """
     health = system_health(timezone.now())
     checks: dict[str, Any] = {

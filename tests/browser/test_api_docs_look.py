@@ -42,7 +42,7 @@ def test_the_reference_scrolls_only_downwards(look: Open, viewer: User, width: i
 
 def test_a_link_to_a_form_opens_it(look: Open, viewer: User, complaints: Complaints) -> None:
     page = look(viewer, "/api/v1/docs/")
-    page.get_by_text("List queries by name.").click()
+    page.get_by_text("List queries, sorted by name.").click()
     item = page.locator("#list_queries")
     expect(item.get_by_role("region", name="Example of GET /api/v1/queries/")).to_be_visible()
     item.get_by_role("link", name="QueryPage").click()

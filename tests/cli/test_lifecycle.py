@@ -86,7 +86,7 @@ def test_a_stopped_query_is_deleted_and_a_running_one_is_not(
     assert "Not possible in the current state" in done.err
     living = Query.objects.filter(archived_at=None)
     assert [row.name for row in living] == ["delays"]
-    assert "cannot be deleted here" in shell("delete", "team", "data", code=64).err
+    assert "cannot be deleted with this command" in shell("delete", "team", "data", code=64).err
 
 
 def test_a_verb_says_which_queries_are_meant(shell: Shell) -> None:

@@ -77,10 +77,10 @@ def test_a_file_that_is_broken_is_told_with_the_way_out(desk: Shell) -> None:
 @pytest.mark.parametrize(
     ("env", "code", "said"),
     [
-        ({}, 1, "No installation is chosen"),
+        ({}, 1, "No installation is selected"),
         ({"HEADGATE_URL": "http://127.0.0.1:1"}, 1, "HEADGATE_TOKEN is not set"),
         ({"HEADGATE_TOKEN": "abc"}, 1, "HEADGATE_URL is not set"),
-        ({"HEADGATE_URL": "http://10.0.0.1", "HEADGATE_TOKEN": "abc"}, 1, "has no TLS"),
+        ({"HEADGATE_URL": "http://10.0.0.1", "HEADGATE_TOKEN": "abc"}, 1, "does not use TLS"),
         (
             {"HEADGATE_URL": "https://a:b@c", "HEADGATE_TOKEN": "abc"},
             64,

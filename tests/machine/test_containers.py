@@ -130,7 +130,7 @@ def test_walls_by_accounts_are_not_offered_and_the_page_says_so() -> None:
     for service in (*SERVICES.values(), *WALLS.values()):
         assert "cap_add" not in service
         assert "accounts" not in str(service.get("environment", {}).get("HEADGATE_WALLS", ""))
-    assert "`HEADGATE_WALLS=accounts` is not offered in these containers" in _containers_page()
+    assert "`HEADGATE_WALLS=accounts` is not available in these containers" in _containers_page()
 
 
 def test_the_profile_for_walls_lets_through_what_bubblewrap_calls_and_no_door_to_the_kernel() -> (

@@ -169,7 +169,7 @@ def test_groups_are_asked_for_where_the_id_token_has_none(lying: Liar) -> None:
 def test_what_is_told_of_another_person_lets_nobody_in(lying: Liar) -> None:
     lying.claims = {"groups": None}
     lying.userinfo = {"groups": ["data"], "sub": "s-2"}
-    _refused("returned a different person")
+    _refused("returned a different user")
 
 
 def test_groups_of_the_id_token_are_not_replaced_by_what_is_told(lying: Liar) -> None:

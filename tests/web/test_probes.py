@@ -197,7 +197,7 @@ def test_rows_of_state_are_gone_after_an_hour(
 ) -> None:
     Operation.objects.update(ended_at=timezone.now() - timedelta(hours=2))
     client.force_login(author)
-    assert "kept for one hour" in Page(client, f"/queries/ticks/x-ray/{probed.uuid}/").text
+    assert "stored for one hour" in Page(client, f"/queries/ticks/x-ray/{probed.uuid}/").text
     assert "have been deleted" in Page(client, f"/operations/{probed.uuid}/").text
     assert client.get(f"/queries/other/x-ray/{probed.uuid}/").status_code == 404
 

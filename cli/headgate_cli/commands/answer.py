@@ -1,4 +1,4 @@
-"""`answer`: decide which query a script's new query is, while others are missing."""
+"""`answer`: decide which missing query, if any, a script's new query is."""
 
 from typing import Annotated
 
@@ -17,17 +17,19 @@ def answer(
         str, typer.Argument(parser=application_name, help="Name of an application with a script.")
     ],
     same_as: Annotated[
-        str, typer.Option("--same-as", metavar="QUERY", help="It is this missing query.")
+        str, typer.Option("--same-as", metavar="QUERY", help="The missing query that it is.")
     ] = "",
-    another: Annotated[bool, typer.Option("--another", help="It is a different query.")] = False,
+    another: Annotated[
+        bool, typer.Option("--another", help="It is not one of the missing queries.")
+    ] = False,
     identity: Annotated[
-        str, typer.Option(help="Only answer if this is the query in question; describe shows it.")
+        str, typer.Option(help="Answer only if the question is about this identity (see describe).")
     ] = "",
     output: Output = Form.TABLE,
 ) -> None:
-    """Decide which query a script's new one is, so that the script continues.
+    """Decide which missing query a script's new query is, so that the script continues.
 
-    It takes over the checkpoint and history of that query, or starts as a new one.
+    The new query takes over the checkpoint and history of that query, or starts as a new one.
     """
     there = server(context)
     body: Json = there.get("applications", application)

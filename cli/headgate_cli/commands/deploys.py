@@ -28,7 +28,7 @@ _OPEN = ("PENDING", "RUNNING")
 
 
 class OnFailure(StrEnum):
-    """What happens to the changes if a wave is not good."""
+    """What happens to the changes if a wave fails."""
 
     ROLLBACK = "rollback"
     STOP = "stop"
@@ -59,16 +59,21 @@ def deploy(
     new_failures: Annotated[
         bool, typer.Option("--allow-new-failures", help="Succeed even if there are new failures.")
     ] = False,
-    deadline: Annotated[int, typer.Option(min=1, help="Minutes for each wave to succeed.")] = 10,
+    deadline: Annotated[
+        int, typer.Option(min=1, help="Minutes within which each wave must succeed.")
+    ] = 10,
     on_failure: Annotated[OnFailure, typer.Option(help="Else.")] = OnFailure.ROLLBACK,
     preflight: Annotated[
-        bool, typer.Option("--preflight", help="Test each new revision on a copy first.")
+        bool,
+        typer.Option(
+            "--preflight", help="Test each new revision on a copy of its checkpoint first."
+        ),
     ] = False,
-    wait: Annotated[bool, typer.Option(help="Follow it until it ends.")] = True,
+    wait: Annotated[bool, typer.Option(help="Follow the deploy until it ends.")] = True,
     timeout: Timeout = "1h",
     output: Output = Form.TABLE,
 ) -> int:
-    """Apply a set and restart what it changes, wave by wave; undo it if a wave is not good.
+    """Apply a set and restart the queries it changes, wave by wave; undo it if a wave fails.
 
     Exit code 0: SUCCEEDED. 2: it failed, was rolled back or cancelled; the receipt shows why.
     """
@@ -104,11 +109,11 @@ def rollback(
     query: QueryName,
     to: Annotated[int, typer.Option(min=1, help="Revision, as listed by `get revisions`.")],
     accept_state_change: AcceptStateChange = False,
-    wait: Annotated[bool, typer.Option(help="Follow it until it ends.")] = True,
+    wait: Annotated[bool, typer.Option(help="Follow the rollback until it ends.")] = True,
     timeout: Timeout = "10m",
     output: Output = Form.TABLE,
 ) -> int:
-    """Run an earlier revision of a query again, saved as its newest."""
+    """Run an earlier revision of a query again, saved as its newest revision."""
     limit, there = Limit(timeout), server(context)
     body: Json = {"revision": to}
     if accept_state_change:  # an earlier server does not know this field

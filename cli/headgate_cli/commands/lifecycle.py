@@ -71,7 +71,7 @@ def start(
 
 
 def _accepting(accepted: bool, application: str) -> Json:
-    """Return the body of a start; empty without acceptance, so earlier servers accept it too."""
+    """Return the body of a start; empty without acceptance, so that older servers accept it."""
     if accepted and application:
         way_out = "Name queries, or use --selector."
         raise Ended(Code.USAGE, "--accept-state-change applies only to queries.", way_out)
@@ -120,7 +120,9 @@ def delete(
     names: Annotated[list[str] | None, typer.Argument(help="Queries must be stopped.")] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only show what would be deleted, or why it cannot be."),
+        typer.Option(
+            "--dry-run", help="Only show what would be deleted, or why it cannot be deleted."
+        ),
     ] = False,
 ) -> int:
     """Delete definitions; the history and the checkpoint files of queries are kept."""
@@ -128,7 +130,7 @@ def delete(
     if not names:
         raise Ended(Code.USAGE, f"No {chosen.plural} given.", "Add the names.")
     if not chosen.deletable:
-        raise Ended(Code.USAGE, f"{chosen.plural} cannot be deleted here.")
+        raise Ended(Code.USAGE, f"{chosen.plural} cannot be deleted with this command.")
     there = server(context)
 
     def one(name: str) -> None:
@@ -142,7 +144,8 @@ def declare_host_gone(
     context: typer.Context,
     host: Annotated[str, typer.Argument(help="The host that is gone for good.")],
     applications: Annotated[
-        list[str], typer.Argument(help="Its applications to declare it gone for.")
+        list[str],
+        typer.Argument(help="Applications whose drivers on the host are considered dead."),
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     output: Output = Form.TABLE,

@@ -1,4 +1,4 @@
-"""`login`, `logout` and `contexts`: installations and their tokens, kept in a private file."""
+"""`login`, `logout` and `contexts`: installations and their tokens, stored in a private file."""
 
 import getpass
 import sys
@@ -19,7 +19,7 @@ def login(
     url: Annotated[str, typer.Argument(help="https://headgate.example.org")],
     name: Annotated[str, typer.Option(help="Name of the context.")] = "",
 ) -> None:
-    """Store an installation's address and a token for later commands.
+    """Store an installation's URL and a token for later commands.
 
     The token is prompted for, or read from stdin if that is not a terminal. It is tested first, and
     stored in a file that only you can read. An admin creates it, for example on the Tokens page.
@@ -54,7 +54,7 @@ def contexts(
     use: Annotated[str, typer.Option(help="Make this context the current one.")] = "",
     output: Output = Form.TABLE,
 ) -> None:
-    """List the known installations, never their tokens."""
+    """List the known installations, without their tokens."""
     known = Contexts()
     if use:
         if use not in known.places:

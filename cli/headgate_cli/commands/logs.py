@@ -33,8 +33,8 @@ def logs(
 ) -> None:
     """Print the log of the driver of a query's run, or of an application, with secrets masked.
 
-    With --follow it continues with the next run or driver, and ends when nothing is running any
-    more.
+    With --follow, the command continues with the next run or driver, and ends when nothing is
+    running any more.
     """
     if bool(query) == bool(application) or (application and run):
         raise Ended(
@@ -53,7 +53,7 @@ def logs(
         lines = log.lines(number, WINDOW)
         fresh, gap = new_lines(seen[-WINDOW:], lines)
         if gap:
-            note("(some lines were skipped because they came too fast)")
+            note("(some lines were skipped because the log grew too fast)")
         for line in fresh:
             say(line)
         if fresh:
@@ -71,7 +71,7 @@ def logs(
             limit.pause(f"following {log.name}")
         except Ended as end:
             raise Ended(
-                Code.TIMED_OUT, end.message, "Follow it for longer with --timeout."
+                Code.TIMED_OUT, end.message, "To follow the log for longer, use --timeout."
             ) from None
 
 
@@ -98,7 +98,7 @@ class _Run:
         return self.there.get("runs", number)["outcome"] is not None
 
     def is_wanted(self) -> bool:
-        """Return whether another run will follow by itself."""
+        """Return whether another run will follow automatically."""
         return self.there.get("queries", self.name)["phase"] not in _AT_REST
 
 
@@ -127,7 +127,7 @@ class _Driver(_Run):
         return living is None or living["epoch"] != number
 
     def is_wanted(self) -> bool:
-        """Return whether another driver will follow by itself."""
+        """Return whether another driver will follow automatically."""
         body = self.there.get("applications", self.name)
         if body["script"] is not None:
             return body["script"]["phase"] not in _AT_REST
@@ -136,7 +136,7 @@ class _Driver(_Run):
 
 
 def new_lines(seen: list[str], lines: list[str]) -> tuple[list[str], bool]:
-    """Return the lines added since the last look at a log's end, and whether any are missing."""
+    """Return the lines added since a log's end was last read, and whether any are missing."""
     if not seen:
         return lines, False
     for start in range(len(seen)):

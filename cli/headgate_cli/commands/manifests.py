@@ -80,7 +80,7 @@ def diff(
 ) -> int:
     """Show what `apply` would change, field by field. Exit code 4 if it would change anything.
 
-    Only code is uploaded, because what it changes depends on its digest.
+    Nothing is written, but code is uploaded, because the changes depend on its digest.
     """
     request = Request(names, value_files, values, owner, prune, prune_running)
     answer = _sent(server(context), request, dry_run=True)

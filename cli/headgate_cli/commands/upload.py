@@ -19,7 +19,7 @@ def upload(
 ) -> None:
     """Send code, and print its digest, for an application's `code: {upload: sha256:…}`.
 
-    Code that nothing refers to is removed after some days.
+    Unreferenced code is removed after a few days.
     """
     there = server(context)
     found = sent(there, packed(path)) if path.is_dir() else sent_file(there, path)

@@ -1,4 +1,4 @@
-"""`wait`: until a query or script is running, has committed, or has stopped."""
+"""`wait`: wait until a query or script is running, has committed, or has stopped."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -47,8 +47,8 @@ def wait(
 
     running: its run has committed a batch or found nothing to read; a script is running.
     first-commit: the same, or the query has completed; for a script, each query that it started.
-    stopped: nothing runs and nothing will. If the state can only be reached by a user's action,
-    the command ends immediately.
+    stopped: nothing is running, and nothing will start. If the state can only be reached by a
+    user's action, the command ends immediately.
     """
     if bool(names) == bool(application):
         raise Ended(Code.USAGE, "Name what to wait for.", "Name queries, or use --application.")
@@ -120,7 +120,7 @@ def _one(there: Server, it: _Query, what: For, limit: Limit) -> int:
 
 
 def _said(held: Json) -> str:
-    """Return the summary on its page; scripts, and queries on an older server, have none."""
+    """Return the summary on the query's page; scripts, and queries on older servers, have none."""
     return plain(held.get("summary") or held["phase_detail"] or held["phase_reason"])
 
 
@@ -131,7 +131,7 @@ def _changing(there: Server, it: _Query) -> bool:
 
 
 def _end(it: _Query, held: Json, what: For) -> Code | Ended | None:
-    """Return how the wait ends given the current state; None if it continues."""
+    """Return how the wait ends in the current state; None if it continues."""
     name, phase = it.name, held["phase"]
     if phase in _REACHED[what]:
         proven = what is not For.FIRST_COMMIT or phase != "RUNNING" or it.has_committed(held)

@@ -19,7 +19,7 @@ def watched(
     *,
     narrowed: bool,
 ) -> NoReturn:
-    """Print rows whose cells have changed, until the limit expires, which raises `Ended`.
+    """Print rows whose cells have changed; raise `Ended` when the limit expires.
 
     A document is one line of JSON, or one of several documents in YAML.
     """

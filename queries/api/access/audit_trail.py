@@ -22,16 +22,16 @@ _MOST = 999_999_999
     AuditEntry, "number at act=kind subject actor token token_id address details seal mac", act=Act
 )
 class AuditEntryBody(Body):
-    """An action of a user or a token.
+    """An action by a user or with a token.
 
-    number: Its place in the chain; null until it is chained.
-    act: What was done.
+    number: The entry's position in the chain; null until it is added to the chain.
+    act: The kind of action.
     subject: The name of the object acted on.
     actor: The user; empty if unknown.
     token: The name of the token that was used; empty for a signed-in user.
-    address: The client's address; empty for a command.
-    seal: Covers the content.
-    mac: Covers number, seal and the previous MAC.
+    address: The client's IP address; empty for a command.
+    seal: A seal over the entry's content.
+    mac: A MAC over the number, the seal and the previous entry's MAC.
     """
 
 
@@ -58,7 +58,9 @@ class AuditExportView(ApiView):
         "export_audit_log",
         None,
         role=ADMINISTER,
-        parameters=[whole("after", 0, low=0, high=_MOST, about="Only entries after this number.")],
+        parameters=[
+            whole("after", 0, low=0, high=_MOST, about="Only entries with a higher number.")
+        ],
         responses={(200, JSON_LINES): OpenApiTypes.STR},
     )
     def get(self) -> StreamingHttpResponse:

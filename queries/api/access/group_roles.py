@@ -20,7 +20,7 @@ _ROLES = [str(role) for role in Role]
 
 @shows(GroupRole, "id group role created_at created_by")
 class GroupRoleBody(Body):
-    """A group in the identity provider, and its members' role."""
+    """A group in the identity provider, and the role of its members."""
 
     role = serializers.ChoiceField(_ROLES)
 
@@ -29,7 +29,7 @@ class GroupRoleBody(Body):
 class GroupRoleForm(serializers.Serializer[Any]):
     """A group and its role.
 
-    group: Spelled exactly as the provider sends it.
+    group: Spelled exactly as the identity provider sends it.
     """
 
     group = serializers.CharField(max_length=255)

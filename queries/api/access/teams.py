@@ -1,4 +1,4 @@
-"""Teams: everybody can read them, admins manage them."""
+"""Teams, which everyone can read and admins can manage."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from queries.services.definitions.team import give_application
 
 @shows(Team, "name members applications created_at")
 class TeamBody(Body):
-    """Users who act on the same applications.
+    """Users who can act on the same applications.
 
     members: User names.
     applications: Application names.
@@ -40,7 +40,7 @@ class TeamBody(Body):
 
 
 class TeamChange(serializers.Serializer[Any]):
-    """The complete members of a team."""
+    """The complete list of a team's members."""
 
     members = serializers.ListField(child=serializers.CharField(max_length=150), max_length=1000)
 
@@ -58,7 +58,7 @@ class TeamCreate(serializers.Serializer[Any]):
 class ApplicationTeam(serializers.Serializer[Any]):
     """The team that owns an application.
 
-    team: Null: open to everybody.
+    team: Null if the application is open to everyone.
     """
 
     team = serializers.CharField(allow_null=True, max_length=63)
@@ -74,7 +74,10 @@ class TeamsView(ApiView):
 
     @creates("create_team", TeamBody, TeamCreate, role=ADMINISTER, again=TeamBody)
     def post(self, sent: Sent) -> Response:
-        """Create a team; admins only. If it exists with these members, the response is 200."""
+        """Create a team; admins only.
+
+        If the team already exists with these members, the response is 200.
+        """
         there = Team.objects.filter(name=sent["name"]).first()
         if there and {one.username for one in there.members.all()} == set(sent["members"]):
             return Response(TeamBody(there).data)
@@ -99,7 +102,7 @@ class TeamView(ApiView):
 
     @answers("delete_team", None, role=ADMINISTER)
     def delete(self, name: str) -> None:
-        """Delete a team that has no applications, and the tokens that act for it; admins only."""
+        """Delete a team without applications, and the tokens limited to it; admins only."""
         verbs.delete_team(team=team(name), **self.by)
 
 

@@ -1,4 +1,4 @@
-"""The current user, and tokens: users can see their own, admins can see all."""
+"""The current user, and tokens: users can see their own tokens, admins can see all tokens."""
 
 from typing import Any
 from uuid import UUID
@@ -25,8 +25,8 @@ class MeBody(Body):
     """The user of a request, and what the request is allowed to do.
 
     role: The user's role, as limited by the token's scope.
-    teams: It can act on their applications and on those without a team; null: on all.
-    may_write_python: Whether it may load code into drivers.
+    teams: Only applications of these teams or without a team can be acted on; null: no limit.
+    may_write_python: Whether the request is allowed to load code into drivers.
     """
 
     user = serializers.CharField()
@@ -44,19 +44,19 @@ class MeBody(Body):
 class TokenBody(Body):
     """A token, without its text.
 
-    team: It acts only on this team's applications; null: no such limit.
-    applications: It acts only on these; null: no such limit.
-    last_used_at: To the minute.
+    team: The token can act only on this team's applications; null: no such limit.
+    applications: The token can act only on these applications; null: no such limit.
+    last_used_at: Accurate to the minute.
     """
 
     applications = serializers.SerializerMethodField()
 
     def get_begins_with(self, token: AccessToken) -> str:
-        """Return enough of the token to identify it."""
+        """Return the first characters of the token, which identify it."""
         return str(token.token_key)[:8]
 
     def get_applications(self, token: AccessToken) -> list[str] | None:
-        """Return the names of the applications that it is limited to."""
+        """Return the names of the applications that the token is limited to."""
         listed = token.applications.all() if token.is_listed else None
         return None if listed is None else sorted(row.name for row in listed)
 
@@ -84,13 +84,13 @@ class MeView(ApiView):
 
 
 class TokensView(ApiView):
-    """Existing tokens."""
+    """All tokens."""
 
     @lists(
         "list_tokens",
         TokenBody,
         by="uuid",
-        parameters=[word("user", about="Of this user; admins only.")],
+        parameters=[word("user", about="Only this user's tokens; admins only.")],
     )
     def get(self) -> QuerySet[AccessToken]:
         """List your tokens; an admin sees all tokens, or those of `user`."""

@@ -29,9 +29,9 @@ INCIDENT_KINDS = [str(kind) for kind in IncidentKind]
     state=IncidentState,
 )
 class IncidentBody(Body):
-    """One problem while it lasts.
+    """One problem, from the time it appears until it clears.
 
-    affected: Names of queries, at most 20 of affected_count.
+    affected: Names of affected queries, at most 20; affected_count is the total.
     quiet_since: When the problem cleared; the incident closes five minutes later.
     closed_by: Empty if it closed automatically.
     """
@@ -80,14 +80,14 @@ class RuleBody(Body):
 
 @shows(Maintenance, "id=pk name selector starts_at ends_at created_at created_by")
 class MaintenanceBody(Body):
-    """A window in which problems do not open incidents."""
+    """A maintenance window, in which matching problems do not open incidents."""
 
 
 @described
 class ChannelForm(Form):
-    """A complete channel; replacing one under another name renames it.
+    """A complete channel; if the name differs from the one in the URL, the channel is renamed.
 
-    settings: The settings of its kind; secrets as file:NAME or env:NAME.
+    settings: The settings of its kind; secrets are written as file:NAME or env:NAME.
     """
 
     ignored: ClassVar[tuple[str, ...]] = (
@@ -106,7 +106,7 @@ class RuleForm(Form):
 
     selector: labels, kinds, severities, applications; stopped, stopped_within_hours. Empty: all.
     channels: Names of the channels to notify.
-    quiet_hours: zone, from, until, days (Monday is 0); warnings wait until they end.
+    quiet_hours: zone, from, until, days (Monday is 0); warnings are held until they end.
     """
 
     ignored: ClassVar[tuple[str, ...]] = ("created_at", "created_by")
@@ -130,7 +130,7 @@ class RuleForm(Form):
 class MaintenanceForm(Form):
     """A maintenance window.
 
-    selector: As for a rule.
+    selector: The same as for a rule.
     """
 
     name = serializers.CharField(max_length=80)
@@ -140,19 +140,19 @@ class MaintenanceForm(Form):
 
 
 class AcknowledgeForm(Form):
-    """How long you will be working on it; by default until it is closed."""
+    """How long you will be working on the incident; by default, until it is closed."""
 
     until = serializers.DateTimeField(default=None, allow_null=True)
 
 
 class SnoozeForm(Form):
-    """Until when no notifications are sent."""
+    """The time until which no notifications are sent."""
 
     until = serializers.DateTimeField()
 
 
 class AssignForm(Form):
-    """The user who is working on it; empty for nobody."""
+    """The user who is working on the incident; empty for nobody."""
 
     to = serializers.CharField(max_length=150, allow_blank=True)
 

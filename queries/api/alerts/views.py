@@ -66,7 +66,7 @@ class IncidentStoryView(ApiView):
 
 
 class IncidentAcknowledgeView(ApiView):
-    """The verb acknowledge."""
+    """The `acknowledge` verb."""
 
     @answers("acknowledge_incident", bodies.IncidentBody, role=OPERATE, form=bodies.AcknowledgeForm)
     def post(self, uuid: UUID, sent: Sent) -> Incident:
@@ -76,41 +76,41 @@ class IncidentAcknowledgeView(ApiView):
 
 
 class IncidentSnoozeView(ApiView):
-    """The verb snooze."""
+    """The `snooze` verb."""
 
     @answers("snooze_incident", bodies.IncidentBody, role=OPERATE, form=bodies.SnoozeForm)
     def post(self, uuid: UUID, sent: Sent) -> Incident:
-        """Send no notifications about it until the given time."""
+        """Send no notifications about the incident until the given time."""
         verbs.snooze(incidents.incident(uuid), **sent, **self.by)
         return incidents.incident(uuid)
 
 
 class IncidentAssignView(ApiView):
-    """The verb assign."""
+    """The `assign` verb."""
 
     @answers("assign_incident", bodies.IncidentBody, role=OPERATE, form=bodies.AssignForm)
     def post(self, uuid: UUID, sent: Sent) -> Incident:
-        """Set who is working on it."""
+        """Set the user who is working on the incident."""
         verbs.assign(incidents.incident(uuid), **sent, **self.by)
         return incidents.incident(uuid)
 
 
 class IncidentNoteView(ApiView):
-    """The verb note."""
+    """The `note` verb."""
 
     @answers("note_incident", bodies.IncidentBody, role=OPERATE, form=bodies.NoteForm)
     def post(self, uuid: UUID, sent: Sent) -> Incident:
-        """Add a finding to its history."""
+        """Add a finding to the incident's history."""
         verbs.note(incidents.incident(uuid), **sent, **self.by)
         return incidents.incident(uuid)
 
 
 class IncidentCloseView(ApiView):
-    """The verb close."""
+    """The `close` verb."""
 
     @answers("close_incident", bodies.IncidentBody, role=OPERATE, form=Nothing)
     def post(self, uuid: UUID) -> Incident:
-        """Close it; it reopens if its problem clears and returns."""
+        """Close an incident; it reopens if its problem clears and then returns."""
         verbs.close(incidents.incident(uuid), **self.by)
         return incidents.incident(uuid)
 
@@ -165,7 +165,7 @@ class ChannelView(ApiView):
 
 
 class ChannelTestView(ApiView):
-    """The verb test."""
+    """The `test` verb."""
 
     @answers("test_alert_channel", bodies.ChannelBody, role=ADMINISTER, form=Nothing)
     def post(self, name: str) -> Channel:
@@ -213,7 +213,7 @@ class RuleView(ApiView):
 
     @answers("delete_alert_rule", None, role=ADMINISTER, parameters=[trials.DRY_RUN])
     def delete(self, name: str) -> None:
-        """Delete a rule; if no rules are left, every channel receives everything."""
+        """Delete a rule; if no rules remain, every channel receives all notifications."""
         with trials.undone(self):
             setup.delete_rule(rule_named(name), **self.by)
 
@@ -227,12 +227,12 @@ class MaintenancesView(ApiView):
 
     @lists("list_maintenance", bodies.MaintenanceBody)
     def get(self) -> QuerySet[Maintenance]:
-        """List windows, newest first."""
+        """List maintenance windows, newest first."""
         return Maintenance.objects.all()
 
     @creates("create_maintenance", bodies.MaintenanceBody, bodies.MaintenanceForm, role=OPERATE)
     def post(self, sent: Sent) -> Response:
-        """Create a window in which matching problems do not open incidents."""
+        """Create a maintenance window, in which matching problems do not open incidents."""
         insist(self.request.user, of_selector(sent.get("selector") or {}))
         row = setup.save_maintenance(sent, **self.by)
         location = reverse("api:maintenance", args=[row.pk])
@@ -244,12 +244,12 @@ class MaintenanceView(ApiView):
 
     @answers("get_maintenance", bodies.MaintenanceBody)
     def get(self, window_id: int) -> Maintenance:
-        """Return a window."""
+        """Return a maintenance window."""
         return _window(window_id)
 
     @answers("end_maintenance", None, role=OPERATE)
     def delete(self, window_id: int) -> None:
-        """End a window now."""
+        """End a maintenance window immediately."""
         setup.end_maintenance(_window(window_id), **self.by)
 
 

@@ -67,7 +67,7 @@ class QuerySnapshotView(ApiView):
 
     @answers("remove_query_snapshot", None, role=OPERATE)
     def delete(self, name: str, number: int) -> None:
-        """Delete a snapshot's files permanently. A pinned snapshot is rejected."""
+        """Delete a snapshot's files permanently; pinned snapshots cannot be deleted."""
         snapshot.remove_snapshot(reads.snapshot_of(query_of(name), number), now=self.now)
 
 
@@ -76,11 +76,11 @@ _TRIED = {200: bodies.PreviewBody, 202: OperationBody}
 
 
 class QueryRewindView(ApiView):
-    """The verb rewind."""
+    """The `rewind` verb."""
 
     @accepts("rewind_query", role=DEFINE, form=bodies.RewindForm, responses=_TRIED)
     def post(self, sent: Sent, name: str) -> Operation | Response:
-        """Continue after an earlier batch, in a new directory; `dry_run` returns a preview."""
+        """Continue after an earlier batch, in a new directory; `dry_run` only returns a preview."""
         query, batch = query_of(name), sent["batch"]
         if sent["dry_run"]:
             return Response(bodies.PreviewBody(preview_rewind(query, batch)).data)
@@ -88,11 +88,11 @@ class QueryRewindView(ApiView):
 
 
 class QueryResetView(ApiView):
-    """The verb reset."""
+    """The `reset` verb."""
 
     @accepts("reset_query", role=DEFINE, form=bodies.ResetForm, responses=_TRIED)
     def post(self, sent: Sent, name: str) -> Operation | Response:
-        """Start the sources from another position, without state; `dry_run` returns a preview."""
+        """Start the sources elsewhere, without state; `dry_run` only returns a preview."""
         query = query_of(name)
         wish = WantedStart(sent["to"], sent["at"], offsets_of(sent["offsets"]))
         if sent["dry_run"]:
@@ -101,11 +101,11 @@ class QueryResetView(ApiView):
 
 
 class QueryCloneView(ApiView):
-    """The verb clone."""
+    """The `clone` verb."""
 
     @accepts("clone_query", role=DEFINE, form=bodies.CloneForm)
     def post(self, sent: Sent, name: str) -> Operation:
-        """Create a query, stopped, that continues from this query's checkpoint."""
+        """Create a stopped query that continues from this query's checkpoint."""
         sent["snapshot_id"] = sent.pop("snapshot")
         insist_clone(self.request.user, sent["application"])
         return clone.request_clone(query=query_of(name), **sent, **self.author)

@@ -15,10 +15,10 @@ from queries.services.checkpoints.source_starts import TARGETS, Moved
 
 @shows(Range, "source topic partition start end records")
 class RangeBody(Body):
-    """What was read from one Kafka partition.
+    """The offsets that were read from one Kafka partition.
 
-    source: Its position in the log, or its name.
-    start: Null: not known before.
+    source: The source's position in the log, or its name.
+    start: Null if the partition was not known before.
     end: The next offset to read, exclusive.
     """
 
@@ -29,13 +29,13 @@ class RangeBody(Body):
     "left_out_before problem watermark_after_9999 upgraded",
 )
 class BatchBody(Body):
-    """One batch according to the checkpoint's logs.
+    """One batch, as recorded in the checkpoint's logs.
 
-    sources: Position or name of each source: the end offset, as Spark writes it.
-    records: From the offsets; Kafka only. Null if unknown because a topic was recreated.
-    watermark_after_9999: The watermark is null because it is after the year 9999.
-    upgraded: The log began to name its sources with this batch.
-    left_out_before: Preceding batches that async progress tracking left out of the log.
+    sources: The end offset of each source (position or name), as Spark writes it.
+    records: Computed from the offsets; Kafka only. Null if a topic was recreated.
+    watermark_after_9999: Whether the watermark is null because it is after the year 9999.
+    upgraded: Whether this batch is the first one for which the log names its sources.
+    left_out_before: Number of preceding batches that async progress tracking did not log.
     """
 
 
@@ -48,16 +48,16 @@ class SnapshotBody(Body):
 class MovedBody(Body):
     """One partition or file source, before and after.
 
-    what: topic-partition, or the files.
-    repeated: Records or files read again.
+    what: A partition (topic-partition), or the files.
+    repeated: Number of records or files that are read again.
     """
 
 
 @shows(Preview, "verb refusal batch newest batches records files moved sink warnings")
 class PreviewBody(Body):
-    """What a rewind or a reset will do; nothing has been changed.
+    """A preview of a rewind or a reset; nothing has been changed.
 
-    refusal: Why it would be refused.
+    refusal: Why the action would be refused.
     newest: The newest committed batch.
     batches: Number of replayed batches.
     """
@@ -83,7 +83,7 @@ class SnapshotChange(Body):
 class RewindForm(Body):
     """Where to rewind to.
 
-    batch: The query continues after it.
+    batch: The batch after which the query continues.
     """
 
     batch = serializers.IntegerField(min_value=0, max_value=2**62)
@@ -92,7 +92,7 @@ class RewindForm(Body):
 
 @described
 class ResetForm(Body):
-    """Where the sources should begin.
+    """The position at which the sources start.
 
     offsets: Kafka: {"topic": {"partition": offset}}.
     """
@@ -105,7 +105,7 @@ class ResetForm(Body):
 
 @described
 class CloneForm(Body):
-    """A new query from the checkpoint.
+    """A new query that continues from the checkpoint.
 
     same_sink: Confirm that both queries write to the same place. Not allowed for files.
     """

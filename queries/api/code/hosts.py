@@ -1,4 +1,4 @@
-"""The hosts from which definitions may take code through git: a list kept by admins."""
+"""The git hosts from which definitions can take code: a list that admins maintain."""
 
 from django.db.models import QuerySet
 from django.urls import reverse
@@ -16,7 +16,7 @@ from queries.services.code.hosts import list_host, take_host
 
 @shows(CodeHost, "id=pk host given_at given_by")
 class CodeHostBody(Body):
-    """A host from whose git repositories definitions may take code.
+    """A git host from which definitions can take code.
 
     host: host or host:port for https, or ssh://host.
     """
@@ -31,7 +31,7 @@ class CodeHostForm(Body):
 
 
 class CodeHostsView(ApiView):
-    """All hosts from which code may be taken."""
+    """All git hosts from which code can be taken."""
 
     @lists("list_code_hosts", CodeHostBody, role=ADMINISTER)
     def get(self) -> QuerySet[CodeHost]:
@@ -48,7 +48,7 @@ class CodeHostsView(ApiView):
 
 
 class CodeHostView(ApiView):
-    """One host from which code may be taken."""
+    """One git host from which code can be taken."""
 
     @answers("get_code_host", CodeHostBody, role=ADMINISTER)
     def get(self, host_id: int) -> CodeHost:
@@ -57,7 +57,7 @@ class CodeHostView(ApiView):
 
     @answers("take_code_host", None, role=ADMINISTER)
     def delete(self, host_id: int) -> None:
-        """Remove a host: code already fetched stays, but no more is fetched."""
+        """Remove a host: code that was already fetched remains, but no more is fetched."""
         take_host(_host(host_id), **self.by)
 
 

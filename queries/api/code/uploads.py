@@ -27,7 +27,7 @@ from queries.services.code.uploads import take_upload
 
 
 class TarParser(BaseParser):
-    """A tar stream; its reader limits its size."""
+    """Accept a tar stream; the code that reads it limits its size."""
 
     media_type = "application/x-tar"
 
@@ -37,31 +37,31 @@ class TarParser(BaseParser):
 
 
 class ZipParser(TarParser):
-    """A zip archive, or a wheel."""
+    """Accept a zip archive or a wheel."""
 
     media_type = "application/zip"
 
 
 class WindowsZipParser(TarParser):
-    """The same under Windows' media type."""
+    """Accept a zip archive under the media type that Windows uses."""
 
     media_type = "application/x-zip-compressed"
 
 
 class ModuleParser(TarParser):
-    """One Python file."""
+    """Accept one Python file."""
 
     media_type = "text/x-python"
 
 
 class GzipParser(TarParser):
-    """A gzipped tar."""
+    """Accept a gzipped tar."""
 
     media_type = "application/gzip"
 
 
 class OldGzipParser(TarParser):
-    """The same under older clients' media type."""
+    """Accept a gzipped tar under the media type that older clients use."""
 
     media_type = "application/x-gzip"
 
@@ -75,10 +75,10 @@ def _paths(row: UploadedCode) -> list[str]:
 class UploadBody(Body):
     """Uploaded code.
 
-    digest: For a definition's code: sha256: and the digest of names and contents.
+    digest: As written in a definition's code: sha256: and the digest of names and contents.
     bytes: Unpacked size.
-    uploaded_at: Latest upload; unreferenced code is deleted some days later.
-    host: The host that has its files.
+    uploaded_at: Time of the latest upload; unreferenced code is deleted a few days later.
+    host: The host that stores its files.
     """
 
 
@@ -86,11 +86,11 @@ class UploadBody(Body):
 class UploadWithPathsBody(Body):
     """Uploaded code, with the names of its files.
 
-    digest: For a definition's code: sha256: and the digest of names and contents.
+    digest: As written in a definition's code: sha256: and the digest of names and contents.
     bytes: Unpacked size.
-    uploaded_at: Latest upload; unreferenced code is deleted some days later.
-    host: The host that has its files.
-    paths: The first 1,000 names; empty if this host does not have the files.
+    uploaded_at: Time of the latest upload; unreferenced code is deleted a few days later.
+    host: The host that stores its files.
+    paths: The first 1,000 names; empty if this host does not store the files.
     """
 
 
@@ -125,15 +125,15 @@ class UploadsView(ApiView):
     def post(self) -> Response:
         """Upload code: a tar, plain or gzipped, a zip, a wheel, or one Python file.
 
-        Requires the right to write Python. Only files and folders inside the archive's own folder:
-        no links, at most 50 MiB and 5,000 files. If the code exists already, the response is 200.
+        Requires the right to write Python. An archive can contain up to 5,000 files and 50 MiB, no
+        links, and no paths that lead out of it. If the code already exists, the response is 200.
         """
         stream = self._archive()
         module = self._module()
         if not may(self.request.user, WRITE_PYTHON):
             raise Forbidden(
-                "You don't have the right to write Python, and uploaded code is Python.",
-                way_out=f"Ask an admin ({who_can_help()}) to grant that right.",
+                "You don't have permission to write Python, and uploaded code is Python.",
+                way_out=f"Ask an admin ({who_can_help()}) to grant you that right.",
             )
         row, made = take_upload(stream, module=module, **self.by)
         location = reverse("api:upload", args=[row.digest])
@@ -141,7 +141,7 @@ class UploadsView(ApiView):
         return Response(UploadWithPathsBody(row).data, 201 if made else 200, headers=headers)
 
     def _module(self) -> str:
-        """Return the name of the single uploaded file, "" for an archive."""
+        """Return the name of the single uploaded file, or "" for an archive."""
         name, kind = self.asked("name"), self.request.content_type.partition(";")[0].strip()
         if kind.lower() != ModuleParser.media_type:
             if name:
@@ -154,7 +154,7 @@ class UploadsView(ApiView):
         return name
 
     def _archive(self) -> IO[bytes]:
-        """Return the body; raise an error if it is of another kind, or empty."""
+        """Return the body; raise an error if it is empty or not an archive or Python file."""
         if not self.request.content_type:
             raise UnsupportedMediaType("")
         stream: Any = self.request.data

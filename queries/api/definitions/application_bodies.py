@@ -27,7 +27,7 @@ class ExecutorBody(Body):
     """One executor of a driver on a cluster, as reported by Spark.
 
     address: host:port.
-    reason: Why it was removed, in Spark's words.
+    reason: Why it was removed, as reported by Spark.
     """
 
     id = serializers.CharField()
@@ -47,8 +47,8 @@ class ExecutorBody(Body):
 class DriverBody(Body):
     """The running driver process of an application.
 
-    executors: On a cluster: the active ones, then the newest lost ones. Empty with local[N].
-    ui_url: Path in the console that opens its Spark UI; null if it has none.
+    executors: On a cluster: active executors, then the newest lost ones; empty with local[N].
+    ui_url: Path in the console that opens the driver's Spark UI; null if it has none.
     """
 
     state_reason = PhraseField()
@@ -81,7 +81,7 @@ class HeartbeatField(ObjectField):
 class TelemetryBody(Body):
     """The driver's newest heartbeat: the state of its own telemetry.
 
-    heartbeat: Counters of the queues and timings of users' listeners.
+    heartbeat: Counters of the listener queues, and timings of users' listeners.
     """
 
     heartbeat = HeartbeatField()
@@ -89,10 +89,10 @@ class TelemetryBody(Body):
 
 @shows(Asking, "identity query checkpoint missing")
 class QuestionBody(Body):
-    """A new query in a script while others are missing: an author decides which one it is.
+    """A script's new query while others are missing: an author decides whether it is one of them.
 
-    identity: Its identity; the answer repeats it.
-    checkpoint: The one that the script specifies for it; empty for none.
+    identity: The new query's identity, which the answer must repeat.
+    checkpoint: The checkpoint that the script specifies for it; empty if there is none.
     missing: The missing queries that it could be.
     """
 
@@ -109,9 +109,9 @@ class QuestionBody(Body):
     phase=Phase,
 )
 class ScriptBody(Body):
-    """The script of an application of kind script: its desired state, and what it is doing.
+    """The script of an application of kind `script`: its desired state and its current state.
 
-    notes: Settings that it requested but did not get, and what was rejected.
+    notes: Requests of the script that were ignored or rejected.
     """
 
     phase_reason = PhraseField()
@@ -120,7 +120,7 @@ class ScriptBody(Body):
 
     @extend_schema_field(QuestionBody(allow_null=True))  # type: ignore[untyped-decorator]
     def get_question(self, script: Script) -> Any:
-        """Return what an author must decide before the script continues; null for nothing."""
+        """Return the question that the script is waiting for an author to answer, or None."""
         asked = asking(script)
         return QuestionBody(asked).data if asked else None
 
@@ -136,10 +136,10 @@ class ScriptBody(Body):
 class ApplicationBody(Body):
     """An application: its definition (masked), its driver, and its queries and pools.
 
-    own: Created for one query.
-    script: Null if its queries are defined.
-    team: The team that owns it; null: open to everybody.
-    needs_restart: Why: revision, pools, code, Headgate's release.
+    own: Whether it was created for a single query.
+    script: Null if the application does not run a script.
+    team: The team that owns it; null if it is open to everyone.
+    needs_restart: What changed since the driver started: revision, pools, code, Headgate's release.
     """
 
     hold_reason_code = DetailCodeField(source="application.hold_reason")

@@ -32,7 +32,7 @@ IF_NONE_MATCH = OpenApiParameter(
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
     enum=["*"],
-    description="*: create it; 412 if it already exists.",
+    description="* creates the object; the response is 412 if it already exists.",
 )
 
 Spec = dict[str, Any]
@@ -88,7 +88,7 @@ def is_new(request: Request) -> bool:
     header = request.headers.get("If-None-Match", "").strip()
     if header not in ("", "*"):
         way_out = "Send *, or If-Match with the ETag from a GET to replace it."
-        raise invalid("If-None-Match", header, "is not *, the only value supported here.", way_out)
+        raise invalid("If-None-Match", header, "must be *, the only value supported here.", way_out)
     return header == "*"
 
 
@@ -109,7 +109,7 @@ def check_deleted(request: Request, owner: Query | Application) -> None:
 def replace(
     request: Request, owner: Query | Application, sent: Spec, fixed: Spec, store: Store
 ) -> None:
-    """Store a complete definition. `fixed` is what cannot change and must be sent unchanged."""
+    """Store a complete definition; fields in `fixed` are rejected if sent with another value."""
     for name, value in fixed.items():
         if name in sent and sent[name] != value:
             way_out = "Delete this one and create another, or omit the field."
@@ -120,7 +120,7 @@ def replace(
 
 
 def patch(request: Request, owner: Query | Application, part: Spec, store: Store) -> None:
-    """Merge a part into the newest definition; with If-Match, only into the specified one."""
+    """Merge a part into the newest definition; with If-Match, only if it is the specified one."""
     for attempt in range(1, ATTEMPTS + 1):
         number, spec = _newest(owner)
         named = check_if_match(request, owner, number, required=False)
@@ -134,7 +134,7 @@ def patch(request: Request, owner: Query | Application, part: Spec, store: Store
 
 
 def merged(target: Any, part: Any) -> Any:
-    """Return JSON merged according to RFC 7396: null removes, lists are replaced as a whole."""
+    """Return JSON merged according to RFC 7396: null removes a field, lists are replaced whole."""
     if not isinstance(part, dict):
         return part
     result = dict(target) if isinstance(target, dict) else {}

@@ -27,13 +27,13 @@ class JarBody(Body):
 class ConnectorBody(Body):
     """A connector that is installed, or used by an application without being installed.
 
-    ready: Ready for drivers.
+    ready: Whether drivers can use it.
     bytes: The size of its jars.
     applications: Applications that use it.
-    sources: Formats that it provides, from its connector.toml; likewise tables and sinks.
-    tested_with: Versions of Spark.
-    note: A warning, such as that it was not tested with this Spark; may be empty.
-    way_out: The command for installing it; may be empty.
+    sources: Source formats declared in its connector.toml; likewise for tables and sinks.
+    tested_with: Spark versions that it was tested with.
+    note: A warning, for example if it was not tested with this Spark version; can be empty.
+    way_out: The command that installs it; can be empty.
     """
 
     sources = serializers.ListField(child=serializers.CharField(), source="declared.sources")
@@ -44,7 +44,7 @@ class ConnectorBody(Body):
     )
 
     def get_way_out(self, connector: Any) -> str:
-        """Return how to install it, "" if it is installed."""
+        """Return how to install it, or "" if it is installed."""
         return "" if connector.ready else connector.way_out
 
 

@@ -1,7 +1,7 @@
 """ETags of definitions: they change with the revision, never with a query's activity.
 
-This lets a PUT say which definition it has read, and a batch that commits in between does not make
-it stale.
+A PUT can therefore specify the definition that it is based on, and it does not become stale when a
+batch commits in the meantime.
 """
 
 import re
@@ -25,10 +25,10 @@ def etag(owner: Query | Application, revision: int | None) -> str:
 def check_if_match(
     request: Request, owner: Query | Application, revision: int | None, *, required: bool = True
 ) -> bool:
-    """Return whether the request specified this definition; raise if it specified another.
+    """Return whether the request specified this definition; raise if it specified another one.
 
     A PUT without If-Match raises `PreconditionRequired` (428), a stale one `StaleRevision` (412).
-    “*” matches whatever exists.
+    “*” matches any existing definition.
     """
     header = request.headers.get("If-Match", "").strip()
     if not header:
@@ -40,7 +40,7 @@ def check_if_match(
     current = etag(owner, revision).strip('"')
     if current not in [match.group(1) for match in _ETAG.finditer(header)]:
         raise StaleRevision(
-            f"{owner} is now at revision {revision}, but If-Match has another.",
+            f"{owner} is now at revision {revision}, but If-Match specifies another one.",
             way_out="GET it again, apply your change to it, and PUT the result.",
         )
     return True

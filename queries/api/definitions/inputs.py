@@ -1,4 +1,4 @@
-"""The shapes of request bodies; validation decides whether a definition can work."""
+"""The forms of request bodies; validation then checks whether a definition can work."""
 
 from typing import Any, ClassVar
 
@@ -46,7 +46,7 @@ class QueryReplace(Form):
 
 
 class QueryMerge(Form):
-    """A part of a query's definition, merged by RFC 7396: null removes."""
+    """A part of a query's definition, merged as in RFC 7396: null removes a field."""
 
     spec = ObjectField()
 
@@ -73,7 +73,7 @@ class ApplicationReplace(Form):
 
 
 class ApplicationMerge(Form):
-    """A part of an application's definition, merged by RFC 7396: null removes."""
+    """A part of an application's definition, merged as in RFC 7396: null removes a field."""
 
     spec = ObjectField()
 
@@ -106,7 +106,7 @@ class Stop(Form):
 class Start(Form):
     """How a query starts on its newest revision.
 
-    accept_state_change: Start although the meaning of its state changes; otherwise 409.
+    accept_state_change: Start even if its state changes meaning; otherwise 409.
     """
 
     accept_state_change = serializers.BooleanField(default=False)
@@ -114,10 +114,10 @@ class Start(Form):
 
 @described
 class Answer(Form):
-    """Which query a script's new query is, while others are missing.
+    """Which missing query, if any, a script's new query is.
 
-    identity: The identity in the question, which may have changed since.
-    same_as: The name of the missing query that it is; empty: it is a new query.
+    identity: The identity in the question, because the question may have changed since.
+    same_as: The name of the missing query that it is; empty if it is a new query.
     """
 
     identity = serializers.CharField(max_length=1200)
@@ -129,9 +129,9 @@ class TokenCreate(Form):
     """A new token: its user, its purpose, its limits, its lifetime.
 
     name: What the token is for.
-    scope: The most it may do; its user's role limits it further.
-    team: It can act only on this team's applications; for scope operate or author.
-    applications: It can act only on these; for scope operate or author.
+    scope: The token's maximum rights; its user's role limits them further.
+    team: The token can act only on its applications; for the operate and author scopes.
+    applications: The token can act only on these; for the operate and author scopes.
     """
 
     user = serializers.CharField(max_length=150)

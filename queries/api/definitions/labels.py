@@ -36,7 +36,7 @@ class QueryLabelsView(ApiView):
 
     @answers("replace_query_labels", Labels, role=DEFINE, form=Labels)
     def put(self, sent: Sent, name: str) -> dict[str, Any]:
-        """Replace the query's labels; it is not restarted."""
+        """Replace the query's labels; the query is not restarted."""
         return {"labels": relabel(definitions.query(name), sent["labels"], **self.by)}
 
 

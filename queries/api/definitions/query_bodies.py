@@ -30,7 +30,7 @@ class HealthBody(Body):
 class CurrentRunBody(Body):
     """The open run, and the driver that hosts it.
 
-    pid: The PID of the driver's Python.
+    pid: The PID of the driver's Python process.
     """
 
 
@@ -40,7 +40,7 @@ class CurrentRunBody(Body):
     "batch_duration_ms duration_ms watermark watermark_note",
 )
 class ProgressLineBody(Body):
-    """The newest executed batch in numbers; null if unknown.
+    """Figures for the newest executed batch; null if unknown.
 
     watermark_note: Why the watermark is null: it is after the year 9999.
     """
@@ -48,16 +48,16 @@ class ProgressLineBody(Body):
 
 @shows(Dropped, "bus outbox missing_batches repaired")
 class DroppedBody(Body):
-    """Telemetry that was lost, and what was recovered.
+    """Telemetry that was lost, and the part that was recovered.
 
-    bus: Dropped by Spark's listener queues.
-    outbox: Dropped: spool full.
+    bus: Number of events dropped by Spark's listener queues.
+    outbox: Number of events dropped because the spool was full.
     """
 
 
 @shows(CrashLoop, "first_at last_at count")
 class CrashLoopBody(Body):
-    """Enough failures in a short time to count as one incident, which is open now."""
+    """A crash loop: enough failures in a short time to count as one incident, which is open."""
 
 
 @shows(LagLine, "records unit waiting seconds gone seen_at current")
@@ -65,8 +65,8 @@ class LagLineBody(Body):
     """How far a query is behind its Kafka sources, as of the latest check of the broker.
 
     seen_at: When the oldest of these numbers was read from the broker.
-    current: Read within the last 30 seconds and since its last run ended; else possibly outdated.
-    records: Unread, in `unit`.
+    current: Whether the numbers were read in the last 30 seconds and since its last run ended.
+    records: Number of unread records, in `unit`.
     unit: "offsets" if some of them may not be records.
     waiting: Unread records that are waiting for an open transaction.
     seconds: Age of the first unread record.
@@ -101,17 +101,17 @@ class ForeignBatchesBody(Body):
 class QueryBody(Body):
     """A query: its definition (masked), its desired state, and what it is doing.
 
-    team: The team that owns its application; null: open to everybody.
-    discovered: Started by its application's script; cannot be changed or started by itself.
+    team: The team that owns its application; null if it is open to everyone.
+    discovered: Whether a script starts it; it cannot be changed or started individually.
     summary: Its current state in one sentence, as on its page.
     summary_about: The topic of that sentence.
-    next_attempt_at: Null: it is not waiting for an attempt.
+    next_attempt_at: Null if the query is not waiting for its next attempt.
     temporary: Why its checkpoint is not used for recovery; "" if it is.
     risk_at: When the first unread record is, or was, deleted.
-    source_seen_at: When a source last answered: `risk` and a true `source_reachable` are from then.
-    foreign_batches: Made by no run of Headgate in the last 24 hours; null: none.
+    source_seen_at: When a source last responded: the time of `risk` and a true `source_reachable`.
+    foreign_batches: Batches that no run of Headgate made, in the last 24 hours; null if none.
     not_checked: Checks of its definition that were skipped when it was saved.
-    refusal: Why Spark's parser rejects what was saved unchecked; "" if it does not.
+    refusal: Why Spark's parser rejects SQL that was saved unchecked; "" if it does not.
     """
 
     phase_reason = PhraseField(source="query.phase_reason")
@@ -146,7 +146,7 @@ class QueryRevisionBody(Body):
 class CheckpointBody(Body):
     """A location, the query that uses or has used it, and its newest run.
 
-    retired_at: Null: in use.
+    retired_at: Null while it is in use.
     """
 
     def get_last_run(self, checkpoint: Checkpoint) -> int | None:

@@ -52,12 +52,12 @@ def undone(view: ApiView) -> Iterator[None]:
 
 
 def would_create(skipped: Sequence[Skip] = ()) -> Response:
-    """Return that a definition without problems would be created."""
+    """Return a response that reports that a new definition would be created."""
     return _answer(Outcome.CREATED, (), skipped)
 
 
 class Trial:
-    """Replaces the function that stores a definition: it validates, and records the differences."""
+    """Validate a definition and record the differences, in place of the function that stores it."""
 
     def __init__(
         self, before: dict[str, Any], check: Callable[..., Any], normal: Callable[..., Any]
@@ -67,7 +67,7 @@ class Trial:
         self._skipped: Sequence[Skip] = ()
 
     def __call__(self, *, spec: dict[str, Any], expected_revision: int | None) -> None:
-        """Validate; raise `Invalid` as a save would."""
+        """Validate the definition; raise `Invalid` as a save would."""
         checked = self._check(spec=spec)
         self._skipped = checked.skipped if checked is not None else ()
         self._changes = differences(
@@ -75,7 +75,7 @@ class Trial:
         )
 
     def answer(self) -> Response:
-        """Return what would change."""
+        """Return the response that reports what would change."""
         outcome = Outcome.CHANGED if self._changes else Outcome.UNCHANGED
         return _answer(outcome, self._changes, self._skipped)
 

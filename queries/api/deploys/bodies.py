@@ -33,10 +33,10 @@ def deploy_links(deploy: Deploy) -> dict[str, str]:
 @described
 @takes(Waves)
 class WavesForm(Form):
-    """The order of restarts: the canary first, then this many at a time.
+    """The order of restarts: the canary first, then `size` at a time.
 
     canary: Names of queries or applications that go first.
-    size: Queries, or applications whose drivers are replaced, per further wave.
+    size: Queries, or applications whose drivers are replaced, in each further wave.
     """
 
     canary = serializers.ListField(child=serializers.CharField(max_length=80), required=False)
@@ -72,16 +72,16 @@ class RollbackForm(Form):
 
 @described
 class DeployedApplicationBody(Body):
-    """An application whose driver is replaced, and what was observed.
+    """An application whose driver is replaced, and the evidence for its outcome.
 
     from_revision: The revision that it was running; null if it is new.
     to_revision: Null until it is written.
-    reason: What it is waiting for, or why it is bad.
-    judged_by: What shows whether it is good, in plain words; empty before its first check.
+    reason: What it is waiting for, or why it did not succeed.
+    judged_by: The criterion for its success, in plain words; empty before the first check.
     evidence: Its driver, runs, batches, failures, lag; `back` describes the rollback.
     operations: The operation of each stage.
     restarted_at: When it was restarted on the new definition; null until then.
-    proven_at: When it was first confirmed to be running on it; null until then.
+    proven_at: When it was first confirmed to run on the new definition; null until then.
     """
 
     name = serializers.CharField()
@@ -100,7 +100,7 @@ class DeployedApplicationBody(Body):
 
 @described
 class DeployedQueryBody(DeployedApplicationBody):
-    """A query of a deploy, and what was observed.
+    """A query of a deploy, and the evidence for its outcome.
 
     snapshot: The snapshot of its checkpoint before its wave; null if there is none.
     first_batch: The first batch committed with the new definition.
@@ -114,8 +114,8 @@ class DeployedQueryBody(DeployedApplicationBody):
 class WaveBody(Body):
     """One wave.
 
-    began_at: Null until it has begun.
-    ended_at: When it turned out good, or made the deploy fail; null until then.
+    began_at: Null until the wave begins.
+    ended_at: When the wave succeeded, or made the deploy fail; null until then.
     """
 
     number = serializers.IntegerField()
@@ -128,9 +128,9 @@ class WaveBody(Body):
 
 @described
 class OfferBody(Body):
-    """What a user can do after a failed deploy.
+    """An action that users can take after a failed deploy.
 
-    act: rewind: to the snapshot's batch; rollback: to the revision.
+    act: rewind (to the snapshot's batch) or rollback (to the revision).
     """
 
     act = serializers.CharField()
@@ -148,7 +148,7 @@ class OfferBody(Body):
 class DeployLineBody(Body):
     """A deploy in a list.
 
-    state: PENDING and RUNNING have not ended.
+    state: A deploy that is PENDING or RUNNING has not ended.
     reason: Why it has not succeeded yet, or did not succeed.
     """
 
@@ -160,12 +160,12 @@ class DeployLineBody(Body):
 
 @described
 class DeployBody(DeployLineBody):
-    """A deploy: its receipt, which is kept forever.
+    """A deploy's receipt, which is stored permanently.
 
-    stage: What it is doing; over once it has ended.
-    diff: What the set changes, object by object.
-    offers: Actions that are left to a user.
-    follows: Operations begun at its end that stop and delete what the set stops and prunes.
+    stage: What the deploy is doing; `over` once it has ended.
+    diff: The changes in the set, object by object.
+    offers: Actions that users can take.
+    follows: Operations started at its end: they stop and delete what the set stops and prunes.
     """
 
     stage = serializers.ChoiceField(["", *(str(one) for one in Stage)])

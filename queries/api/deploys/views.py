@@ -48,7 +48,7 @@ class DeploysView(ApiView):
     def post(self) -> Response:
         """Deploy a set of changes in waves; poll its state until it ends.
 
-        If a wave is not good, everything is rolled back (`on_failure`).
+        If a wave fails, everything is rolled back (`on_failure`).
         """
         form = parse_deploy(self.request.data if isinstance(self.request.data, dict) else {})
         made = request_deploy(form=form, user=self.request.user, **self.by)
@@ -62,22 +62,22 @@ class DeployView(ApiView):
 
     @answers("get_deploy", bodies.DeployBody)
     def get(self, uuid: UUID) -> Deploy:
-        """Return a deploy's receipt, as far as the deploy has progressed."""
+        """Return a deploy's receipt, which covers its progress so far."""
         return deploy_of(uuid)
 
 
 class DeployCancelView(ApiView):
-    """The verb cancel."""
+    """The `cancel` verb."""
 
     @answers("cancel_deploy", bodies.DeployBody, role=DEFINE, form=Nothing)
     def post(self, uuid: UUID) -> Deploy:
-        """Cancel a deploy: nothing more goes forward; written changes are undone (`on_failure`)."""
+        """Cancel a deploy: make no further changes, and undo those already made (`on_failure`)."""
         cancel_deploy(deploy_of(uuid), **self.by)
         return deploy_of(uuid)
 
 
 class QueryRollbackView(ApiView):
-    """The verb rollback."""
+    """The `rollback` verb."""
 
     @accepts("rollback_query", role=DEFINE, form=bodies.RollbackForm)
     def post(self, sent: Sent, name: str) -> Operation:

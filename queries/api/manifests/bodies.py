@@ -23,7 +23,7 @@ _ANY_FIELD: Any = extend_schema_field(_ANY)(serializers.JSONField)
 class SetSourceForm(Form):
     """The origin of a set.
 
-    commit: Its full hash, 40 hexadecimal digits.
+    commit: The full hash, 40 hexadecimal digits.
     """
 
     repository = serializers.CharField(required=False, allow_blank=True, max_length=500)
@@ -34,9 +34,9 @@ class SetSourceForm(Form):
 class SetFileForm(Form):
     """One file in a set.
 
-    path: As in the repository; shown next to the object.
+    path: The path in the repository, shown next to the object.
     manifest: One manifest, as described by `schema/manifest.json`.
-    text: Instead of it, the file's YAML, which may contain several.
+    text: Instead of `manifest`: the file's YAML, which can contain several manifests.
     """
 
     path = serializers.CharField(required=False, allow_blank=True, max_length=500)
@@ -60,7 +60,7 @@ class SetForm(Form):
     values: Values for `${values.NAME}` in the manifests; never secrets.
     dry_run: Return the same response, and write nothing.
     prune: Delete the owner's objects that are no longer in the set.
-    prune_running: Stop running ones first, in an operation that follows.
+    prune_running: Prune running objects too: an operation stops them, then deletes them.
     accept_state_change: Also start queries whose state changes meaning.
     resolved: As returned by a dry run: these branches and tags are not resolved again.
     """
@@ -78,7 +78,7 @@ class SetForm(Form):
 
 @described
 class FieldChangeBody(Body):
-    """A field that differs; null if it is missing.
+    """A field that differs; a missing value is null.
 
     field: Dotted path in the manifest.
     """
@@ -108,8 +108,8 @@ class DriftBody(Body):
 class SkippedCheckBody(Body):
     """A skipped check of a definition.
 
-    word: Its label: "SQL not checked".
-    again: It will be repeated automatically.
+    word: The check's label, such as "SQL not checked".
+    again: Whether the check will be repeated automatically.
     """
 
     check = serializers.ChoiceField([str(one) for one in Check])
@@ -120,14 +120,14 @@ class SkippedCheckBody(Body):
 
 @described
 class ObjectBody(Body):
-    """What will happen to one object, or has happened to it.
+    """The changes to one object: made by an apply, or planned.
 
-    path: Empty if no file contains it any more.
-    drift: Null: nothing was edited since its file was applied.
-    revision: Of its definition; null if it has none.
+    path: Empty if no file contains the object any more.
+    drift: Null if nothing has been edited since its file was applied.
+    revision: The revision of its definition; null if it has none.
     not_checked: Skipped checks of its definition.
-    state_change: Effects on the state in its checkpoint; empty: no known change.
-    effect: What its changes require before they take effect; null if it does not change.
+    state_change: Effects on the state in its checkpoint; empty if none are known.
+    effect: What must happen before its changes take effect; null if it does not change.
     """
 
     kind = serializers.CharField()
@@ -153,9 +153,9 @@ class GitRefBody(Body):
 
 @described
 class AppliedBody(Body):
-    """What an apply has done, or would do.
+    """The result of an apply, or of its dry run.
 
-    operations: What follows: starts, stops and deletions.
+    operations: Operations that follow: starts, stops and deletions.
     resolved: Commits of branches and tags; if sent back, they are not resolved again.
     """
 
@@ -170,7 +170,7 @@ class AppliedBody(Body):
 class FileBody(Body):
     """An object as a file.
 
-    path: Proposed.
+    path: The proposed path.
     """
 
     path = serializers.CharField()
@@ -188,7 +188,7 @@ class OwnerBody(Body):
     """The owner of an object.
 
     path: Path of its file.
-    drift: Null: it is unchanged since its file was applied.
+    drift: Null if it has not changed since its file was applied.
     """
 
     owner = serializers.CharField()

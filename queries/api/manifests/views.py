@@ -28,13 +28,13 @@ from queries.services.manifests.ownership import release
 
 
 class SetParser(BoundedJSONParser):
-    """A set contains many definitions, so its body may be larger."""
+    """Accept larger bodies, because a set contains many definitions."""
 
     times = 4  # the system as a whole accepts no larger body (installation.asgi)
 
 
 class ApplyView(ApiView):
-    """The verb apply."""
+    """The `apply` verb."""
 
     parser_classes = (SetParser,)
 
@@ -52,7 +52,7 @@ class ApplyView(ApiView):
     def post(self) -> Response:
         """Apply a set of manifests: all of it, or nothing if an object is rejected (422).
 
-        It writes definitions, and starts and stops queries and scripts as the manifests say.
+        This writes definitions, and starts and stops queries and scripts as the manifests specify.
         Running queries keep their revision until they are restarted or deployed.
         """
         asked = parse_set(self.request.data)
@@ -79,7 +79,7 @@ class ExportView(ApiView):
         parameters=[*map(word, ("application", "query", "owner"))],
     )
     def get(self) -> dict[str, Any]:
-        """Return existing objects as manifests, without fields that have their default values."""
+        """Return existing objects as manifests, omitting fields that have default values."""
         asked = {name: self.asked(name) for name in ("application", "query", "owner")}
         found = export(**asked)
         subject = asked["query"] or asked["application"] or asked["owner"]
@@ -96,7 +96,7 @@ class _OwnerView(ApiView):
         """Return an object's owner; raise `Missing` if it has none."""
         found = owned(self.look_up(name))
         if found is None:
-            way_out = "An apply with this object in the set makes it owned."
+            way_out = "Apply a set that contains this object to give it an owner."
             raise Missing(f"{name} has no owner.", way_out=way_out)
         names = ("owner", "repository", "commit", "path", "applied_at", "applied_by")
         return {one: getattr(found.managed, one) for one in names} | {"drift": found.drift}

@@ -21,10 +21,10 @@ Form = serializers.Serializer[Any]
     holder_kind=bindings.HolderKind,
 )
 class BindingBody(Body):
-    """A secret that an application or a channel may use; never its value.
+    """A secret that an application or a channel is allowed to use; never its value.
 
     holder: The name of the application or channel, which need not exist yet.
-    hosts: Where it may go: host:port, host, *.domain, a chat service, or * for anywhere.
+    hosts: Where it can be sent: host:port, host, *.domain, a chat service, or * for any host.
     """
 
     hosts = serializers.ListField(child=serializers.CharField())
@@ -35,7 +35,7 @@ class NamingBody(Body):
     """A use of a secret.
 
     about: A query, an application or a channel, with its name.
-    refused: Why it may not use it; empty if it may.
+    refused: Why this use is not allowed; empty if it is.
     """
 
 
@@ -43,13 +43,13 @@ class NamingBody(Body):
 class SecretBody(Body):
     """A secret by its name, never its value.
 
-    there: Whether this host has it.
+    there: Whether this host has the secret.
     namings: Where it is used, in the newest definitions.
     """
 
 
 class SecretsBody(Body):
-    """Every secret that exists, is used or is bound, by name."""
+    """All secrets that exist, are used or are bound, sorted by name."""
 
     results = SecretBody(many=True)
     not_shown = NotShown(many=True, required=False)
@@ -64,7 +64,7 @@ class OutsideBody(Body):
 class ProposalBody(Body):
     """A root that would allow an application's locations.
 
-    root: Empty if no root would: the locations are Headgate's own, or not valid.
+    root: Empty if no root would allow them: the locations are Headgate's own, or not valid.
     """
 
 
@@ -87,7 +87,7 @@ class BindingForm(Form):
 
 @shows(GivenRoot, "id=pk application root given_at given_by")
 class RootBody(Body):
-    """A folder or URL prefix in which one application's data may be stored."""
+    """A folder or URL prefix in which one application is allowed to store data."""
 
 
 @described

@@ -1,4 +1,4 @@
-"""What admins grant: secrets to applications and channels, data roots to applications."""
+"""Grants by admins: secrets for applications and channels, data roots for applications."""
 
 from typing import Any
 
@@ -19,11 +19,11 @@ from queries.services.secrets import bindings, roots
 
 
 class SecretsView(ApiView):
-    """All secrets by name."""
+    """All secrets, sorted by name."""
 
     @answers("list_secrets", bodies.SecretsBody, role=ADMINISTER)
     def get(self) -> Response:
-        """List secrets by name, with their uses and bindings; admins only."""
+        """List secrets, sorted by name, with their uses and bindings; admins only."""
         return Response(shown(secrets(), bodies.SecretBody))
 
 
@@ -77,7 +77,7 @@ class ProposalsView(ApiView):
 
     @answers("list_data_root_proposals", bodies.ProposalsBody, role=ADMINISTER)
     def get(self) -> dict[str, Any]:
-        """List the roots that would allow the locations outside all roots; admins only."""
+        """List the roots that would allow locations now outside all roots; admins only."""
         return {"results": proposals()}
 
 

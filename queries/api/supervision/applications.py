@@ -35,7 +35,7 @@ class ApplicationsView(ApiView):
 
     @lists("list_applications", ApplicationBody, parameters=[word("team")])
     def get(self) -> Response:
-        """List applications by name."""
+        """List applications, sorted by name."""
 
         def fetch(after: Key | None, count: int) -> list[applications.ApplicationDetail]:
             rows = applications.applications()
@@ -84,7 +84,7 @@ class ApplicationView(DefinitionView):
 
     @changes("patch_application", ApplicationBody, inputs.ApplicationMerge)
     def patch(self, sent: Sent, name: str) -> Response:
-        """Merge into the newest definition; If-Match is optional."""
+        """Merge a part into the newest definition; If-Match is optional."""
         row = applications.application(name)
         store = self._store(row)
         definitions.patch(self.request, row, sent["spec"], store)
@@ -117,18 +117,18 @@ class ApplicationView(DefinitionView):
 
 
 class ApplicationStartView(ApiView):
-    """The verb start, for an application that runs a script."""
+    """The `start` verb for an application that runs a script."""
 
     @accepts("start_application")
     def post(self, name: str) -> Operation:
-        """Run the script on the newest revision and code; defined queries start individually."""
+        """Run the script on the newest revision and code; start defined queries individually."""
         return application_operations.request_script_start(
             application=applications.application(name), **self.by
         )
 
 
 class ApplicationStopView(ApiView):
-    """The verb stop, for every query of an application, or for its script."""
+    """The `stop` verb for all queries of an application, or for its script."""
 
     @accepts("stop_application", form=inputs.Stop, responses={202: OperationsBody})
     def post(self, sent: Sent, name: str) -> Response:
@@ -142,16 +142,16 @@ class ApplicationStopView(ApiView):
 
 
 class HostGone(Body):
-    """What is declared about an application's host.
+    """The declaration that an application's host is gone.
 
-    host: Its name, as confirmation. A driver there ends, or writes until it can reach Redis again.
+    host: Its name, as confirmation. A driver there exits, or writes until it reaches Redis again.
     """
 
     host = serializers.CharField(max_length=255)
 
 
 class ApplicationHostGoneView(ApiView):
-    """The verb declare-host-gone."""
+    """The `declare-host-gone` verb."""
 
     @accepts("declare_application_host_gone", form=HostGone)
     def post(self, sent: Sent, name: str) -> Operation:
@@ -162,7 +162,7 @@ class ApplicationHostGoneView(ApiView):
 
 
 class ApplicationRestartView(ApiView):
-    """The verb restart: a new driver."""
+    """The `restart` verb, which starts a new driver."""
 
     @accepts("restart_application")
     def post(self, name: str) -> Operation:
@@ -177,7 +177,7 @@ class ApplicationAnswerView(ApiView):
 
     @answers("answer_application", ApplicationBody, role=DEFINE, form=inputs.Answer)
     def post(self, sent: Sent, name: str) -> Response:
-        """Decide which query the new one is; the script continues if it should run."""
+        """Decide which query a script's new one is; the script continues if it should run."""
         application_operations.answer_script(
             application=applications.application(name), **sent, **self.by
         )
@@ -189,7 +189,7 @@ class PoolsView(ApiView):
 
     @lists("list_pools", PoolBody)
     def get(self, name: str) -> Response:
-        """List the pools by name, each with its queries."""
+        """List the pools, sorted by name, each with its queries."""
         row = applications.application(name)
         holdings = {held.pool.pk: held for held in applications.application_details([row])[0].pools}
 

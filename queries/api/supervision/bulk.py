@@ -1,4 +1,4 @@
-"""Verbs on many queries, chosen by a selector and followed by one operation."""
+"""Verbs for many queries, which a selector chooses and one operation tracks."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ Form = serializers.Serializer[Any]
 
 @described
 class ManyForm(Form):
-    """Which queries to act on.
+    """The queries to act on.
 
     selector: name=value or name!=value, separated by commas; several values separated by |.
     dry_run: Return the selected queries, and do nothing.
@@ -35,7 +35,7 @@ class ManyForm(Form):
 
 @described
 class StopManyForm(ManyForm, Stop):
-    """Which queries to stop, and how.
+    """The queries to stop, and how to stop them.
 
     mode: After the batch in flight (graceful), or immediately (now).
     """
@@ -45,7 +45,7 @@ class StopManyForm(ManyForm, Stop):
 class ManyBody(Body):
     """The selected queries, and the operation on them.
 
-    operation: Its result has the outcome of each query; null: none selected, or a dry run.
+    operation: Its result has each query's outcome; null if none is selected, or in a dry run.
     """
 
     queries = serializers.ListField(child=serializers.CharField())
@@ -54,7 +54,7 @@ class ManyBody(Body):
 
 @described
 class StartManyForm(ManyForm, Start):
-    """Which queries to start, and how.
+    """The queries to start, and how to start them.
 
     accept_state_change: Include queries whose state changes meaning.
     """
@@ -93,33 +93,33 @@ _ANSWERS: dict[str, Any] = {"responses": {200: ManyBody, 202: ManyBody}}
 
 
 class StartManyView(_ManyView):
-    """The verb start, for many."""
+    """The `start` verb for many queries."""
 
     verb = Verb.START_MANY
 
     @answers("start_queries", ManyBody, role=OPERATE, form=StartManyForm, **_ANSWERS)
     def post(self, sent: Sent) -> Response:
-        """Start each selected query; one operation has the outcome for each."""
+        """Start each selected query; one operation has the outcome of each."""
         return self._do(sent)
 
 
 class StopManyView(_ManyView):
-    """The verb stop, for many."""
+    """The `stop` verb for many queries."""
 
     verb = Verb.STOP_MANY
 
     @answers("stop_queries", ManyBody, role=OPERATE, form=StopManyForm, **_ANSWERS)
     def post(self, sent: Sent) -> Response:
-        """Stop each selected query; one operation has the outcome for each."""
+        """Stop each selected query; one operation has the outcome of each."""
         return self._do(sent)
 
 
 class RestartManyView(_ManyView):
-    """The verb restart, for many."""
+    """The `restart` verb for many queries."""
 
     verb = Verb.RESTART_MANY
 
     @answers("restart_queries", ManyBody, role=OPERATE, form=StartManyForm, **_ANSWERS)
     def post(self, sent: Sent) -> Response:
-        """Restart each selected query; one operation has the outcome for each."""
+        """Restart each selected query; one operation has the outcome of each."""
         return self._do(sent)

@@ -32,7 +32,7 @@ class RunView(ApiView):
 
     @answers("get_run", bodies.RunDetailBody)
     def get(self, run_id: int) -> runs.RunDetail:
-        """Return a run with its neighbours, its failures and its batch totals."""
+        """Return a run with its failures, its batch totals, and the runs before and after it."""
         return runs.run_with_neighbours(run_id=run_id)
 
 
@@ -53,7 +53,7 @@ class RunLogView(ApiView):
 
 
 def _log(view: ApiView, driver: Driver, subject: str, lines: int) -> HttpResponse:
-    """Return the end of a driver's log, and record who has read it."""
+    """Return the end of a driver's log, and record that the user has read it."""
     text = read_log(driver, launcher=launcher(), lines=lines)
     note_act(Act.EXPORTED, subject=subject, what="log", driver=driver.epoch, **view.by)
     return HttpResponse(text, content_type="text/plain; charset=utf-8")
@@ -88,7 +88,7 @@ class FailureView(ApiView):
 
     @answers("get_failure", bodies.FailureDetailBody)
     def get(self, failure_id: int) -> FailureDetail:
-        """Return a failure with its log tail and what changed since the last good run."""
+        """Return a failure with its log tail and the changes since the last good run."""
         return failure_with_changes(failure_id)
 
 
@@ -127,7 +127,7 @@ class FailureGroupFailuresView(ApiView):
 
 
 class FailureGroupResolveView(ApiView):
-    """The verb resolve."""
+    """The `resolve` verb."""
 
     @answers("resolve_failure_group", bodies.FailureGroupBody, role=OPERATE, form=Nothing)
     def post(self, group_id: int) -> FailureGroup:
@@ -137,7 +137,7 @@ class FailureGroupResolveView(ApiView):
 
 
 class FailureGroupReopenView(ApiView):
-    """The verb reopen."""
+    """The `reopen` verb."""
 
     @answers("reopen_failure_group", bodies.FailureGroupBody, role=OPERATE, form=Nothing)
     def post(self, group_id: int) -> FailureGroup:

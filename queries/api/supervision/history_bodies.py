@@ -21,12 +21,12 @@ from queries.services.failures.driver_logs import mask_failure
 
 @described
 class ReplayedBody(Body):
-    """What a run repeated of the previous run, measured from offsets (async progress).
+    """The work of the previous run that a run repeated, measured from offsets (async progress).
 
-    rows: At most this many, if a batch was interrupted.
+    rows: Number of rows; if a batch was interrupted, an upper bound.
     rows_in_flight: Rows of the interrupted batch; null: unknown.
     seconds: Seconds of work in the previous run, in the batches that ended.
-    after: The batch after which it started.
+    after: The batch after which the run started.
     """
 
     batches = serializers.IntegerField(default=0)
@@ -52,7 +52,7 @@ class ReplayedBody(Body):
 class RunBody(Body):
     """One start of a query inside a driver.
 
-    replayed: What it replayed; null if not measured.
+    replayed: The work that it repeated; null if not measured.
     code: An upload or a git commit, as in the definition; null: folders on the host.
     packages: The requirements from which its packages were installed.
     """
@@ -81,7 +81,7 @@ class BatchesBody(Body):
 
 
 class RunDetailBody(RunBody):
-    """A run with its neighbours, its failures and its batch totals."""
+    """A run with its failures, its batch totals, and the runs before and after it."""
 
     def to_representation(self, instance: RunDetail) -> dict[str, Any]:
         """Return the run's body with the additional data."""
@@ -122,14 +122,14 @@ class ChangeBody(Body):
 
 @shows(Transition, "at actor subject before after reason reason_code=reason")
 class ActBody(Body):
-    """An action of a user or of CI."""
+    """An action by a user or by CI."""
 
     reason = PhraseField()
 
 
 @described
 class CandidateBody(Body):
-    """A query that may have killed the driver that it shared.
+    """A query that may have killed its shared driver.
 
     was: What it was doing when the driver died.
     batch: The batch in flight at that moment; null if there was none or it is unknown.
@@ -143,7 +143,7 @@ class CandidateBody(Body):
 
 @described
 class FailureDetailBody(FailureBody):
-    """A failure with its log tail and what changed since the last good run.
+    """A failure with its log tail and the changes since the last good run.
 
     candidates: For a shared driver's death: the queries that may have caused it.
     culprit: The query held because it killed the driver; null if none is known.
@@ -185,7 +185,7 @@ class FailureDetailBody(FailureBody):
     links=group_links,
 )
 class FailureGroupBody(Body):
-    """Failures of one query, or of one application's drivers, with one fingerprint."""
+    """Failures of one query, or of one application's drivers, with the same fingerprint."""
 
     title = MaskedText()
 
@@ -194,7 +194,7 @@ class FailureGroupBody(Body):
 class ProgressRowBody(Body):
     """One executed batch as Spark reported it.
 
-    repaired: Filled in from the driver's memory.
+    repaired: Whether it was recovered from the driver's memory.
     progress: Spark's own progress JSON.
     """
 

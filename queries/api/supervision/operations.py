@@ -1,7 +1,7 @@
 """Operations, and the long poll that waits for an operation's end.
 
 Many scripts wait at the same time. A waiting request sleeps on the event loop and does not keep a
-database connection; Django gives each request its own thread, so none waits for another's.
+database connection; Django gives each request its own thread, so no request waits for another.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class OperationView(ApiView):
 
 
 class OperationCancelView(ApiView):
-    """The verb cancel, for an operation with steps."""
+    """The `cancel` verb for an operation with steps."""
 
     @accepts("cancel_operation")
     def post(self, uuid: UUID) -> Operation:

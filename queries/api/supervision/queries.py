@@ -50,16 +50,16 @@ class QueriesView(ApiView):
             word("application"),
             word("pool"),
             word("team"),
-            word("search", about="Text in the name."),
+            word("search", about="Text that the name contains."),
             word(
                 "label",
-                about="team=data, team= for none, team for any; repeat for several.",
+                about="team=data, team= for no value, team for any value; repeat for several.",
                 many=True,
             ),
         ],
     )
     def get(self) -> Response:
-        """List queries by name."""
+        """List queries, sorted by name."""
         filters = Filters(
             phases=self.asked_word("phase", Phase),
             verdicts=self.asked_word("health", Verdict),
@@ -85,7 +85,7 @@ class QueriesView(ApiView):
         again=changes.or_trial(QueryBody),
     )
     def post(self, sent: Sent) -> Response:
-        """Create a query, stopped; return its body and its ETag.
+        """Create a stopped query; return its body and its ETag.
 
         An identical existing query is returned unchanged, with 200.
         """
@@ -116,7 +116,7 @@ class QueryView(changes.DefinitionView):
 
     @changes.changes("patch_query", QueryBody, inputs.QueryMerge)
     def patch(self, sent: Sent, name: str) -> Response:
-        """Merge into the newest definition; If-Match is optional."""
+        """Merge a part into the newest definition; If-Match is optional."""
         row = definitions.query(name)
         store = self._store(row)
         changes.patch(self.request, row, sent["spec"], store)
@@ -142,7 +142,7 @@ class QueryView(changes.DefinitionView):
 
     @answers("delete_query", None, role=DEFINE, parameters=[changes.IF_MATCH, trials.DRY_RUN])
     def delete(self, name: str) -> None:
-        """Delete a stopped query; its history and its checkpoint's files are kept."""
+        """Delete a stopped query; its history and its checkpoint's files are retained."""
         row = definitions.query(name)
         changes.check_deleted(self.request, row)
         with trials.undone(self):
@@ -150,7 +150,7 @@ class QueryView(changes.DefinitionView):
 
 
 class QueryStartView(ApiView):
-    """The verb start."""
+    """The `start` verb."""
 
     @accepts("start_query", form=inputs.Start)
     def post(self, sent: Sent, name: str) -> Operation:
@@ -159,7 +159,7 @@ class QueryStartView(ApiView):
 
 
 class QueryStopView(ApiView):
-    """The verb stop."""
+    """The `stop` verb."""
 
     @accepts("stop_query", form=inputs.Stop)
     def post(self, sent: Sent, name: str) -> Operation:
@@ -169,7 +169,7 @@ class QueryStopView(ApiView):
 
 
 class QueryRestartView(ApiView):
-    """The verb restart."""
+    """The `restart` verb."""
 
     @accepts("restart_query", form=inputs.Start)
     def post(self, sent: Sent, name: str) -> Operation:

@@ -15,7 +15,7 @@ from queries.services.system.health import system_health
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """The parts, and the bulk work."""
+    """The parts of the system, and its bulk work."""
 
     health: SystemHealth
     backlogs: list[Backlog]
@@ -46,8 +46,10 @@ class BacklogBody(Body):
     """One kind of background work, as of its last run."""
 
     name = serializers.CharField()
-    rows = serializers.IntegerField(help_text="Number waiting.")
-    since = serializers.DateTimeField(allow_null=True, help_text="When the oldest began to wait.")
+    rows = serializers.IntegerField(help_text="Number of items waiting.")
+    since = serializers.DateTimeField(
+        allow_null=True, help_text="When the oldest item began to wait."
+    )
     ran_at = serializers.DateTimeField(allow_null=True, help_text="When its last run ended.")
 
 

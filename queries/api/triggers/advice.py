@@ -1,4 +1,4 @@
-"""A query's trigger over REST: what its batches cost, what would change that, and its limits."""
+"""Trigger advice over REST: what a query's batches cost, what would change that, and its limits."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from queries.selectors.triggers.advice import QueryAdvice, query_advice, trigger
 class CostBody(Body):
     """Cost of a batch: `fixed + per row × rows`, with 95 % confidence limits.
 
-    scatter_ms: Median distance of a batch from the fitted line.
+    scatter_ms: Median distance of the batches from the fitted line.
     least_rows: The smallest number of rows in a measured batch.
     """
 
@@ -40,11 +40,11 @@ class CostBody(Body):
 class ExpectedBody(Body):
     """The model's figures for one interval.
 
-    interval_ms: 0: as fast as possible.
-    period_ms: Null: rows accumulate.
+    interval_ms: 0 means as fast as possible.
+    period_ms: Null if rows accumulate.
     latency_ms: Average time from a row's arrival to the end of its batch.
-    high_ms: Null: no limit.
-    busy: Share of the time in batches.
+    high_ms: Null if there is no upper limit.
+    busy: Share of time spent in batches.
     throughput: Maximum rows/s at this interval; null: unbounded.
     """
 
@@ -53,7 +53,7 @@ class ExpectedBody(Body):
 class SuggestionBody(Body):
     """A suggested change. Reading it changes nothing.
 
-    doubts: What only a preflight can show.
+    doubts: Questions that only a preflight can answer.
     spec: The definition with the change applied; PUT it to save it.
     """
 
@@ -65,7 +65,7 @@ class SuggestionBody(Body):
 class LimitBody(Body):
     """Whether one kind of trigger supports the query.
 
-    chosen: Used by the definition.
+    chosen: Whether the definition uses it.
     """
 
 
@@ -83,7 +83,7 @@ class AdvisedTrigger:
 
     @property
     def cost(self) -> dict[str, Any] | None:
-        """Return what a batch costs; None if its batches do not show that."""
+        """Return the cost of a batch, or None if it cannot be calculated."""
         if (cost := self.says.cost) is None:
             return None
         low, high = cost.band(0)
@@ -112,13 +112,13 @@ class AdviceBody(Body):
     """Advice on a query's trigger, from its own measured batches.
 
     revision: The newest revision, which suggestions change.
-    measured_revision: The revision whose batches were measured; null: it has never run.
+    measured_revision: The revision whose batches were measured; null if none has run.
     measured_at: When the newest measured batch began.
     batches: Number of measured batches.
     untold: Why the cost cannot be calculated from the batches; otherwise empty.
     rows_per_second: Rows read per second.
-    checkpoint_tax: Share of walCommit and commitOffsets in its triggers.
-    now: At its own interval.
+    checkpoint_tax: Share of trigger time spent in walCommit and commitOffsets.
+    now: The figures at the query's own interval.
     overload: Why no interval, or not the current one, keeps up.
     outgrown: Why it has too few cores for its partitions.
     """
@@ -136,6 +136,6 @@ class QueryAdviceView(ApiView):
         found = query_advice(line)
         if found is None:
             raise NotAllowed(
-                f"The definition of {name} can no longer be read.", way_out="PUT a new one."
+                f"The definition of {name} can no longer be read.", way_out="PUT a new definition."
             )
         return AdvisedTrigger(found, trigger_note(line))

@@ -22,15 +22,15 @@ from queries.services.triggers.async_off import turn_off
 class ExposureBody(Body):
     """What a query would replay after a crash now; all null if every batch is saved.
 
-    interval_ms: Offsets are saved at most this often.
+    interval_ms: Minimum time between saves of the offsets.
     by_default: True if Spark enables it by default (real-time mode without state).
-    kept: Batch that a start would continue after; null: the beginning.
-    missing: Batch whose offsets Spark would miss if tracking were off.
-    newest: Newest executed batch.
-    running: Batch running now.
-    batches: Executed or running, and to be replayed.
-    rows: Of those batches.
-    rows_in_flight: Of these rows, what the running batch may have written; null: unknown.
+    kept: The batch after which a start would continue; null for the beginning.
+    missing: The batch whose offsets Spark would not find if tracking were turned off.
+    newest: The newest executed batch.
+    running: The batch that is running now.
+    batches: Number of executed or running batches that would be replayed.
+    rows: Number of rows in those batches.
+    rows_in_flight: Those rows that the running batch may have written; null if unknown.
     rows_from: How the executed batches' rows were counted.
     seconds: Seconds of work since the last saved batch.
     unreadable: Why the checkpoint could not be read.
@@ -40,18 +40,18 @@ class ExposureBody(Body):
 
 
 class QueryExposureBody(Body):
-    """Whether a query has async progress tracking, and the exposure it causes."""
+    """Whether a query uses async progress tracking, and what a crash would therefore replay."""
 
     async_progress = serializers.BooleanField()
     exposure = ExposureBody(allow_null=True)
 
 
 class QueryExposureView(ApiView):
-    """What a crash now would replay."""
+    """What a query would replay after a crash now."""
 
     @answers("get_query_exposure", QueryExposureBody)
     def get(self, name: str) -> dict[str, Any]:
-        """Return what a crash now would replay; for queries with async progress tracking."""
+        """Return what a query with async progress tracking would replay after a crash now."""
         found = exposure(definitions.query(name), now=self.now)
         return {"async_progress": found is not None, "exposure": found}
 
@@ -61,5 +61,5 @@ class QueryAsyncOffView(ApiView):
 
     @accepts("switch_async_progress_off", role=DEFINE)
     def post(self, name: str) -> Operation:
-        """Turn async progress tracking off in steps; recover a query that failed on its gap."""
+        """Turn async progress tracking off in steps; also recovers a query that failed on a gap."""
         return turn_off(query=definitions.query(name), **self.author)

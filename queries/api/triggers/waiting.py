@@ -22,12 +22,12 @@ _HOURS = OpenApiParameter("hours", int, description="Length of the range, 1 to 1
 class TaskShareBody(Body):
     """A query's use of its application's cores.
 
-    pool: Empty: Spark's own pool, `default`.
+    pool: Empty for Spark's own pool, `default`.
     covered_s: Seconds of the range in which it ran.
     task_s: Its tasks' run time, totalled over all cores.
     share: Of the application's total task time, 0 to 1.
     waited_s: Seconds in which its stages were ready but none of their tasks ran.
-    waited_for: Of that, seconds by the query whose tasks ran.
+    waited_for: Those seconds, by the query whose tasks ran instead.
     """
 
     waited_for = serializers.DictField(child=serializers.FloatField())
@@ -38,13 +38,13 @@ class StarvedBody(Body):
     """A query that waited for others for 10 % of the time or more.
 
     by: The query that it waited for longest.
-    change: The change of pools that would fix this.
+    change: The change to the pools that would fix this.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Task time and waits over a range."""
+    """Task time and waits over a time range."""
 
     hours: int
     queries: list[TaskShare]
@@ -64,7 +64,7 @@ class ApplicationWaitsView(ApiView):
 
     @answers("get_application_waits", WaitsBody, parameters=[_HOURS])
     def get(self, name: str) -> Waits:
-        """Return which queries used an application's cores, and which queries waited for which."""
+        """Return each query's use of an application's cores, and the queries that it waited for."""
         detail = application_detail(name)
         hours = whole_number(self.request, "hours", 1, low=1, high=_LONGEST_H)
         shares = task_shares(

@@ -39,8 +39,8 @@ MOST_SERIES: Final = 31
 # --- queries that run, or should run ------------------------------------------------------
 INFO = _query(
     "info",
-    "1, with the query's application and its labels as label_NAME; the query's own labels override"
-    " those of the application.",
+    "Always 1; the labels contain the query's application and, as label_NAME, the labels of the"
+    " query and its application. The query's labels take precedence.",
     "application",
 )
 DESIRED_RUNNING = _query("desired_running", "1 if the query should run, else 0.")
@@ -52,7 +52,7 @@ PHASE_SINCE = _query(
 )
 VERDICT = _query(
     "verdict",
-    "1 for the verdict on the query's health; no series without a verdict.",
+    "1 for the current verdict on the query's health; no series if there is no verdict.",
     "verdict",
 )
 VERDICT_SINCE = _query(
@@ -67,17 +67,18 @@ FAILURES_IN_A_ROW = _query(
 )
 EVENT_AT = _query(
     "last_event_timestamp_seconds",
-    "Time at which its driver last sent an event about it, in Unix seconds.",
+    "Time at which the query's driver last sent an event about the query, in Unix seconds.",
 )
 BATCH_AT = _query(
     "last_batch_timestamp_seconds", "Time at which the newest batch was triggered, in Unix seconds."
 )
 BATCH = _query("last_batch_id", "ID of the newest batch.")
-BATCH_DURATION = _query("last_batch_duration_seconds", "Duration of the newest batch in seconds.")
+BATCH_DURATION = _query("last_batch_duration_seconds", "Duration of the newest batch, in seconds.")
 BATCH_ROWS = _query("last_batch_input_rows", "Rows that the newest batch read.")
 BATCH_LATE_ROWS = _query(
     "last_batch_late_rows",
-    "Rows that stateful operators dropped behind the watermark in the newest batch.",
+    "Rows in the newest batch that stateful operators dropped because they were behind the"
+    " watermark.",
 )
 INPUT_RATE = _query("input_rows_per_second", "Rows per second that arrived in the newest batch.")
 PROCESSED_RATE = _query(
@@ -85,38 +86,42 @@ PROCESSED_RATE = _query(
 )
 WATERMARK = _query("watermark_timestamp_seconds", "The watermark, an event time in Unix seconds.")
 STATE_ROWS = _query("state_rows", "Rows in the state stores of all stateful operators.")
-STATE_BYTES = _query("state_memory_bytes", "Memory of all state stores in bytes.")
+STATE_BYTES = _query("state_memory_bytes", "Memory used by all state stores, in bytes.")
 LAG_SECONDS = _query(
     "lag_seconds",
-    "Age in seconds of the oldest unread record in its Kafka topics; no series if the age is"
-    " unknown, or was measured more than 30 s ago or before the query's last run ended.",
+    "Age of the oldest unread record in the query's Kafka topics, in seconds; no series if the"
+    " age is unknown, was measured more than 30 s ago, or was measured before the query's last"
+    " run ended.",
 )
 LAG_OFFSETS = _query(
     "lag_offsets",
-    "Unread offsets of its Kafka topics; no series if lag_seconds has none. Unless a topic is"
-    " compacted or transactional, each offset holds a record.",
+    "Unread offsets in the query's Kafka topics; no series if headgate_query_lag_seconds has"
+    " none. Unless a topic is compacted or transactional, each offset holds a record.",
 )
 RISK_SECONDS = _query(
     "risk_seconds",
-    "Seconds until the first unread record may be deleted at its source, 0 once it is due; no"
-    " series without such a risk.",
+    "Seconds until the source may delete the first unread record, or 0 if it may do so already;"
+    " no series if there is no such risk.",
 )
 SOURCE_REACHABLE = _query(
-    "source_reachable", "1 if its Kafka brokers answer, 0 if they do not; no series if unknown."
+    "source_reachable",
+    "1 if the query's Kafka brokers respond, 0 if they do not; no series if this is unknown.",
 )
 DROPPED = _query(
     "dropped_events_total",
-    "Events that the queues of its current driver dropped; starts from 0 with each driver.",
+    "Events dropped by the queues of the query's current driver; starts from 0 with each new"
+    " driver.",
     kind=MetricKind.COUNTER,
 )
 MISSING = _query(
-    "missing_batches", "Batches of its current driver whose events are missing and not repaired."
+    "missing_batches",
+    "Batches of the query's current driver whose events are missing and have not been recovered.",
 )
 LOST = _query(
     "lost_records_total",
-    "Records in the query's loss ledger, by the way they were lost; offsets if it is unknown how"
-    " many of them held a record. Subtract the kind `corrected`, records that turned out not to be"
-    " lost (a counter never falls).",
+    "Records in the query's loss ledger, by kind of loss; counted in offsets if the number of"
+    " records is unknown. Subtract the `corrected` kind, which counts records that turned out"
+    " not to be lost (a counter never decreases).",
     "kind",
     kind=MetricKind.COUNTER,
 )
@@ -131,10 +136,10 @@ QUERY_METRICS: Final = (
 )
 
 # --- Headgate itself ----------------------------------------------------------------------
-BUILD = _system("build_info", "1, with Headgate's version.", "version")
+BUILD = _system("build_info", "Always 1; the label contains Headgate's version.", "version")
 PART_UP = _system(
     "part_up",
-    "1 if a part of Headgate works, 0 if it has a problem; no series if unknown.",
+    "1 if this part of Headgate works, 0 if it has a problem; no series if its state is unknown.",
     "part",
 )
 QUERIES = _system(
@@ -153,13 +158,13 @@ QUEUE_TASKS = _system("queue_tasks", "Tasks waiting in a Celery queue.", "queue"
 STREAM_EVENTS = _system("event_stream_entries", "Entries in the event streams of drivers.")
 INGEST_LAG = _system(
     "ingest_lag_seconds",
-    "Seconds between the newest event in a stream and the newest one that the ingester has read "
-    "from it, for the stream that has waited longest.",
+    "Seconds between the newest event in a driver's stream and the newest event that the"
+    " ingester has read from that stream; the highest value of all streams.",
 )
 DEAD_LETTERS = _system("dead_letters", "Events that could not be read and were set aside.")
 WORK_LEFT = _system(
     "bulk_work_left_rows",
-    "Rows still to be processed by bulk work (ledger, roll-ups, gaps, retention).",
+    "Rows still to be processed by bulk work (loss ledger, roll-ups, gaps, retention).",
     "work",
 )
 WORK_AGE = _system(
@@ -169,10 +174,14 @@ INCIDENTS = _system("incidents_open", "Open incidents.", "kind", "severity")
 DELIVERIES = _system("deliveries", "Messages about incidents by delivery state.", "state")
 DELIVERY_AGE = _system(
     "delivery_oldest_waiting_seconds",
-    "Age of the oldest undelivered message in seconds; 0 if there is none.",
+    "Age of the oldest message that is waiting to be delivered, in seconds; 0 if there is none.",
 )
-CHANNELS_FAILING = _system("channels_failing", "Channels that currently deliver nothing.")
-DISK_FREE = _system("disk_free_bytes", "Free bytes on the disk with Headgate's data.")
+CHANNELS_FAILING = _system(
+    "channels_failing", "Enabled channels that currently fail to deliver messages."
+)
+DISK_FREE = _system(
+    "disk_free_bytes", "Free space on the disk that holds Headgate's data, in bytes."
+)
 
 SYSTEM_METRICS: Final = (
     *(BUILD, PART_UP, QUERIES, DRIVERS, HOST_SEEN, LAST_SWEEP, QUEUE_TASKS),

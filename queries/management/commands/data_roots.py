@@ -1,4 +1,4 @@
-"""Say what HEADGATE_DATA_ROOTS would have to hold for the definitions that there are."""
+"""Report the HEADGATE_DATA_ROOTS that the existing definitions need."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from queries.services.definitions.places_in_use import places_outside
 
 
 class Command(BaseCommand):
-    """List the places outside of the data roots; changes nothing."""
+    """List the locations outside the data roots, without changing anything."""
 
     help = "List locations in definitions that are outside HEADGATE_DATA_ROOTS, and propose roots."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print a line for each place, then the setting that would allow them all."""
+        """Print a line for each location, then the setting that would allow all of them."""
         found = list(places_outside())
         for one in found:
             self.stdout.write(f"{one.about}: {one.field} {one.text}")

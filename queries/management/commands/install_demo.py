@@ -1,4 +1,4 @@
-"""Create the demo's applications and queries once, through the services that users' go through."""
+"""Create the demo's applications and queries once, through the same services as users' requests."""
 
 import os
 import stat
@@ -23,12 +23,14 @@ ACTOR = "demo"
 
 
 class Command(BaseCommand):
-    """Install the demo where it is missing; leave alone what exists or was deleted."""
+    """Install the missing parts of the demo; skip those that exist or were deleted."""
 
-    help = "Create and start the demo's applications and queries; skips those that exist."
+    help = (
+        "Create and start the demo's applications and queries, skipping those that already exist."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare where the trial broker is."""
+        """Add the option for the trial broker."""
         parser.add_argument(
             "--kafka",
             default="",
@@ -71,7 +73,7 @@ class Command(BaseCommand):
 
 
 def _make_folders(demo: Path) -> None:
-    """Make the flights' folders and one for output, for drivers that may be other accounts."""
+    """Create the flights' folders and an output folder, for drivers under other accounts too."""
     before = os.umask(settings.FLIGHTS_UMASK)
     try:
         feeder.prepare(demo / "flights")
@@ -97,7 +99,7 @@ def _make_application(demo: definitions.DemoApplication, now: datetime) -> None:
 
 
 def _make_query(demo: definitions.DemoQuery, now: datetime) -> bool:
-    """Create and start a query; return whether it was created now."""
+    """Create and start a query; return whether it did not exist before."""
     query = Query.objects.filter(name=demo.name).first()
     made = query is None
     if query is None:

@@ -1,4 +1,4 @@
-"""Prove that nobody has changed the audit log; for a job that runs every night."""
+"""Verify that the audit log has not been changed, for example in a nightly job."""
 
 import json
 from pathlib import Path
@@ -13,15 +13,15 @@ from queries.services.access.audit_proof import prove
 
 
 class Command(BaseCommand):
-    """Walk the audit log; end with 1 and the first broken entry where it is not as written."""
+    """Check every entry of the audit log; report the first broken one and exit with 1."""
 
     help = (
-        "Verify that the audit log is complete: every entry, and that its end continues from a "
-        "head."
+        "Verify that no entry of the audit log was changed or removed, and with --head, that the "
+        "entry of an earlier head still exists."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare where heads are read and written, and earlier keys."""
+        """Add the options for reading and writing heads, and for earlier keys."""
         parser.add_argument(
             "--head",
             type=Path,
@@ -51,7 +51,7 @@ class Command(BaseCommand):
         old_key: list[Path],
         **options: Any,
     ) -> None:
-        """Print what was proved; raise `CommandError` where it was not."""
+        """Print the result; raise `CommandError` if the log is broken."""
         earlier = _read_head(head) if head else BEGINNING
         try:
             old_keys = [path.read_text().strip() for path in old_key]

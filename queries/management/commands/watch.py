@@ -1,4 +1,4 @@
-"""`manage.py watch`: the process that tells when worker, Redis or database cannot."""
+"""`manage.py watch`: report problems when the worker, Redis or the database cannot do so."""
 
 import signal
 import threading
@@ -18,8 +18,8 @@ class Command(BaseCommand):
     """Watch until SIGTERM or SIGINT."""
 
     help = (
-        "Watch web, worker, beat, ingester, Redis, database and disk, and notify the channels "
-        "of problems."
+        "Watch the web server, the worker, Celery beat, the ingester, Redis, the database and the "
+        "disk, and notify the channels of problems."
     )
     requires_system_checks = ()
 
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         watcher = Watcher(
             settings.HEADGATE_HOME / "watch.json", send=_send, clock=lambda: datetime.now(UTC)
         )
-        self.stdout.write("watches Headgate")
+        self.stdout.write("watching Headgate")
         watcher.run(stop)
 
 

@@ -1,4 +1,4 @@
-"""The audit log: what users and tokens did. Rows are added, never changed.
+"""The audit log: actions by users and with tokens. Rows are added and never changed.
 
 Database triggers enforce that (`audit_guard`), and a chain of MACs reveals whether someone has
 dropped the triggers (`queries.domain.access.chain`).
@@ -22,7 +22,7 @@ def _listed(value: Any) -> str:
 
 
 class AuditEntry(models.Model):
-    """One action. The entry is inserted with it, and numbered in the chain after its commit."""
+    """One action. Its entry is inserted together with it, and numbered after the commit."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     number = models.BigIntegerField(null=True, unique=True)  # 1, 2, 3…; None: not chained yet
@@ -54,7 +54,7 @@ class AuditEntry(models.Model):
 
     @property
     def said(self) -> str:
-        """Return the details as one line, without the operation's and the token's ids."""
+        """Return the details as one line, without the operation's and the token's IDs."""
         details = {name: value for name, value in self.details.items() if value not in (None, "")}
         before, after = details.pop("before", ""), details.pop("after", "")
         moved = [f"{before} → {after}" if before and after else before or after]

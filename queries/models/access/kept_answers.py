@@ -1,4 +1,4 @@
-"""Answers to requests with an Idempotency-Key, kept for repeated requests."""
+"""Responses to requests with an Idempotency-Key, stored for repeated requests."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class KeptAnswer(models.Model):
-    """One key of one user: the request and its answer, kept for a day."""
+    """One key of one user: the request and its response, stored for a day."""
 
     user = models.CharField(max_length=150)  # user name
     key = models.CharField(max_length=255)

@@ -20,7 +20,7 @@ LONGEST_BROWSER = 300  # characters
 
 
 class BrowserSession(AbstractBaseSession):
-    """A browser in which a user is signed in, or has started to."""
+    """A browser in which a user is signed in, or has started to sign in."""
 
     account = models.ForeignKey("auth.User", null=True, on_delete=models.CASCADE)
     signed_in_at = models.DateTimeField()
@@ -38,7 +38,7 @@ class BrowserSession(AbstractBaseSession):
 
 
 def living(now: datetime) -> models.Q:
-    """Return the condition for sessions that have not ended, by either limit."""
+    """Return the condition for sessions that have not ended under either limit."""
     idle = now - timedelta(minutes=settings.SESSION_IDLE_MIN)
     return models.Q(expire_date__gt=now, seen_at__gt=idle)
 
@@ -100,6 +100,6 @@ class SessionStore(DatabaseStore):
 
 
 def _begun(data: dict[str, Any]) -> dict[str, Any]:
-    """Ensure that the data contain the sign-in time, which later writes keep."""
+    """Ensure that the data contain the sign-in time, which later writes preserve."""
     data.setdefault(SIGNED_IN_AT, timezone.now().isoformat())
     return data

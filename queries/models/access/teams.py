@@ -1,4 +1,4 @@
-"""Teams, and an account's grants besides its role. Only admins write these."""
+"""Teams, and an account's grants besides its role. Only admins can change these."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from django.db import models
 
 
 class Team(models.Model):
-    """Users who act on the same applications."""
+    """Users who can act on the same applications."""
 
     name = models.CharField(max_length=63, unique=True)
     created_at = models.DateTimeField()

@@ -125,25 +125,25 @@ class DeployChange(models.Model):
 
     @property
     def was_to_run(self) -> bool:
-        """Return whether it was to run before the deploy; if not, a rollback stops it."""
+        """Return whether it was supposed to run before the deploy; if not, a rollback stops it."""
         if "desired" in self.former:
             return bool(self.former["desired"] == Desired.RUNNING)
         return self.from_revision is not None  # an application has no desired state
 
     @property
     def judged_by(self) -> str:
-        """Return the judged criterion for display; "" before its first check."""
+        """Return the criterion that was checked, for display; "" before the first check."""
         return Because.of(self.evidence.get("judged_by", {})).text
 
     @property
     def proven_at(self) -> datetime | None:
-        """Return when it was confirmed running on what the deploy wrote; None if never."""
+        """Return when it was confirmed to run on the definition of the deploy; None if never."""
         found = self.evidence.get("proven_at")
         return datetime.fromisoformat(found) if found else None
 
     @property
     def tried_at(self) -> datetime | None:
-        """Return when it was restarted on what the deploy wrote; None if never.
+        """Return when it was restarted on the definition of the deploy; None if never.
 
         After a rollback, `restarted_at` is the time of the rollback's restart.
         """

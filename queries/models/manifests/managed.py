@@ -7,7 +7,7 @@ from django.db.models import Q
 
 
 class Managed(models.Model):
-    """The owner of one living object, and its state in the file when that was applied."""
+    """The owner of one existing object, and the object's state in its file when it was applied."""
 
     owner = models.CharField(max_length=80, db_index=True)
     repository = models.CharField(max_length=500, default="", blank=True)

@@ -1,4 +1,4 @@
-"""The audit log's entries, for pages, REST and export."""
+"""Read the audit log's entries for pages, REST and exports."""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def entries(asked: Mapping[str, str]) -> QuerySet[AuditEntry]:
 
 
 def exported(after: int) -> tuple[str, int]:
-    """Return the next chained entries after this number as JSON lines, and the last one's number.
+    """Return the chained entries that follow number `after` as JSON lines, and the last number.
 
     The text is "" at the end of the log. Number, seal and MAC are included, so that a copy can be
     compared with the log.

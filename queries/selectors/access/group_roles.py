@@ -1,4 +1,4 @@
-"""Roles by identity-provider groups, and the accounts that use single sign-on."""
+"""Look up roles by identity-provider group, and the accounts that use single sign-on."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from queries.selectors.first_or_missing import found
 
 
 def group_role(row_id: int) -> GroupRole:
-    """Return one row of the table; raise `Missing` if it does not exist."""
+    """Return the row with this id; raise `Missing` if it does not exist."""
     return found(GroupRole.objects.filter(pk=row_id), f"Group role {row_id} does not exist.")
 
 
@@ -24,7 +24,7 @@ def role_by_groups(groups: Iterable[str]) -> Role | None:
 
 
 def comes_by_single_sign_on(user: User) -> bool:
-    """Return whether an account belongs to an identity provider, and so has no password."""
+    """Return whether an account belongs to the identity provider, and so has no password."""
     return bool(SocialAccount.objects.filter(user=user).exists())
 
 

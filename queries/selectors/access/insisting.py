@@ -1,4 +1,4 @@
-"""The only check of who may act on an application, and the message for those who may not."""
+"""Check whether a user may act on an application; no other module makes this check."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ _NAMED_AT_MOST = 3
 
 
 def insist_at(user: Any, permission: str, match: ResolverMatch | None) -> None:
-    """Raise `Forbidden` if a user lacks a permission for an address's subject."""
+    """Raise `Forbidden` if a user lacks a permission for the subject of a URL."""
     if permission in OF_TEAMS and match is not None:
         insist(user, concerned(match))
 
@@ -36,13 +36,13 @@ def insist_scope(user: Any, permission: str) -> None:
     token = token_of(user)
     if token is not None and role_holds(highest_role(user), permission):
         raise Forbidden(
-            f"The token {token.name} has scope {token.scope}, which does not allow this.",
+            f"The token {token.name} has the {token.scope} scope, which does not allow this.",
             way_out=f"Ask an admin ({_admins()}) for a token with a higher scope.",
         )
 
 
 def reaches(user: Any, match: ResolverMatch | None) -> bool:
-    """Return whether a user may act on an address's subject, as far as the role allows."""
+    """Return whether a user may act on the subject of a URL, within the user's role."""
     reach = reach_of(user)
     if reach.is_all or match is None:
         return True
@@ -54,7 +54,7 @@ def reaches(user: Any, match: ResolverMatch | None) -> bool:
 
 
 def reached(user: Any, several: Sequence[Concerned]) -> list[bool]:
-    """Return for each row of a list whether a user may act on its subject."""
+    """Return, for each row of a list, whether a user may act on its subject."""
     reach = reach_of(user)
     all_of_them = reach.is_all or (None in several and _are_everybodys(reach))
     return [
@@ -64,7 +64,7 @@ def reached(user: Any, several: Sequence[Concerned]) -> list[bool]:
 
 
 def _are_everybodys(reach: Reach) -> bool:
-    """Return whether teams are unused: without members, and every application is everybody's."""
+    """Return whether there are no teams, so that every application is open to everyone."""
     return reach == Reach(frozenset()) and not Team.objects.exists()
 
 
@@ -91,7 +91,7 @@ def insist_on(user: Any, application: Application) -> None:
 
 
 def _refusal(user: Any, reach: Reach, application: Application) -> Forbidden:
-    """Return the refusal, naming the team and who can help."""
+    """Return the error, naming the team and the users who can help."""
     if Reach(reach.teams).holds(application):  # refused by the token's own limits
         token = token_of(user)
         assert token is not None, "who has no token has no limits of one"
@@ -122,7 +122,7 @@ def limits_text(token: Any) -> str:
 
 
 def who_can_help() -> str:
-    """Return admins' names, for a message."""
+    """Return the names of admins, for a message."""
     return _admins()
 
 

@@ -16,7 +16,7 @@ def sessions_of(user: User, *, now: datetime) -> QuerySet[BrowserSession]:
 
 
 def name_of(session_key: str) -> str:
-    """Return a session's displayed name: its key would let any reader sign in."""
+    """Return a session's displayed name; its key cannot be shown, because it allows signing in."""
     return salted_hmac("headgate.session.name", session_key, algorithm="sha256").hexdigest()[:16]
 
 

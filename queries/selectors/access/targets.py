@@ -1,8 +1,8 @@
-"""Determine the applications that an address is about, from the address itself.
+"""Determine the applications that a URL is about, from the URL itself.
 
-Pages and REST share one table: an address below `queries/<query:name>/` is about that query's
-application, whatever it does. The permission is checked before the view runs, so a new view does
-not need its own check; a view that changes something but is missing from this table is refused.
+Pages and REST share one table: every URL below `queries/<query:name>/` is about that query's
+application. The permission is checked before the view runs, so a new view does not need its own
+check. A view that changes something but is not in this table is refused.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _API = "api/v1/"
 
 
 def _of(rows: Iterable[Any]) -> Concerned:
-    """Return the applications of rows that have one each."""
+    """Return the applications of these rows; rows without an application are skipped."""
     return [row.application for row in rows if row.application is not None]
 
 
@@ -40,7 +40,7 @@ def _of_query(name: str) -> Concerned:
 
 
 def _of_incident(uuid: Any) -> Concerned:
-    """Return an incident's application; none for a host's, or for several applications."""
+    """Return an incident's application; none if it is about a host or several applications."""
     return _of(Incident.objects.select_related("application__team").filter(uuid=uuid))
 
 
@@ -75,12 +75,12 @@ def _of_window(window_id: int) -> Concerned:
 
 
 def of_selector(selector: Any) -> Concerned:
-    """Return the applications that a maintenance window silences; None if it may silence any."""
+    """Return the applications that a maintenance window silences; None if that may be any."""
     return of_selectors([selector])[0]
 
 
 def of_selectors(selectors: Sequence[Any]) -> list[Concerned]:
-    """Return what each window silences, with one read for all of them."""
+    """Return the applications that each window silences, in one database query."""
     named = [_applications_in(selector) for selector in selectors]
     rows = Application.objects.select_related("team").filter(archived_at=None)
     living = {row.name: row for row in rows.filter(name__in=set().union(*named))}
@@ -91,16 +91,16 @@ def of_selectors(selectors: Sequence[Any]) -> list[Concerned]:
 
 
 def _applications_in(selector: Any) -> set[str]:
-    """Return the names in a window's selector; none if it is unreadable: it may mean any."""
+    """Return the names in a window's selector; none if it is unreadable, as it may mean any."""
     names = selector.get("applications") if isinstance(selector, Mapping) else None
     return {str(one) for one in names} if isinstance(names, list) else set()
 
 
 def _of_deploy(uuid: Any) -> Concerned:
-    """Return every application that a deploy affects, those not created yet as they would be.
+    """Return every application that a deploy affects, including those it has yet to create.
 
-    Returns None if it does not affect any, such as a deploy of alert rules alone; users who can act
-    on all applications may cancel that.
+    Returns None if the deploy does not affect any, for example if it has only alert rules; users
+    who can act on all applications may cancel such a deploy.
     """
     deploy = Deploy.objects.filter(uuid=uuid).first()
     if deploy is None:
@@ -140,9 +140,9 @@ _SAID_BY_THE_FORM = {
 
 
 def concerned(match: ResolverMatch) -> Concerned:
-    """Return the applications that an address is about; empty if there is no such row.
+    """Return the applications that a URL is about; empty if its row does not exist.
 
-    Raises `LookupError` for an address that the table does not know.
+    Raises `LookupError` for a URL that is not in the table.
     """
     route = match.route.removeprefix(_API)
     if route in _SAID_BY_THE_FORM:

@@ -1,4 +1,4 @@
-"""Teams: which one owns an application, and which one gets a new one."""
+"""Look up teams: the owner of an application, and the team for a new one."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from queries.selectors.first_or_missing import found
 
 
 def teams() -> QuerySet[Team]:
-    """Return the teams by name, each with the number of its living applications."""
+    """Return the teams by name, each with the number of its existing applications."""
     living = Count("applications", filter=Q(applications__archived_at=None), distinct=True)
     return Team.objects.annotate(living=living).prefetch_related("members").order_by("name")
 
@@ -51,10 +51,10 @@ def own_teams(user: Any) -> list[Team]:
 
 
 def team_of_new_query(user: Any, application: str, team: str) -> Team | None:
-    """Return the team of the application that a user's new query creates; None if none.
+    """Return the team for the application that a user's new query creates; None if none.
 
-    `application` names the existing application that the query joins; "" means an application of
-    its own. Raises `Forbidden` if the user may not act on the existing application.
+    `application` names the existing application that the query joins; "" means that the query gets
+    its own. Raises `Forbidden` if the user is not allowed to act on the existing application.
     """
     if not application:
         return team_for_new(user, team)
@@ -65,7 +65,7 @@ def team_of_new_query(user: Any, application: str, team: str) -> Team | None:
 
 
 def insist_clone(user: Any, application: str) -> None:
-    """Raise `Forbidden` if a user may not put a clone in `application`; "" means its own."""
+    """Raise `Forbidden` if a user cannot put a clone in `application`; "" means its own."""
     if application:
         insist(user, _living(application))
     else:
@@ -73,17 +73,17 @@ def insist_clone(user: Any, application: str) -> None:
 
 
 def _living(name: str) -> list[Application]:
-    """Return the named application; none if it does not exist, which the catalog reports."""
+    """Return the named application; none if it does not exist: the catalog reports that."""
     rows = Application.objects.select_related("team").filter(archived_at=None)
     return list(rows.filter(name=name.replace("\x00", "")))
 
 
 def team_for_new(user: Any, name: str) -> Team | None:
-    """Return the team of an application that a user creates; None means everybody's.
+    """Return the team of an application that a user creates; None means open to everyone.
 
-    Without a name, this is the user's only team, or None for users who act for all teams or belong
-    to none. Raises `Invalid` if there are several to choose from, `Forbidden` for a team that is
-    not the user's.
+    Without a name, this is the user's only team, or None for users who can act for all teams or are
+    not in a team. Raises `Invalid` if there are several to choose from, and `Forbidden` for a team
+    that the user does not belong to.
     """
     reach = reach_of(user)
     _insist_unlisted(reach)

@@ -1,4 +1,4 @@
-"""Who would have been notified of last week's incidents by the current rules."""
+"""Determine who would have been notified of last week's incidents by the current rules."""
 
 import logging
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An incident, who would have been notified when it opened, and by when."""
+    """An incident, and who would have been notified of it, and when."""
 
     incident: Incident
     channels: list[str]  # names

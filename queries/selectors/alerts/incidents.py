@@ -1,4 +1,4 @@
-"""Incidents as filtered by lists, and the history of one."""
+"""Read incidents, filtered for lists, and the history of one incident."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def incident(uuid: UUID) -> Incident:
 
 
 def incident_counts() -> dict[str, int]:
-    """Return the number of incidents that are open, critical among the open ones, and closed."""
+    """Return the numbers of incidents that are open, open and critical, and closed."""
     lasts = Q(state=IncidentState.OPEN)
     return Incident.objects.aggregate(
         open=Count("pk", filter=lasts),
@@ -69,7 +69,7 @@ def newest_failure(incident: Incident) -> Failure | None:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a history."""
+    """One line of an incident's history."""
 
     at: datetime
     who: str  # "" for Headgate
@@ -96,7 +96,7 @@ _WORDS = {
 
 
 def story(incident: Incident) -> list[Line]:
-    """Return events, Headgate's and users' actions, and notifications, oldest first."""
+    """Return events, actions by Headgate and by users, and notifications, oldest first."""
     until = (incident.closed_at or incident.seen_at) + BEFORE
     since = incident.first_opened_at - BEFORE
     lines = [*_deliveries(incident), *_entries(incident)]
@@ -125,7 +125,7 @@ def delivery_line(row: Delivery) -> Line:
     step = f"“{row.step}”" + (f" number {row.repeat}" if row.repeat else "")
     match row.state:
         case DeliveryState.SENT:
-            what, tone = f"Told {row.channel.name}", "ok"
+            what, tone = f"Notified {row.channel.name}", "ok"
         case DeliveryState.GIVEN_UP:
             what, tone = f"Could not notify {row.channel.name}", "bad"
         case DeliveryState.SKIPPED:

@@ -1,4 +1,4 @@
-"""Who is notified of Headgate's own problems, stored by the watcher for a database outage."""
+"""Determine who is notified of Headgate's own problems; the watcher stores this for outages."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ from queries.selectors.secrets import all_bound
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A channel, with references in place of secrets."""
+    """A channel, with references instead of secrets."""
 
     name: str
     kind: str  # channels.base.ChannelKind
@@ -21,7 +21,7 @@ class Route:
 
 
 def own_routes() -> dict[str, list[Route]]:
-    """Return the channels for each kind of own problem, in six database queries."""
+    """Return the channels for each kind of problem with Headgate, in six database queries."""
     channels = {one.pk: one for one in Channel.objects.filter(enabled=True)}
     routes: dict[str, list[Route]] = {}
     rules, bound = rules_in_force(), all_bound()

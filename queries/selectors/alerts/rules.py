@@ -1,4 +1,4 @@
-"""The rules in force, in the form used for the decision; and the channels by name."""
+"""Read the enabled rules in the form that the routing decision uses."""
 
 import logging
 from datetime import datetime, time, timedelta
@@ -18,7 +18,7 @@ _each = each("alert rules", logging.getLogger(__name__))
 
 
 def rules_in_force() -> list[Rule]:
-    """Return the enabled rules, or the default one if there are none, to enabled channels.
+    """Return the enabled rules, with enabled channels only; without rules, the default one.
 
     An unreadable rule is skipped, and the System page names it.
     """
@@ -33,7 +33,7 @@ def rules_in_force() -> list[Rule]:
 
 
 def stopped_within() -> timedelta:
-    """Return how early the coming deletion of a stopped query's unread records is a problem.
+    """Return how long before it a deletion of a stopped query's unread records is a problem.
 
     This is the longest time in any rule that includes stopped queries.
     """
@@ -72,7 +72,7 @@ def _rule(row: AlertRule, usable: frozenset[int]) -> Rule:
 
 
 def rule_named(name: str) -> AlertRule:
-    """Return a rule; raise `Missing` if there is none with this name."""
+    """Return the rule with this name; raise `Missing` if there is none."""
     return found(AlertRule.objects.filter(name=name), f"Rule {name[:80]} does not exist.")
 
 

@@ -1,9 +1,9 @@
-"""Current problems, read from the rows that pages show, in a fixed number of database queries.
+"""Read current problems from the rows that pages show, in a fixed number of queries.
 
-Only queries that should run are examined, with two exceptions: a stopped query whose unread records
-are about to be deleted, and SQL saved unchecked that Spark rejects. This module makes no
-assessments of its own: its sources are phases, verdicts, risks, crash loops, the loss ledger, gaps,
-hosts, and system health.
+Only queries that should run are examined, with two exceptions: stopped queries whose unread records
+are about to be deleted, and SQL that was saved unchecked and that Spark rejects. This module does
+not make its own assessments: its sources are phases, verdicts, risks, crash loops, the loss ledger,
+gaps, hosts, and system health.
 """
 
 from collections.abc import Iterable, Iterator
@@ -75,7 +75,7 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The queries concerned, with what their incidents link to."""
+    """The queries concerned, and the objects that their incidents link to."""
 
     queries: dict[int, Query]
     groups: dict[int, FailureGroup]  # query -> its newest open group
@@ -99,9 +99,9 @@ class _Rows:
 
 
 def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
-    """Return current problems, each once (`queries.domain.alerts.troubles.grouped`).
+    """Return current problems without duplicates (`queries.domain.alerts.troubles.grouped`).
 
-    `problems` are the parts of the system that have one.
+    `problems` are the parts of the system that have a problem.
     """
     loops = crash_loops(now=now)
     losses, gaps = _losses(now), _gaps(now)
@@ -223,7 +223,7 @@ def _ahead(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
 
 
 def _refused_sql() -> Iterator[Trouble]:
-    """Yield SQL that was saved while Spark's parser did not respond, and was rejected since."""
+    """Yield SQL that was saved while Spark's parser did not respond, and was rejected later."""
     rows = QueryRevision.objects.exclude(refusal="").filter(query__archived_at=None)
     newer = QueryRevision.objects.filter(query=OuterRef("query"), number__gt=OuterRef("number"))
     for row in rows.exclude(Exists(newer)).select_related("query__application"):
@@ -241,7 +241,7 @@ def _lasts(since: datetime | None, now: datetime) -> bool:
 
 
 def _unreachable(rows: _Rows, query: Query) -> Trouble:
-    """Return that a source is unreachable: one problem for all queries that read from it."""
+    """Return the problem that a source is unreachable, shared by all queries that read from it."""
     spec = query.target_revision.spec if query.target_revision else {}
     options = [source.get("options", {}) for source in spec.get("sources", ())]
     servers = sorted({str(one[SERVERS]) for one in options if SERVERS in one})
@@ -263,7 +263,7 @@ def _unreachable(rows: _Rows, query: Query) -> Trouble:
 
 
 def _losses(now: datetime) -> dict[int, list[tuple[IncidentKind, str]]]:
-    """Return recent lines of the loss ledger that nobody has accepted, by query."""
+    """Return recent entries of the loss ledger that nobody has accepted, by query."""
     lately = Q(noticed_at__gt=now - ONCE_FOR, noticed_at__lte=now, accepted_at=None, corrects=None)
     back = Q(corrects__noticed_at__gt=now - ONCE_FOR, corrects__accepted_at=None)
     found: dict[int, list[tuple[IncidentKind, str]]] = {}
@@ -286,14 +286,14 @@ def _losses(now: datetime) -> dict[int, list[tuple[IncidentKind, str]]]:
 
 
 def _gaps(now: datetime) -> dict[int, int]:
-    """Return how many batches' events were recently lost beyond repair, by query."""
+    """Return how many batches' events were recently lost permanently, by query."""
     lately = Gap.objects.filter(beyond_repair=True, kind="batch", closed_at__gt=now - ONCE_FOR)
     counted = lately.order_by().values_list("query").annotate(Sum("missing"), Sum("repaired"))
     return {query: missing - repaired for query, missing, repaired in counted if query}
 
 
 def _driver_deaths() -> Iterator[Trouble]:
-    """Yield applications whose drivers or scripts fail repeatedly, or are held: one each."""
+    """Yield one problem for each application whose driver or script fails repeatedly or is held."""
     wanting = Query.objects.filter(archived_at=None, desired=Desired.RUNNING).order_by()
     scripts = {row.application_id: row for row in Script.objects.filter(desired=Desired.RUNNING)}
     applications = Application.objects.filter(
@@ -322,7 +322,7 @@ def _driver_deaths() -> Iterator[Trouble]:
         kind = _HELD.get(application.hold, IncidentKind.DRIVER_DEATHS)
         title = f"the {part} has failed and is not restarted"
         if kind is IncidentKind.BROKEN:
-            title = f"the {part} is on hold as broken"
+            title = f"the {part} is on hold because it is broken"
         elif kind is IncidentKind.DRIVER_DEATHS:
             title = f"the {part} fails repeatedly"
         if script is not None and script.question:

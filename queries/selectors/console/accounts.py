@@ -1,4 +1,4 @@
-"""Accounts with their roles and tokens, for the pages that manage them."""
+"""Read accounts with their roles and tokens, for the pages that manage them."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -59,13 +59,13 @@ def tokens_seen_by(user: User | AnonymousUser) -> QuerySet[AccessToken]:
 
 
 def token_seen_by(user: User | AnonymousUser, uuid: object) -> AccessToken:
-    """Return one of these tokens; raise `Missing` if there is none, or it is another user's."""
+    """Return one of these tokens; raise `Missing` if it does not exist or is another user's."""
     rows = tokens_seen_by(user).filter(uuid=uuid)
     return found(rows, "The token does not exist, or it is not yours.")
 
 
 def owner_named(username: str) -> User:
-    """Return the active account of this name, for a new token; raise `Invalid` if there is none."""
+    """Return the active account with this name, for a new token; raise `Invalid` without one."""
     user = User.objects.filter(username=username.replace("\x00", ""), is_active=True).first()
     if user is None:
         raise Invalid(

@@ -1,4 +1,4 @@
-"""Small reads for the console only: outcomes for bars, ages, counts for badges."""
+"""Read small values for the console: outcomes for bars, ages, and counts for badges."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from queries.models.failures import FailureGroup
 
 
 def outcomes(run_ids: Iterable[int]) -> dict[int, str]:
-    """Return the outcome of each of these runs, "" for an open one."""
+    """Return the outcome of each of these runs; "" for an open run."""
     return dict(Run.objects.filter(pk__in=set(run_ids)).values_list("pk", "outcome"))
 
 
@@ -61,13 +61,13 @@ def silent_drivers(*, now: datetime) -> list[SilentDriver]:
 
 
 def names_of(query_ids: Iterable[int]) -> dict[int, str]:
-    """Return the names of living queries by primary key."""
+    """Return the names of queries that have not been deleted, by primary key."""
     rows = Query.objects.filter(pk__in=set(query_ids), archived_at__isnull=True)
     return dict(rows.values_list("pk", "name"))
 
 
 def names_in_drivers(driver_ids: Iterable[int]) -> list[str]:
-    """Return the names of living queries with an open run in one of these drivers."""
+    """Return the names of existing queries with an open run in one of these drivers."""
     rows = Run.objects.filter(
         driver__in=set(driver_ids), outcome="", query__archived_at__isnull=True
     )

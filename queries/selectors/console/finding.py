@@ -1,4 +1,4 @@
-"""Find rows by what people remember: part of a name, words of an error, a number."""
+"""Find rows by what users remember: part of a name, words of an error, a number."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +47,7 @@ def find(text: str) -> Found:
 
 
 def named(rows: "QuerySet[Query] | QuerySet[Application]", text: str) -> "QuerySet[Any]":
-    """Return the living rows whose name contains the text, those starting with it first."""
+    """Return the existing rows whose name contains the text; those starting with it come first."""
     rank = Case(
         When(name__iexact=text, then=Value(0)),
         When(name__istartswith=text, then=Value(1)),
@@ -57,7 +57,7 @@ def named(rows: "QuerySet[Query] | QuerySet[Application]", text: str) -> "QueryS
 
 
 def _groups(text: str) -> QuerySet[FailureGroup]:
-    """Return failures with every word of the text in the error's class or title, open first."""
+    """Return failure groups with every word of the text in error class or title, open first."""
     rows = FailureGroup.objects.select_related("query", "application")
     for word in text.split()[:8]:
         rows = rows.filter(Q(title__icontains=word) | Q(query__name__icontains=word))

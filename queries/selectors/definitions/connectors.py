@@ -1,7 +1,7 @@
 """List the installed connectors, which are folders of jars, and the applications that use them.
 
-Definitions name connectors, never jars. A connector is installed atomically (`make kafka` does so),
-so a folder that contains jars is ready.
+Definitions name connectors, never jars. A connector is installed atomically (for example by `make
+kafka`), so a folder that contains jars is ready.
 """
 
 import logging
@@ -47,7 +47,7 @@ NOTHING = Declared()
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector that is installed, or that an application names without its being installed."""
+    """A connector that is installed, or that an application names although it is not installed."""
 
     name: str
     folder: str
@@ -58,17 +58,17 @@ class Connector:
 
     @property
     def ready(self) -> bool:
-        """Return whether it is installed, so that drivers can use it."""
+        """Return whether the connector is installed, so that drivers can use it."""
         return bool(self.jars)
 
     @property
     def bytes(self) -> int:
-        """Return the size of its jars."""
+        """Return the total size of the connector's jars."""
         return sum(jar.bytes for jar in self.jars)
 
     @property
     def note(self) -> str:
-        """Return a note for its users if it was not tested with this Spark; else ""."""
+        """Return a note for users if it was not tested with this Spark version; else ""."""
         if self.fault or not self.ready:
             return self.fault
         spark = version("pyspark")
@@ -76,12 +76,14 @@ class Connector:
             return f"It has no {FILE}, so its formats and required Spark version are unknown."
         if self.declared.tested(spark):
             return ""
-        tested = ", ".join(self.declared.tested_with) or "no version of it"
+        if not self.declared.tested_with:
+            return "It has not been tested with any version of Spark."
+        tested = ", ".join(self.declared.tested_with)
         return f"It was not tested with Spark {spark}, but with {tested}."
 
     @property
     def way_out(self) -> str:
-        """Return the sentence that explains how to install it."""
+        """Return the sentence that explains how to install the connector."""
         return places.with_local_commands(connector_way_out(self.name, recipes()))
 
 
@@ -112,7 +114,7 @@ def conf_of_connectors(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _declared(name: str) -> tuple[Declared, str]:
-    """Return a connector's declaration, and why it cannot be read.
+    """Return a connector's declaration, or why it cannot be read.
 
     A folder that contains only jars is described by the recipe with its name, if there is one.
     """

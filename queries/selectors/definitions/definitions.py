@@ -1,4 +1,4 @@
-"""The data behind forms: a definition's newest version, its history, and names to choose."""
+"""Read the data behind forms: a definition's newest revision, its history, names to choose."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +29,7 @@ class _Definition(Generic[R]):
         return self.revisions[0]
 
     def numbered(self, number: int) -> R:
-        """Return the revision of this number; raise `Missing` if there is none."""
+        """Return the revision with this number; raise `Missing` if there is none."""
         for revision in self.revisions:
             if revision.number == number:
                 return revision
@@ -38,7 +38,7 @@ class _Definition(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class QueryDefinition(_Definition[QueryRevision]):
-    """A living query and its revisions."""
+    """An existing query and its revisions."""
 
     query: Query
     checkpoint: str
@@ -46,21 +46,21 @@ class QueryDefinition(_Definition[QueryRevision]):
 
 @dataclass(frozen=True, slots=True)
 class ApplicationDefinition(_Definition[ApplicationRevision]):
-    """A living application, its revisions, and its pools."""
+    """An existing application, its revisions, and its pools."""
 
     application: Application
     pools: tuple[SchedulerPool, ...]
 
     @property
     def resolved_at(self) -> datetime | None:
-        """Return when its branch or tag was resolved; None if its code names neither."""
+        """Return when the code's branch or tag was resolved; None if it names neither."""
         code = self.newest.spec.get("code") or {}
         same = takewhile(lambda one: one.spec.get("code") == code, self.revisions)
         return [one.created_at for one in same][-1] if code.get("ref") else None
 
 
 def query_definition(name: str) -> QueryDefinition:
-    """Return a living query's definition; raise `Missing` if there is none of that name."""
+    """Return an existing query's definition; raise `Missing` if no query has that name."""
     row = query(name)
     checkpoint = row.checkpoints.filter(retired_at__isnull=True).first()
     return QueryDefinition(
@@ -72,7 +72,7 @@ def query_definition(name: str) -> QueryDefinition:
 
 
 def application_definition(name: str) -> ApplicationDefinition:
-    """Return a living application's definition; raise `Missing` if there is none."""
+    """Return an existing application's definition; raise `Missing` if there is none."""
     application = applications.application(name)
     return ApplicationDefinition(
         owner=f"application {name}",
@@ -95,7 +95,7 @@ def pool_names() -> list[tuple[str, str]]:
 
 
 def query(name: str) -> Query:
-    """Return a living query; raise `Missing` if there is none of that name."""
+    """Return an existing query; raise `Missing` if no query has that name."""
     rows = Query.objects.select_related("application", "target_revision")
     return found(
         rows.filter(name=name, archived_at__isnull=True),

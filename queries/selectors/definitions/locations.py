@@ -1,13 +1,13 @@
-"""Current and former checkpoint locations, for validating a new one.
+"""Read current and former checkpoint locations, to validate a new one.
 
-Only names are read, because a create request needs them for all queries, under its lock.
+Only the columns needed are read, because a create request reads them for all queries, under a lock.
 """
 
 from queries.models.definitions import Checkpoint, Query
 
 
 def held_checkpoints(*, but: Query | None = None) -> dict[str, str]:
-    """Return the checkpoints in use, by location, with the query that holds each.
+    """Return the checkpoints in use, by location, with the query that uses each.
 
     `but` excludes one query's own.
     """
@@ -18,6 +18,6 @@ def held_checkpoints(*, but: Query | None = None) -> dict[str, str]:
 
 
 def retired_locations() -> set[str]:
-    """Return the locations where queries, deleted or living, have left their files."""
+    """Return the locations where queries, deleted or not, have left their files."""
     rows = Checkpoint.objects.exclude(retired_at=None).order_by()
     return set(rows.values_list("location", flat=True))

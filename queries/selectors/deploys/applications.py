@@ -1,8 +1,9 @@
-"""Evidence about an application since a deploy replaced its driver, from stored rows.
+"""Collect evidence about an application since a deploy replaced its driver, from rows.
 
-An application is assessed by the same rule as its queries: what runs in it shows that its code,
-packages and configuration work. A script is responsible for each query that it starts; other
-queries that ran or changed are assessed individually, so the first one that runs is enough.
+An application is assessed by the same rule as its queries: the queries that run in it show that its
+code, packages and configuration work. For a script, every query that it starts counts. Otherwise,
+queries that ran or changed are assessed individually, so for the application the first one that
+runs is enough.
 """
 
 from collections.abc import Iterable
@@ -93,7 +94,7 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evi
 
 
 def application_runs(application: Application) -> bool:
-    """Return whether an application's script runs, or its driver if it has no script."""
+    """Return whether an application's script runs or, if it has no script, its driver."""
     script = Script.objects.filter(application=application).first()
     if script is not None:
         return script.phase == Phase.RUNNING
@@ -162,7 +163,7 @@ def _good_at(run: Run) -> datetime:
 def _fewest_batches(runs: Iterable[Run]) -> int:
     """Return the smallest number of batches that any of these runs has committed.
 
-    Without runs, this is more than a deploy ever requires.
+    Without runs, this is a number larger than any deploy requires.
     """
     ids = [run.pk for run in runs]
     rows = Progress.objects.filter(run__in=ids).values("run").annotate(count=Count("pk"))

@@ -1,4 +1,4 @@
-"""Evidence about a query since a deploy restarted it, from stored events and rows."""
+"""Collect evidence about a query since a deploy restarted it, from stored events and rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ DONE = (RunOutcome.COMPLETED, RunOutcome.STOPPED)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts to assess, and what the receipt keeps of them."""
+    """The facts to assess, and the part of them that the receipt stores."""
 
     seen: Seen
     kept: dict[str, Any]
@@ -37,7 +37,7 @@ class Evidence:
 
 
 def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
-    """Return the evidence about a restarted query, on the revision that it was restarted on."""
+    """Return the evidence about a query on the revision that it was restarted on."""
     assert change.restarted_at is not None, "only what was restarted is judged"
     query = query_of(change)
     pinned = query.target_revision
@@ -84,7 +84,7 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
 
 
 def _of_script(seen: Seen, change: DeployChange, runs: QuerySet[Run]) -> Seen:
-    """Return the evidence about a query that its script starts, or has dropped."""
+    """Return the evidence about a query that its script starts or no longer starts."""
     newest = runs.order_by("-epoch").first()
     if newest is not None:
         ended = newest.outcome in DONE
@@ -103,7 +103,7 @@ def _of_script(seen: Seen, change: DeployChange, runs: QuerySet[Run]) -> Seen:
 
 
 def query_of(change: DeployChange) -> Query:
-    """Return a change's query as it is now."""
+    """Return the current row of a change's query."""
     assert change.query_id is not None, "an application's own change has no query"
     rows = Query.objects.select_related("application", "target_revision")
     return rows.get(pk=change.query_id)
@@ -133,7 +133,7 @@ def driver_since(change: DeployChange) -> Driver | None:
 
 
 def ready_at(driver: Driver) -> datetime | None:
-    """Return when a driver's session was up; None if not yet, or never."""
+    """Return when a driver's session started; None if it has not, or never will."""
     rows = Transition.objects.filter(driver=driver, subject="driver", after=DriverState.LIVE)
     return rows.order_by("at").values_list("at", flat=True).first()
 
@@ -146,12 +146,12 @@ def quiet_since(driver: Driver) -> datetime | None:
 
 
 def is_seen(application: Application) -> bool:
-    """Return whether reconcile has run since the application's newest restart."""
+    """Return whether reconcile has seen the application's newest restart."""
     return application.seen_generation >= application.generation
 
 
 def has_started(change: DeployChange) -> bool:
-    """Return whether Spark has started the new definition, and may have written with it."""
+    """Return whether Spark has started the new definition, which may have written data."""
     if change.restarted_at is None or change.to_revision is None:
         return False
     return runs_since(change, change.to_revision).filter(started_at__isnull=False).exists()
@@ -171,19 +171,19 @@ def _lag(query: Query, *, since: datetime | None, now: datetime) -> tuple[int | 
 
 
 def _failures(change: DeployChange, runs: QuerySet[Run]) -> list[Failure]:
-    """Return failures since the restart, oldest first: of its runs, and of its driver."""
+    """Return failures since the restart, oldest first: those of runs and of drivers."""
     return failures_of(change, Q(run__in=runs))
 
 
 def failures_of(change: DeployChange, which: Q) -> list[Failure]:
-    """Return failures of some runs, and of drivers since the restart, oldest first."""
+    """Return failures of these runs, and of drivers since the restart, oldest first."""
     drivers = Q(run=None, driver__in=drivers_since(change).values("pk"))
     rows = Failure.objects.filter(which | drivers).select_related("group")
     return list(rows.order_by("at", "pk")[:_MOST_FAILURES])
 
 
 def seen_failure(failure: Failure, since: datetime) -> SeenFailure:
-    """Return a failure in the form for assessment: whether it is new since a time."""
+    """Return a failure in the form for the assessment, with whether it is new since `since`."""
     group = failure.group
     came_back = group.regressed_at is not None and group.regressed_at >= since
     about = Because(Detail.GROUP, {"group": group.title})
@@ -191,7 +191,7 @@ def seen_failure(failure: Failure, since: datetime) -> SeenFailure:
 
 
 def kept_failures(failures: Iterable[Failure]) -> list[dict[str, Any]]:
-    """Return failures in the form kept by a receipt."""
+    """Return failures in the form stored in a receipt."""
     return [
         {
             "failure": one.pk,

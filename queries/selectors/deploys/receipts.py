@@ -1,4 +1,4 @@
-"""Deploys as shown by pages and REST: the receipt by waves, and its offers."""
+"""Read deploys for pages and REST: the receipt by wave, and the actions that it offers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,18 +32,18 @@ class Wave:
 
     @property
     def queries(self) -> list[DeployChange]:
-        """Return its queries, by name."""
+        """Return the wave's queries, by name."""
         return [one for one in self.changes if one.kind == ChangeKind.QUERY]
 
     @property
     def applications(self) -> list[DeployChange]:
-        """Return its applications, by name."""
+        """Return the wave's applications, by name."""
         return [one for one in self.changes if one.kind == ChangeKind.APPLICATION]
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a user can do after a failed deploy."""
+    """An action that a user can take after a failed deploy."""
 
     act: str  # "rewind" or "rollback"
     query: str
@@ -104,7 +104,7 @@ def _wave(deploy: Deploy, number: int, changes: Sequence[DeployChange]) -> Wave:
 
 
 def _offers(deploy: Deploy, changes: Sequence[DeployChange]) -> list[Offer]:
-    """Return what a user can do; nothing unless the deploy has failed."""
+    """Return the actions that a user can take; none unless the deploy has failed."""
     if deploy.state not in (DeployState.FAILED, DeployState.CANCELLED):
         return []
     offers = []

@@ -1,4 +1,4 @@
-"""Failures and their groups, as filtered by lists."""
+"""Read failures and their groups, filtered for lists."""
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
@@ -16,7 +16,7 @@ def failures() -> QuerySet[Failure]:
 
 
 def failures_of(query: Query) -> QuerySet[Failure]:
-    """Return a query's failures, and the deaths of drivers that ended one of its runs."""
+    """Return a query's failures, including driver deaths that ended one of its runs."""
     ended_a_run = Run.objects.filter(
         query=query, driver=OuterRef("driver"), ended_at__gte=OuterRef("at")
     )
@@ -24,7 +24,7 @@ def failures_of(query: Query) -> QuerySet[Failure]:
 
 
 def failures_of_run(run: Run) -> QuerySet[Failure]:
-    """Return a run's failures, and its driver's death if that ended it."""
+    """Return a run's failures, including its driver's death if that ended the run."""
     death = Q(run=None, driver=run.driver_id, at__lte=run.ended_at) if run.ended_at else Q()
     return failures().filter(Q(run=run) | death)
 

@@ -1,4 +1,4 @@
-"""How often failures occurred: a group's bars in the list, and queries' crash loops."""
+"""Count failures: for the bars of groups in the list, and to find queries' crash loops."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ BUCKET = timedelta(hours=1)
 
 
 def occurrences(group_ids: Iterable[int], *, now: datetime) -> dict[int, list[int]]:
-    """Return each group's failures per hour over the last 24, oldest first, in one query."""
+    """Return each group's failures per hour over the last 24 hours, oldest first, in one query."""
     ids = list(group_ids)
     counts = {pk: [0] * BUCKETS for pk in ids}
     since = now - BUCKETS * BUCKET
@@ -26,7 +26,7 @@ def occurrences(group_ids: Iterable[int], *, now: datetime) -> dict[int, list[in
 
 
 def group_counts() -> dict[str, int]:
-    """Return the number of groups that are open, regressed, and resolved."""
+    """Return the numbers of groups that are open, regressed, and resolved."""
     rows = FailureGroup.objects.all()
     opened = rows.filter(status=GroupStatus.OPEN)
     return {
@@ -37,7 +37,7 @@ def group_counts() -> dict[str, int]:
 
 
 def newest_failure_of(group: FailureGroup) -> Failure | None:
-    """Return a group's newest failure, None if retention has removed all."""
+    """Return a group's newest failure; None if all have been removed after their retention."""
     return group.failures.first()
 
 
@@ -47,10 +47,10 @@ _LOOKED_AT = 5_000
 
 
 def crash_loops(*, now: datetime, query_ids: Iterable[int] | None = None) -> dict[int, CrashLoop]:
-    """Return the open crash loops by query, of all living queries or of these.
+    """Return the open crash loops by query, for all existing queries or only for these.
 
-    A driver's death counts for every query of its application. A query that should not run has no
-    crash loop. Without recent failures, this takes one database query.
+    A driver's death counts for every query of its application. A query that should not run does not
+    have a crash loop. If there are no recent failures, this takes one database query.
     """
     lately = Failure.objects.filter(at__gt=now - WINDOW, at__lte=now)
     suspects = set(lately.values_list("driver__application_id", flat=True))

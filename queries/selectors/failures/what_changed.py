@@ -1,6 +1,7 @@
 """Find what changed between the last good run and a failure: usually the first question.
 
-For the death of a driver that several queries share: what they were doing, and which one ended it.
+For the death of a driver that several queries share, also find what each was doing, and which one
+may have ended the driver.
 """
 
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ def _last_good_run(run: Run) -> Run | None:
 
 
 def _last_good_driver(driver: Driver) -> Driver | None:
-    """Return the newest earlier driver of the application in which a run committed."""
+    """Return the newest earlier driver of the application in which a run committed a batch."""
     earlier = Driver.objects.filter(application=driver.application_id, epoch__lt=driver.epoch)
     good = earlier.filter(runs__first_commit_at__isnull=False)
     return good.select_related("application_revision").order_by("-epoch").first()

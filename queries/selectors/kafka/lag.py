@@ -1,4 +1,4 @@
-"""Queries' lag behind their sources, as shown by pages, lists and REST."""
+"""Read queries' lag behind their sources, for pages, lists and REST."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -63,7 +63,7 @@ class QueryLag:
 
 @dataclass(frozen=True, slots=True)
 class LagLine:
-    """A query's lag in a list: None if unknown."""
+    """A query's lag in a list; values are None if unknown."""
 
     records: int | None  # in `unit`
     seconds: float | None
@@ -103,7 +103,7 @@ def lag_lines(
 ) -> dict[int, LagLine]:
     """Return the lag of queries that read Kafka, by id, in at most two database queries.
 
-    `runs` are their newest runs; if None, they are looked up.
+    `runs` are the queries' newest runs; if None, they are looked up.
     """
     rows: dict[int, list[SourceLag]] = defaultdict(list)
     for row in SourceLag.objects.filter(query__in=list(query_ids), partition__gte=0):
@@ -138,7 +138,7 @@ def missing_sources(query_ids: Iterable[int]) -> dict[int, str]:
 
 
 def records_in(lag: QueryLag, gap: Gap) -> int | None:
-    """Return how many records a gap held; None if unknown, or if offsets are not records."""
+    """Return how many records a gap contained; None if unknown or if offsets are not records."""
     for topic in lag.topics:
         if topic.topic == gap.topic:
             return gap.offsets if topic.total.unit is Unit.RECORDS else None

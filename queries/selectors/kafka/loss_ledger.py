@@ -1,4 +1,4 @@
-"""A query's loss ledger: what it never read, and who accepted the loss."""
+"""Read a query's loss ledger: the data that it never read, and who accepted the loss."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from queries.selectors.kafka.topic_ids import read_ids
 
 @dataclass(frozen=True, slots=True)
 class LossTotal:
-    """All lines of one kind."""
+    """The total of all entries of one kind."""
 
     kind: LossKind
     lines: int
@@ -42,12 +42,12 @@ def loss(query: Query, loss_id: int) -> Loss:
 
 
 def loss_totals(query: Query) -> list[LossTotal]:
-    """Return the losses by kind, without kinds that have none."""
+    """Return the losses by kind; kinds without losses are omitted."""
     return summed(Loss.objects.filter(query=query)).get(query.pk, [])
 
 
 def summed(rows: QuerySet[Loss]) -> dict[int, list[LossTotal]]:
-    """Return queries' losses by kind, without what corrections among the rows withdraw.
+    """Return queries' losses by kind, minus the corrections among the rows.
 
     Kinds with nothing left are omitted.
     """
@@ -74,7 +74,7 @@ def summed(rows: QuerySet[Loss]) -> dict[int, list[LossTotal]]:
 
 
 def _without(lost: Mapping[str, Any], back: Mapping[str, Any] | None, name: str) -> int | None:
-    """Return the rest of a sum; None if it is unknown."""
+    """Return a sum minus its corrections; None if it is unknown."""
     if lost[name] is None:
         return None
     return max(0, int(lost[name]) - int(back[name] or 0 if back else 0))
@@ -89,9 +89,9 @@ def known_ranges(
 ) -> dict[tuple[str, int], list[tuple[int, int]]]:
     """Return the offsets [first, until) in the ledger, by topic and partition.
 
-    `within` limits this to ranges that overlap these offsets. Only the topics that the query reads
-    now count, or the one with `topic_id`: a deleted topic's offsets do not apply to another topic
-    with the same name. Corrected ranges are omitted unless `corrected` is true.
+    `within` limits this to ranges that overlap these offsets. Only the topics that the query
+    currently reads are included, or the one with `topic_id`: a deleted topic's offsets do not apply
+    to another topic with the same name. Corrected ranges are omitted unless `corrected` is true.
     """
     ids = read_ids(query_id) if topic_id is None else {}
     found: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
@@ -109,14 +109,14 @@ def known_ranges(
 
 
 def gap_of(row: Loss) -> Gap | None:
-    """Return the offsets of a line; None if it has none."""
+    """Return the offsets of an entry; None if it has none."""
     if row.partition is None or row.from_offset is None or not row.to_offset:
         return None
     return Gap(row.source, row.partition, row.from_offset, row.to_offset)
 
 
 def left(row: Loss) -> list[Gap]:
-    """Return the offsets of a line that no correction has withdrawn; [] if it has none."""
+    """Return the offsets of an entry that have not been corrected; [] if there are none."""
     whole = gap_of(row)
     if whole is None:
         return []

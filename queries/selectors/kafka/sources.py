@@ -1,8 +1,8 @@
-"""Which living queries read Kafka, with which options, and how far each has committed.
+"""Find existing queries that read Kafka, their options, and how far each has committed.
 
 The checkpoint's logs show this for every query, running or not; a running query's progress may be
-newer. What a Python function reads, and from which broker, is known only to its code: for such a
-query, its run's progress is the only source.
+newer. If a query is a Python function, only its code knows the topics and the broker: for such a
+query, its run's progress is the only source of information.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -43,7 +43,7 @@ class KafkaSource:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A living query that reads Kafka: its sources, and what it has committed."""
+    """An existing query that reads Kafka: its sources and its committed offsets."""
 
     query: Query
     run: Run | None  # the open one
@@ -55,14 +55,15 @@ class Reading:
 
     @property
     def running(self) -> bool:
-        """Return whether it is processing now."""
+        """Return whether the query is processing now."""
         return self.run is not None and self.query.phase == Phase.RUNNING
 
     @property
     def may_have_read(self) -> bool:
         """Return whether a run may have read more than its newest commit says.
 
-        A consumer fetches ahead: records that the topic has since deleted may still reach the sink.
+        A consumer fetches ahead, so records that the topic has since deleted may still reach the
+        sink.
         """
         return self.run is not None
 
@@ -74,11 +75,10 @@ def readings(
     each: ByItself = nullcontext,
     passed_over: set[int] | None = None,
 ) -> list[Reading]:
-    """Return the living queries that read Kafka, all of them or those with these ids.
+    """Return the existing queries that read Kafka: all of them, or those with these ids.
 
-    `where` is a condition on the query's row; `each` isolates the reads of one query, so that only
-    that query is omitted if there is an error. The ids of omitted queries are added to
-    `passed_over`.
+    `where` is a condition on the query's row. `each` isolates the reads of one query, so that an
+    error omits only that query. The ids of omitted queries are added to `passed_over`.
     """
     rows = Query.objects.filter(where or Q(), archived_at__isnull=True)
     rows = rows.select_related("application")
@@ -125,13 +125,13 @@ def _brokers_of(run: Run | None) -> frozenset[tuple[tuple[str, str], ...]]:
 
 
 def _naming_kafka() -> QuerySet[QueryRevision, Any]:
-    """Return the queries with a revision whose text mentions Kafka: a few of very many."""
+    """Return the ids of queries with a revision whose text mentions Kafka: usually few of many."""
     return QueryRevision.objects.filter(names_kafka=True).order_by().values("query")
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedOffsets:
-    """What only a running query's progress reports about its Kafka partitions."""
+    """The offsets of Kafka partitions that only a running query's progress reports."""
 
     query: Query
     committed: Offsets
@@ -141,10 +141,10 @@ class ReportedOffsets:
 def told_by_progress(
     but: Iterable[int], *, where: Q | None = None, each: ByItself = nullcontext
 ) -> list[ReportedOffsets]:
-    """Return running queries that read Kafka from their code, by their progress.
+    """Return running queries whose code reads Kafka, with the offsets in their progress.
 
-    `but` are the queries whose definitions contain their sources; `where` is a condition on the
-    row; `each` isolates each query.
+    `but` are the queries whose definitions contain their sources. `where` is a condition on the
+    row, and `each` isolates the reads of each query.
     """
     rows = Query.objects.filter(where or Q(), archived_at__isnull=True, phase=Phase.RUNNING)
     queries = {query.pk: query for query in rows.exclude(pk__in=list(but))}
@@ -204,10 +204,10 @@ def committed_at(location: str) -> Offsets:
 def history_at(location: str) -> list[tuple[int, Offsets]]:
     """Return the next offsets to read after each committed batch of a checkpoint, oldest first.
 
-    The history goes back only as far as the log does; it is empty if the log is not on a local file
-    system. A batch that has started counts as unread: it may fail, or start again with other
-    offsets. With async progress tracking, not every batch has its own commit: the newest commit
-    covers all batches before it.
+    The history goes back only as far as the log does, and is empty if the log is not on a local
+    file system. A batch that has started but not committed counts as unread: it may fail, or start
+    again with other offsets. With async progress tracking, not every batch has its own commit, so
+    the newest commit also covers all earlier batches.
     """
     try:
         logs = logs_at(location)
@@ -228,7 +228,7 @@ def history_at(location: str) -> list[tuple[int, Offsets]]:
 def first_offsets_at(location: str) -> Offsets:
     """Return the offsets at which a checkpoint's first batch begins, as stored by its sources.
 
-    They exist before the first batch commits. Returns {} if they cannot be read.
+    These offsets exist before the first batch commits. Returns {} if they cannot be read.
     """
     try:
         folder = logs_at(location).root / "sources"

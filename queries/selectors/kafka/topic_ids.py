@@ -1,4 +1,4 @@
-"""The topics whose offsets a query's checkpoint contains, and whether they are still the same."""
+"""Read the ids of the topics in a query's checkpoint, and whether topics were replaced."""
 
 from queries.domain.kafka.lag import is_new
 from queries.domain.kafka.topic_ids import GONE, Ids, ids_of, replaced_in

@@ -1,9 +1,9 @@
-"""Existing objects as the manifests that would create them, without default values.
+"""Export existing objects as the manifests that would create them, without default values.
 
-Secrets are written as references. Text that contains a plaintext secret is masked, and applying it
-to the same object restores it. A checkpoint at its default location is omitted. The desired state
-is written only if the object's own file contains it, because the edited form replaces that file;
-without it, a file applied elsewhere does not start anything.
+Secrets are written as references. Text that contains a plaintext secret is masked; applying the
+masked text to the same object restores the original text. A checkpoint at its default location is
+omitted. The desired state is written only if the object's own file contains it, because the export
+may replace that file. Without it, a file applied elsewhere does not start anything.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,10 +33,10 @@ File = dict[str, Any]
 
 
 def export(*, application: str = "", query: str = "", owner: str = "") -> list[File]:
-    """Return {path, manifest} of living objects, applications first; "" does not filter.
+    """Return {path, manifest} of existing objects, applications first; "" does not filter.
 
-    A path is that of the object's file, or else a proposed one. Alert rules do not belong to an
-    application, so they are omitted if an application or a query is named.
+    The path is that of the object's file, or a proposed one. Alert rules do not belong to an
+    application, so they are omitted if an application or a query is given.
     """
     owned = _paths(owner)
     applications = Application.objects.filter(archived_at=None)
@@ -78,9 +78,9 @@ def _path(manifest: Mapping[str, Any], known: Mapping[tuple[Kind, str], str]) ->
 
 
 def _applications(rows: list[Application]) -> list[dict[str, Any]]:
-    """Return applications' manifests; a query's own application only if it differs from defaults.
+    """Return applications' manifests; a query's own application only if it has other values.
 
-    With defaults, it is created again together with its query.
+    A query's own application that has only defaults is created again together with its query.
     """
     ids = [row.pk for row in rows]
     newest, pools = newest_application_revisions(ids), pools_of(ids)
@@ -101,7 +101,7 @@ def _applications(rows: list[Application]) -> list[dict[str, Any]]:
 
 @contextmanager
 def _whole(row: Application | Query | AlertRule) -> Iterator[None]:
-    """Raise `Conflict` if an object's stored form is unreadable.
+    """Raise `Conflict` if an object's stored form cannot be read.
 
     A set without the object would delete it when applied with `prune`.
     """

@@ -1,4 +1,4 @@
-"""An object's owner, and whether it still matches its file."""
+"""Find an object's owner, and whether the object still matches its file."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Owned:
 
 
 def owned(row: Application | Query | AlertRule) -> Owned | None:
-    """Return an object's owner; None if it has none, and only pages change it."""
+    """Return an object with its owner; None if it has none."""
     managed = managed_of(row)
     if managed is None:
         return None

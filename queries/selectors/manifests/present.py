@@ -1,4 +1,4 @@
-"""The existing objects that a set of manifests names: read in bulk, whatever its size."""
+"""Read the existing objects that a set of manifests names, in bulk, whatever its size."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ Key = tuple[Kind, str]
 
 @dataclass(slots=True)
 class Present:
-    """Living rows by name, and their related rows by id."""
+    """Existing rows by name, and their related rows by id."""
 
     as_of: int = 0  # the newest Transition: later ones show definitions changed since
     applications: dict[str, Application] = field(default_factory=dict)
@@ -120,5 +120,5 @@ def _managed(which: Q) -> Iterable[Managed]:
 
 
 def changed_since(as_of: int) -> bool:
-    """Return whether a definition has changed since then."""
+    """Return whether any definition has changed since `as_of`."""
     return Transition.objects.filter(pk__gt=as_of, subject="definition").exists()

@@ -1,6 +1,6 @@
-"""An object's state in the form of its manifest, for comparing rows with manifests.
+"""Convert objects to states in the form of manifests, to compare rows with manifests.
 
-Pools are keyed by name, so that a new one among them is one change.
+Pools are keyed by name, so that adding one is a single change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ State = dict[str, Any]
 
 
 def of_manifest(manifest: Manifest, spec: Mapping[str, Any]) -> State:
-    """Return the state that a manifest requests; `spec` is its own, unmasked."""
+    """Return the state that a manifest requests; `spec` is the manifest's own, unmasked."""
     if manifest.kind is Kind.ALERT_RULE:
         return _rule_state(spec)
     if manifest.kind is Kind.QUERY:
@@ -37,19 +37,19 @@ def of_application(
 
 
 def with_desired(state: State, desired: str | None) -> State:
-    """Return a state with its desired state; None if its file leaves that to pages."""
+    """Add the desired state to a state, unless it is None because the file leaves it to pages."""
     return state if desired is None else {**state, "desired": str(desired)}
 
 
 def unedited(state: State, *, completed: bool) -> State:
-    """Return a state for the drift comparison: a completed object was not stopped by a user."""
+    """Return a state for the drift comparison: completing an object is not a user's edit."""
     if not completed or "desired" not in state:
         return state
     return with_desired(state, Desired.RUNNING)
 
 
 def comparable(state: State, said: State) -> State:
-    """Return a state without the desired state, if its file leaves that to pages."""
+    """Return a state; omit the desired state if `said`, the file's state, leaves it to pages."""
     return state if "desired" in said else {k: v for k, v in state.items() if k != "desired"}
 
 
@@ -84,7 +84,7 @@ def as_rule(raw: Mapping[str, Any]) -> State:
 
 
 def _rule_state(spec: Mapping[str, Any]) -> State:
-    """Return a rule's state: the order of its channels does not matter."""
+    """Return a rule's state, with sorted channels, because their order does not matter."""
     named = {name: sorted(spec[name]) for name in ("channels", "escalate_to")}
     return {"spec": {**spec, **named}}
 
@@ -109,7 +109,7 @@ def normal_query(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def normal_application(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an application's stored definition in the same way."""
+    """Return an application's stored definition with today's fields and defaults."""
     try:
         return parsing.as_json(parsing.parse_application(spec))
     except Invalid:

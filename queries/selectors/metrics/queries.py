@@ -1,4 +1,4 @@
-"""Figures for all queries that run or should run, read in bulk for a scrape."""
+"""Read the figures of all queries that run or should run, in bulk for a scrape."""
 
 import logging
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ AT_ONCE = 500
 
 
 def query_figures(*, now: datetime) -> Iterator[QueryFigures]:
-    """Yield the figures of living queries that run or should run, by name.
+    """Yield the figures of existing queries that run or should run, by name.
 
-    HEADGATE_METRICS_SELECTOR filters them by label.
+    HEADGATE_METRICS_SELECTOR filters the queries by label.
     """
     active = Q(desired=Desired.RUNNING) | ~Q(phase__in=sorted(STOPPED_PHASES))
     rows = Query.objects.filter(active, archived_at=None).select_related("application")
@@ -82,7 +82,7 @@ def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
 
 
 def _counts(rows: Any, figure: Any) -> dict[int, int]:
-    """Return one figure from each query's rows."""
+    """Return one figure for each query, from the query's rows."""
     return dict(rows.order_by().values_list("query").annotate(figure=figure))
 
 

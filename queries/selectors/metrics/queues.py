@@ -1,4 +1,4 @@
-"""Backlogs in Redis: tasks in Celery's queues, events not yet ingested."""
+"""Read the backlogs in Redis: tasks in Celery's queues, and events not yet ingested."""
 
 import time
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def look() -> Queues | None:
 
 
 def _ingest_lag_s(client: redis.Redis, states: Sequence[streams.State]) -> float | None:
-    """Return the time between the newest entry and the newest ingested one, by their ids.
+    """Return the seconds between the newest entry and the newest ingested one, by their ids.
 
     This is the maximum over all streams; None if nothing has been ingested from any of them.
     """
@@ -54,5 +54,5 @@ def _ingest_lag_s(client: redis.Redis, states: Sequence[streams.State]) -> float
 
 
 def _at_ms(entry: bytes) -> int:
-    """Return when an entry was written: its id starts with the time in milliseconds."""
+    """Return when an entry was written, in milliseconds: its id starts with that time."""
     return int(entry.split(b"-")[0])

@@ -1,4 +1,4 @@
-"""Samples of Headgate itself: its parts, queues, bulk work, incidents and deliveries."""
+"""Collect samples of Headgate itself: its parts, queues, bulk work, incidents, deliveries."""
 
 import contextlib
 import shutil
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def system_samples(health: "SystemHealth", *, now: datetime) -> Iterator[Sample]:
     """Yield the samples that need neither Redis nor the database, then those that do.
 
-    If Redis or the database is down, `headgate_part_up` says so, and the other samples are still
+    If Redis or the database is down, `headgate_part_up` shows this, and the other samples are still
     yielded.
     """
     yield Sample(catalogue.BUILD, 1, (settings.VERSION,))

@@ -1,4 +1,4 @@
-"""Applications with their driver, queries and pools."""
+"""Read applications with their driver, queries and pools."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from queries.selectors.supervision.drift import drift, newest_application_revisi
 
 @dataclass(frozen=True, slots=True)
 class PoolHolding:
-    """A scheduler pool with the living queries whose newest revision names it."""
+    """A scheduler pool with the existing queries whose newest revision names it."""
 
     pool: SchedulerPool
     queries: list[Query]
@@ -40,13 +40,13 @@ class ApplicationDetail:
 
 
 def applications() -> QuerySet[Application]:
-    """Return living applications by name."""
+    """Return existing applications by name."""
     living = Application.objects.filter(archived_at__isnull=True)
     return living.select_related("team", "script").order_by("name")
 
 
 def application(name: str) -> Application:
-    """Return a living application; raise `Missing` if there is none of that name."""
+    """Return an existing application; raise `Missing` if none has that name."""
     return found(
         applications().filter(name=name),
         f'Application "{name}" does not exist.',
@@ -55,7 +55,7 @@ def application(name: str) -> Application:
 
 
 def application_detail(name: str) -> ApplicationDetail:
-    """Return one living application; raise `Missing` if there is none of that name."""
+    """Return one existing application; raise `Missing` if none has that name."""
     return application_details([application(name)])[0]
 
 
@@ -107,7 +107,7 @@ def drivers_of(row: Application) -> QuerySet[Driver]:
 
 
 def driver_of(row: Application, epoch: int) -> Driver:
-    """Return one driver of an application; raise `Missing` if there is none of that epoch."""
+    """Return one driver of an application; raise `Missing` if none has that epoch."""
     return found(
         drivers_of(row).filter(epoch=epoch),
         f"Application {row.name} has no driver of epoch {epoch}.",
@@ -123,7 +123,7 @@ def open_drivers() -> QuerySet[Driver]:
 
 
 def pool_holding(row: Application, name: str) -> PoolHolding:
-    """Return one pool of an application; raise `Missing` if there is none of that name."""
+    """Return one pool of an application; raise `Missing` if none has that name."""
     for holding in application_details([row])[0].pools:
         if holding.pool.name == name:
             return holding

@@ -1,4 +1,4 @@
-"""Events of a query as marks on its charts: starts, deaths, failures, changes."""
+"""Read events of a query as marks on its charts: starts, deaths, failures, changes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MOST = 50
 
 
 class MarkKind(StrEnum):
-    """The kind of event; each has a page of its own."""
+    """The kind of event; each kind has its own page."""
 
     RUN = "run"
     DEATH = "death"
@@ -41,7 +41,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A period in which the query should have run but did not; `until` None: ongoing."""
+    """A period in which the query should have run but did not; `until` is None if it is ongoing."""
 
     since: datetime
     until: datetime | None

@@ -1,4 +1,4 @@
-"""Compare what a live driver was launched with to its application's current definition.
+"""Compare what a live driver was launched with to the application's current definition.
 
 A driver keeps its configuration, pools and code until it is replaced; if they differ, the pages and
 the API say that the application needs a restart, and why.

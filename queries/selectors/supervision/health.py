@@ -1,8 +1,9 @@
-"""Gather what is known about a running query, and have its health assessed.
+"""Gather the facts about a running query, and have its health assessed.
 
 All but one of the inputs come from rows: batches and idle events, the driver's newest heartbeat,
-the newest pass over the brokers. If a query has been silent for a while, its checkpoint's
-`commits/` is read as well: only that distinguishes a query without telemetry from a stalled one.
+and the newest pass over the brokers. If a query has been silent for a while, its checkpoint's
+`commits/` is also read, because only that distinguishes a query without telemetry from a stalled
+one.
 """
 
 import logging
@@ -46,9 +47,9 @@ BATCHES = 40
 def healths(
     queries: Sequence[Query], runs: Mapping[int, Run], *, now: datetime
 ) -> dict[int, Health]:
-    """Return the health of those queries that have one; `runs` are the open ones by query.
+    """Return the health of queries, if they have one; `runs` are the open runs by query.
 
-    A query whose rows cannot be assessed has none; the others are still assessed.
+    A query whose rows cannot be assessed has no health; the others are still assessed.
     """
     ids = [query.pk for query in queries]
     latest, bars = heard.latest(ids), heard.heartbeat_bars(ids, count=BATCHES)
@@ -90,9 +91,10 @@ def health_of(
     source_error: str,
     now: datetime,
 ) -> Health | None:
-    """Return a query's health; None unless it is RUNNING, or has a problem while starting.
+    """Return a query's health; None unless the query is RUNNING, or has a problem while starting.
 
-    A start is assessed once Spark has started the query: from then on, finished tasks are visible.
+    A start is assessed as soon as Spark has started the query, because finished tasks are visible
+    from then on.
     """
     starting = query.phase == Phase.STARTING and run is not None and run.started_at is not None
     if run is None or not (starting or query.phase == Phase.RUNNING):
@@ -140,7 +142,7 @@ def health_of(
 
 
 def _waiting_state(told: LatestLine | None, run: Run, spec: Mapping[str, Any]) -> Waiting | None:
-    """Return the state's size after the run's newest batch; None if none reported it."""
+    """Return the state's size after the run's newest batch; None if it was not reported."""
     if told is None or told.progress_run != run.pk:
         return None
     marks = [one["watermark"] for one in spec.get("sources", ()) if one.get("watermark")]

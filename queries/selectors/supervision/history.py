@@ -1,4 +1,4 @@
-"""Requests and changes: operations and transitions, newest first."""
+"""Read requests and changes: operations and transitions, newest first."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ def operation(uuid: Any) -> Operation:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One of the many objects of an operation."""
+    """The outcome of one of the many objects of an operation."""
 
     name: str
     row: Query | Application | None  # None: deleted
@@ -61,7 +61,7 @@ def lines_of(operation: Operation) -> list[Line]:
 def transitions(
     *, query: Query | None = None, application: Application | None = None
 ) -> QuerySet[Transition]:
-    """Return state changes, newest first, of a query, an application or all."""
+    """Return state changes, newest first: of a query, of an application, or all."""
     rows = Transition.objects.select_related("query", "application", "driver", "run", "operation")
     if query is not None:
         rows = rows.filter(query=query)

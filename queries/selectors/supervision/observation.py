@@ -79,12 +79,12 @@ class Rows:
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """The checkpoints that the application's driver may hold."""
+        """The locations of the checkpoints that the application's driver may use."""
         return tuple(checkpoint.location for checkpoint in self.checkpoints.values())
 
     @property
     def placed_on(self) -> str:
-        """The application's host, "" if it is not placed yet."""
+        """The application's host; "" if it is not placed yet."""
         return self.driver.host if self.driver is not None else self.application.host
 
     @property
@@ -97,9 +97,10 @@ class Rows:
 def read_rows(application_id: int) -> Rows | None:
     """Return the application's rows, or None if it is gone.
 
-    This runs for each application every few seconds, and the number of database queries determines
-    its cost: there are two. A row has at most one open driver, open run and current checkpoint, so
-    a join does not repeat anything; sorting is done here, which is cheaper.
+    This runs for each application every few seconds, and its cost depends on the number of database
+    queries: there are two. An application has at most one open driver, and a query at most one open
+    run and one current checkpoint, so the joins do not repeat rows. Sorting here is cheaper than in
+    the database.
     """
     application = next(iter(_applications(settings.HEADGATE_HOST).filter(pk=application_id)), None)
     if application is None:
@@ -164,7 +165,7 @@ def _queries() -> QuerySet[Query]:
 
 
 def _complete(run: Run, query: Query, driver: Driver | None, checkpoint: Checkpoint | None) -> None:
-    """Set a run's related rows that were read with it."""
+    """Set the related rows of a run that were read together with it."""
     run.query = query
     if query.target_revision is not None and run.revision_id == query.target_revision.pk:
         run.revision = query.target_revision
@@ -179,7 +180,7 @@ def observation(
 ) -> Observation:
     """Return the observation of an application; `sighting` is of its open driver, if any.
 
-    `silent_host` is its host, if it is silent.
+    `silent_host` is the application's host if that is silent.
     """
     application = rows.application
     spec = ApplicationSpec.model_validate(rows.revision.spec)
@@ -215,7 +216,7 @@ def observation(
 
 
 def slots(spec: ApplicationSpec) -> Slots:
-    """Return this host's free capacity for one more driver of that size."""
+    """Return this host's capacity, to decide whether one more driver of that size fits."""
     others = Driver.objects.filter(
         host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES)
     ).select_related("application_revision")
@@ -244,16 +245,16 @@ def _host_budget_mb() -> int:
 
 
 def statuses(sighting: Sighting | None) -> dict[int, RunStatus]:
-    """Return the driver's reports on its runs, by run."""
+    """Return the driver's reports on its runs, by run id."""
     if sighting is None or sighting.status is None:
         return {}
     return {status.run: status for status in sighting.status.runs}
 
 
 def _said(status: RunStatus, spec: ApplicationSpec) -> RunStatus:
-    """Return a run's report; a module reported missing that exists by now is marked as such.
+    """Return a run's report; if it reports a missing module that now exists, mark that.
 
-    Only the control plane sees the code on disk: the driver runs the copy made at its start.
+    Only the control plane sees the code on disk, because the driver runs a copy made at its start.
     """
     error = status.error
     module = missing_module(error.type_name, error.root_cause) if error else ""
@@ -307,7 +308,7 @@ def _query(
 
 
 def _line(run: Run, by_run: dict[int, RunStatus]) -> RunStatus | None:
-    """Return the report on a run; a found run's driver may not know its row yet."""
+    """Return the report on a run, even if the driver does not know the run's row yet."""
     return by_run.get(run.pk) or (by_run.get(-run.found) if run.found else None)
 
 
@@ -335,7 +336,7 @@ def _recent_of_script(application: Application) -> tuple[tuple[str, int | None],
 
 
 def _looks_for_a_culprit(rows: Rows) -> bool:
-    """Return whether it may matter what each query did at the last driver deaths."""
+    """Return whether each query's activity at the last driver deaths may matter."""
     shared = rows.script is None and len(rows.queries) > 1
     return shared and rows.application.failures >= DEATHS
 
@@ -367,7 +368,7 @@ def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
 
 
 def _in_flight(run: Run, trigger: str) -> tuple[bool, int | None]:
-    """Return whether a dead driver's batch in flight can be known, and that batch."""
+    """Return whether a dead driver's batch in flight can be determined, and its number."""
     if run.driver.host != settings.HEADGATE_HOST:
         return False, None  # its files are on a host declared gone
     if trigger in HOLDING_TRIGGERS or tracking(run.revision.spec) is not None:
@@ -377,7 +378,7 @@ def _in_flight(run: Run, trigger: str) -> tuple[bool, int | None]:
 
 
 def _suspicion(query: Query) -> Suspicion:
-    """Return what the query's newest runs did when their drivers died."""
+    """Return what the query's newest runs were doing when their drivers died."""
     others = Run.objects.filter(driver=OuterRef("driver")).exclude(at_death=Candidacy.NONE)
     ended = Run.objects.filter(query=query, generation=query.generation).exclude(
         outcome=RunOutcome.OPEN
@@ -417,5 +418,5 @@ def _driver(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | No
 
 
 def time_of(text: str | None) -> datetime | None:
-    """Return a reported time; None if nothing is reported."""
+    """Return a reported time; None if none was reported."""
     return datetime.fromisoformat(text) if text else None

@@ -1,4 +1,4 @@
-"""The queries selected by a list, a bulk action or a REST call: filters as database conditions."""
+"""Select queries for lists, bulk actions and REST calls: filters as database conditions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ LABELS = ("labels", "application__labels")
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters on living queries; empty ones match everything."""
+    """Filters on existing queries; empty filters match everything."""
 
     names: tuple[str, ...] = ()
     application: str = ""
@@ -37,7 +37,7 @@ class Filters:
 
 
 def queries(filters: Filters, *, now: datetime) -> QuerySet[Query]:
-    """Return the rows of living queries with rank and application, by name."""
+    """Return the rows of existing queries with rank and application, by name."""
     rows = Query.objects.filter(archived_at__isnull=True)
     rows = rows.select_related("application__team", "target_revision")
     if filters.names:
@@ -63,7 +63,7 @@ def queries(filters: Filters, *, now: datetime) -> QuerySet[Query]:
 
 
 def _pool() -> Coalesce:
-    """Return the pool of the running revision, else of the newest."""
+    """Return the pool of the running revision, or else of the newest one."""
     running = Run.objects.filter(query=OuterRef("pk"), outcome=RunOutcome.OPEN)
     newest = QueryRevision.objects.filter(query=OuterRef("pk")).order_by("-number")
     return Coalesce(
@@ -75,7 +75,7 @@ def _pool() -> Coalesce:
 
 
 def selected(terms: Iterable[Term]) -> QuerySet[Query]:
-    """Return the living queries that match all terms of a selector, by name.
+    """Return the existing queries that match all terms of a selector, by name.
 
     Queries started by a script are excluded: they are not started or stopped individually.
     """

@@ -1,7 +1,8 @@
-"""Query groups as database conditions: what to look at first, what is changing.
+"""Group queries with database conditions: what to look at first, what is changing.
 
-Lists are filtered, sorted and counted by these, so that only displayed rows are read. Verdicts are
-the ones last stored by `queries.services.supervision.verdicts`, at most a few seconds old.
+Lists are filtered, sorted and counted by these conditions, so that only displayed rows are read.
+Verdicts are those last stored by `queries.services.supervision.verdicts`, at most a few seconds
+ago.
 """
 
 from collections import Counter
@@ -37,10 +38,10 @@ RANK = F("rank")
 
 
 def ranked(rows: QuerySet[Query], *, now: datetime) -> QuerySet[Query]:
-    """Add to each row its `rank`: from its own columns, or because of a rare condition.
+    """Add its `rank` to each row: from its own columns, or because of a rare condition.
 
-    Crash loops, missing batches and foreign batches are looked up first; if there are none, the
-    column alone is the rank, and lists are read in the order of its index.
+    Crash loops, missing batches and foreign batches are looked up first. If there are none, the
+    rank is just the column, and lists are read in the order of its index.
     """
     rare = {*crash_loops(now=now), *_with_holes(), *_foreign(now)}
     if not rare:
@@ -51,7 +52,7 @@ def ranked(rows: QuerySet[Query], *, now: datetime) -> QuerySet[Query]:
 
 
 def counts(rows: QuerySet[Query]) -> dict[str, int]:
-    """Return the number of ranked rows in each of `GROUPS`, in one aggregate."""
+    """Return the number of ranked rows in each of `GROUPS`, in one aggregate query."""
     # Prefixed names: one equal to an annotation's would refer to that.
     wanted = {f"in_{name}": Count("pk", filter=asked) for name, asked in GROUPS.items()}
     found: dict[str, Any] = rows.order_by().aggregate(**wanted)
@@ -59,7 +60,7 @@ def counts(rows: QuerySet[Query]) -> dict[str, int]:
 
 
 def kinds() -> dict[str, int]:
-    """Return the number of living queries by verdict, or else by phase, in one aggregate."""
+    """Return the number of existing queries by verdict, or else by phase, in one query."""
     rows = Query.objects.filter(archived_at=None).order_by().values_list("phase", "verdict")
     found: Counter[str] = Counter()
     for phase, verdict, count in rows.annotate(Count("pk")):

@@ -1,4 +1,4 @@
-"""Runs, newest first, and one run with its neighbours and its first and last batches."""
+"""Read runs, newest first, and one run with its neighbours and its first and last batches."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ from queries.selectors.first_or_missing import found
 
 @dataclass(frozen=True, slots=True)
 class RunDetail:
-    """A run with its previous and next runs, and what it did."""
+    """A run with its previous and next runs, and its first and last batches."""
 
     run: Run
     previous: Run | None
@@ -64,7 +64,7 @@ def drivers_of_query(query: Query, *, most: int = 20) -> list[Driver]:
 
 
 def first_attempt(operation: Operation) -> Run | None:
-    """Return the first run that a start or restart led to, None if there is none."""
+    """Return the first run that a start or restart led to; None if there is none."""
     rows = Run.objects.filter(query=operation.query_id, generation=operation.generation)
     return rows.order_by("epoch").first()
 
@@ -85,7 +85,7 @@ def run_with_neighbours(*, run_id: int) -> RunDetail:
 
 
 def edge_batches(run_id: int) -> tuple[EdgeBatch, EdgeBatch] | None:
-    """Return the first and the last executed batch of a run; None if none is stored."""
+    """Return the first and the last executed batch of a run; None if no batch is stored."""
     rows = Progress.objects.filter(run=run_id).order_by("batch")
     first, last = rows.first(), rows.last()
     return (_edge(first), _edge(last)) if first and last else None

@@ -1,4 +1,4 @@
-"""What is known about the drivers that send events (`controlplane.senders`)."""
+"""Look up the drivers that send events (`controlplane.senders`)."""
 
 from collections.abc import Collection, Iterator
 from datetime import timedelta
@@ -19,7 +19,7 @@ _REVOKED_FOR = timedelta(days=30)
 
 
 def drivers(ids: Collection[int]) -> dict[int, Sender]:
-    """Return drivers by id, without those that have no row."""
+    """Return drivers by id; drivers that have no row are omitted."""
     found: dict[int, Sender] = {}
     for some in _slices(ids):
         rows = Driver.objects.filter(pk__in=some).values_list("pk", "epoch")
@@ -28,7 +28,7 @@ def drivers(ids: Collection[int]) -> dict[int, Sender]:
 
 
 def runs(ids: Collection[int]) -> dict[int, tuple[int, int]]:
-    """Return the driver and the query of runs by id, without those that have no row."""
+    """Return the driver and query of each run, by run id; runs that have no row are omitted."""
     found: dict[int, tuple[int, int]] = {}
     for some in _slices(ids):
         rows = Run.objects.filter(pk__in=some).values_list("pk", "driver_id", "query_id")
@@ -43,10 +43,10 @@ def living() -> dict[int, int]:
 
 
 def revoked() -> dict[int, int]:
-    """Return the epochs of the drivers that must end wherever they run, by id.
+    """Return the epochs of the drivers that must exit, wherever they run, by id.
 
-    These are drivers whose host was declared gone, until it has a heartbeat: its worker ends them
-    first.
+    These are drivers whose host was declared gone, until it has a heartbeat again: its worker ends
+    them before it sends one.
     """
     silent = list(
         Host.objects.filter(seen_at__lt=Now() - SILENT_AFTER).values_list("name", flat=True)

@@ -1,4 +1,4 @@
-"""Advise on a query's trigger from its own batches, and report sources that outgrew its cores."""
+"""Advise on a query's trigger, based on its batches; report sources that outgrew its cores."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ class QueryAdvice:
 
 
 def query_advice(line: QueryLine) -> QueryAdvice | None:
-    """Return the advice for a query; None if its definition is no longer readable."""
+    """Return the advice for a query; None if its definition can no longer be read."""
     spec = parsed_or_none(line.newest.spec) if line.newest else None
     if line.newest is None or spec is None:
         return None
@@ -58,7 +58,7 @@ def query_advice(line: QueryLine) -> QueryAdvice | None:
 
 
 def preflight_doubts(query: Query, raw: Mapping[str, Any]) -> list[str]:
-    """Return, as sentences, what only a preflight can tell about a query's new definition."""
+    """Return sentences about effects of a new definition that only a preflight can determine."""
     spec = parsed_or_none(raw)
     if spec is None:
         return []
@@ -77,10 +77,10 @@ def measured_batches(query_id: int, run: Run) -> list[BatchSeen]:
 
 
 def trigger_note(line: QueryLine) -> str:
-    """Return the sentence for a query whose sources have outgrown its cores, "" if they have not.
+    """Return the sentence for a query whose sources have outgrown its cores; "" if they have not.
 
-    Partitions are those of the last pass over the brokers, or of its newest progress if that has
-    seen more.
+    Partitions are those of the last pass over the brokers, or those of the query's newest progress
+    if it reports more.
     """
     kind = str(line.trigger.get("kind", ""))
     if kind not in HOLDING_TRIGGERS or line.newest is None:
@@ -104,7 +104,7 @@ def trigger_note(line: QueryLine) -> str:
 
 
 def _application(line: QueryLine) -> ApplicationSpec:
-    """Return the application spec of the query's driver; without a driver, the next one's."""
+    """Return the application spec of the query's driver or, without one, of the next driver."""
     if line.driver is None:
         return newest_application_spec(line.query.application)
     return ApplicationSpec.model_validate(line.driver.application_revision.spec)

@@ -1,4 +1,4 @@
-"""Partition counts of sources, and the queries that hold cores for them: from rows only."""
+"""Read the partition counts of sources, and the cores that queries hold for them, from rows."""
 
 import os
 from collections import Counter, defaultdict
@@ -21,7 +21,7 @@ Spec = SqlQuery | PythonQuery
 def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
     """Return the partitions of a query's Kafka sources as of the last pass over the brokers.
 
-    The key is the source's name; sources never looked up are omitted.
+    The keys are the sources' names; sources that were never looked up are omitted.
     """
     topics = partitions_by_topic([query_id]).get(query_id, {})
     found = {}
@@ -42,7 +42,7 @@ def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
 
 
 def cores_beside(application: Application, *, but: int | None) -> dict[str, int]:
-    """Return the cores that an application's living queries hold permanently, by query name.
+    """Return the cores that an application's existing queries hold permanently, by query name.
 
     `but` is the query to exclude.
     """
@@ -62,7 +62,7 @@ def cores_beside(application: Application, *, but: int | None) -> dict[str, int]
 
 
 def ground_for(query: Query, spec: Spec, raw: Mapping[str, Any]) -> Ground:
-    """Return what a living query's trigger depends on, as far as the database knows."""
+    """Return the facts that an existing query's trigger depends on, as far as they are in rows."""
     return ground_of(
         spec,
         newest_application_spec(query.application),
@@ -78,7 +78,7 @@ def newest_application_spec(application: Application) -> ApplicationSpec:
 
 
 def parsed_or_none(raw: Mapping[str, Any]) -> Spec | None:
-    """Return a stored definition; None if today's form can no longer read it."""
+    """Return a stored definition; None if the current form can no longer read it."""
     try:
         return parsing.parse_query(raw)
     except Invalid:

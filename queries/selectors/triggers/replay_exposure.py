@@ -1,7 +1,7 @@
 """Find what a query with async progress tracking would replay if it crashed now.
 
 The data come from the checkpoint's own files (where a start would continue) and from the batches
-reported by the driver (what has been done since).
+that the driver has reported (the work done since then).
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ RECENT = 20
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What a crash now would replay for a query with async progress tracking."""
+    """The batches that a crash now would replay in a query with async progress tracking."""
 
     interval_ms: int
     by_default: bool  # on because it is Spark's default in real-time mode without state
@@ -46,7 +46,7 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets that Spark would not find once async progress tracking is off."""
+    """The batches whose offsets Spark would not find once async progress tracking is off."""
 
     missing: int
     newest: int  # newest batch in the log
@@ -56,9 +56,9 @@ class Gap:
 def exposure(query: Query, *, now: datetime) -> Exposure | None:
     """Return what a crash now would replay; None if async progress tracking is off.
 
-    The running revision counts, else the newest. However, the one that ran last counts if the
-    newest has tracking off and the log has a gap, because tracking has not been switched off safely
-    yet.
+    This is decided by the running revision, or else by the newest one. However, if the newest has
+    tracking off and the log has a gap, the revision that ran last decides, because tracking has not
+    been switched off safely yet.
     """
     run = Run.objects.filter(query=query).select_related("revision").order_by("-epoch").first()
     live = run if run is not None and run.outcome == RunOutcome.OPEN else None
@@ -102,7 +102,7 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
 def gap_of(location: str) -> Gap | None:
     """Return the gap at the end of a checkpoint's offset log; None if there is none.
 
-    Also None for a checkpoint that cannot be read on this host: only its driver can know.
+    Also None if the checkpoint cannot be read on this host: only its driver can determine the gap.
     """
     try:
         begun = logs_at(location).begun()
@@ -115,10 +115,11 @@ def gap_of(location: str) -> Gap | None:
 
 
 def tracking_of(revision: QueryRevision, run: Run | None) -> Tracking | None:
-    """Return a revision's async progress tracking; None if it has none.
+    """Return a revision's async progress tracking; None if it is off.
 
-    The run's driver provides the configuration, and its batches show whether the query keeps state,
-    which disables Spark's default. Without a run, the application's newest revision counts.
+    The run's driver provides the configuration, and the run's batches show whether the query keeps
+    state, which disables Spark's default. Without a run, the application's newest revision provides
+    the configuration.
     """
     asked = tracking(revision.spec)
     if asked is None or not asked.by_default:
@@ -180,7 +181,7 @@ def _kept_at(logs: CheckpointLogs, kept: int | None) -> datetime | None:
 
 
 def _running(live: Run | None, begun: list[int], newest: int | None) -> int | None:
-    """Return the batch in progress: the one logged after the newest executed, else the next.
+    """Return the batch in progress: the one logged after the newest executed one, else the next.
 
     Returns None if the query has reported since its newest batch that there is nothing to read.
     """

@@ -28,10 +28,10 @@ def replayed_by(run: Run) -> dict[str, Any] | None:
 
     {batches, rows, seconds, first, last, after, from_run, rows_in_flight}: `batches` batches of the
     earlier run, from `first` to `last`, ended after the offsets at which this one began, or never
-    ended. `rows_in_flight` is the part of `rows` in the batch that a failure or a kill interrupted:
-    an upper bound, because no event reports it; null if nobody can know. `seconds` covers the
-    batches that ended. The first three are 0 if nothing was replayed. Returns {} if no earlier run
-    is known; None while the telemetry of this run's first batch is missing.
+    ended. `rows_in_flight` is the part of `rows` in the batch that a failure or a kill interrupted.
+    It is an upper bound, because no event reports it; null if it cannot be determined. `seconds`
+    covers the batches that ended. The first three are 0 if nothing was replayed. Returns {} if no
+    earlier run is known; None while the telemetry of this run's first batch is missing.
     """
     first = Progress.objects.filter(run=run.pk).order_by("batch").first()
     if first is None:
@@ -68,8 +68,9 @@ def replayed_by(run: Run) -> dict[str, Any] | None:
 def _cut_off(before: Run, first: Progress) -> tuple[int | None, int | None]:
     """Return the batch that the end of a run interrupted, and how many rows it may have written.
 
-    (None, 0) if there is none: the run was stopped, or had nothing to read at its end. `first` is
-    the next run's first batch, which read the same as the interrupted one, and perhaps more.
+    Returns (None, 0) if there is none: the run was stopped, or had nothing to read at its end.
+    `first` is the next run's first batch, which read the same data as the interrupted one, and
+    perhaps more.
     """
     recent = list(Progress.objects.filter(run=before.pk).order_by("-batch")[:RECENT])
     idle = Event.objects.filter(run=before.pk, kind=Kind.IDLE, at__gt=ended(recent[0]))
@@ -100,8 +101,8 @@ def _ended_behind(row: Progress, begin: list[Any], first_batch: int) -> bool:
 def replays_of(failure: Failure) -> list[Run]:
     """Return the runs that measured their replay after a failure, one for each query.
 
-    After a run's failure these are the query's next runs; after a driver's death, those of all its
-    queries.
+    After a run's failure, these are the query's next runs; after a driver's death, those of all the
+    driver's queries.
     """
     ended = [failure.run] if failure.run else Run.objects.filter(driver=failure.driver_id)
     found = []

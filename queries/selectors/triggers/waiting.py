@@ -1,4 +1,4 @@
-"""An application's cores as used by its queries over a range, from its drivers' heartbeats."""
+"""Compute how queries used their application's cores over a range, from driver heartbeats."""
 
 from collections import defaultdict
 from datetime import datetime, timedelta
@@ -30,16 +30,16 @@ _MOST_RUNS = 1_000  # newest; a query in a crash loop has many short ones
 def waits(
     detail: ApplicationDetail, *, now: datetime, span: str = DEFAULT_RANGE
 ) -> tuple[list[TaskShare], list[Starved]]:
-    """Return an application's task shares over a range that ends now, and what waited."""
+    """Return an application's task shares over a range that ends now, and the starved queries."""
     length, words = RANGES[span]
     shares = task_shares(detail.application, since=now - length, until=now)
     return shares, starved_queries(detail, shares, span=words)
 
 
 def task_shares(application: Application, *, since: datetime, until: datetime) -> list[TaskShare]:
-    """Return task shares of an application's living queries in the range, largest first.
+    """Return task shares of an application's existing queries in the range, largest first.
 
-    A range is exact to `listeners.latest.TASK_TIME_S`.
+    The range is accurate to `listeners.latest.TASK_TIME_S` seconds.
     """
     living = Query.objects.filter(application=application, archived_at=None)
     names = dict(living.values_list("pk", "name"))

@@ -34,7 +34,7 @@ def create_user(*, username: str, role: Role | None, actor: str, now: datetime) 
 
 
 def set_role(*, user: User, role: Role | None, actor: str, now: datetime) -> None:
-    """Give a user exactly one role; None removes every role. Open pages reflect this at once.
+    """Give a user exactly one role; None removes every role. Open pages show this immediately.
 
     Raises `NotAllowed` if no admin would remain, or if the role comes from groups.
     """
@@ -65,7 +65,7 @@ def reset_password(*, user: User, actor: str, now: datetime) -> str:
 
 
 def note_new_password(*, user: User, but: str, now: datetime) -> None:
-    """Record that a user has changed the password; end the user's sessions except `but`."""
+    """Record that a user has changed their password; end the user's sessions except `but`."""
     with transaction.atomic():
         name = user.username
         record_act(Act.PASSWORD_CHANGED, actor=name, now=now, subject=name)
@@ -73,7 +73,7 @@ def note_new_password(*, user: User, but: str, now: datetime) -> None:
 
 
 def set_active(*, user: User, active: bool, actor: str, now: datetime) -> None:
-    """Activate an account, or deactivate it and end its sessions and open pages at once.
+    """Activate an account, or deactivate it and immediately end its sessions and open pages.
 
     Tokens of an inactive account are rejected; its history is kept.
     """
@@ -89,7 +89,7 @@ def set_active(*, user: User, active: bool, actor: str, now: datetime) -> None:
 
 
 def give_role(user: User, role: Role | None) -> None:
-    """Give a user exactly one role, without checks; the caller has already decided."""
+    """Give a user exactly one role, without checks: the caller has already made them."""
     groups = {name: Group.objects.get_or_create(name=name)[0] for name in Role}
     user.groups.remove(*groups.values())
     if role is not None:

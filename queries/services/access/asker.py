@@ -43,7 +43,7 @@ def asked_by(one: Asker) -> Iterator[None]:
 
 @contextmanager
 def in_bulk() -> Iterator[None]:
-    """Count operations requested inside as part of one bulk action."""
+    """Count operations requested within this context as part of one bulk action."""
     with asked_by(replace(_asker.get() or Asker(), bulk=True)):
         yield
 

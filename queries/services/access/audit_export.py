@@ -1,4 +1,4 @@
-"""Export the audit log. The export itself is recorded in it."""
+"""Export the audit log. The log also records the export."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
@@ -17,7 +17,7 @@ JSON_LINES = "application/x-ndjson"
 def export_audit_log(
     request: HttpRequest, *, actor: str, now: datetime, after: int = 0
 ) -> StreamingHttpResponse:
-    """Stream the entries after this number as JSON lines, fetching about a thousand at a time.
+    """Stream the entries after number `after` as JSON lines, fetching about 1,000 at a time.
 
     The export is recorded before anything is sent.
     """

@@ -1,4 +1,4 @@
-"""Verify that the audit log is unaltered: check each entry, and that its end is not missing."""
+"""Verify the audit log: no entry was altered, and none is missing at the end."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,7 +20,7 @@ CHAINED_WITHIN = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The entries verified, and the head that the next proof must include."""
+    """The number of verified entries, and the head that the next proof must include."""
 
     head: Mark
     entries: int
@@ -31,7 +31,7 @@ class Proof:
 def prove(*, now: datetime, earlier: Mark = BEGINNING, old_keys: Sequence[str] = ()) -> Proof:
     """Verify the whole log; raise `Broken` at the first entry that was altered.
 
-    `earlier` is a head exported before. `old_keys` are previous values of SECRET_KEY.
+    `earlier` is a head from an earlier export. `old_keys` are previous values of SECRET_KEY.
     """
     keys = {one.name: one for one in (key(), *map(key, old_keys))}
     if missing := missing_guards(connection):
@@ -46,7 +46,7 @@ def prove(*, now: datetime, earlier: Mark = BEGINNING, old_keys: Sequence[str] =
 
 
 def _walked(begin: Mark, now: datetime, earlier: Mark, keys: dict[str, Key]) -> Proof:
-    """Verify the entries chained so far, without a lock: others keep writing."""
+    """Verify the entries chained so far, without a lock: other processes keep writing."""
     last = AuditEntry.objects.aggregate(last=Max("number"))["last"] or 0
     found = AuditHead.objects.filter(pk=1).first()  # after the last entry, so never behind it
     if found is None:

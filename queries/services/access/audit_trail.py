@@ -1,11 +1,11 @@
-"""Write the audit log: one entry per action, chained after commit, pruned up to anchors.
+"""Write the audit log: one entry per action, chained after the commit, pruned up to anchors.
 
 1. `record_act` inserts a sealed entry in the action's own transaction, so that either both exist or
    neither does.
 2. After the commit, the entry gets its number and its MAC. Only this step locks the head of the
    chain, for milliseconds, so no action waits for another's transaction, and two writers can never
-   continue from the same entry. If a process dies in between, the next one chains the entries it
-   left.
+   continue from the same entry. If a process dies between these steps, the next process chains the
+   entries that it left.
 3. Entries older than `HEADGATE_AUDIT_DAYS` are removed up to an anchor, which stores the number and
    the MAC from which the remaining entries continue.
 """
@@ -116,9 +116,10 @@ def _sealed(entries: Iterable[AuditEntry]) -> Iterable[AuditEntry]:
 
 
 def prune_audit_log(*, now: datetime) -> int:
-    """Remove entries past the audit log's retention; return how many.
+    """Remove entries older than the audit log's retention period; return how many.
 
-    Each slice is one transaction: an anchor, then the entries up to it. The newest entry is kept.
+    Each slice is one transaction: an anchor, then the entries up to it. The newest entry is always
+    retained.
     """
     before = now - timedelta(days=settings.AUDIT_RETENTION_DAYS)
     removed = 0
@@ -145,7 +146,7 @@ def _prune_slice(before: datetime, now: datetime) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as both databases return it."""
+    """Return a value in the form in which both databases return it."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
 """Authenticate by token: enforce its limits, record its last use, and block guessing.
 
-Wrong tokens are counted per address, each distinct token once: a script that keeps using an expired
-token harms nobody, and an address that tries many is blocked. Like wrong passwords, they are
-counted in the database, so the limit holds across all web processes.
+Wrong tokens are counted per IP address, each distinct token once: a script that keeps using one
+expired token is not blocked, but an address that tries many tokens is. Like wrong passwords, they
+are counted in the database, so the limit holds across all web processes.
 """
 
 import logging
@@ -32,7 +32,7 @@ _GUESSES_KEPT = 100_000
 
 
 def wait_s(address: str, *, now: datetime) -> float:
-    """Return the seconds until this address can try a token again; 0 if it can now."""
+    """Return the seconds until this IP address can try a token again; 0 if it already can."""
     recent = _recent(address, now).order_by("-at").values_list("at", flat=True)
     oldest = recent[GUESSES_AT_MOST - 1 : GUESSES_AT_MOST].first()
     return (oldest + GUESSES_WITHIN - now).total_seconds() if oldest else 0.0
@@ -41,7 +41,7 @@ def wait_s(address: str, *, now: datetime) -> float:
 def note_guess(address: str, token: bytes, *, now: datetime) -> None:
     """Count a wrong token, and delete expired guesses.
 
-    If it cannot be written (disk full or busy), it is not counted.
+    If the count cannot be written (disk full or busy), the token is not counted.
     """
     name = salted_hmac(__name__, token).hexdigest()[:16]
     if _recent(address, now).filter(name=name).exists():
@@ -64,7 +64,7 @@ class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
     def authenticate(self, request: Any) -> tuple[Any, AccessToken] | None:
         """Return the user, restricted to the token's scope, and the token; None without a token.
 
-        Raises `Throttled` for an address with too many wrong guesses.
+        Raises `Throttled` for an IP address with too many wrong guesses.
         """
         self._address = str(request.META.get("REMOTE_ADDR", ""))
         found: tuple[Any, AccessToken] | None = super().authenticate(request)
@@ -86,7 +86,7 @@ class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
             raise AuthenticationFailed("Invalid token.") from error
         except AuthenticationFailed:
             note_guess(self._address, token, now=timezone.now())
-            logger.warning("a wrong token came from %s", self._address)
+            logger.warning("received a wrong token from %s", self._address)
             raise
 
 

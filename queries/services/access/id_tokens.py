@@ -2,7 +2,7 @@
 
 allauth trusts the connection that delivered the token, so it does not check the signature; it
 neither sends nor checks a nonce, and it takes the issuer from the provider's own document. This
-module performs all checks of OpenID Connect Core 3.1.3.7, however the token arrived.
+module performs all checks of OpenID Connect Core 3.1.3.7, whichever way the token arrived.
 """
 
 import hmac
@@ -67,9 +67,9 @@ def claims_of(
 
 
 def _key(keys: Mapping[str, Any], header: Mapping[str, Any]) -> jwt.PyJWK:
-    """Return the published key that a token names, or else one for its algorithm.
+    """Return the published key that a token names or, if it names none, one for its algorithm.
 
-    The key determines the algorithm: PyJWT rejects a token that asks for another.
+    The key determines the algorithm: PyJWT rejects a token that specifies another.
     """
     named, algorithm = header.get("kid"), header.get("alg")
     for one in jwt.PyJWKSet.from_dict(dict(keys)).keys:

@@ -1,8 +1,7 @@
-"""Talk to the identity provider through allauth's OpenID Connect, adding missing checks.
+"""Communicate with the identity provider through allauth, adding the checks it lacks.
 
-allauth discovers the provider's endpoints, keeps the state and the PKCE verifier in the session,
-and exchanges the code. None of its own checks of the response are used, because `id_tokens`
-performs them.
+allauth discovers the provider's endpoints, stores the state and the PKCE verifier in the session,
+and exchanges the code. Its own checks of the response are not used: `id_tokens` makes all checks.
 """
 
 import logging
@@ -38,10 +37,10 @@ _ODD = (requests.RequestException, ValueError, KeyError, TypeError, AttributeErr
 
 
 class BackChannel(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
-    """allauth's settings as code: the HTTP session it uses (`SOCIALACCOUNT_ADAPTER`)."""
+    """The HTTP session that allauth uses (set as `SOCIALACCOUNT_ADAPTER`)."""
 
     def get_requests_session(self) -> requests.Session:
-        """Return a session with a timeout that does not follow redirects."""
+        """Return a session that has a timeout and does not follow redirects."""
         return _Session()
 
 
@@ -100,7 +99,7 @@ class Provider(OpenIDConnectProvider):  # type: ignore[misc]
     oauth2_adapter_class = _Adapter
 
     def __init__(self, request: HttpRequest) -> None:
-        """Read the provider from the settings; it exists if HEADGATE_OIDC_ISSUER is set."""
+        """Read the provider from the settings; there is one if HEADGATE_OIDC_ISSUER is set."""
         app = SocialApp(
             provider=self.id,
             provider_id=settings.OIDC_ISSUER,
@@ -120,7 +119,7 @@ class Provider(OpenIDConnectProvider):  # type: ignore[misc]
     def begin(self, *, next_address: str, nonce: str) -> Any:
         """Return the redirect to the provider; raise `Unavailable` if it is not responding.
 
-        The nonce and the PKCE verifier are kept in the session, under the state.
+        The nonce and the PKCE verifier are stored in the session, under the state.
         """
         try:
             return self.redirect(
@@ -137,7 +136,7 @@ class Provider(OpenIDConnectProvider):  # type: ignore[misc]
 def arrival(provider: Provider, state: Mapping[str, Any]) -> Arrival:
     """Return the user that this request's code identifies.
 
-    Raises `SignInRefused` for an invalid response, `Unavailable` without one.
+    Raises `SignInRefused` for an invalid response, and `Unavailable` if there is none.
     """
     adapter = provider.get_oauth2_adapter(provider.request)
     try:
@@ -164,7 +163,7 @@ def arrival(provider: Provider, state: Mapping[str, Any]) -> Arrival:
 
 
 def asked_of(address: str) -> Any:
-    """Return the JSON at one of the provider's addresses; raise an error listed in `_ODD`."""
+    """Return the JSON at one of the provider's URLs; raise an error listed in `_ODD`."""
     with get_adapter().get_requests_session() as session:
         answer = session.get(address)
         answer.raise_for_status()
@@ -189,7 +188,7 @@ def _token(adapter: _Adapter, verifier: str) -> dict[str, Any]:
 
 
 def _more(address: str, access_token: str, claims: dict[str, Any]) -> dict[str, Any]:
-    """Return the claims, completed from the userinfo endpoint; ID token claims take precedence."""
+    """Return the claims, completed from the userinfo endpoint; the ID token's take precedence."""
     try:
         with get_adapter().get_requests_session() as session:
             answer = session.get(address, headers={"Authorization": f"Bearer {access_token}"})
@@ -199,7 +198,7 @@ def _more(address: str, access_token: str, claims: dict[str, Any]) -> dict[str, 
     except _ODD as error:
         raise _silent(error) from error
     if subject != claims["sub"]:
-        raise SignInRefused("It returned a different person from the one who signed in.")
+        raise SignInRefused("It returned a different user from the one who signed in.")
     return {**told, **claims}
 
 

@@ -1,9 +1,9 @@
 """Limit how many operations a user or a token can request per minute.
 
 Requests are counted in the audit log, which records every request with its user and token, is
-shared by all web processes, and works without Redis, so that no operator depends on Redis at 3 a.m.
-Only requests from pages and REST count. Commands, tasks, and steps taken by an operation itself do
-not. A bulk action counts once, whatever it starts, and has a limit of its own.
+shared by all web processes, and works without Redis, so that operators are not blocked when Redis
+is down. Only requests from pages and REST count. Commands, tasks, and steps that an operation takes
+itself do not. A bulk action counts once, whatever it starts, and has its own limit.
 """
 
 import math
@@ -53,7 +53,7 @@ def record_operation(operation: Operation, *, now: datetime) -> None:
 def begin_bulk(*, verb: Verb, count: int, actor: str, now: datetime) -> None:
     """Record a bulk action on `count` queries; raise `TooMany` if the limit is exceeded.
 
-    What a deploy starts and stops is part of the deploy and is not counted.
+    Starts and stops made by a deploy are part of it and are not counted.
     """
     here = asker()
     kind = Act.BULK_ITEM if here is not None and here.bulk else Act.BULK

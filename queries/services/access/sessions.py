@@ -19,7 +19,7 @@ def note_use(session_key: str, *, now: datetime) -> None:
 
 
 def end_session(*, user: User, name: str, actor: str, now: datetime) -> None:
-    """End one of a user's sessions, by its displayed name; raise `Missing` if there is none."""
+    """End the user's session with this displayed name; raise `Missing` if there is none."""
     for row in sessions_of(user, now=now):
         if name_of(row.session_key) == name:
             _end(user, [row.session_key], actor, now)
@@ -45,9 +45,9 @@ def _end(user: User, keys: list[str], actor: str, now: datetime) -> None:
 
 
 def end_streams(user: User) -> None:
-    """Make every web process close a user's live pages; pages still allowed reconnect.
+    """Make every web process close a user's live pages; pages that are still allowed reconnect.
 
-    Without Redis, a web process notices by itself within 5 s that a session has ended.
+    Without Redis, each web process notices within 5 s that a session has ended.
     """
     changed(f"person:{user.pk}")
 

@@ -47,7 +47,7 @@ def _signed_out(user: Any, **_: Any) -> None:
 
 
 def _failed(credentials: Any, request: Any = None, **_: Any) -> None:
-    """Record a wrong password; for a locked-out user, `_locked_out` records it once."""
+    """Record a wrong password; if the user is locked out, `_locked_out` records that instead."""
     if getattr(request, "axes_locked_out", False):
         return
     _note_failure(**_whose(credentials.get("username")))
@@ -66,7 +66,7 @@ def _note_failure(**about: Any) -> None:
 
 
 def _locked_out(username: Any = None, **_: Any) -> None:
-    """Record a lock-out once for as long as it lasts."""
+    """Record a lock-out, only once while it lasts."""
     now = timezone.now()
     whose = _whose(username)
     lasting = AuditEntry.objects.filter(
@@ -82,7 +82,7 @@ def _address() -> str:
 
 
 def _whose(username: Any) -> dict[str, Any]:
-    """Return the account concerned. An unknown name is omitted: it may be a mistyped password."""
+    """Return the account for the audit entry, without an unknown name: it may be a password."""
     name = str(username or "").replace("\x00", "")
     known = get_user_model().objects.filter(username=name).exists()
     return {"actor": name} if known else {"actor": "", "account": "unknown"}

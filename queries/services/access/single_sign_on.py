@@ -1,7 +1,7 @@
 """Sign in users of the identity provider: find the account, and set the role from the groups.
 
-Accounts are found by issuer and subject alone. A matching name or mail address grants nothing:
-otherwise, anyone who can choose it at the provider would become that local user.
+Accounts are found only by issuer and subject. A matching name or mail address grants nothing:
+otherwise, anyone who can choose their name at the provider could become that local user.
 """
 
 from datetime import datetime
@@ -28,12 +28,12 @@ class NoRole(SignInRefused):
 
 
 def let_in(arrival: Arrival, *, now: datetime) -> User:
-    """Return the user's account, with the role that the groups grant now.
+    """Return the user's account, with the role that their groups currently grant.
 
-    1. A known user's role is replaced by this one, or removed if the groups grant none.
+    1. A known user's role is replaced by this role, or removed if the groups grant none.
     2. A new user gets an account without a password if the groups grant a role.
 
-    Raises `NoRole` if no group is in the table, `SignInRefused` for a deactivated account.
+    Raises `NoRole` if no group is in the table, and `SignInRefused` for a deactivated account.
     """
     with transaction.atomic():
         role = role_by_groups(arrival.groups)

@@ -14,7 +14,7 @@ from queries.services.access.audit_trail import record_act
 
 
 def create_team(*, name: str, members: Sequence[str] = (), actor: str, now: datetime) -> Team:
-    """Create a team of these users; raise `Invalid` for a name that is not valid or is taken."""
+    """Create a team with these members; raise `Invalid` if the name is not valid or is taken."""
     with transaction.atomic():
         taken = Team.objects.filter(name=name).exists()
         problems = name_problems(name, taken=taken, what="team")
@@ -45,7 +45,7 @@ def set_members(*, team: Team, members: Sequence[str], actor: str, now: datetime
 def delete_team(*, team: Team, actor: str, now: datetime) -> None:
     """Delete a team and its tokens; raise `Conflict` while it has applications.
 
-    Without the team, everybody could act on them.
+    Without the team, everyone could act on them.
     """
     with transaction.atomic():
         living = team.applications.filter(archived_at=None).order_by("name")

@@ -1,7 +1,7 @@
 """Ping an external watcher while all is well, so that it raises an alarm if Headgate is gone.
 
-It is called by a scheduled task, so it does not run without beat, worker, Redis or database, and it
-does not ping while another part has a problem.
+A scheduled task sends the ping, so none is sent without Celery beat, a worker, Redis and the
+database. None is sent either while another part has a problem.
 """
 
 import logging
@@ -29,7 +29,7 @@ NEEDED = (*READY_PARTS, "disk", "data")
 
 
 def call_outside(*, now: datetime) -> str:
-    """Ping `HEADGATE_DEAD_MANS_SWITCH_URL`; return why it did not, "" if it did.
+    """Ping `HEADGATE_DEAD_MANS_SWITCH_URL`; return why that was not done, "" if it was.
 
     The URL may be a secret, so no text contains it.
     """
@@ -39,11 +39,11 @@ def call_outside(*, now: datetime) -> str:
     if not web_answers():
         ill.append("web")
     if ill:
-        logger.warning("not calling the outside watcher: %s", ", ".join(ill))
+        logger.warning("not calling the external watcher: %s", ", ".join(ill))
         return f"not all of Headgate works: {', '.join(ill)}"
     why = _call()
     if why:
-        logger.warning("could not call the outside watcher: %s", why)
+        logger.warning("could not call the external watcher: %s", why)
     return why
 
 

@@ -1,7 +1,7 @@
 """Send incident messages from an outbox: one row per message, retried until delivered.
 
-Only the worker that sent a message knows whether it was delivered. If that worker dies in between,
-its lease expires and the message is sent again, marked as a repeat.
+Only the worker that sent a message knows whether it was delivered. If that worker dies before
+recording it, its lease expires and the message is sent again, marked as a repeat.
 """
 
 import logging
@@ -96,7 +96,7 @@ def _announce(incident: Incident, rules: list[Rule], now: datetime) -> int:
 
 
 def of_incident(incident: Incident) -> RoutedIncident:
-    """Return an incident in the form used for the decision."""
+    """Return an incident in the form that the routing decision uses."""
     return RoutedIncident(
         kind=IncidentKind(incident.kind),
         severity=Severity(incident.severity),
@@ -112,7 +112,7 @@ def of_incident(incident: Incident) -> RoutedIncident:
 
 
 def _heard(incident: Incident) -> Iterator[Telling]:
-    """Yield what was announced about this occurrence; messages never sent do not count."""
+    """Yield the messages about this occurrence, except those that were skipped."""
     rows = Delivery.objects.filter(incident=incident, occurrence=incident.occurrence)
     told = rows.exclude(state=DeliveryState.SKIPPED)
     for step, channel, repeat in told.order_by("pk").values_list("step", "channel", "repeat"):
@@ -162,9 +162,10 @@ def _message(form: dict[str, Any]) -> Message:
 
 
 def send_alerts(*, now: datetime, clock: Any, limit_s: float = BUDGET_S) -> int:
-    """Send pending messages, channels in parallel and each in order; return how many were sent.
+    """Send pending messages, in order within each channel; return how many were sent.
 
-    `clock` returns the current aware time; `now` is when the call started.
+    Channels are served in parallel. `clock` returns the current aware time; `now` is when the call
+    started.
     """
     sent = 0
     under_way: dict[Future[None], tuple[Delivery, Lease]] = {}
@@ -227,7 +228,7 @@ def _lease(delivery: Delivery, *, now: datetime) -> Lease | None:
 def _record(delivery: Delivery, lease: Lease, error: BaseException | None, *, now: datetime) -> int:
     """Record the result of an attempt; return how many messages were sent.
 
-    If another worker has taken the row over, that worker records its own attempt.
+    If another worker has taken over the row, that worker records its own attempt.
     """
     channel = Channel.objects.filter(pk=delivery.channel_id)
     if error is None:

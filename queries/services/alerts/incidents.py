@@ -1,8 +1,8 @@
 """Open, update and close incidents from current problems, and apply users' actions to them.
 
-Each pass is complete and repeatable: if a worker dies, the next pass finishes its rows.
-Notifications are decided elsewhere, based on the incident's row, which `announce_after` marks as
-due for examination.
+Each pass is complete and repeatable: if a worker dies, the next pass finishes its rows. Another
+module (`deliveries`) decides on notifications from the incident's row; `announce_after` marks the
+row as due.
 """
 
 import logging
@@ -195,7 +195,7 @@ def _id(change: Change) -> int:
 
 
 def take_back(*, query: int, kind: IncidentKind, text: str, now: datetime) -> None:
-    """Note on a query's newest incident of this kind, open or closed, that its report was wrong."""
+    """Record in a query's newest incident of this kind, open or closed, that it was wrong."""
     about = Incident.objects.filter(fingerprint=of_query(kind, query)).order_by("-opened_at")
     if row := about.first():
         detail = f"{row.detail} Corrected: {text}" if text not in row.detail else row.detail
@@ -245,7 +245,7 @@ def note(incident: Incident, *, text: str, actor: str, now: datetime) -> None:
 
 
 def close(incident: Incident, *, actor: str, now: datetime) -> None:
-    """Close an incident; it is not reopened while its problem persists without a pause."""
+    """Close an incident; it does not reopen as long as its problem lasts without interruption."""
     _act(
         incident,
         EntryKind.CLOSED,

@@ -1,7 +1,7 @@
-"""Forecast problems for each query that should run, and store them in its row.
+"""Forecast problems of each query that should run, and store them in its row.
 
-Pages compute the same forecast on demand; alerts need it without a visitor. Checkpoint files are
-read, so each host's worker handles its own queries.
+Pages compute the same forecast on demand, but alerts need it even if nobody opens a page. The
+forecast reads checkpoint files, so each host's worker handles its own queries.
 """
 
 import logging
@@ -45,7 +45,7 @@ class Round:
 
 
 def look_ahead(*, now: datetime, limit_s: float = LIMIT_S, place: Round | None = None) -> int:
-    """Record when state will be full, what a crash would replay, and whether a preflight fails.
+    """Record when state will be full, what a crash would replay, and failed preflights.
 
     Continues at `place` for at most `limit_s`; without `place`, starts from the beginning. Returns
     the number of queries whose forecast has changed. Unreadable values count as unknown and are not

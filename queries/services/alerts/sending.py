@@ -25,8 +25,8 @@ LIMIT_S = 20.0
 def send(kind: str, form: Mapping[str, Any], message: Message, *, name: str, bound: Bound) -> None:
     """Deliver a message; raise `SendFailed`, whose text is safe to show and store.
 
-    `bound` holds the channel's secrets and the hosts that each can be sent to: a secret that is not
-    bound is not even read.
+    `bound` contains the channel's secrets and the hosts to which each can be sent; a secret that is
+    not bound is not read.
     """
     references = local_references()
     told = place_of(kind, form)
@@ -61,5 +61,5 @@ def _uses(secrets: set[str], places: tuple[str, ...]) -> list[Use]:
 
 
 def allowed_networks() -> list[Network]:
-    """Return the private networks that alerts can be sent to."""
+    """Return the private networks to which alerts can be sent."""
     return [ipaddress.ip_network(one, strict=False) for one in settings.ALERT_NETWORKS]

@@ -126,7 +126,7 @@ def _channels(form: RuleForm, field: str) -> list[Channel]:
 
 
 def delete_rule(rule: AlertRule, *, actor: str, now: datetime) -> None:
-    """Delete a rule; without any rules, every channel gets everything."""
+    """Delete a rule; if no rules are left, every channel gets everything."""
     with transaction.atomic():
         rule.delete()
         _record(rule, "deleted", actor, now)

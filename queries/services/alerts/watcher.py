@@ -1,7 +1,7 @@
 """Watch Headgate from outside its worker, and notify when the worker cannot (decisions/0015).
 
-All its state is in one file: what it watches, the channels as last read from the database
-(addresses are references, never secrets), and undelivered messages.
+All its state is in one file: what it watches, the channels as last read from the database (their
+URLs are references, never secrets), and undelivered messages.
 """
 
 import contextlib
@@ -133,7 +133,7 @@ class Watcher:
                 close_old_connections()
                 self.step(stop)
             except Exception:  # the loop must never end
-                logger.exception("a check failed; the next one follows")
+                logger.exception("a check failed; continuing with the next one")
             stop.wait(EVERY_S)
 
     def step(self, stop: threading.Event | None = None) -> None:
@@ -154,7 +154,7 @@ class Watcher:
                 self._deliver(one)
 
     def _learn(self, seen: Sequence[Seen]) -> None:
-        """Keep the current routes from the database, for use when it is not responding."""
+        """Store the current routes from the database, for use when it is not responding."""
         if any(one.part == "database" and one.look is Look.WELL for one in seen):
             try:
                 self._memory.routes = own_routes()

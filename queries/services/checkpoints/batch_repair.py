@@ -1,7 +1,7 @@
 """Count batches that runs committed but never reported, and restore them from checkpoint logs.
 
-A batch that the JVM commits after its Python has been killed does not leave a gap between reports:
-only the checkpoint's `commits/` shows it. Each run is therefore compared with these commits once it
+If the JVM commits a batch after its Python process was killed, the reports have no gap: only the
+checkpoint's `commits/` shows the batch. Each run is therefore compared with these commits once it
 has ended.
 """
 
@@ -34,10 +34,10 @@ _RUNS_AT_ONCE = 50
 
 
 def count_unreported(*, now: datetime) -> int:
-    """Compare this host's ended runs with their checkpoints' commits; return how many are missing.
+    """Count the batches that this host's ended runs committed but never reported.
 
-    Runs whose drivers' events are still being stored, or whose spool is still being read, are left
-    to a later call.
+    Runs are left to a later call if their driver's events are still being stored or its spool is
+    still being read.
     """
     due = Run.objects.filter(
         commits_compared_at=None, ended_at__lte=now - UNDER_WAY, driver__host=settings.HEADGATE_HOST
@@ -84,10 +84,10 @@ def _compare(run: Run, now: datetime) -> int:
 
 
 def committed_by(logs: CheckpointLogs, began: datetime, ended: datetime) -> list[int]:
-    """Return the batches whose commits were written between two times, where times are known.
+    """Return the batches whose commits were written between two times.
 
     The time of the commit decides, because a batch started by one run may have been committed by
-    another. Epochs of continuous queries have no time in the log and are omitted.
+    another. Continuous epochs have no time in the log and are omitted.
     """
     found = []
     for batch in logs.committed():
@@ -99,7 +99,7 @@ def committed_by(logs: CheckpointLogs, began: datetime, ended: datetime) -> list
 
 
 def repair_from_checkpoints(*, now: datetime) -> int:
-    """Look up lost batches in this host's checkpoints; return how many were found.
+    """Look up batches without a report in this host's checkpoints; return how many were found.
 
     The logs show that a batch ran, when, and how far it read; its metrics remain unknown.
     """

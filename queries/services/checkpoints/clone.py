@@ -1,7 +1,7 @@
 """Clone: create a query that continues from another's checkpoint, in its own directory.
 
-It gets its own id (Spark would otherwise stop the original) and its own sink, unless the user
-confirms that both write to the same one. It is created stopped.
+The clone gets its own id (Spark would otherwise stop the original) and its own sink, unless the
+user confirms that both write to the same sink. It is stopped when created.
 """
 
 import copy
@@ -43,16 +43,16 @@ def request_clone(
     application: str = "",
     python: bool = False,
 ) -> Operation:
-    """Request a query `name` that continues from `query`'s checkpoint after `batch` (newest).
+    """Request a new query `name` that continues from `query`'s checkpoint after `batch`.
 
-    `snapshot_id` selects one of its snapshots instead of the current checkpoint. The clone has
-    `query`'s current definition, with `sink` in place of its own; without `sink`, `same_sink` must
-    confirm that both write to the same place, which is never allowed for a file sink. Unless
-    `application` is given, the clone gets its own application, modelled on the original's and owned
-    by the same team.
+    A `batch` of None means the newest. `snapshot_id` selects one of the query's snapshots instead
+    of its current checkpoint. The clone has `query`'s current definition with the sink `sink`. If
+    `sink` is None, `same_sink` must confirm that both write to the same place, which is never
+    allowed for a file sink. Unless `application` is given, the clone gets its own application,
+    modelled on the original's and owned by the same team.
 
-    Raises `Invalid` with every problem of the new definition, `Forbidden` if it brings in code and
-    the actor may not write `python`.
+    Raises `Invalid` with every problem of the new definition, and `Forbidden` if it contains code
+    and `python` does not allow the actor to write it.
     """
     taken = current(query) if snapshot_id is None else snapshot_of(query, snapshot_id)
     origin = taken.location

@@ -1,4 +1,4 @@
-"""Find a query's sink, for switching its checkpoint."""
+"""Find a query's sink when its checkpoint is switched."""
 
 import re
 
@@ -12,9 +12,9 @@ _DESCRIBED = re.compile(r"FileSink\[(.+)\]")
 
 
 def sink_of(query: Query) -> tuple[str, str]:
-    """Return (format, path or topic) of the sink that the query last wrote to; "" if unknown.
+    """Return the (format, path or topic) of the query's last sink; "" if unknown.
 
-    The newest run's sink counts, not that of a revision that never ran.
+    This is the sink of the newest run, not that of a revision that has never run.
     """
     run = query.runs.select_related("revision").order_by("-epoch").first()
     revision = run.revision if run else query.revisions.order_by("-number").first()

@@ -1,7 +1,8 @@
-"""Find batches in checkpoints that none of our runs wrote, and record them with the checkpoint.
+"""Find batches in checkpoints that none of our runs wrote, and record them there.
 
-Plain PySpark does not use Headgate's locks and cannot be kept off a checkpoint: each writer fails
-on the other's batches, and a sink may get rows twice. Headgate can only detect and report this.
+Plain PySpark does not use Headgate's locks, so it can write to a checkpoint that a query is using.
+Each writer then fails on the other's batches, and a sink may get rows twice. Headgate can only
+detect and report this.
 """
 
 import logging
@@ -65,7 +66,7 @@ def _look(checkpoint: Checkpoint, since: datetime, now: datetime) -> bool:
     )
     if wrote:
         logger.warning(
-            "batch %s in %s was written by none of our runs: another process writes there",
+            "none of our runs wrote batch %s in %s: another process is writing there",
             newest.number,
             checkpoint.location,
         )
@@ -85,7 +86,7 @@ def _logged(logs: CheckpointLogs, since: datetime) -> list[LoggedBatch]:
 
 
 def _spans(checkpoint: Checkpoint, since: datetime) -> list[RunSpan]:
-    """Return when the query's runs were alive on any checkpoint: copies keep a batch's time."""
+    """Return when the query's runs were alive, on any checkpoint: a copied batch keeps its time."""
     runs = list(
         Run.objects.filter(Q(ended_at=None) | Q(ended_at__gt=since), query=checkpoint.query_id)
     )

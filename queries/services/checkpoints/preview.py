@@ -21,7 +21,7 @@ from queries.services.checkpoints.switching import current
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What is replayed or skipped, and what readers of the sink will notice."""
+    """The batches or records replayed or skipped, and the effects on readers of the sink."""
 
     verb: str
     refusal: str  # why it cannot be done; "" if it can
@@ -68,7 +68,8 @@ def preview_rewind(query: Query, batch: int) -> Preview:
     warnings = _in_flight(logs) + _missing(files, missing)
     if any(each.note for each in moved):
         warnings.append(
-            "Some of it has been deleted from the broker: the query will fail there or skip it."
+            "Some of these records have been deleted from the broker: the query will fail on them "
+            "or skip them."
         )
     return Preview(
         "rewind",
@@ -85,7 +86,7 @@ def preview_rewind(query: Query, batch: int) -> Preview:
 
 
 def preview_reset(query: Query, wish: WantedStart) -> Preview:
-    """Preview starting elsewhere; queries brokers, changes nothing."""
+    """Preview starting elsewhere. Queries brokers, but does not change anything."""
     left = left_on(query)
     logs = None if left else local_logs(current(query).location)
     newest = logs.last_commit() if logs else None
@@ -99,8 +100,9 @@ def preview_reset(query: Query, wish: WantedStart) -> Preview:
     warnings = _in_flight(logs) if logs else []
     if left:
         warnings.append(
-            f"Its checkpoint stays on host {left}: how far it has read is unknown, and batches "
-            "are numbered from 0. If the query still runs there, it may write to the same sink."
+            f"Its checkpoint stays on host {left}: how far the query has read is unknown, and "
+            "batches are numbered from 0. If the query still runs there, it may write to the same "
+            "sink."
         )
     elif found.stateful:
         warnings.insert(
@@ -147,7 +149,7 @@ def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
         ]
     if sink is not None:
         return [f"{sink.root} keeps its files; rows that are read again are written a second time."]
-    said = [_twice(kind, where, "what is read again")]
+    said = [_twice(kind, where, "the records that are read again")]
     if stateful and kind not in UNKEPT_SINKS:
         said.append(
             "Batches are numbered from 0 again: code that skips batch numbers it has seen will "

@@ -1,9 +1,9 @@
-"""Reset: start a query's sources elsewhere, with a new checkpoint and without its state.
+"""Reset a query: start its sources elsewhere, with a new checkpoint and without its state.
 
 The old directory stays unchanged. If its host is gone, another host takes over the query without
-anything from the old checkpoint. A stateless query continues with its next batch number, and a file
-sink keeps its files. A stateful query starts at batch 0, and a file sink would skip every batch
-number in its log, so the sink's log and all its files are moved aside.
+using the old checkpoint. A stateless query continues with its next batch number, and a file sink
+keeps its files. A stateful query starts at batch 0, and a file sink would skip every batch number
+in its log, so the sink's log and all its files are moved aside.
 """
 
 from datetime import datetime, timedelta
@@ -52,10 +52,10 @@ def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime)
 
 
 def left_on(query: Query) -> str:
-    """Return the silent host that keeps the local checkpoint while its query starts elsewhere.
+    """Return the silent host on which a reset would leave the query's local checkpoint.
 
-    "" if the checkpoint is within reach. Raises `NotAllowed` if something may still write there, or
-    if another query's checkpoint would be left there without the application.
+    Returns "" if the checkpoint can be reached. Raises `NotAllowed` if something may still write
+    there, or if the application has another query whose checkpoint is on that host.
     """
     application = query.application
     silent, location = away(application), current(query).location
@@ -82,14 +82,14 @@ def _taker() -> str:
     living = heard_of()
     if not living:
         raise NotAllowed(
-            "No host sends heartbeats.", way_out="Start a worker, then reset the query."
+            "No host is sending heartbeats.", way_out="Start a worker, then reset the query."
         )
     here = settings.HEADGATE_HOST
     return here if here in living else min(living)
 
 
 def _place_here(turn: StepContext, old: Checkpoint) -> None:
-    """Choose the place after this host has taken over the query: its home directory may differ."""
+    """Choose the new location on this host, which took over the query: its home may differ."""
     if not old.by_default:
         return
     shared = "" if turn.query.application.own else turn.query.application.name

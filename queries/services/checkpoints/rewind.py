@@ -1,8 +1,8 @@
-"""Rewind: return to the checkpoint as of an earlier batch, in a new directory.
+"""Rewind a query: return to its checkpoint as of an earlier batch, in a new directory.
 
 The old directory is never edited. The new one is built next to it while the query may still run, so
 an unreachable batch does not stop the query. A file sink's log is rolled back only after the
-switch, step by step: until then, everything stays as it was.
+switch, step by step: until then, nothing changes.
 """
 
 from datetime import datetime, timedelta
@@ -52,10 +52,10 @@ def check(query: Query, batch: int) -> None:
 
 
 def origin_of(query: Query, batch: int) -> str:
-    """Return the source for `batch`: a kept snapshot after it, else the checkpoint.
+    """Return the location to copy from: the newest snapshot as of `batch`, else the checkpoint.
 
-    A snapshot is complete regardless of later purges, and keeps the operators' schemas as of that
-    time, as a later revision may have written others.
+    Later purges do not affect a snapshot, and it contains the operators' schemas as of that time; a
+    later revision may have written different ones to the checkpoint.
     """
     checkpoint = current(query)
     kept = checkpoint.snapshots.filter(batch=batch, removed_at=None).order_by("-taken_at").first()
@@ -90,7 +90,7 @@ def _put_sink_back(turn: StepContext) -> StepResult:
 
 
 def undo(turn: StepContext) -> None:
-    """Remove what was built, unless a query holds it, and restart what was stopped."""
+    """Remove the new directory, unless the query has used it; restart a query that was stopped."""
     location = turn.arguments["location"]
     if not turn.query.checkpoints.filter(location=location).exists():
         remove(place_of(location))

@@ -1,4 +1,4 @@
-"""Snapshot: save a running or stopped query's checkpoint as of one batch.
+"""Take a snapshot: save a running or stopped query's checkpoint as of one batch.
 
 Snapshots have their own folder next to the checkpoint, on its file system, so that hard links work
 and no checkpoint is nested in another query's.
@@ -45,7 +45,8 @@ def request_snapshot(
     checkpoint = current(query)
     if local_logs(checkpoint.location).last_commit() is None:
         raise NotAllowed(
-            f"{query.name} has committed no batch yet.", way_out="Wait until it has committed one."
+            f"{query.name} has not committed a batch yet.",
+            way_out="Wait until it has committed one.",
         )
     arguments = {
         "checkpoint": checkpoint.pk,
@@ -57,13 +58,13 @@ def request_snapshot(
 
 
 def pin(row: Snapshot, *, pinned: bool) -> None:
-    """Exempt a snapshot from pruning, or end its exemption."""
+    """Exempt a snapshot from pruning, or end the exemption."""
     Snapshot.objects.filter(pk=row.pk).update(pinned=pinned)
     changed(f"query:{row.checkpoint.query_id}")
 
 
 def remove_snapshot(row: Snapshot, *, now: datetime) -> None:
-    """Delete a snapshot's files; keep its row as history. A pinned snapshot is rejected."""
+    """Delete a snapshot's files; keep its row as history. Pinned snapshots are not deleted."""
     with transaction.atomic():
         found = Snapshot.objects.select_for_update().get(pk=row.pk)
         if found.pinned:
@@ -77,8 +78,8 @@ def remove_snapshot(row: Snapshot, *, now: datetime) -> None:
 def prune(*, now: datetime) -> int:
     """Delete this host's snapshots beyond each query's newest `SNAPSHOTS_KEPT`; return how many.
 
-    Pinned snapshots are neither deleted nor counted. If a dying worker left files behind, those of
-    snapshots removed within the last day are deleted too.
+    Pinned snapshots are neither deleted nor counted. If a worker that died left files behind, they
+    are deleted too, for snapshots removed within the last day.
     """
     gone = 0
     here = Snapshot.objects.filter(placed_here("checkpoint__query__application__"))

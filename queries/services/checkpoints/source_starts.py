@@ -58,7 +58,7 @@ class Starts:
 
 
 def offsets_of(given: Any) -> dict[str, dict[str, int]]:
-    """Return offsets as text and integers; raise `Invalid` for any other structure."""
+    """Return offsets as {topic: {partition: offset}}; raise `Invalid` for any other structure."""
     try:
         found = {
             str(topic): {str(int(number)): int(at) for number, at in parts.items()}
@@ -78,12 +78,12 @@ def _not_offsets(given: Any, message: str, way_out: str = "") -> Invalid:
 
 
 def starts(query: Query, logs: CheckpointLogs | None, wish: WantedStart) -> Starts:
-    """Return where every source starts; queries brokers, so it may raise `Unavailable`.
+    """Return where every source starts. Queries brokers, and so may raise `Unavailable`.
 
-    If `logs` is None, they are on a host that is gone. In that case, the sources are taken from the
-    definition, and the query starts at batch 0, as a stateful one does.
+    If `logs` is None, the logs are on a host that is gone. In that case, the sources are taken from
+    the definition, and the query starts at batch 0, as a stateful query always does.
 
-    Raises `NotAllowed` if a source cannot start there, `Invalid` for offsets out of range.
+    Raises `NotAllowed` if a source cannot start there, and `Invalid` for offsets out of range.
     """
     if wish.to == "time" and wish.at is None:
         raise Invalid([Problem("at", "", "is missing.", "Set the time to start from.")])
@@ -110,10 +110,10 @@ def starts(query: Query, logs: CheckpointLogs | None, wish: WantedStart) -> Star
 
 
 def _read(logs: CheckpointLogs, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return how far each source was read: by the newest commit, else where it began.
+    """Return how far each source was read: up to the newest commit, else where it began.
 
-    A batch that started but did not commit counts as unread; otherwise, partitions that keep their
-    position would skip its records.
+    A batch that started but did not commit counts as unread: otherwise, partitions whose position
+    is not changed would skip its records.
     """
     committed = logs.last_commit()
     offsets = logs.offsets(committed) if committed is not None else None
@@ -136,7 +136,9 @@ def _known(
             raise NotAllowed(
                 f"The sources of {query.name} are in its code, and its checkpoint is not "
                 "accessible.",
-                way_out="Reset to earliest: it starts where its code specifies.",
+                way_out=(
+                    "Reset to earliest: the query starts at the position specified in its code."
+                ),
             )
         return {str(place): {} for place in range(len(sources))}, True
     newest = max(logs.begun(), default=None)
@@ -158,7 +160,7 @@ def _kafka(
     if not sources and ask:
         raise NotAllowed(
             f"Source {name} is read by the query's own code: its broker is unknown.",
-            way_out="Reset to offsets, with one for each partition.",
+            way_out="Reset to specific offsets, one for each partition.",
         )
     known = _ends(sources[0], wish) if sources else {}
     after = {at: one[1] for at, one in known.items()} if ask else _given(before, known, wish)
@@ -173,7 +175,7 @@ def _kafka(
 
 
 def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
-    """Return each partition's ends and where it starts, for any `to` except offsets."""
+    """Return each partition's ends and its start, for every `to` except offsets."""
     references = local_references()
     at_ms = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
     try:

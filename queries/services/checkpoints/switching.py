@@ -1,7 +1,8 @@
-"""Point a stopped query at another checkpoint directory, in one transaction; keep the old row.
+"""Switch a stopped query to another checkpoint directory, in one transaction.
 
-The new directory is built next to the old one, which stays unchanged byte for byte. Its location is
-decided when the operation is requested, so that a repeated step uses the same one.
+The old row is kept. The new directory is built next to the old one, which stays unchanged byte for
+byte. Its location is decided when the operation is requested, so that a repeated step uses the same
+one.
 """
 
 import re
@@ -32,7 +33,7 @@ _SUFFIX = re.compile(r"\.(r\d+|reset)-\d{8}T\d{6}")
 
 
 def current(query: Query) -> Checkpoint:
-    """Return the checkpoint that the query holds."""
+    """Return the query's current checkpoint."""
     return Checkpoint.objects.get(query=query, retired_at=None)
 
 
@@ -47,7 +48,7 @@ def place_of(location: str) -> Path:
 def beside(location: str, kind: str, now: datetime) -> str:
     """Return a location next to another, named by its purpose: `delays.r40-20260302T120000`.
 
-    Raises `Invalid` if a query holds it, or if it is nested in one that a query holds.
+    Raises `Invalid` if a query already uses that location, or one that contains it.
     """
     parent, _, name = location.rpartition("/")
     place = f"{parent}/{_SUFFIX.sub('', name)}.{kind}-{now:%Y%m%dT%H%M%S}"
@@ -65,10 +66,11 @@ def switch(
     batch: int | None = None,
     host: str = "",
 ) -> StepResult:
-    """Retire the query's checkpoint and switch it to the one that the operation has built.
+    """Retire the query's checkpoint and switch the query to the one that the operation built.
 
-    `batch` is the one to continue after; None if the sources start elsewhere, with whichever topics
-    exist at that time. `host` takes over the application as well; "" if it does not move.
+    `batch` is the batch to continue after; None if the sources start elsewhere, with the topics
+    that exist at that time. `host` is the host that takes over the application; "" if it does not
+    move.
     """
     location = turn.arguments["location"]
     if not place_of(location).exists():

@@ -34,11 +34,11 @@ class Said:
 
 
 class CommandFailed(Exception):
-    """A command failed; the message is its output, with secrets masked."""
+    """The error that a command failed; its message is the command's output, with secrets masked."""
 
 
 def environment(*names: str, **more: str) -> dict[str, str]:
-    """Return the environment for a command: a short list of names and prefixes, plus `more`."""
+    """Return the environment for a command: a few allowed variables, plus `more`."""
     found = {
         name: value
         for name, value in os.environ.items()
@@ -55,10 +55,10 @@ def run(
     download: Download,
     output: Path | None = None,
 ) -> Said:
-    """Run a command and return its output; with `output`, write that to a file instead.
+    """Run a command and return its output; with `output`, write its stdout to that file instead.
 
-    Raises `CommandFailed` with the command's own output, or when the download it belongs to takes
-    too long or grows too large.
+    Raises `CommandFailed` with the command's own output, or if the download that it is part of
+    takes too long or becomes too large.
     """
     into = output.open("xb") if output else None
     with contextlib.ExitStack() as stack:
@@ -81,14 +81,14 @@ def run(
             resource.prlimit(process.pid, resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
         printed, said = _followed(process, download)
     if process.returncode == -signal.SIGXFSZ:
-        raise CommandFailed(f"It wrote more than {LARGEST_FILE // 2**20} MB and was ended.")
+        raise CommandFailed(f"It wrote more than {LARGEST_FILE // 2**20} MB and was stopped.")
     if process.returncode:
         raise CommandFailed(in_words(said) or f"It exited with code {process.returncode}.")
     return Said(printed.decode("utf-8", "replace"), said.decode("utf-8", "replace"))
 
 
 def _followed(process: subprocess.Popen[bytes], download: Download) -> tuple[bytes, bytes]:
-    """Return a command's stdout and stderr; at a limit, kill it with all its children."""
+    """Return a command's stdout and stderr; if it reaches a limit, kill it and all its children."""
     try:
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,7 +1,7 @@
 """Limit the time and size of a whole download: fetched code, or packages.
 
-The time limit ends a slow transfer, and the size limit an endless one. Both are settings of the
-installation, and the error message names the limit that was reached.
+The time limit ends a slow transfer, and the size limit ends an endless one. Both limits are
+settings of the installation, and the error message names the one that was reached.
 """
 
 import os
@@ -18,7 +18,7 @@ _SHARE = 10
 
 
 class LimitReached(Exception):
-    """A download took too long or grew too large; the message is a sentence."""
+    """The error that a download took too long or became too large; its message is a sentence."""
 
 
 @dataclass(slots=True)
@@ -32,9 +32,11 @@ class Download:
 
     @classmethod
     def into(cls, *folders: Path, seconds: float | None = None) -> "Download":
-        """Return a download that starts now; None uses the time limit from the settings."""
+        """Return a download that starts now; a limit of None means the one in the settings."""
         limit = settings.DOWNLOAD_S if seconds is None else seconds
-        said = f"{limit:g} s and was ended" + (" (HEADGATE_DOWNLOAD_S)" if seconds is None else "")
+        said = f"{limit:g} s and was stopped" + (
+            " (HEADGATE_DOWNLOAD_S)" if seconds is None else ""
+        )
         return cls(folders, time.monotonic() + limit, _size(folders), said)
 
     def pause(self) -> float:
@@ -50,13 +52,13 @@ class Download:
             raise LimitReached(f"It took longer than {self.said}.")
         if _size(self.folders) - self.before > settings.DOWNLOAD_MB * 2**20:
             raise LimitReached(
-                f"It downloaded more than {settings.DOWNLOAD_MB:g} MB and was ended "
+                f"It downloaded more than {settings.DOWNLOAD_MB:g} MB and was stopped "
                 "(HEADGATE_DOWNLOAD_MB)."
             )
 
 
 def _size(folders: tuple[Path, ...]) -> int:
-    """Return the total size of the files below folders, in bytes; missing ones are skipped."""
+    """Return the total size of the files in these folders, in bytes; missing ones are skipped."""
     found, left = 0, [str(one) for one in folders]
     while left:
         with suppress(OSError), os.scandir(left.pop()) as entries:

@@ -11,7 +11,7 @@ from queries.services.code.preparing import take
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What a driver imports."""
+    """The code and packages that a driver imports."""
 
     roots: tuple[str, ...] = ()  # copies, in import order
     sha256: str = ""  # of all of them
@@ -22,9 +22,9 @@ NO_CODE = Frozen()
 
 
 def freeze(spec: ApplicationSpec, launcher: Launcher) -> Frozen:
-    """Return what a driver launched now imports.
+    """Return the code and packages for a driver that is launched now.
 
-    Raises `LaunchRefused` if it is not available, with `passing` while it is being prepared.
+    Raises `LaunchRefused` if they are not available, with `passing` while they are being prepared.
     """
     found = take(spec)
     roots, sha256 = launcher.freeze_code(found.roots)
@@ -32,9 +32,9 @@ def freeze(spec: ApplicationSpec, launcher: Launcher) -> Frozen:
 
 
 def frozen(driver: Driver, launcher: Launcher) -> Frozen:
-    """Return what was frozen for a driver whose launch must be completed.
+    """Return the code and packages frozen for a driver whose launch must be completed.
 
-    Raises `LaunchRefused` if it is gone and cannot be restored.
+    Raises `LaunchRefused` if the copy is gone and cannot be restored.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     found = take(spec)
@@ -44,7 +44,7 @@ def frozen(driver: Driver, launcher: Launcher) -> Frozen:
         if now != driver.code_sha256:
             raise LaunchRefused(
                 f"The copy of the code for driver {driver.epoch} ({driver.code_sha256[:12]}) "
-                "is gone, and the files have changed since. Start it again; a new driver runs "
-                "the current files."
+                "is gone, and the files have changed since. Start the application again; a new "
+                "driver runs the current files."
             )
     return Frozen(copies, driver.code_sha256, found.packages)

@@ -1,8 +1,8 @@
 """Fetch one folder of a git commit, without running anything from the repository.
 
-Git runs without configuration, hooks, filters, prompts or submodules, and without any transport but
-the named one. The result is read as an archive (`git archive`), so no working tree is ever created,
-and passes the same checks as an upload.
+Git runs without configuration, hooks, filters, prompts or submodules, and can use only the
+transport of the URL. The result is read as an archive (`git archive`), so no working tree is ever
+created, and passes the same checks as an upload.
 """
 
 import shutil
@@ -26,13 +26,13 @@ _SSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ClearAllForwardings
 
 
 class FetchFailed(Exception):
-    """The code could not be fetched; the message includes git's own output."""
+    """The error that code could not be fetched; its message includes git's own output."""
 
 
 def fetch(code: Code) -> None:
-    """Store a commit's folder at its content-addressed location, and record which one that is.
+    """Store a commit's folder at its content-addressed location, and record that location.
 
-    Raises `FetchFailed`. The host is checked again: it may have been removed from the list.
+    Raises `FetchFailed`. The host is checked again, because it may have been removed from the list.
     """
     if problems := git_problems(code.git, code.commit, code.folder, hosts=code_hosts()):
         raise FetchFailed(in_words(problems))

@@ -1,6 +1,6 @@
-"""Resolve a branch or tag once, before saving, to the commit that a definition keeps.
+"""Resolve a branch or tag to a commit once, before the definition is saved with it.
 
-Git runs with the same settings as when it fetches; the host must be listed.
+Git runs with the same settings as for a fetch, and the host must be listed.
 """
 
 import shutil
@@ -36,9 +36,9 @@ def resolved(
 ) -> tuple[dict[str, Any], GitRef | None]:
     """Return an application's definition with its branch or tag resolved, and the commit.
 
-    The commit is None if the definition specifies neither, or if it also specifies a commit, which
-    is kept. `known` contains commits resolved earlier, which are not looked up again. Raises
-    `Invalid` if the name does not exist or the host is not responding.
+    The commit is None if the definition specifies neither a branch nor a tag, or if it also
+    specifies a commit, which is kept. `known` contains commits that were resolved earlier and are
+    not looked up again. Raises `Invalid` if the name does not exist or the host is not responding.
     """
     asked = asked_ref(spec)
     if asked is None:
@@ -52,7 +52,7 @@ def resolved(
 
 
 def _listed(asked: RefAsked) -> str:
-    """Return the host's answer for the requested refs; raise `Invalid` if there is none."""
+    """Return the host's response for the requested refs; raise `Invalid` if there is none."""
     code_dir = Path(settings.CODE_DIR)
     code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=code_dir))

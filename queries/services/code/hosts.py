@@ -1,4 +1,4 @@
-"""Manage the hosts from which definitions can take code. For admins only; audited."""
+"""Manage the hosts from which definitions can take code; for admins only, audited."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,7 +13,7 @@ from queries.services.access.audit_trail import record_act
 
 
 def list_host(raw: Mapping[str, Any], *, actor: str, now: datetime) -> CodeHost:
-    """Add a host; an existing one is returned as is. Raises `Invalid` if it is not valid."""
+    """Add a host; an existing one is returned unchanged. Raises `Invalid` if it is not valid."""
     host = parse_host(raw)
     with transaction.atomic():
         row, made = CodeHost.objects.get_or_create(
@@ -25,7 +25,7 @@ def list_host(raw: Mapping[str, Any], *, actor: str, now: datetime) -> CodeHost:
 
 
 def take_host(row: CodeHost, *, actor: str, now: datetime) -> None:
-    """Remove a host from the list: code already fetched is kept, but no more is fetched."""
+    """Remove a host from the list; code already fetched is kept, but no more is fetched."""
     with transaction.atomic():
         listed = CodeHost.objects.filter(pk=row.pk, taken_at=None)
         if listed.update(taken_at=now, taken_by=actor):

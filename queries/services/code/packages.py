@@ -1,7 +1,8 @@
-"""Install an application's packages: wheels from the installation's index, with uv.
+"""Install an application's packages with uv, as wheels from the installation's index.
 
-1. Constraints keep the versions of the packages that every driver has.
-2. uv resolves the requirements against these, and lists what is missing (`--dry-run`).
+1. Constraints pin the packages that every driver has to their versions.
+2. uv resolves the requirements within these constraints, and lists the missing packages
+   (`--dry-run`).
 3. The missing wheels are unpacked into a draft folder, which is then renamed. Nothing is built, and
    no package code is run.
 """
@@ -49,7 +50,7 @@ _MISSING = re.compile(r"^ \+ (\S+==\S+)$", re.MULTILINE)
 
 
 class InstallFailed(Exception):
-    """The packages could not be installed; the message includes uv's own output."""
+    """The error that packages could not be installed; its message includes uv's own output."""
 
 
 def install(spec: ApplicationSpec) -> None:
@@ -116,7 +117,7 @@ def _pack(place: Path, draft: Path) -> None:
 
 
 def _uv(*arguments: str, **how: Any) -> Said:
-    """Run uv with the installation's index settings; from its cache if the index is unreachable."""
+    """Run uv with the installation's index settings, or from its cache if that is unreachable."""
     command = [
         *(uv.find_uv_bin(), *arguments),
         *(
@@ -141,7 +142,7 @@ def _uv(*arguments: str, **how: Any) -> Said:
 
 
 def _environment() -> dict[str, str]:
-    """Return uv's environment: its own variables, else pip's configuration."""
+    """Return uv's environment: uv's own variables or, if there are none, pip's configuration."""
     env = environment("UV_", "NETRC", "XDG_CONFIG_")
     env.setdefault("UV_CACHE_DIR", str(Path(settings.PACKAGES_DIR) / "cache"))
     for name, value in _of_pip().items():
@@ -160,7 +161,7 @@ _FROM_PIP = {
 
 @cache
 def _of_pip() -> dict[str, str]:
-    """Return the index settings from pip's files and variables, as uv's variables."""
+    """Return the index settings in pip's files and variables, converted to uv's variables."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     env = environment("PIP_", "XDG_CONFIG_")
     try:

@@ -1,8 +1,8 @@
-"""Prepare code and packages before a driver needs them, in threads of the worker.
+"""Prepare code and packages in threads of the worker, before a driver needs them.
 
-Fetching and installing take minutes, and supervision does not wait for them: reconcile starts the
-preparation (`begin`) and checks again until everything is in place (`take`). A failure is reported
-once, as the application's; the next requested start tries again.
+Fetching and installing can take minutes, and supervision does not wait for them: reconcile starts
+the preparation (`begin`) and checks again until everything is in place (`take`). A failure is
+reported once, for the application; the next requested start tries again.
 """
 
 import logging
@@ -34,17 +34,17 @@ _slots = threading.Semaphore(AT_ONCE)
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """Where an application's code and packages are on this host."""
+    """The folders of an application's code and packages on this host."""
 
     roots: tuple[str, ...] = ()  # of code, in import order
     packages: str = ""  # folder; "" if none
 
 
 def take(spec: ApplicationSpec) -> InPlace:
-    """Return where the code and packages are.
+    """Return the folders of the code and packages.
 
-    Raises `LaunchRefused` with the failure if they could not be prepared, and clears that failure;
-    raises it with `passing` while they are being prepared.
+    Raises `LaunchRefused` if they could not be prepared, with the recorded failure, which it
+    clears. While they are being prepared, raises it with `passing`.
     """
     told = [_told(place) for place in places.missing_places(spec)]
     if said := " ".join(filter(None, told)):
@@ -67,7 +67,7 @@ def take(spec: ApplicationSpec) -> InPlace:
 
 
 def _told(place: Path) -> str:
-    """Return and clear the reason a place could not be prepared; "" if none is known."""
+    """Return and clear the reason why a place could not be prepared; "" if none is known."""
     marker = places.marker(place)
     said = read_file(marker) or ""
     marker.unlink(missing_ok=True)
@@ -75,7 +75,7 @@ def _told(place: Path) -> str:
 
 
 def begin(spec: ApplicationSpec) -> None:
-    """Start preparing the missing places, each at most once at a time."""
+    """Start preparing the missing places, unless that is already in progress."""
     missing = places.missing_places(spec)
     for place in missing:
         is_code = spec.code is not None and place == places.git_note(spec.code)
@@ -114,7 +114,7 @@ def _fill(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
 
 
 def _alone(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
-    """Do the work unless another process of this host is doing it or has done it."""
+    """Do the work unless another process on this host is doing it or has done it."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     held = take_lock(lock_of(place))
     if held is None:

@@ -1,9 +1,9 @@
-"""Delete code and packages that have not been referenced for some days.
+"""Delete code and packages that have not been referenced for several days.
 
-References are: each revision of a living application (a rollback may return to it), drivers and
-runs that are alive or within retention, and unfinished deploys and operations. A folder is deleted
-only under the lock that preparing and starting also take, so no start finds one that is being
-deleted.
+These objects contain references: each revision of an existing application (a rollback may return to
+it), drivers and runs that are alive or within retention, and unfinished deploys and operations. A
+folder is deleted only while holding the lock that preparing and starting also take, so no start
+finds a folder that is being deleted.
 """
 
 import logging
@@ -49,7 +49,7 @@ _CONTENT = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(slots=True)
 class Names:
-    """Referenced folders and files of a host, by name."""
+    """The names of the folders and files on this host that are referenced."""
 
     uploads: set[str] = field(default_factory=set)  # SHA-256
     code: set[str] = field(default_factory=set)  # SHA-256: uploads and other code that drivers run
@@ -57,7 +57,7 @@ class Names:
     packages: set[str] = field(default_factory=set)
 
     def add(self, code: Any, packages: Any) -> None:
-        """Add what an application's definition references."""
+        """Add the code and packages that an application's definition references."""
         if isinstance(code, dict) and (sha256 := sha256_of(str(code.get("upload") or ""))):
             self.uploads.add(sha256)
         elif isinstance(code, dict) and code.get("git"):
@@ -72,7 +72,7 @@ class Names:
 def prune_contents(*, now: datetime) -> int:
     """Delete this host's code and packages that have long been unreferenced; return how many.
 
-    Items that cannot be deleted are logged, and do not block others.
+    Items that cannot be deleted are logged and do not block the others.
     """
     before = now - timedelta(days=settings.CODE_DAYS)
     code_dir, notes = Path(settings.CODE_DIR), Path(settings.CODE_DIR) / "git"
@@ -91,7 +91,7 @@ def prune_contents(*, now: datetime) -> int:
 
 
 def find_names(*, now: datetime) -> Names:
-    """Return what definitions, runs and unfinished work reference."""
+    """Return the names that definitions, runs and unfinished work reference."""
     found = Names()
     since = now - timedelta(days=settings.HISTORY_RETENTION_DAYS)
     drivers = Driver.objects.filter(Q(ended_at=None) | Q(ended_at__gte=since))
@@ -177,7 +177,7 @@ def _remove_one(place: Path, before: datetime) -> bool:
     finally:
         os.close(held)
     shutil.rmtree(away)
-    logger.info("deleted %s, which nothing refers to", place.name[:12])
+    logger.info("deleted %s, which was no longer referenced", place.name[:12])
     return True
 
 

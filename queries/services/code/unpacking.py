@@ -1,7 +1,7 @@
-"""Unpack a code archive into its content-addressed place: completely or not at all.
+"""Unpack a code archive into its content-addressed folder: completely or not at all.
 
-Uploads and git archives both pass through here. Nothing is written before a member's header has
-been checked (`queries.domain.code.archive`), and nothing outside a private draft folder.
+Both uploads and git archives are unpacked here. Nothing is written before the member's header has
+been checked (`queries.domain.code.archive`), and nothing is written outside a private draft folder.
 """
 
 import gzip
@@ -46,7 +46,7 @@ _WAY_OUT = "Pack it again as a plain zip, or with `tar -czf code.tar.gz -C FOLDE
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """Code that is in its place."""
+    """Code that has been unpacked into its folder."""
 
     sha256: str
     files: int
@@ -58,7 +58,7 @@ def unpack(archive: IO[bytes], *, module: str = "") -> Unpacked:
     """Unpack a tar (plain or gzip), a zip or a wheel to `CODE_DIR/<sha256>/0`.
 
     If `module` is set, the upload is one file with this name, not an archive. Raises `Invalid` for
-    an invalid archive. The same files always go to the same place, regardless of archive format,
+    an invalid archive. The same files always go to the same folder, regardless of archive format,
     order, times and owners.
     """
     code_dir = Path(settings.CODE_DIR)
@@ -81,7 +81,7 @@ def unpack(archive: IO[bytes], *, module: str = "") -> Unpacked:
 
 
 def _put_in_place(draft: Path, place: Path) -> bool:
-    """Rename a draft to its place; return whether the place was free."""
+    """Rename a draft to its final folder; return whether that did not exist yet."""
     if use_folder(place):
         return False
     try:
@@ -142,7 +142,7 @@ def _kind(info: tarfile.TarInfo) -> str:
 
 
 def _take(judge: Judge, member: Member, content: IO[bytes] | None, root: Path) -> None:
-    """Write a member if it is a code file; `content` is None if it is not a file."""
+    """Write a member if it is a code file; `content` is None if the member is not a file."""
     name = judge.judge(member)
     if member.kind != "file" or is_left_out(name):
         return
@@ -170,12 +170,12 @@ class _Counted:
 
     @property
     def said(self) -> str:
-        """Return the content read so far."""
+        """Return the number of bytes read so far, as text."""
         return f"{self._count:,} bytes"
 
 
 class _Joined:
-    """A stream whose first bytes were read for inspection."""
+    """A stream whose first bytes have already been read for inspection."""
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         self._head, self._rest = head, rest
@@ -213,8 +213,8 @@ class _Bounded:
         return data
 
     def require_end(self) -> None:
-        """Raise if the archive does not end as a tar does: part of it may be missing."""
+        """Raise if the archive does not end as a tar must: part of it may be missing."""
         while self.read(64 * 1024):
             pass
         if self._tail.strip(b"\0") or len(self._tail) < _BLOCK:
-            raise tarfile.ReadError("its end is missing, or something follows it")
+            raise tarfile.ReadError("its end is missing, or data follows it")

@@ -20,7 +20,7 @@ def take_upload(
     """Store an archive's files by content hash; return the row, and whether it is new.
 
     If `module` is set, the upload is one Python file with this name; "" means an archive. Raises
-    `Invalid` for an invalid archive, of which nothing is kept, and `TooMany` if the actor uploads
+    `Invalid` for an invalid archive, without keeping any of it, and `TooMany` if the actor uploads
     too often.
     """
     allow_upload(actor=actor, now=now)

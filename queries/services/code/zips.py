@@ -48,7 +48,7 @@ def _kind(info: zipfile.ZipInfo) -> str:
 
 
 class _OutOfReach(zipfile.BadZipFile, OSError):
-    """A position before the file; an `OSError` too, which Python takes as a truncated zip."""
+    """A seek to before the file; also an `OSError`, so that Python treats the zip as truncated."""
 
 
 class _Careful:
@@ -59,14 +59,14 @@ class _Careful:
         self.tell, self.seekable = file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes; raise beyond the limit for a zip's member list."""
+        """Return the next bytes; raise if more are requested than a zip's file list may have."""
         if size > _READ_AT_ONCE:
             raise zipfile.BadZipFile(f"its file list is longer than {_READ_AT_ONCE:,} bytes")
         return self._file.read(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Seek; raise for a position before the file."""
+        """Seek; raise if the position is before the file."""
         try:
             return self._file.seek(offset, whence)
         except (OSError, ValueError, OverflowError):
-            raise _OutOfReach("it refers to a place outside of itself") from None
+            raise _OutOfReach("it refers to a position outside the file") from None

@@ -17,13 +17,14 @@ MOST_VIEWS = 20
 def save_view(*, user: User, name: str, asked: Mapping[str, str], now: datetime) -> SavedView:
     """Save filters and grouping under a name, replacing an existing view with that name.
 
-    Raises `Invalid` for an unusable name, if there is no filter at all, and for too many views.
+    Raises `Invalid` if the name is not valid, if nothing is filtered or grouped, or if the user has
+    too many views.
     """
     name = " ".join(name.split())
     address = urlencode({key: value for key, value in asked.items() if value})
     problem: Problem | None = None
     if not 1 <= len(name) <= 80:
-        problem = Problem("name", name[:80], "is not a valid name.", "Use 1 to 80 letters.")
+        problem = Problem("name", name[:80], "is not a valid name.", "Use 1 to 80 characters.")
     elif not address or len(address) > 1000:
         problem = Problem(
             "filters", address[:80], "cannot be saved.", "Set a filter or grouping first."

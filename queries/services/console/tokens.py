@@ -1,7 +1,7 @@
-"""Tokens for CI.
+"""Manage tokens for CI.
 
-Admins create them in the console, over REST or from the command line; the owner or an admin can
-revoke them.
+Admins create tokens in the console, over REST or from the command line. A token's owner or an admin
+can revoke it.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ def create_token(
 ) -> tuple[AccessToken, str]:
     """Return a new token's row and its text, which is shown only once.
 
-    It expires after `days` (1 to 366). It has its user's rights, limited to its scope and, if
-    given, to the team's applications and the ones in `applications`. Raises `Invalid` for invalid
+    The token expires after `days` (1 to 366). It has its user's rights, limited to its scope and,
+    if given, to the team's applications and those in `applications`. Raises `Invalid` for invalid
     arguments.
     """
     problems = _limit_problems(scope, limited=bool(team or applications))
@@ -96,7 +96,7 @@ def _limit_problems(scope: str, *, limited: bool) -> list[Problem]:
 def _limits(
     team: str, applications: Sequence[str], problems: list[Problem]
 ) -> tuple[Team | None, list[Application]]:
-    """Return the rows of these names; add a problem for each that does not exist."""
+    """Return the team and the applications; add a problem for each name that does not exist."""
     chosen = None
     try:
         chosen = team_named(team) if team else None
@@ -114,7 +114,7 @@ def _limits(
 
 
 def revoke_token(*, token: AccessToken, actor: str, now: datetime) -> None:
-    """Revoke a token at once."""
+    """Revoke a token immediately."""
     with transaction.atomic():
         about = _about(token)
         token.delete()

@@ -53,7 +53,7 @@ def create_application(
     team: Team | None = None,
     python: bool = False,
 ) -> Application:
-    """Create an application with revision 1; without a team it belongs to everybody.
+    """Create an application with revision 1; without a team, it belongs to everyone.
 
     `python` says whether the actor may write Python, here and below; without it, a definition that
     contains code raises `Forbidden`. Raises `Invalid` with every problem found.
@@ -78,10 +78,10 @@ def revise_application(
     now: datetime,
     python: bool = False,
 ) -> ApplicationRevision:
-    """Add a revision. Raises `StaleRevision` if `expected_revision` is not the newest.
+    """Add a revision; raise `StaleRevision` if `expected_revision` is not the newest.
 
-    The running driver keeps the revision it was launched with; the next launch uses the newest. A
-    spec equal to the newest adds nothing and returns that revision.
+    The running driver keeps the revision it was launched with; the next launch uses the newest. If
+    the spec equals the newest revision, that revision is returned and none is added.
     """
     spec = _at_commit(spec, python)
     with transaction.atomic():
@@ -109,7 +109,7 @@ def check_new_application(*, name: str, spec: dict[str, Any], python: bool = Fal
 def check_application(
     *, application: Application, spec: dict[str, Any], python: bool = False
 ) -> None:
-    """Validate a change of an application without writing; raises `Invalid`."""
+    """Validate a change to an application without writing; raises `Invalid`."""
     newest = application.revisions.order_by("-number")[0]
     spec = _at_commit(spec, python)
     _revised_application(application, unmask(spec, before=newest.spec), python)
@@ -118,7 +118,7 @@ def check_application(
 def save_pool(
     *, application: Application, spec: dict[str, Any], actor: str, now: datetime
 ) -> SchedulerPool:
-    """Create or change a pool by name. Takes effect with the application's next driver."""
+    """Create or change a pool by name; this takes effect with the application's next driver."""
     pool = parsing.parse_pool(spec)
     with transaction.atomic():
         _refuse_archived(application)
@@ -170,11 +170,11 @@ def create_query(
 ) -> Query:
     """Create a query with revision 1, its checkpoint row and, if needed, its own application.
 
-    This happens in one transaction. Unless `application` is given, the query gets its own, created
-    with `application_spec` or the defaults, for `team`. An empty `checkpoint` means
-    `file://CHECKPOINTS_DIR/NAME`, with a number appended if an archived query left files there.
-    Raises `Invalid` with every problem found (name taken, checkpoint held or nested, naming the
-    holder, …).
+    All rows are written in one transaction. Unless `application` is given, the query gets its own
+    application, created with `application_spec` or the defaults, for `team`. An empty `checkpoint`
+    means `file://CHECKPOINTS_DIR/NAME`, with a number appended if an archived query left files
+    there. Raises `Invalid` with every problem found (name taken, checkpoint held or nested, naming
+    the holder, …).
     """
     application_spec = _own_at_commit(application_spec, python)
     parsed = ask_spark(spec, conf_around(None, application, application_spec))
@@ -208,10 +208,10 @@ def revise_query(
     gap_accepted: bool = False,
     python: bool = False,
 ) -> QueryRevision:
-    """Add a revision, used from the next start or restart on. See `revise_application`.
+    """Add a revision, used from the next start or restart; see `revise_application`.
 
-    Switching async progress tracking off while the offset log has a gap is `Invalid`, unless
-    `gap_accepted` is set: the operation that switches it off safely uses this to restore a
+    Switching async progress tracking off while the offset log has a gap raises `Invalid`, unless
+    `gap_accepted` is set: the operation that switches it off safely sets this to restore a
     definition.
     """
     refuse_discovered(query)
@@ -250,9 +250,9 @@ def check_query(
     query: Query | None = None,
     python: bool = False,
 ) -> Checked:
-    """Validate without writing; raises `Invalid`. `query` is the one being edited, if any.
+    """Validate a query without writing; raises `Invalid`. `query` is the row being edited, if any.
 
-    Returns the results of the checks, and which of them were skipped.
+    Returns the results of the checks, and the skipped checks.
     """
     if query is not None:
         refuse_discovered(query)
@@ -275,7 +275,7 @@ def check_query(
 
 
 def one_at_a_time() -> None:
-    """Serialize definition writes, so that no two take overlapping checkpoints."""
+    """Serialize definition writes, so that no two writes take overlapping checkpoints."""
     Installation.lock()
 
 
@@ -289,13 +289,13 @@ def _insist(python: bool, draft: QueryDraft, query: Query | None = None) -> None
 def _at_commit(spec: dict[str, Any], python: bool) -> dict[str, Any]:
     """Return an application's definition with the commit of its branch or tag.
 
-    Users without the right to code are rejected later; no host is contacted for them.
+    Users who may not write Python are rejected later, so no host is contacted for them.
     """
     return resolved(spec)[0] if python else spec
 
 
 def _own_at_commit(spec: dict[str, Any] | None, python: bool) -> dict[str, Any] | None:
-    """Return the same for a query's own application; None if the application has the defaults."""
+    """Do the same for a query's own application; return None if it has the defaults."""
     try:
         return spec and _at_commit(spec, python)
     except Invalid as error:
@@ -345,6 +345,6 @@ def _revised_application(
 
 
 def _pools_named_by(query: Query) -> set[str]:
-    """Return the pools that the query's newest revision and its pinned one name."""
+    """Return the pools named by the query's newest revision and by its pinned one."""
     revisions = [query.revisions.order_by("-number").first(), query.target_revision]
     return {str(revision.spec.get("pool", "")) for revision in revisions if revision}

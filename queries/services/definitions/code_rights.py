@@ -1,4 +1,4 @@
-"""Check who may bring code into a driver, for each definition that is checked, tried or saved."""
+"""Check whether a user may load code into a driver, whenever a definition is checked or saved."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from queries.selectors.access.insisting import who_can_help
 
 
 def insist_query(python: bool, form: SqlQuery | PythonQuery | None, query: Query | None) -> None:
-    """Raise `Forbidden` if a query definition brings in code; `query` is the one it revises.
+    """Raise `Forbidden` if a query definition adds code; `query` is the row that it revises.
 
-    `python` says whether the user may write Python.
+    Nothing is raised if `python` is true: the user may write Python.
     """
     if python or form is None:
         return
@@ -25,7 +25,7 @@ def insist_query(python: bool, form: SqlQuery | PythonQuery | None, query: Query
 def insist_query_form(
     python: bool, before: dict[str, Any] | None, form: SqlQuery | PythonQuery
 ) -> None:
-    """Raise `Forbidden` if a form brings in code; `before` is the previous one, None if new."""
+    """Raise `Forbidden` if a form adds code; `before` is the previous form, None if new."""
     if python:
         return
     fields = brings_code(parsed(before) if before else None, form)
@@ -40,7 +40,7 @@ def insist_query_form(
 def insist_application(
     python: bool, form: ApplicationSpec | None, application: Application | None
 ) -> None:
-    """Raise `Forbidden` if an application definition brings in code; None means a new one."""
+    """Raise `Forbidden` if a definition adds code; `application` is None for a new one."""
     if python or form is None:
         return
     newest = application.revisions.order_by("-number")[0] if application else None
@@ -54,7 +54,7 @@ def insist_application(
 def insist_application_form(
     python: bool, before: ApplicationSpec | None, form: ApplicationSpec
 ) -> None:
-    """Raise `Forbidden` if an application's form has different code than before."""
+    """Raise `Forbidden` if an application's form adds or changes code; `before` may be None."""
     if not python:
         _insist(application_brings_code(before, form))
 

@@ -1,7 +1,7 @@
-"""The one writer of definitions: a save writes the rows of one object, a set those of many.
+"""Write definitions: a save writes the rows of one object, a set those of many.
 
-Rows are built first, with their lines of history and their audit entries, so that the transaction
-that inserts them is short.
+No other module writes them. Rows are built first, with their history and audit entries, so that the
+transaction that inserts them is short.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _LONGEST = 40  # characters of `Transition.before` and `after`
 
 
 class DefinitionRows:
-    """New rows of definitions by one actor; `via` names what wrote a set ("rest", a deploy…)."""
+    """New rows of definitions by one actor; `via` names the writer of a set ("rest", a deploy…)."""
 
     def __init__(self, *, actor: str, now: datetime, via: str = "") -> None:
         self._actor, self._now = actor, now
@@ -60,7 +60,7 @@ class DefinitionRows:
         team: Team | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Application:
-        """Add an application with revision 1; one that a query owns has no history of its own."""
+        """Add an application with revision 1; a query's own application has no separate history."""
         row = Application(
             name=name, own=own, team=team, labels=dict(labels or {}), created_at=self._now
         )
@@ -75,9 +75,10 @@ class DefinitionRows:
     def application_revision(
         self, row: Application, number: int, spec: dict[str, Any], *, pins: bool = True
     ) -> ApplicationRevision:
-        """Add an application's revision, used by the next driver launch.
+        """Add an application's revision, which the next driver launch uses.
 
-        It is pinned at once if no change needs a restart; `pins=False` says that one does.
+        The revision is pinned immediately if no change needs a restart; `pins=False` says that one
+        does.
         """
         about: dict[str, Any] = {"author": self._actor, "created_at": self._now}
         made = ApplicationRevision(application=row, number=number, spec=spec, **about)
@@ -87,7 +88,7 @@ class DefinitionRows:
         return made
 
     def pool(self, row: Application, name: str, form: Mapping[str, Any]) -> None:
-        """Add a pool of a new application, whose history says nothing more of it."""
+        """Add a pool of a new application; the application's history does not mention the pool."""
         self._pools.append(SchedulerPool(application=row, name=name, **form))
 
     def query(
@@ -127,9 +128,9 @@ class DefinitionRows:
         *,
         pins: bool = True,
     ) -> QueryRevision:
-        """Add a query's revision, used from the next start on; see `application_revision`.
+        """Add a query's revision, which the next start uses; see `application_revision`.
 
-        `checked` holds more columns: those of `checked_columns`.
+        `checked` holds further columns, as returned by `checked_columns`.
         """
         about: dict[str, Any] = {"author": self._actor, "created_at": self._now, **checked}
         made = QueryRevision(query=row, number=number, kind=kind, spec=spec, **about)
@@ -146,7 +147,7 @@ class DefinitionRows:
         after: str,
         about: Because = NOTHING,
     ) -> None:
-        """Add the line of history and the audit entry of a changed definition."""
+        """Add the history entry and the audit entry of a changed definition."""
         self._transitions.append(
             Transition(
                 at=self._now,
@@ -175,7 +176,7 @@ class DefinitionRows:
         return not self._acts
 
     def prepare(self) -> None:
-        """Build the statements, before the transaction of a large set."""
+        """Build the SQL statements before the transaction that writes a large set."""
         # In this order: a row may refer to earlier ones.
         definitions: list[Prepared[Any]] = [
             Prepared[Any](rows)
@@ -197,7 +198,7 @@ class DefinitionRows:
         self.insert_history()
 
     def insert_definitions(self) -> None:
-        """Insert the definitions, and pin the revisions that apply at once."""
+        """Insert the definitions, and pin the revisions that apply immediately."""
         definitions, _, _ = self._built()
         for rows in definitions:
             rows.insert()
@@ -214,7 +215,7 @@ class DefinitionRows:
             _pin_if_in_force(row)
 
     def insert_history(self) -> None:
-        """Insert the lines of history and the audit entries."""
+        """Insert the history entries and the audit entries."""
         _, transitions, acts = self._built()
         transitions.insert()
         insert_acts(acts)
@@ -235,19 +236,19 @@ def record_definition(
     now: datetime,
     detail: Because = NOTHING,
 ) -> None:
-    """Record a change of a definition that has no revision: its labels, pools or team."""
+    """Record a change that creates no revision: of labels, pools or the team."""
     rows = DefinitionRows(actor=actor, now=now)
     rows.moved(application, query, before, after, detail)
     rows.insert()
 
 
 def pool_text(pool: SchedulerPool | PoolSpec | None) -> str:
-    """Return a pool as its history shows it; "" for none."""
+    """Return a pool in the form shown in the history; "" for None."""
     return f"weight {pool.weight}, min {pool.min_share}, {pool.mode}" if pool else ""
 
 
 def checked_columns(checked: Checked) -> dict[str, Any]:
-    """Return the columns of a revision that hold the results of its checks."""
+    """Return the columns of a revision that contain the results of its checks."""
     return {
         "unchecked": as_json(checked.skipped),
         "unasked": any(one.again for one in checked.skipped),
@@ -257,7 +258,7 @@ def checked_columns(checked: Checked) -> dict[str, Any]:
 
 
 def _pin_if_in_force(owner: Query | Application) -> None:
-    """Pin the newest revision if its changes need no restart and so apply at once."""
+    """Pin the newest revision if its changes do not need a restart and so apply immediately."""
     pinned = owner.target_revision
     newest = owner.revisions.order_by("-number").first()
     if pinned is None or newest is None or pinned.pk == newest.pk:

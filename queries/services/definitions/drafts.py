@@ -1,7 +1,7 @@
 """Check definitions as users enter them, and collect all their problems.
 
-Applies the pure rules to what only the database and this host know: taken names, held checkpoints,
-pools, connectors and modules.
+Applies the pure rules to facts that only the database and this host know: taken names, checkpoints
+in use, pools, connectors and modules.
 """
 
 from collections.abc import Collection, Mapping
@@ -53,7 +53,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a query is validated in: its application as it will be, and what exists of the query."""
+    """The context in which a query is validated: its future application, and its existing rows."""
 
     host_name: str  # the application's name
     application: ApplicationSpec
@@ -81,11 +81,11 @@ def judge(
     ask: bool,
     seen: partitions.Looked | None = None,
 ) -> Judged:
-    """Validate a query's definition: the same for one that is saved and for each of a set.
+    """Validate a query's definition, whether it is saved individually or as part of a set.
 
-    `parsed` is Spark's verdict on its SQL, if Spark was asked. With `ask`, the brokers are asked
-    for partitions if the definition depends on them and is otherwise valid; `seen` is what they
-    said before.
+    `parsed` is the verdict of Spark's parser on its SQL, if it was checked. With `ask`, the brokers
+    are queried for partitions if the definition depends on them and is otherwise valid; `seen`
+    contains the result of an earlier query.
     """
     raw, query = parsing.as_json(form), around.query
     if seen is None:
@@ -132,7 +132,7 @@ def _problems(
 def _faults(
     form: SqlQuery | PythonQuery, around: Around, counts: Mapping[str, int]
 ) -> list[Problem]:
-    """Return a query's problems by the rules of definitions alone."""
+    """Return a query's problems by the rules for definitions alone."""
     seen = surroundings.look(around.application)
     return query_rules.query_problems(
         form,
@@ -143,7 +143,7 @@ def _faults(
 
 
 class Places:
-    """Checkpoints of new queries; the ones in use are looked up once for all of them."""
+    """The checkpoints of new queries; those already in use are looked up only once."""
 
     @cached_property
     def _held(self) -> HeldLocations:
@@ -163,7 +163,7 @@ class Places:
         own: bool,
         application: ApplicationSpec,
     ) -> tuple[str, list[Problem]]:
-        """Return a new query's location, and what is wrong with it; it is taken if nothing is.
+        """Return a new query's location and its problems; if it has none, reserve it.
 
         An empty `checkpoint` means the default one. `host` is the application's row, if it exists;
         `own` says that the application belongs to this query only.
@@ -186,7 +186,7 @@ class Places:
 
 
 def no_location(checkpoint: str, error: NotALocation) -> Problem:
-    """Return the problem of a checkpoint's text that names no location."""
+    """Return the problem for a checkpoint that is not a valid location."""
     return Problem("checkpoint", checkpoint[:200], str(error), A_LOCATION)
 
 
@@ -194,7 +194,8 @@ class QueryDraft:
     """A query as a user enters it, with all its problems.
 
     `form`, `application_form` and `location` are valid if `problems` is empty. The brokers are
-    asked unless `seen` says what they answered. A `newest` revision is compared with.
+    queried unless `seen` contains the result of an earlier query. If `newest` is given, the form is
+    also compared with that revision.
     """
 
     def __init__(
@@ -319,9 +320,9 @@ def skips(
 def conf_around(
     query: Query | None, application: str, raw: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """Return the known configuration of the application to which a definition belongs.
+    """Return the configuration of a definition's application, as far as it is known.
 
-    `raw` is the definition of the query's own application, with any structure.
+    `raw` is the definition of the query's own application and may have any structure.
     """
     row = query.application if query else None
     if row is None and application:
@@ -340,12 +341,12 @@ def conf_of(application: ApplicationSpec) -> dict[str, str]:
 
 
 def kind_of(application: Application) -> str:
-    """Return the kind of an application's definition, which never changes."""
+    """Return the kind of an application, which never changes."""
     return "script" if Script.objects.filter(application=application).exists() else "queries"
 
 
 def holder_of(application: Application) -> str:
-    """Return the living query that an application was created for; "" if none."""
+    """Return the name of the existing query that an application was created for; "" if none."""
     if not application.own:
         return ""
     living = application.queries.filter(archived_at=None).order_by("pk")
@@ -353,7 +354,7 @@ def holder_of(application: Application) -> str:
 
 
 def free_application_name(name: str) -> str:
-    """Return the query's name, with a number appended if a living application has it."""
+    """Return the query's name, with a number appended if an existing application has that name."""
     living = Application.objects.filter(name__startswith=name, archived_at=None)
     taken = set(living.values_list("name", flat=True))
     return next(free for free in local_roots.numbered(name) if free not in taken)
@@ -376,7 +377,7 @@ def application_form(
 
 
 def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Problem]:
-    """Return why living queries of an application could not run with its new form."""
+    """Return why existing queries of an application could not run with its new form."""
     problems = []
     pools = list(application.pools.values_list("name", flat=True))
     before = newest_application_spec(application)
@@ -391,7 +392,7 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
 def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Problem]:
     """Return why a query, with its stored definition, could not run in its changed application.
 
-    Problems that it already has are not the change's. The fields are the application's.
+    Problems that the query already has are omitted. The fields are those of the application.
     """
     query, form = before.query, parsed_or_none(raw)
     assert query is not None, "a query that is stored"

@@ -1,4 +1,4 @@
-"""Change the labels of applications and queries: no restart, no revision."""
+"""Change the labels of applications and queries, without a restart or a new revision."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,7 +18,7 @@ from queries.services.definitions.definition_rows import record_definition
 def relabel(
     row: Application | Query, labels: Mapping[str, Any], *, actor: str, now: datetime
 ) -> dict[str, str]:
-    """Replace a row's labels and return them. Raises `Invalid` for an invalid one."""
+    """Replace a row's labels and return them; raise `Invalid` if one is not valid."""
     form = parse_labels(labels)
     query, application = (row, row.application) if isinstance(row, Query) else (None, row)
     with transaction.atomic():

@@ -29,7 +29,7 @@ _each = each("places in use", logging.getLogger(__name__))
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A place named by a living definition that is not in any data root."""
+    """A place that an existing definition names and that is not in any data root."""
 
     application: str  # its name
     about: str  # "query delays" or "application flights"
@@ -39,7 +39,7 @@ class Outside:
 
 
 def places_outside() -> Iterator[Outside]:
-    """Yield the places of living definitions that are outside the data roots."""
+    """Yield the places in existing definitions that are outside the data roots."""
     given = all_given_roots()
 
     @cache  # resolve links once per application, not per query
@@ -73,7 +73,7 @@ def places_outside() -> Iterator[Outside]:
 def _outside(application: str, about: str, problem: Problem) -> Outside:
     """Propose the folder that contains a place, so that its neighbours are allowed too.
 
-    Proposes nothing for the control plane's own folders.
+    No folder is proposed if it is one of the control plane's own.
     """
     field, text = problem.field, problem.value
     try:
@@ -87,7 +87,7 @@ def _outside(application: str, about: str, problem: Problem) -> Outside:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A root that would allow an application the places it names; "" if none would."""
+    """A root that would include the places that an application names; "" if there is none."""
 
     application: str
     root: str
@@ -95,7 +95,7 @@ class Proposal:
 
 
 def proposals() -> list[Proposal]:
-    """Return the roots that would allow the places outside, by application; grants nothing."""
+    """Propose roots that would include the places outside, by application; none is granted."""
     found: dict[tuple[str, str], list[Outside]] = {}
     for one in places_outside():
         found.setdefault((one.application, one.root), []).append(one)

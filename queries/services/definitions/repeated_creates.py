@@ -1,4 +1,4 @@
-"""Detect a create request for something that already exists: a repeated request has succeeded."""
+"""Detect a create request for an object that already exists: a repeated request succeeds."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ User = AbstractBaseUser | AnonymousUser
 
 
 def same_query(user: User, sent: dict[str, Any]) -> Query | None:
-    """Return the living query that a create request describes exactly; None if there is none.
+    """Return the existing query that exactly matches a create request; None if there is none.
 
     Raises `Forbidden` if the user may not act on it.
     """
@@ -45,7 +45,7 @@ def same_query(user: User, sent: dict[str, Any]) -> Query | None:
 
 
 def same_application(user: User, sent: dict[str, Any]) -> Application | None:
-    """Return the living application that a create request describes exactly; see `same_query`."""
+    """Return the existing application that exactly matches a create request; see `same_query`."""
     rows = Application.objects.filter(name=sent["name"], archived_at=None, own=False)
     row = rows.select_related("team").first()
     if row is None or not _same(parsing.parse_application, sent["spec"], row):

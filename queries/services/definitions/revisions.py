@@ -1,4 +1,4 @@
-"""Go back to former revisions of definitions."""
+"""Restore former revisions of definitions."""
 
 from datetime import datetime
 
@@ -12,9 +12,9 @@ from queries.services.definitions.definition_rows import CHECKED_COLUMNS, Defini
 def restore_query(query: Query, number: int, *, actor: str, now: datetime) -> QueryRevision:
     """Make a query's former revision the newest again, as a new revision.
 
-    The content is copied without checks: it has run before, and going back must not depend on a
-    broker. Returns the newest revision if it is identical. The caller owns the transaction. Raises
-    `Missing` if there is no such revision.
+    The content is copied without checks: it has run before, and a restore must not depend on a
+    broker. If the newest revision is identical, it is returned. The caller owns the transaction.
+    Raises `Missing` if there is no such revision.
     """
     newest = query.revisions.order_by("-number")[0]
     former = former_revision(query, number)
@@ -29,7 +29,7 @@ def restore_query(query: Query, number: int, *, actor: str, now: datetime) -> Qu
 
 
 def former_revision(query: Query, number: int) -> QueryRevision:
-    """Return a query's revision of this number; raise `Missing` if there is none."""
+    """Return a query's revision with this number; raise `Missing` if there is none."""
     former = query.revisions.filter(number=number).first()
     if former is None:
         newest = query.revisions.order_by("-number")[0].number

@@ -1,9 +1,9 @@
-"""Check a text with Spark's own parser and analyzer before it is saved.
+"""Check SQL with Spark's own parser and analyzer before it is saved.
 
-A worker answers, on its host: the web process has no JVM, and one is enough for all. The JVM starts
-with the first question and exits after a period without questions. If no answer arrives in time,
-the text is validated as far as possible without Spark, the result says "SQL not checked", and
-`sql_recheck` asks again.
+A worker checks the SQL on its host: the web process does not have a JVM, and one JVM is enough for
+all. The JVM starts with the first question and exits after a period without questions. If no answer
+arrives in time, the text is validated as far as possible without Spark, the result says "SQL not
+checked", and `sql_recheck` checks it again later.
 """
 
 import json
@@ -59,7 +59,7 @@ def _questions() -> str:
 
 
 def ask_spark(spec: Mapping[str, Any], conf: Mapping[str, str] | None = None) -> SqlVerdict | None:
-    """Return Spark's verdict on a definition's SQL; None without SQL, or without an answer.
+    """Return Spark's verdict on a definition's SQL; None if it has no SQL, or no verdict arrived.
 
     `conf` is its application's configuration.
     """
@@ -70,7 +70,7 @@ def ask_spark(spec: Mapping[str, Any], conf: Mapping[str, str] | None = None) ->
 
 
 def question_of(spec: Mapping[str, Any], conf: Mapping[str, str]) -> Question | None:
-    """Return the question about a definition with any structure; None if there is none."""
+    """Return the question about a definition of any structure; None if there is nothing to ask."""
     try:
         form = parsing.parse_query(dict(spec))
     except Invalid:
@@ -83,7 +83,7 @@ def question_of(spec: Mapping[str, Any], conf: Mapping[str, str]) -> Question | 
 
 
 def sql_skips(form: SqlQuery, verdict: SqlVerdict | None, conf: Mapping[str, str]) -> list[Skip]:
-    """Return which parts of an accepted text were not checked, each with the reason."""
+    """Return the parts of an accepted text that were not checked, each with the reason."""
     if verdict is not None:
         return [Skip(Check.NAMES, f"{verdict.unjudged}.")] if verdict.unjudged else []
     if has_own_grammar({**conf, **form.conf}):
@@ -121,18 +121,18 @@ def _partitioned(form: SqlQuery) -> dict[str, str]:
 
 
 def _is_answered() -> bool:
-    """Return whether a worker that would answer has a recent heartbeat."""
+    """Return whether a worker that can answer has a recent heartbeat."""
     try:
         with redis_client.client(settings.REDIS_URL, limit_s=ASK_LIMIT_S + 1.0) as client:
             worker = signs_of_life.heard(client).get(signs_of_life.WORKER)
     except redis.RedisError as error:
-        logger.info("Spark's parser was not asked: %s", error)
+        logger.info("could not contact Spark's parser: %s", error)
         return False
     return worker is not None and datetime.now(UTC) - worker.at <= SILENT_AFTER
 
 
 def _ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | None]:
-    """Ask all questions and wait for their answers; None for each that does not arrive."""
+    """Ask all questions and wait for the answers; an answer that does not arrive is None."""
     mine = {f"{_questions()}:{uuid4()}": asdict(one) for one in questions}
     answers: dict[str, SqlVerdict | None] = {}
     deadline = time.monotonic() + limit_s
@@ -151,7 +151,7 @@ def _ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | 
                 told = json.loads(found[1])
                 answers[_as_text(found[0])] = SqlVerdict(**told) if told else None
     except redis.RedisError as error:
-        logger.info("Spark's parser was not asked: %s", error)
+        logger.info("could not contact Spark's parser: %s", error)
     return [answers.get(to) for to in mine]
 
 
@@ -164,8 +164,9 @@ def ask_spark_of_many(
 ) -> list[SqlVerdict | None]:
     """Return Spark's verdict on many definitions, each with its application's configuration.
 
-    Asks a few at a time, so that a user saving a form is not stuck behind all of them. Identical
-    questions are asked once. None for those not answered within `limit_s` seconds.
+    Asks a few questions at a time, so that a user who saves a form does not have to wait for all of
+    them. Identical questions are asked once. The verdict is None if it does not arrive within
+    `limit_s` seconds.
     """
     questions = [question_of(spec, conf) for spec, conf in asked]
     keys = [None if one is None else repr(one) for one in questions]
@@ -203,7 +204,7 @@ class Answering:
         self._asked_at = time.monotonic()
 
     def run(self) -> None:
-        """Answer until this worker stops; without Redis, retry after a while."""
+        """Answer until this worker stops; if Redis is not responding, retry after a pause."""
         try:
             while not self._leaving.is_set():
                 try:
@@ -216,7 +217,7 @@ class Answering:
                     self._leaving.wait(_AGAIN_S)
                 except Exception as error:  # loop boundary: one question must not affect the next
                     said = f"{type(error).__name__}: {error}"
-                    logger.warning("Spark's parser did not answer: %s", said)
+                    logger.warning("Spark's parser did not respond: %s", said)
                     self._end()
         finally:
             self._end()

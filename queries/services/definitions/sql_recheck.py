@@ -26,9 +26,9 @@ _ASK_LIMIT_S = 10.0
 
 
 def recheck_sql(*, now: datetime) -> int:
-    """Check revisions that were saved unchecked; return how many now have an answer.
+    """Check revisions that were saved unchecked; return how many have been checked now.
 
-    Only a query's newest revision matters; older ones are no longer checked.
+    Only a query's newest revision matters; older ones are not checked.
     """
     rows = QueryRevision.objects.filter(unasked=True).select_related("query__application")
     asked: list[tuple[QueryRevision, SqlQuery, dict[str, str]]] = []

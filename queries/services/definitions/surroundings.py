@@ -1,4 +1,4 @@
-"""Look up what pure validation cannot: settings, and this host's folders, modules, connectors."""
+"""Look up facts for validation: settings, and this host's folders, modules and connectors."""
 
 import ast
 import os
@@ -51,7 +51,7 @@ def listener_problems(application: ApplicationSpec) -> list[Problem]:
 
 
 def script_problems(application: ApplicationSpec) -> list[Problem]:
-    """Return a problem for each of its script's files or modules that certainly does not exist."""
+    """Return a problem for each file or module of the script that certainly does not exist."""
     script = application.script
     roots = tuple(root for root in application.python_path if _root(root).allowed)
     kept = root_of(application.code)
@@ -160,7 +160,7 @@ def _member_problems(
 
 
 def _names(tree: ast.Module) -> set[str]:
-    """Return every name that a module may define at its top level, "*" included."""
+    """Return every name that a module may define at its top level, including "*"."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

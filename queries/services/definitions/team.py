@@ -1,4 +1,4 @@
-"""Assign applications to teams, which only an admin can do."""
+"""Assign applications to teams; only admins can do this."""
 
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from queries.services.definitions.definition_rows import record_definition
 def give_application(
     *, application: Application, team: Team | None, actor: str, now: datetime
 ) -> None:
-    """Assign an application to a team, or to everybody if None. Nothing is restarted."""
+    """Assign an application to a team, or to everyone if `team` is None; nothing is restarted."""
     with transaction.atomic():
         rows = Application.objects.select_for_update(of=("self",)).select_related("team")
         held = rows.get(pk=application.pk)

@@ -1,12 +1,11 @@
-"""Advance deploys: look at the state, decide, and carry out one action at a time.
+"""Advance deploys: look at the state, decide on an action, and carry it out, one at a time.
 
 1. Each change of the current stage is examined (`Result`).
-2. If the stage has not requested anything yet, its action does so, in one transaction.
-3. Otherwise `domain.deploys.course.move` decides where the deploy goes, and one transaction writes
-   that.
+2. If the stage has not requested anything yet, its action makes the request, in one transaction.
+3. Otherwise `domain.deploys.course.move` decides on the next stage, and one transaction writes it.
 
-Any worker can take the next step: the transaction that does the work also records it (`steps`), so
-a worker that dies between two steps leaves nothing half-done.
+Any worker can take the next step. The transaction that does the work also records it (`steps`), so
+a worker that dies between two steps does not leave anything half done.
 """
 
 import logging
@@ -46,7 +45,7 @@ Action = Callable[[DeployStep, Sequence[DeployChange]], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The work of one stage."""
+    """The functions that do the work of one stage."""
 
     look: Callable[[DeployStep, DeployChange], Result]
     act: Action | None = None  # returns whether it did anything; None if there is nothing to do
@@ -73,7 +72,7 @@ def due_deploys() -> list[int]:
 
 
 def advance_all(*, now: datetime) -> None:
-    """Take all steps that are possible now, of each deploy independently."""
+    """Take all steps that are possible now, for each deploy independently."""
     for deploy_id in due_deploys():
         with _each.by_itself(f"deploy number {deploy_id}"):
             advance(deploy_id, now=now)
@@ -153,7 +152,7 @@ def _cancelled(deploy: Deploy) -> Because:
 
 
 def _concerned(deploy: Deploy, place: Place) -> list[DeployChange]:
-    """Return a stage's changes: its wave's, all of them, or all that were written."""
+    """Return a stage's changes: those of its wave, all changes, or all that were written."""
     rows = deploy.changes.select_related("query", "application")
     if place.stage in BACK:
         rows = rows.filter(to_revision__isnull=False)
@@ -163,7 +162,7 @@ def _concerned(deploy: Deploy, place: Place) -> list[DeployChange]:
 
 
 def _act(step: DeployStep, work: _Work, place: Place, todo: Sequence[DeployChange]) -> bool:
-    """Request what a stage still lacks; return whether that has been done."""
+    """Request whatever the stage still needs; return whether the action is complete."""
     assert work.act is not None, "only what a stage acts on is to do"
     fail_points.reach(f"deploy.{place.stage}.before")
     try:
@@ -188,10 +187,10 @@ def _act(step: DeployStep, work: _Work, place: Place, todo: Sequence[DeployChang
 
 
 def _refused(step: DeployStep, place: Place, change: DeployChange, error: HeadgateError) -> bool:
-    """Record why an action was rejected; it is retried while that can pass and time is left.
+    """Record why an action was rejected; retry while the cause is temporary and time is left.
 
-    Another worker may have done it in the meantime, which may be why it is rejected now: the claim
-    decides.
+    Another worker may already have taken the action, which may be the cause. In that case, the
+    claim fails.
     """
     passes = isinstance(error, Conflict | Unavailable) and not step.is_late
     with transaction.atomic():

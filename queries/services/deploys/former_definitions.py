@@ -1,4 +1,4 @@
-"""Find the definitions from before a deploy, and restore them."""
+"""Find the definitions that were in use before a deploy, and restore them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,8 +17,8 @@ from queries.services.definitions.revisions import restore_application, restore_
 def is_changed(change: DeployChange) -> bool:
     """Return whether a user has changed a definition since the deploy wrote it.
 
-    A deploy restores only what it wrote: if a query only restarts with its application, its newest
-    definition may be waiting for a start, or may have been made by its script.
+    A deploy restores only definitions that it wrote. If a query only restarts with its application,
+    its newest definition may be waiting for a start, or its script may have created it.
     """
     if not change.is_written:
         return False

@@ -1,4 +1,4 @@
-"""Evaluate a change on the revision it was restarted on, forward and back; keep the reasons."""
+"""Evaluate a change on the revision that it was restarted on, forward and back."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def ran_before(change: DeployChange) -> bool:
 
 
 def judged(step: DeployStep, change: DeployChange) -> Result:
-    """Return whether a change works well on what the deploy has written."""
+    """Return whether a change works well on the revision that the deploy has written."""
     assert change.to_revision is not None, "it was written"
     found = _evidence(step, change, change.to_revision)
     change.evidence = {**change.evidence, **found.kept}
@@ -30,7 +30,7 @@ def judged(step: DeployStep, change: DeployChange) -> Result:
 
 
 def judged_back(step: DeployStep, change: DeployChange, good: Good) -> Result:
-    """Return whether everything that ran before a change runs again on the former definition."""
+    """Return whether everything that ran before a change runs again, on the former definition."""
     revision = change.back_revision or change.from_revision
     assert revision is not None, "what ran before has a revision"
     found = _evidence(step, change, revision)

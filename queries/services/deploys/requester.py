@@ -1,7 +1,8 @@
-"""Identify who requested a deploy, from where and with which token, and what it affects.
+"""Identify the requester of a deploy, with origin and token, and the applications affected.
 
-Workers write a deploy, wave by wave, long after its request was answered. The limits of the request
-apply to them too: the token's scope, team and applications, as of the time a wave is written.
+Workers write a deploy wave by wave, long after the response to its request was sent. The limits of
+the request apply to these writes too: the token's scope, team and applications at the time when a
+wave is written.
 """
 
 from datetime import datetime
@@ -31,12 +32,12 @@ def asker_of_request(user: Any) -> dict[str, str]:
 
 
 def asker_of(deploy: Deploy) -> Asker:
-    """Return a deploy's requester for workers' writes, which are not counted towards limits."""
+    """Return a deploy's requester for workers' writes, which do not count towards rate limits."""
     return Asker(**deploy.asker, bulk=True)
 
 
 def user_of(deploy: Deploy, *, now: datetime) -> User:
-    """Return a deploy's requester, limited to what the token allows now.
+    """Return a deploy's requester, limited to what the token currently allows.
 
     Raises `NotAllowed` if the account is no longer active, or the token is gone.
     """

@@ -32,11 +32,11 @@ from queries.services.manifests.planning import Plan, plan
 
 
 def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) -> Deploy:
-    """Plan a set of changes and have it deployed wave by wave.
+    """Plan a set of changes, and request that it be deployed wave by wave.
 
-    Raises `Invalid` with every problem of the set or its waves, `Forbidden` if the user may not
-    define one of its objects, `Conflict` while another deploy changes one of them, `TooMany` if the
-    user makes requests too often.
+    Raises `Invalid` with every problem of the set or its waves, `Forbidden` if the user is not
+    allowed to define one of its objects, `Conflict` while another deploy changes one of them, and
+    `TooMany` if the user makes requests too often.
     """
     asked = _set(form)
     found = plan(asked, user=user, now=now)
@@ -131,7 +131,7 @@ def _insert(
 
 
 def _requires_preflight(found: Plan) -> bool:
-    """Return whether an application among the changes requires a preflight to start."""
+    """Return whether an application affected by the changes requires a preflight to start."""
     queries = [item for item in found.items if item.kind == Kind.QUERY]
     concerned = {item.host for item in queries if item.is_new or item.effect}
     concerned |= {item.name for item in found.items if _has_new_imports(item)}
@@ -145,7 +145,7 @@ def _requires_preflight(found: Plan) -> bool:
 
 
 def _has_new_imports(item: SetItem) -> bool:
-    """Return whether an existing application gets other code or packages."""
+    """Return whether the code or packages of an existing application change."""
     is_there = item.kind == Kind.APPLICATION and not item.is_new
     return is_there and imports_differ(item.before["spec"], item.after["spec"])
 
@@ -154,7 +154,7 @@ def _has_new_imports(item: SetItem) -> bool:
 
 
 def _changes(found: Plan) -> list[DeployChange]:
-    """Return what a deploy writes in waves, and what restarts with it."""
+    """Return the changes that a deploy writes in waves, and those that restart with them."""
     queries = {item.name: item for item in found.items if item.kind == Kind.QUERY}
     driven = {
         item.name: item
@@ -177,7 +177,7 @@ def _changes(found: Plan) -> list[DeployChange]:
 
 
 def _goes_in_a_wave(item: SetItem) -> bool:
-    """Return whether a query, or an application, is written and restarted in a wave.
+    """Return whether a query or an application is written and restarted in a wave.
 
     New objects that do not run, and objects to stop, are written with the rest of the set.
     """
@@ -245,7 +245,7 @@ def _of_neighbour(row: Query, pinned: QueryRevision, *, tried: bool) -> DeployCh
 
 
 def _of_application(item: SetItem, running: Collection[int | None]) -> DeployChange:
-    """Return an application's own change; `running` are those with a query that should run."""
+    """Return an application's own change; `running` has the ids of those with a running query."""
     row = item.row if isinstance(item.row, Application) else None
     script = Script.objects.filter(application=row).first() if row else None
     ran = script.desired if script else Desired.STOPPED

@@ -1,8 +1,8 @@
 """Restart a unit, forward and back: one query, or an application with its driver.
 
-What belongs to the application (its script, the script's queries, unchanged queries) restarts with
-its driver, by the application's own operation. A query is requested separately if its definition
-changes, or if it is held and nothing else would start it.
+Everything that belongs to the application (its script, the script's queries, unchanged queries)
+restarts with its driver, through the application's own operation. A restart is requested separately
+for a query whose definition changes, or that is held and that nothing else would start.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ Ask = Callable[[DeployStep, DeployChange], Operation | None]
 
 
 def unit_of(changes: Sequence[DeployChange], first: DeployChange) -> list[DeployChange]:
-    """Return what restarts together with a change; an application's own change comes last."""
+    """Return the changes that restart together with a change, the application's own one last."""
     if not first.with_driver:
         return [first]
     unit = [
@@ -39,7 +39,7 @@ def unit_of(changes: Sequence[DeployChange], first: DeployChange) -> list[Deploy
 def restart_unit(
     step: DeployStep, unit: Sequence[DeployChange], stage: Stage, ask: Ask
 ) -> list[DeployChange]:
-    """Request a unit's restart, and record it on each change; return those that nothing restarts.
+    """Request a unit's restart and record it on each change; return changes that are not restarted.
 
     A change without an operation of its own restarts with its application's driver.
     """
@@ -66,7 +66,7 @@ def _goes_along(change: DeployChange) -> bool:
 
 
 def ask_forward(step: DeployStep, change: DeployChange) -> Operation | None:
-    """Request that a change run on what the deploy has written."""
+    """Request that a change run on the definition that the deploy has written."""
     if not change.runs:
         return None
     if change.kind == ChangeKind.APPLICATION:
@@ -77,7 +77,7 @@ def ask_forward(step: DeployStep, change: DeployChange) -> Operation | None:
 
 
 def ask_back(step: DeployStep, change: DeployChange) -> Operation | None:
-    """Request that a change run as before the deploy; what a user stopped stays stopped."""
+    """Request that a change run as before the deploy; queries that a user stopped stay stopped."""
     if change.restarted_at is None:  # it never ran on the new definition
         return None
     if change.kind == ChangeKind.APPLICATION:
@@ -105,12 +105,12 @@ def _application_back(
 
 
 def _run_written(step: DeployStep, query: Query) -> Operation:
-    """Run what the deploy wrote; unaccepted state changes were rejected when it was requested."""
+    """Run the written revision; the request was rejected if a state change was not accepted."""
     return run_newest(query, **step.by, accept_state_change=True)
 
 
 def _again(step: DeployStep, query: Query) -> Operation | None:
-    """Retry a query that is held or waiting; its definition stays as it is."""
+    """Retry a query that is held or waiting after a failure, without changing its definition."""
     if query.discovered or query.phase not in FAILED_PHASES:
         return None
     return operations.request_again(query=query, **step.by)

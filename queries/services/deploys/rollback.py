@@ -27,11 +27,11 @@ def rollback_query(
 ) -> Operation:
     """Make an earlier revision the newest again, and run the query on it.
 
-    The checkpoint stays as it is, so offsets continue; a preflight shows beforehand whether that
+    The checkpoint does not change, so offsets continue; a preflight shows beforehand whether the
     revision can continue from it. Raises `Missing` if there is no such revision, `NotAllowed` for
-    the newest one, `Invalid` if it could not be saved today, `Forbidden` if it brings in code and
-    the actor may not write `python`, `Conflict` while a deploy changes the query or, unless
-    `accept_state_change`, if it changes the meaning of the state.
+    the newest one, `Invalid` if the revision could not be saved today, `Forbidden` if it adds code
+    and `python` does not allow the actor to write it, `Conflict` while a deploy changes the query
+    or, unless `accept_state_change`, if it changes the meaning of the state.
     """
     former = _former(query, revision, python=python)
     catalog.check_query(
@@ -52,7 +52,7 @@ def rollback_query(
 
 
 def _former(query: Query, number: int, *, python: bool) -> QueryRevision:
-    """Return the revision to go back to, checked against the current newest one."""
+    """Return the revision to go back to; raise if it is the newest one or adds forbidden code."""
     former = former_revision(query, number)
     if former.number == query.revisions.order_by("-number")[0].number:
         way_out = "Restart the query to run that revision."

@@ -1,8 +1,8 @@
-"""A deploy's set of manifests: which wave changes what, and how each part is written.
+"""Write a deploy's set of manifests: a part with each wave, and the rest at the end.
 
-A wave's definitions are written when the wave begins, by applying those objects alone: a driver
-that dies in the meantime does not pick up a later wave's definition. The rest of the set (alert
-rules, labels, objects that do not run, pruning) is written at the end.
+A wave's definitions are written when the wave begins, by applying only those objects: a driver that
+dies earlier does not restart with a later wave's definition. The rest of the set (alert rules,
+labels, objects that do not run, pruning) is written at the end.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ def prepare_wave(step: DeployStep) -> Plan:
 def write(step: DeployStep, todo: Sequence[DeployChange]) -> None:
     """Write the wave's definitions and record each revision, in the caller's transaction.
 
-    Raises `NotAllowed` if somebody has changed one of them since the deploy was requested.
+    Raises `NotAllowed` if a user has changed one of them since the deploy was requested.
     """
     found: Plan = step.prepared
     items = {(item.kind, item.name): item for item in found.items}
@@ -81,7 +81,7 @@ def _note_written(change: DeployChange, item: SetItem | None) -> None:
 
 
 def prepare_rest(step: DeployStep) -> Plan:
-    """Plan the whole set again; the waves are written, so the rest remains."""
+    """Plan the whole set again: the waves have been written, so only the rest remains."""
     return _part(_planned(step), lambda item: True, leaving=True)
 
 

@@ -1,8 +1,8 @@
 """The context of a deploy's step: the deploy, the changes concerned, and the time.
 
-Each action is one transaction that first claims the deploy by its version. What it requests (an
-operation, a revision) and the record of it are written together or not at all: a worker that dies
-before or after does not lose anything, and two workers never do the same work twice.
+Each action is one transaction that first claims the deploy by its version. What the action requests
+(an operation, a revision) and the record of it are written together or not at all. A worker that
+dies before or after it does not lose anything, and no work is done twice by two workers.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class DeployStep:
 
     @property
     def by(self) -> dict[str, Any]:
-        """Return actor and time as keyword arguments for services."""
+        """Return the actor and the time as keyword arguments for services."""
         return {"actor": self.deploy.actor, "now": self.now}
 
     @property
@@ -57,14 +57,14 @@ class DeployStep:
 
 
 def note(change: DeployChange, **fields: Any) -> None:
-    """Write columns of a change."""
+    """Set and save these columns of a change."""
     for name, value in fields.items():
         setattr(change, name, value)
     change.save(update_fields=list(fields))
 
 
 def asked_for(change: DeployChange, stage: str, operation: Operation) -> dict[str, str]:
-    """Return a change's operations with one more."""
+    """Return a change's operations by stage, including this one."""
     return {**change.operations, stage: str(operation.uuid)}
 
 
@@ -91,5 +91,5 @@ def _failed(verb: str, change: DeployChange, about: Because) -> Because:
 
 
 def refused(error: Any) -> Because:
-    """Return a Headgate error's message as a reason."""
+    """Convert a Headgate error's message to a reason."""
     return Because(Detail.REFUSED, {"error": error.code, "message": str(error)})

@@ -1,8 +1,8 @@
-"""Roll a wave back: try former definitions on the current state, write and restart them.
+"""Roll a wave back: try former definitions on the current state, then write and restart them.
 
-Offsets continue, and no checkpoint is replaced. If a former definition cannot continue from what
-the new one has written, it becomes the newest again without a restart, so that the rewind to the
-snapshot, which the receipt offers, starts on it.
+Offsets continue, and no checkpoint is replaced. If a former definition cannot continue from the
+state that the new one has written, the former one becomes the newest again without a restart, so
+that the query runs on it after the rewind to the snapshot that the receipt offers.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def _kept(change: DeployChange) -> Result | None:
 
 
 def look_at_trial(step: DeployStep, change: DeployChange) -> Result:
-    """Return whether the former definition can continue from what the new one has written."""
+    """Return whether the former definition can continue from the new one's state and offsets."""
     if found := _kept(change):
         return found
     if change.state != ChangeState.GOING_BACK:
@@ -44,7 +44,7 @@ def look_at_trial(step: DeployStep, change: DeployChange) -> Result:
 
 
 def try_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
-    """Try one former definition, if the new one may have written anything."""
+    """Try one former definition if the new one may have written anything."""
     change = todo[0]
     if former_definitions.is_changed(change):
         reason = Because(Detail.CHANGED_MEANWHILE, {"query": change.name})
@@ -116,7 +116,7 @@ def look_at_restart(step: DeployStep, change: DeployChange) -> Result:
 
 
 def restart_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
-    """Restart one query, or an application with all of its queries; stop what did not run."""
+    """Restart one query, or an application with all its queries; stop those that did not run."""
     unit = unit_of(step.changes, todo[0])
     for change in restart_unit(step, unit, Stage.RESTART_BACK, ask_back):
         note(change, state=ChangeState.ROLLED_BACK)
@@ -127,7 +127,7 @@ def restart_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 
 
 def look_at_judgement(step: DeployStep, change: DeployChange) -> Result:
-    """Return whether what ran before runs again on its former definition."""
+    """Return whether everything that ran before runs again on its former definition."""
     if found := _kept(change):
         return found
     if change.state == ChangeState.ROLLED_BACK or not change.ran:

@@ -1,4 +1,4 @@
-"""Roll a wave out: preflights, snapshots, definitions, restarts, and its evaluation."""
+"""Roll a wave out: preflights, snapshots, definitions, restarts, and the evaluation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +32,7 @@ PREFLIGHTS_AT_ONCE = 2
 
 
 def look_at_preflight(step: DeployStep, change: DeployChange) -> Result:
-    """Return whether a query has passed on a copy of its checkpoint, as it will run."""
+    """Return whether a query's new definition has passed a preflight."""
     if found := settled(change):
         return found
     if change.kind != ChangeKind.QUERY or not change.spec or change.from_revision is None:
@@ -41,7 +41,7 @@ def look_at_preflight(step: DeployStep, change: DeployChange) -> Result:
 
 
 def begin_preflights(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
-    """Try one query with its application's new definition; return whether a slot was available."""
+    """Begin one query's preflight with its application's new definition, if a slot is available."""
     begun = [one for one in step.changes if Stage.PREFLIGHT in one.operations]
     open_ones = Operation.objects.filter(
         uuid__in=[one.operations[Stage.PREFLIGHT] for one in begun], outcome=OperationOutcome.OPEN
@@ -63,7 +63,7 @@ def begin_preflights(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 def _application_to_be(
     changes: Sequence[DeployChange], change: DeployChange
 ) -> dict[str, Any] | None:
-    """Return a query's application as the deploy would leave it; None if unchanged."""
+    """Return the new definition of a query's application; None if the deploy does not change it."""
     for one in changes:
         if one.kind == ChangeKind.APPLICATION and one.application_id == change.application_id:
             return {name: held for name, held in one.spec.items() if name != "pools"}
@@ -74,7 +74,7 @@ def _application_to_be(
 
 
 def look_at_snapshot(step: DeployStep, change: DeployChange) -> Result:
-    """Return whether the checkpoint is saved as of before the wave."""
+    """Return whether a snapshot of the checkpoint from before the wave exists."""
     if found := settled(change):
         return found
     if change.query_id is None or not change.runs or "no_snapshot" in change.evidence:
@@ -100,7 +100,7 @@ def take_snapshot(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 
 
 def keep_snapshot(change: DeployChange) -> None:
-    """Record the snapshot that a change's operation has made."""
+    """Record the snapshot that a change's operation has taken."""
     if Stage.SNAPSHOT in change.operations and change.snapshot_id is None:
         rows = Snapshot.objects.filter(operation__uuid=change.operations[Stage.SNAPSHOT])
         note(change, snapshot=rows.first())
@@ -110,12 +110,12 @@ def keep_snapshot(change: DeployChange) -> None:
 
 
 def look_at_write(step: DeployStep, change: DeployChange) -> Result:
-    """Return whether the definition is the newest."""
+    """Return whether the new definition has been written."""
     return settled(change) or (OK if change.to_revision is not None else TODO)
 
 
 def write(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
-    """Write the definitions of the wave, all of them or none."""
+    """Write the definitions of the wave, either all of them or none."""
     for change in step.changes:
         keep_snapshot(change)
         note(change, ran=ran_before(change))
@@ -154,7 +154,7 @@ def restart(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 
 
 def look_at_judgement(step: DeployStep, change: DeployChange) -> Result:
-    """Return whether what should run works well on what was written; keep the evidence."""
+    """Return whether a change works well on the written definition, if it runs."""
     if found := settled(change):
         return found
     return judged(step, change) if change.runs else OK

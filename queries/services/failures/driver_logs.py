@@ -1,8 +1,8 @@
-"""Read a driver's texts, with secrets masked: every such text must come through here.
+"""Read a driver's texts with secrets masked; every such text must be read through this module.
 
-A driver masks, by value, everything it writes itself. Spark and users' code can write anything into
-its log, and a status may come from an older release; so everything is masked again before it is
-stored, sent or shown.
+A driver masks, by value, everything that it writes itself. However, Spark and users' code can write
+anything to its log, and a status may come from an older release, so everything is masked again
+before it is stored, sent or shown.
 """
 
 from collections.abc import Iterator
@@ -45,11 +45,11 @@ class LogElsewhere(NotAllowed):
 
 
 def read_log(driver: Driver, *specs: Any, launcher: Launcher, lines: int = 200) -> str:
-    """Return the end of a driver's or a probe's log, at most 5,000 lines; "" if there is none.
+    """Return the end of a driver's or a probe's log, at most 5,000 lines; "" if there is no log.
 
     Raises `LogElsewhere` if it is on the host that the driver ran on. The secrets named in the
     driver's definitions (for a probe: `specs`) are looked up on this host and masked by value;
-    anything else that looks like a secret is masked by its form.
+    anything else that looks like a secret is masked because of its form.
     """
     if driver.host != settings.HEADGATE_HOST:
         raise LogElsewhere(driver)
@@ -79,10 +79,10 @@ def log_page(
     words: str = "",
     least: Level | None = None,
 ) -> LogPage:
-    """Return lines of a driver's log, masked: the newest, or those before or after an offset.
+    """Return lines of a driver's log, masked: the newest lines, or those before or after an offset.
 
-    With words or a minimum level, at most `SEARCHED` bytes are searched: `older` is where to
-    continue. Raises `LogElsewhere` if the log is on the host that the driver ran on.
+    With words or a minimum level, at most `SEARCHED` bytes are searched; `older` in the result is
+    where to continue. Raises `LogElsewhere` if the log is on the host that the driver ran on.
     """
     if driver.host != settings.HEADGATE_HOST:
         raise LogElsewhere(driver)
@@ -106,7 +106,7 @@ def log_page(
 
 
 def whole_log(driver: Driver, *, launcher: Launcher) -> Iterator[str]:
-    """Yield a driver's log, masked, for a download; raise `LogElsewhere` at the first step."""
+    """Yield a driver's log, masked, for a download; the first `next()` may raise `LogElsewhere`."""
     if driver.host != settings.HEADGATE_HOST:
         raise LogElsewhere(driver)
     mask = secrets_of(driver).mask
@@ -125,7 +125,7 @@ def whole_log(driver: Driver, *, launcher: Launcher) -> Iterator[str]:
 
 
 def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
-    """Return a driver's sighting with the texts in its status masked."""
+    """Return a driver's sighting with secrets in the texts of its status masked."""
     status = sighting.status
     if status is None or not _says_something(status):
         return sighting
@@ -145,7 +145,7 @@ def _says_something(status: Status) -> bool:
 
 
 def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult | None:
-    """Return what a probe has found so far, None if nothing; `specs` are what it had to try.
+    """Return what a probe has found so far, None if nothing; `specs` are the definitions it tries.
 
     Raises ValueError (`Unreadable`, or bytes that are not text) if the answer is incomplete.
     """
@@ -157,7 +157,7 @@ def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult
 
 
 def mask_failure(failure: Failure) -> Failure:
-    """Mask a stored failure's texts in memory, including secrets that became known later."""
+    """Mask a stored failure's texts in memory, with secrets that became known later too."""
     masked = secrets_of(failure.driver).mask
     for name in ("root_cause", "message", "log_tail"):
         setattr(failure, name, masked(getattr(failure, name)))
@@ -166,7 +166,7 @@ def mask_failure(failure: Failure) -> Failure:
 
 
 def secrets_of(driver: Driver, *specs: Any) -> References:
-    """Return the secrets that a driver and its queries were given, as known on this host."""
+    """Return the secrets that a driver and its queries received, as far as this host knows them."""
     found = local_references()
     found.learn(driver.application_revision.spec, *specs)
     found.learn(*driver.runs.values_list("revision__spec", flat=True).distinct())

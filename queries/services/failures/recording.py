@@ -1,4 +1,4 @@
-"""Record failures in their groups, with all the details an operator needs afterwards."""
+"""Record failures in their groups, with all the details that operators need later."""
 
 from datetime import datetime
 
@@ -25,9 +25,9 @@ def record_failure(
     log_tail: str,
     now: datetime,
 ) -> Failure:
-    """Insert a failure into its group; a resolved group reopens.
+    """Insert a failure into its group, and reopen the group if it was resolved.
 
-    `choice` says which attempt it was, and when the next one is due. The texts came from
+    `choice` says which attempt failed, and when the next one is due. The texts come from
     `driver_logs`, which has masked the secrets.
     """
     query = run.query if run is not None else None

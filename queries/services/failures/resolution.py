@@ -1,4 +1,4 @@
-"""Resolve and reopen failure groups for users; supervision reopens those that fail again."""
+"""Resolve and reopen failure groups for users; supervision reopens groups that fail again."""
 
 from datetime import datetime
 

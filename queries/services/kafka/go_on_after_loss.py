@@ -1,9 +1,9 @@
 """Continue without the lost data: accept lost source data in one operation, keeping the state.
 
-The checkpoint stays as it is. The query runs once with the gap accepted (`failOnDataLoss=false` for
-that run alone, set in its assignment) until its commits are past the gap. Then it runs as defined,
-and fails on the next gap as before. The loss is recorded in the ledger when the first run is
-requested, with the name of the user who accepted it.
+The checkpoint does not change. The query runs once with the gap accepted (`failOnDataLoss=false`
+for that run only, set in its assignment) until its commits are past the gap. Then it runs as
+defined, and fails on the next gap as before. The loss is recorded in the ledger when the first run
+is requested, with the name of the user who accepted it.
 """
 
 from datetime import datetime, timedelta
@@ -57,10 +57,10 @@ LIMIT = timedelta(hours=1)
 
 
 def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation:
-    """Continue from what is left; `offsets` is the number accepted as lost.
+    """Continue from the oldest records left; `offsets` is the number accepted as lost.
 
-    The broker is queried first. Raises `Unavailable` if it is not responding, `NotAllowed` if
-    nothing is missing or a run may have read it, and `Conflict` if the count differs or an
+    The broker is queried first. Raises `Unavailable` if it is not responding, `NotAllowed` if no
+    offsets are missing or a run may have read them, and `Conflict` if the count differs or an
     operation with steps is in progress.
     """
     gaps = _look(query, now)
@@ -86,8 +86,8 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
         raise NotAllowed(
             f"{query.name} has an open run, which may have fetched the deleted offsets.",
             way_out=(
-                "Wait: if they are lost, it fails and can then continue without them. Or stop "
-                "it first."
+                "Wait: if they are lost, the run fails, and the query can then continue without "
+                "them. Or stop the query first."
             ),
         )
     arguments = {"offsets": count, "gaps": [_as_row(gap) for gap in gaps]}
@@ -98,7 +98,7 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
 
 
 def _accept(turn: StepContext) -> StepResult:
-    """Write the loss to the ledger and request a run that skips the gap, both or neither."""
+    """In one transaction, write the loss to the ledger and request a run that skips the gap."""
     query, operation = turn.query, turn.operation
     gaps = [Gap(*row) for row in turn.arguments["gaps"]]
     with transaction.atomic():
@@ -129,11 +129,11 @@ def _go_beyond(turn: StepContext) -> StepResult:
         if at < until:
             phase = Phase(turn.query.phase).label
             return waiting(f"{phase}: {topic}-{partition} has committed {at:,} of {until:,}.")
-    return StepResult(True, "It has committed past the gap.")
+    return StepResult(True, "The query has committed past the gap.")
 
 
 def _fail_on_loss_again(turn: StepContext) -> StepResult:
-    """Run the query as defined again; one with an ending trigger may have ended already."""
+    """Run the query as defined again; if its trigger ends by design, it may have ended already."""
     run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).first()
     if turn.result.get("accepting"):
         with transaction.atomic():
@@ -141,7 +141,7 @@ def _fail_on_loss_again(turn: StepContext) -> StepResult:
             remember(turn, accepting=False)
             if run is not None and run.accepts_loss and turn.query.phase not in STOPPED_PHASES:
                 _run_anew(turn)
-        return waiting("It restarts and fails on data loss again.")
+        return waiting("The query restarts, and will fail on data loss again.")
     if run is not None and run.accepts_loss:
         return waiting("The run that skipped the gap is ending.")
     if turn.query.phase in (Phase.RUNNING, *STOPPED_PHASES):
@@ -165,7 +165,7 @@ GO_ON = Procedure(
 
 
 def _way_out(query: Query) -> str:
-    """Return what to do if no offsets are lost, without what the newest failure rules out."""
+    """Return what to do if no offsets are lost, taking the newest failure into account."""
     failure = Failure.objects.filter(run__query=query).order_by("-pk").first()
     if query.phase not in HELD_PHASES or failure is None:
         return "Start it, or check its latest failure."
@@ -183,9 +183,9 @@ def _way_out(query: Query) -> str:
 
 
 def _look(query: Query, now: datetime) -> list[Gap]:
-    """Query the broker for what is missing now.
+    """Query the broker, and return the gaps that exist now.
 
-    Raises `NotAllowed` if the checkpoint, which holds the committed offsets, is on another host.
+    Raises `NotAllowed` if the checkpoint, which contains the committed offsets, is on another host.
     """
     if host := elsewhere(query.application):
         raise NotAllowed(
@@ -195,7 +195,9 @@ def _look(query: Query, now: datetime) -> list[Gap]:
     if not look_at_sources(now=now, query_ids=[query.pk]):
         raise NotAllowed(
             f"{query.name} has no Kafka source in its definition.",
-            way_out="The sources in its code are unknown; reset it to an offset instead.",
+            way_out=(
+                "The sources in its code are unknown; reset the query to specific offsets instead."
+            ),
         )
     rows = list(SourceLag.objects.filter(query=query))
     errors = [row.error for row in rows if row.error]

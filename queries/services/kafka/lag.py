@@ -1,8 +1,8 @@
-"""Query the brokers of every living query, and store the results.
+"""Query the brokers of every existing query, and store the results.
 
 Only this task writes `SourceLag` and a query's `risk`, `risk_at`, `source_reachable` and
-`source_unreachable_since` (docs/decisions). Each broker set is queried once per pass. All are
-queried in parallel, each within its own time limit, and rows are written as answers arrive.
+`source_unreachable_since` (docs/decisions). Each broker set is queried once per pass. All sets are
+queried in parallel, each with its own time limit, and rows are written as responses arrive.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ READERS = Readers()
 
 @dataclass(slots=True)
 class _Asked:
-    """One broker set, with everything that this pass queries it for."""
+    """One broker set, and everything that this pass queries from it."""
 
     brokers: Brokers
     wanted: set[Wanted] = field(default_factory=set)
@@ -58,8 +58,9 @@ def look_at_sources(
 ) -> int:
     """Query every broker set once and store the results; return how many queries read Kafka.
 
-    Covers the queries of this host, whose checkpoints hold the committed offsets; queries without a
-    host are covered by one of the live hosts. `query_ids` selects others instead.
+    Covers the queries of this host, whose checkpoints contain the committed offsets; queries
+    without a host are covered by one of the live hosts. If given, `query_ids` selects the queries
+    instead.
     """
     mine = looked_after("application__") if query_ids is None else None
     passed_over: set[int] = set()  # their stored rows stay
@@ -95,11 +96,11 @@ def _sets(reading: Reading) -> set[Brokers]:
 def _answers(
     found: Sequence[Reading], known: Mapping[int, Known], readers: Readers
 ) -> Iterator[tuple[_Asked, Answer]]:
-    """Yield each reading's broker sets with their answers, if they may get its secrets.
+    """Yield each reading's broker sets with their responses, or why they were not queried.
 
-    A secret that is not bound to the query's application is not sent for it. A definition that has
-    only been saved sends nothing: the brokers queried are those that a run has read from, or that
-    an admin has allowed.
+    A secret is sent only if it is bound to the query's application. Nothing is sent for a
+    definition that was only saved: a broker is queried only if a run has read from it or an admin
+    has allowed it.
     """
     secrets = BrokerSecrets()
     allowed: dict[int, set[Brokers]] = defaultdict(set)
@@ -132,7 +133,7 @@ def _by_brokers(found: Sequence[Reading], allowed: Mapping[int, set[Brokers]]) -
 def _ask(
     sets: list[_Asked], known: Mapping[int, Known], readers: Readers
 ) -> Iterator[tuple[_Asked, Answer]]:
-    """Yield each broker set with its answer, as the answers arrive."""
+    """Yield each broker set with its response, as the responses arrive."""
     if not sets:
         return
     with ThreadPoolExecutor(BROKER_SETS_AT_ONCE, thread_name_prefix="brokers") as pool:
@@ -150,12 +151,12 @@ def _ask(
 
 
 def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer:
-    """Ask one broker set; runs in its own thread and does not use the database."""
+    """Query one broker set; runs in its own thread and does not use the database."""
     references = local_references()
     options: dict[str, str] = {}
 
     def told(error: Exception) -> str:
-        """Return an error's text without parts that no page may show."""
+        """Return an error's text with secrets masked."""
         references.learn(options)
         return references.mask(str(error))[:300]
 
@@ -185,7 +186,7 @@ def _records_wanted(
     ends: Mapping[At, Ends],
     known: Mapping[int, Known],
 ) -> dict[At, int]:
-    """Return the earliest offset of each partition whose record time is not known yet."""
+    """Return, for each partition, the earliest offset whose record time is needed but unknown."""
     found: dict[At, int] = {}
     for reading in readings:
         for at, one in ends.items():

@@ -1,6 +1,6 @@
-"""Store what a pass over the brokers found for one query: partitions, risk, reachability.
+"""Store the findings of a pass over the brokers for one query: partitions, risk, reachability.
 
-`lag.py` queries the brokers and this module writes the results; nothing else does (docs/decisions).
+`lag.py` queries the brokers, and only this module writes the results (docs/decisions).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ Known = Mapping[At, SourceLag]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A broker set's answer, or why there is none."""
+    """A broker set's response, or why there is none."""
 
     look: BrokerLook | None = None
     silent: str = ""  # it is not responding
@@ -51,7 +51,7 @@ def is_known(row: SourceLag, first: int) -> bool:
 
 
 def committed_of(reading: Reading, at: At) -> int | None:
-    """Return the next offset to read; Spark reads a new partition from its beginning."""
+    """Return the next offset to read; Spark reads a new partition from its first offset."""
     topic, partition = at
     if not any(source.wanted.matches(topic) for source in reading.sources if not source.error):
         return None
@@ -67,7 +67,7 @@ def write(
     known: Known,
     now: datetime,
 ) -> None:
-    """Write one query's partitions, and what they mean for it."""
+    """Write one query's partitions, and the resulting risk and reachability."""
     fresh: dict[At, SourceLag] = {}
     there: set[At] = set()
     looks = {brokers: answer.look for brokers, answer in answers.items() if answer.look}
@@ -104,7 +104,7 @@ def write(
 
 
 def write_told(told: ReportedOffsets, now: datetime) -> None:
-    """Write what only a query's progress reports: committed and latest offsets, with rates."""
+    """Write committed and latest offsets, with rates, that only a query's progress reports."""
     known = {(row.source, row.partition): row for row in SourceLag.objects.filter(query=told.query)}
     rows = {}
     for topic, partitions in told.latest.items():
@@ -184,7 +184,8 @@ def _seen(
 ) -> PartitionLook:
     """Return one partition as it is now, with its rates and the time of its first unread record.
 
-    If the topic has replaced another, that time is unknown: the old topic's time does not apply.
+    If the topic has replaced another, that time is unknown: the old topic's time does not apply to
+    it.
     """
     look = PartitionLook(
         topic=at[0],
@@ -206,7 +207,7 @@ def _seen(
 
 
 def _mean_bytes(row: SourceLag | None, record: RecordSeen | None) -> float | None:
-    """Return the mean size of a record in bytes, over the records sampled so far."""
+    """Return the mean size of a record in bytes, a moving average over the sampled records."""
     before = row.record_bytes if row is not None else None
     if record is None:
         return before
@@ -214,7 +215,7 @@ def _mean_bytes(row: SourceLag | None, record: RecordSeen | None) -> float | Non
 
 
 def _shows_a_hole(record: RecordSeen | None, seen: PartitionLook) -> bool:
-    """Return whether the first record is after the first offset: offsets are then not records."""
+    """Return whether the first record is after the first offset: offsets are not records."""
     if record is None or seen.committed is None or seen.earliest is None:
         return False
     return record.offset > max(seen.committed, seen.earliest)
@@ -229,13 +230,13 @@ def _store(
     error: str,
     now: datetime,
 ) -> None:
-    """Write a pass's rows; a row that was not seen is kept, with the reason why it is old."""
+    """Write a pass's rows; keep rows that were not seen, with the reason why they are old."""
     rows = SourceLag.objects.filter(query=reading.query)
     rows.filter(pk__in=[known[at].pk for at in gone]).delete()
     upsert(SourceLag, fresh.values(), "query", "source", "partition")
     stale = known.keys() - fresh.keys() - gone
     if stale:
-        why = error or "Its partition has no leader now."
+        why = error or "The partition currently has no leader."
         rows.filter(pk__in=[known[at].pk for at in stale]).update(error=why)
     elif error:  # no partition row can hold the reason: a separate one does
         names = ", ".join(source.name for source in reading.sources)[:255]
@@ -245,11 +246,11 @@ def _store(
 
 
 def _note_gaps(reading: Reading, known: Known, rows: Sequence[SourceLag], now: datetime) -> None:
-    """Record data missing from sources whose gaps Spark skips, once that is certain.
+    """Record data missing from sources whose gaps Spark skips, once the loss is certain.
 
-    While a run is open, it may have fetched what the topic has since deleted: its batches' rows
-    show what they skipped (`loss_ledger`). Where offsets are not records, the rows show nothing;
-    what a committed batch has passed over counts instead.
+    An open run may have fetched records that the topic has since deleted: its batches' rows show
+    what they skipped (`loss_ledger`). If offsets are not records, the rows do not show this; in
+    that case, the offsets that a committed batch has passed count instead.
     """
     silent = [source for source in reading.sources if not source.fails_on_loss]
 
@@ -307,7 +308,7 @@ def _risk(
     may_have_read: bool,
     now: datetime,
 ) -> dict[str, Any]:
-    """Return the columns that say what a query will lose, and when."""
+    """Return the risk columns: what a query will lose, and when."""
     found = risk(
         [(look_of(row), clock_of(row, now=now)) for row in rows if row.partition >= 0],
         running=running,

@@ -1,7 +1,7 @@
 """Correct ledger entries for records that turned out not to be lost.
 
 No entry is ever changed or removed: a correction is a separate entry that names the corrected one,
-the evidence, and the author. The incident that reported the loss gets a note as well.
+the evidence, and the author. A note is also added to the incident that reported the loss.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,10 +26,10 @@ NOTE_MOST = 1_000  # characters
 
 
 def correct(*, loss: Loss, reason: str, actor: str, now: datetime) -> list[Loss]:
-    """Correct the rest of a line, because a user knows better; return the corrections.
+    """Correct the rest of an entry, for a reason that a user gives; return the corrections.
 
-    Raises `Invalid` without a reason, `NotAllowed` for a line that is itself a correction, and
-    `Conflict` if nothing of the line is left.
+    Raises `Invalid` if there is no reason, `NotAllowed` if the entry is itself a correction, and
+    `Conflict` if it has already been corrected entirely.
     """
     reason = reason.strip()
     if not reason or len(reason) > NOTE_MOST:
@@ -64,7 +64,7 @@ def correct(*, loss: Loss, reason: str, actor: str, now: datetime) -> list[Loss]
 def correct_by_batch(
     *, query: Query, batch: int, span: tuple[Offsets, Offsets], now: datetime
 ) -> list[Loss]:
-    """Correct losses that a committed batch has read: a record at each offset of its (start, end).
+    """Correct losses in a committed batch's range (start, end): it read a record at each offset.
 
     This applies only to topics with known ids, because two topics with the same name use the same
     offset numbers.
@@ -87,11 +87,11 @@ def correct_by_batch(
 
 
 def tell_at_risk(query: Query, gaps: Iterable[Gap], *, now: datetime) -> None:
-    """Note in the incident that reported these offsets at risk that none of them were lost."""
+    """Add a note to the incident about these offsets at risk: none of them were lost."""
     where = ", ".join(f"{one.topic}-{one.partition}" for one in gaps)
     text = (
         f"Nothing was lost: a batch committed past the deleted offsets of {where}, and Spark "
-        "fails a batch with missing offsets. The run had fetched them before."
+        "fails a batch with missing offsets. The run had already fetched them."
     )
     take_back(query=query.pk, kind=IncidentKind.AT_RISK, text=text, now=now)
 
@@ -110,7 +110,7 @@ def _line(
     actor: str = "",
     batch: int | None = None,
 ) -> Loss:
-    """Write one correction: for these offsets of a line, or for its whole count (None)."""
+    """Write one correction: for a piece of an entry, or for its whole count if `piece` is None."""
     offsets = loss.offsets if piece is None else piece.offsets
     return Loss.objects.create(
         query_id=loss.query_id,
@@ -131,7 +131,7 @@ def _line(
 
 
 def _say(query: Query, made: list[Loss], reason: str, now: datetime) -> None:
-    """Note the correction in the incident for these losses."""
+    """Add a note about the correction to the incident for these losses."""
     if not made:
         return
     counts: Mapping[str, list[int | None]] = {

@@ -1,9 +1,9 @@
 """Keep the loss ledger: every record that a query never read, written once.
 
-Losses come from three sources: the pass over the brokers (offsets deleted before a query with
-`failOnDataLoss=false` read them), the batches themselves (missing rows, rows that came too late),
-and users who accept what a failed query has lost. No offset is recorded twice in the ledger,
-whichever source noticed it first.
+There are three sources of entries: the pass over the brokers (offsets deleted before a query with
+`failOnDataLoss=false` read them), the batches themselves (missing rows, rows that arrived too
+late), and users who accept the losses of a failed query. No offset is recorded twice, whichever
+source notices it first.
 """
 
 import logging
@@ -62,13 +62,12 @@ def write_gaps(
     topic_id: str | None = None,
     corrected_too: bool = False,
 ) -> list[Loss]:
-    """Write missing offsets that are not in the ledger yet; return the new lines.
+    """Write missing offsets that are not in the ledger yet; return the new entries.
 
     Records are counted only where offsets are records: neither compacted nor transactional.
-    `topic_id` identifies the topic if it is not the one that the query reads now: two topics with
-    the same name have the same offsets. What a correction has withdrawn is written again only if a
-    batch is the evidence (`corrected_too`), because a pass over the brokers only sees the same data
-    as before.
+    `topic_id` identifies the topic if the query now reads another one: two topics with the same
+    name use the same offset numbers. Corrected offsets are written again only if a batch is the
+    evidence (`corrected_too`), because a pass over the brokers only sees the same data as before.
     """
     with transaction.atomic():
         Query.objects.select_for_update().get(pk=query.pk)
@@ -112,9 +111,9 @@ def write_gaps(
 def keep_ledger(*, now: datetime, limit_s: float = LIMIT_S) -> int:
     """Evaluate the batches since the last call; return how many there were.
 
-    Reads outside of transactions and writes in slices, for at most `limit_s`; the next call
-    continues. The read position moves in the transaction that writes the losses, so each batch is
-    evaluated once, by whichever worker. A batch that cannot be evaluated is set aside.
+    Reads outside of transactions and writes in slices, for at most `limit_s` seconds; the next call
+    continues. The transaction that writes the losses also advances the read position, so each batch
+    is evaluated only once, whichever worker does it. A batch that cannot be evaluated is set aside.
     """
     judged = 0
     with bulk_work(LEDGER, limit_s=limit_s) as work:
@@ -172,7 +171,7 @@ def _write_some(batches: "Sequence[_Batch]", now: datetime, one: Slice) -> int:
 
 
 def _write_one(work: BulkRun, batch: "_Batch", now: datetime) -> int:
-    """Write one batch separately, or set it aside: something in its slice cannot be stored."""
+    """Write one batch separately; set it aside if its own data cannot be stored."""
     with work.slice() as one:
         try:
             with transaction.atomic():
@@ -197,7 +196,7 @@ _Lags = dict[int, list[SourceLag]]  # query -> its partitions, as read by a slic
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """One executed batch, with what it may have lost."""
+    """One executed batch, and its possible losses."""
 
     row: Progress
     query: Query | None
@@ -308,14 +307,14 @@ def _write_short(batch: _Batch, lags: _Lags, now: datetime) -> None:
 
 
 def _late_lines(batch: _Batch) -> set[tuple[int, str, date]]:
-    """Return the ledger lines that count a batch's late rows."""
+    """Return the ledger entries that count a batch's late rows."""
     if batch.query is None:
         return set()
     return {(batch.query.pk, operator, batch.row.at.date()) for operator in batch.late}
 
 
 def _write_late(batches: list[_Batch], now: datetime) -> None:
-    """Add the rows dropped behind watermarks to their day's line."""
+    """Add the rows dropped because of watermarks to their day's entry."""
     counted: dict[tuple[int, str, Any], int] = defaultdict(int)
     for batch in batches:
         if batch.query is not None:
@@ -339,7 +338,7 @@ def _lags(query_id: int) -> list[SourceLag]:
 
 
 def _plain(lags: Iterable[SourceLag]) -> dict[str, bool]:
-    """Return for each topic of a query whether its offsets are records, as far as known."""
+    """Return, for each topic of a query, whether its offsets are records, as far as is known."""
     found: dict[str, bool] = {}
     for lag in lags:
         found[lag.source] = found.get(lag.source, True) and lag.counts_records
@@ -347,7 +346,7 @@ def _plain(lags: Iterable[SourceLag]) -> dict[str, bool]:
 
 
 def _spans(start: Offsets, end: Offsets) -> dict[str, tuple[int, int]]:
-    """Return for each topic the offset range [first, until) of a batch's partitions."""
+    """Return, for each topic, the offset range [first, until) of a batch's partitions."""
     return {
         topic: (
             min(start.get(topic, {}).get(partition, 0) for partition in partitions),

@@ -1,8 +1,9 @@
 """Query the broker for a source's partitions, if a definition depends on them.
 
-A trigger may hold a core for each partition, and starting offsets must specify each. The broker is
-queried before a definition is saved and outside its transaction, so one that is not responding
-costs a few seconds and does not delay other users. Earlier values are used instead.
+A trigger may hold a core for each partition, and starting offsets must specify each partition. The
+broker is queried before a definition is saved and outside its transaction. A broker that is not
+responding therefore costs a few seconds and does not delay other users; earlier values are used
+instead.
 """
 
 import logging
@@ -39,9 +40,9 @@ class Looked:
 
 
 def begins(query: Query | None, checkpoint: str = "") -> bool:
-    """Return whether sources would start at their configured offsets, with no earlier batch.
+    """Return whether sources would start at their configured offsets: there is no earlier batch.
 
-    `checkpoint` is the one that a new query names: it may contain batches.
+    `checkpoint` is the one that a new query names; it may contain batches.
     """
     if query is None:
         return not checkpoint
@@ -49,7 +50,7 @@ def begins(query: Query | None, checkpoint: str = "") -> bool:
 
 
 def needed(spec: Mapping[str, Any], *, beginning: bool) -> bool:
-    """Return whether a definition, with any structure, depends on the brokers' partitions.
+    """Return whether a definition, of any structure, depends on the brokers' partitions.
 
     True if its trigger holds cores per partition, or it starts from offsets per partition.
     """
@@ -62,13 +63,13 @@ def needed(spec: Mapping[str, Any], *, beginning: bool) -> bool:
 def look(
     spec: Mapping[str, Any], application: str, query: Query | None = None, *, beginning: bool
 ) -> Looked:
-    """Return the partitions of a definition's Kafka sources, and what does not match them.
+    """Return the partitions of a definition's Kafka sources, and problems with starting offsets.
 
     Only sources whose options do not set the number are looked up. For a broker set that is not
     responding, earlier values for `query` are used; unknown ones are omitted.
 
     The definition must be valid in every other respect: its options carry secrets to the broker
-    that it names, and a rejected definition must not send anything anywhere. Nor is anything sent
+    that it names, and a rejected definition must not send anything anywhere. Nothing is sent either
     to a broker that no admin has allowed for this application; in this case, too, earlier values
     are used.
     """
@@ -78,7 +79,7 @@ def look(
     for brokers in {source.brokers for source in sources}:
         if not may_ask(brokers, bound):
             logger.info(
-                "%s of application %s is not asked for partitions: it is not in "
+                "%s of application %s is not queried for partitions: it is not in "
                 "HEADGATE_BROKER_HOSTS",
                 dict(brokers).get("bootstrap.servers"),
                 application,
@@ -94,7 +95,7 @@ def look(
 
 
 def _is_whole(source: KafkaSource, read: set[At]) -> bool:
-    """Return whether the broker has every topic that the source names; one may be created later."""
+    """Return whether the broker has every topic that the source names; others may come later."""
     return bool(read) and set(source.wanted.topics) <= {topic for topic, _ in read}
 
 

@@ -1,9 +1,9 @@
-"""Store a checkpoint's topic ids with it, and count what a replaced topic costs.
+"""Store topic ids with the checkpoint, and count the records lost with a replaced topic.
 
-A pass over the brokers compares (`judge`, which writes nothing) and stores (`store`). Under strict
-reading, the id of a replaced topic is kept: the query is at risk until it is reset, and its driver
-refuses to start it. If Spark is configured to skip gaps, the new topic's id is stored as soon as a
-batch has read it. In both cases, the ledger records what was never read.
+A pass over the brokers compares (`judge`, which writes nothing) and stores (`store`). If the query
+fails on data loss, the id of a replaced topic is kept: the query is at risk until it is reset, and
+its driver refuses to start it. If Spark is configured to skip gaps, the new topic's id is stored as
+soon as a batch has read it. In both cases, the ledger records what was never read.
 """
 
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ def judge(
 
 
 def store(reading: Reading, memory: Memory, now: datetime) -> None:
-    """Store a pass's results, unless another was faster; call it within a transaction."""
+    """Store a pass's results, unless another pass was faster; call this within a transaction."""
     after = as_json(memory.ids)
     if reading.checkpoint is None or (after == memory.before and not memory.lost):
         return
@@ -118,7 +118,7 @@ def _topic(
     known: Known,
     memory: Memory,
 ) -> Remembered | None:
-    """Return what to store about one topic after a pass, and record what it has lost."""
+    """Return what to store about one topic after a pass, and record its losses."""
     ends = {number: one for (name, number), one in look.ends.items() if name == topic}
     latest = {number: one.latest for number, one in ends.items()}
     at = reading.committed.get(topic) or first_offsets_at(row.location).get(topic) or {}

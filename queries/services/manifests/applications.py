@@ -22,7 +22,7 @@ from queries.services.manifests.items import SetItem, below_spec
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """An application as the set leaves it: its queries are checked against it."""
+    """An application as it will be after the apply; its queries are validated against it."""
 
     name: str
     form: ApplicationSpec
@@ -33,13 +33,13 @@ class Host:
 
 @dataclass(slots=True)
 class Teams:
-    """The teams of new applications: each name is looked up once."""
+    """The teams of new applications; each name is looked up only once."""
 
     user: Any
     known: dict[str, Team | None] = field(default_factory=dict)
 
     def of(self, item: SetItem) -> None:
-        """Set a new application's team, or record what is wrong with it."""
+        """Set a new application's team, or record the problems with it."""
         assert item.manifest is not None
         name = item.manifest.team
         try:
@@ -55,7 +55,7 @@ class Teams:
 
 
 def plan_applications(items: list[SetItem], present: Present, *, user: Any) -> dict[str, Host]:
-    """Compare and validate applications; return those in the set and those that exist."""
+    """Compare and validate applications; return both those in the set and existing ones."""
     python, teams = may(user, WRITE_PYTHON), Teams(user)
     hosts = {
         name: Host(
@@ -93,7 +93,7 @@ def _compare(item: SetItem, present: Present) -> None:
             item.refuse(
                 "metadata.team",
                 manifest.team,
-                f"is not its team, which is {row.team or 'none'}.",
+                f"is not the application's team, which is {row.team or 'none'}.",
                 f"Remove it, or ask an admin to PUT /api/v1/applications/{row.name}/team/.",
             )
     script = getattr(row, "script", None)

@@ -1,9 +1,9 @@
 """Write a plan in one short transaction: completely or not at all.
 
-All slow work is done beforehand: the plan contains everything that was validated, sealed and looked
-up. If a definition has changed since the plan was made, nothing is written, and the plan is made
-again. Running queries keep their revision; starts, stops, and deletions that must wait for a stop
-follow in an operation that the same transaction inserts.
+All slow work is done beforehand: the plan contains the results of all validation, sealing and
+look-ups. If a definition has changed since the plan was made, nothing is written, and a new plan is
+made. Running queries keep their revision. Starts, stops, and deletions that must wait for a stop
+are made by operations that the same transaction inserts.
 """
 
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ class StalePlan(Conflict):
 
 
 def refuse_state_changes(starting: Iterable[SetItem], *, accepted: bool) -> None:
-    """Raise `StateChanges` naming the queries that would start on state of a different meaning."""
+    """Raise `StateChanges` naming the queries for which state would change its meaning."""
     changed_ = {
         item.name: item.state_change.silent
         for item in starting
@@ -81,7 +81,7 @@ class Applied:
 def apply_set(asked: ApplySet, *, user: Any, actor: str, via: str, now: datetime) -> Applied:
     """Plan a set and apply it; a rejected set or a dry run writes nothing.
 
-    Raises `Forbidden`, and `Conflict` if others keep changing definitions.
+    Raises `Forbidden`, and `Conflict` if other requests keep changing definitions.
     """
     for attempt in range(1, ATTEMPTS + 1):
         found = plan(asked, user=user, now=now)
@@ -136,7 +136,7 @@ class _Writer:
         self._rows.prepare()
 
     def _define_application(self, item: SetItem) -> bool:
-        """Build what an application's manifest changes; return whether anything."""
+        """Build the rows for an application's manifest; return whether it changes anything."""
         form = item.application_form
         if item.is_new and form is not None:
             labels = item.manifest.labels if item.manifest else {}
@@ -154,7 +154,7 @@ class _Writer:
         return self._add_moves(item, place, number)
 
     def _define_query(self, item: SetItem) -> bool:
-        """Build what a query's manifest changes; return whether anything."""
+        """Build the rows for a query's manifest; return whether it changes anything."""
         form, number = item.query_form, (item.revision or 0) + 1
         checked = {**checked_columns(item.checked), **self._accepted(item)} if form else {}
         if item.is_new and form is not None:
@@ -198,7 +198,7 @@ class _Writer:
         self._rows.acted(Act.APPLIED, asked.owner, **source, **counts)
 
     def _accepted(self, item: SetItem) -> dict[str, Any]:
-        """Return who accepted a state change, for the next start."""
+        """Return the columns that record the acceptance of a state change, for the next start."""
         change = item.state_change
         if not (self._plan.asked.accept_state_change and change and change.silent):
             return {}
@@ -234,7 +234,7 @@ class _Writer:
                 )
 
     def _relabel(self) -> None:
-        """Write changed labels: one statement per distinct set of labels."""
+        """Write changed labels, with one statement per distinct set of labels."""
         for items, rows in ((self._applications, Application), (self._queries, Query)):
             alike: dict[str, list[SetItem]] = {}
             for item in items:

@@ -1,4 +1,4 @@
-"""One object of a set on its way from a file to the tables: its differences and problems."""
+"""One object of a set, between its file and the tables: its differences and problems."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ Row = Application | Query | AlertRule
 
 @dataclass(slots=True)
 class SetItem:
-    """An object that the set names."""
+    """An object in the set."""
 
     path: str
     kind: str
@@ -64,19 +64,19 @@ class SetItem:
 
     @property
     def query(self) -> Query | None:
-        """Return a query's row; None if it does not exist, or is not a query."""
+        """Return the query's row; None if it does not exist or the object is not a query."""
         return self.row if isinstance(self.row, Query) else None
 
     @property
     def application(self) -> Application | None:
-        """Return the row of the application that it is, or belongs to; None if there is none."""
+        """Return the application that the object is, or belongs to; None if there is none."""
         if self.query is not None:
             return self.query.application
         return self.row if isinstance(self.row, Application) else None
 
     @property
     def outcome(self) -> Outcome:
-        """Return what the apply does with it."""
+        """Return what the apply does with the object."""
         if self.problems:
             return Outcome.REFUSED
         if self.is_new:
@@ -85,12 +85,12 @@ class SetItem:
 
     @property
     def spec_differs(self) -> bool:
-        """Return whether it needs a new revision."""
+        """Return whether the object needs a new revision."""
         return _spec(self.before) != _spec(self.after)
 
     @property
     def effect(self) -> Effect:
-        """Return what its changed fields require, apart from pools and labels."""
+        """Return what the changed fields require, such as a restart, without pools and labels."""
         changes = query_changes if self.kind == Kind.QUERY else application_changes
         is_defined = self.kind in (Kind.QUERY, Kind.APPLICATION) and not self.is_new
         found = changes(_spec(self.before), _spec(self.after)) if is_defined else {}
@@ -98,7 +98,7 @@ class SetItem:
 
     @property
     def labels_differ(self) -> bool:
-        """Return whether its labels change."""
+        """Return whether the object's labels change."""
         return _labels(self.before) != _labels(self.after)
 
     def refuse(self, field: str, value: str, message: str, way_out: str) -> None:
@@ -106,7 +106,7 @@ class SetItem:
         self.problems.append(Problem(field, value[:200], message, way_out))
 
     def compare(self) -> None:
-        """Record each field that differs, and edits made since its file was applied."""
+        """Record each field that differs, and edits made since the object's file was applied."""
         if not self.is_new:
             self.changes += differences(comparable(self.before, self.after), self.after)
         before = states.unedited(self.before, completed=self.completed)
@@ -117,7 +117,7 @@ class SetItem:
             self.drift = Drift(edited, way_out) if edited else None
 
     def plan(self) -> ObjectPlan:
-        """Return its part of the response."""
+        """Return the object's part of the response."""
         return ObjectPlan(
             kind=self.kind,
             name=self.name,
@@ -144,7 +144,7 @@ def below_metadata(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def _spec(state: State) -> dict[str, Any]:
-    """Return a definition without the pools, which have rows of their own."""
+    """Return a definition without the pools, which have their own rows."""
     return {name: held for name, held in state.get("spec", {}).items() if name != "pools"}
 
 

@@ -1,4 +1,4 @@
-"""Record an object's owner and its file's content, or release it from its owner."""
+"""Record an object's owner and the content of its file, or release it from its owner."""
 
 from datetime import datetime
 
@@ -24,10 +24,10 @@ _COLUMNS: dict[str, str] = {
 
 
 class Taking:
-    """Record that objects match their owner's files: built first, then written.
+    """The rows that record that objects match their owner's files: built first, then written.
 
-    For unchanged objects, only the source is written. A row built here may belong to an object that
-    has no id until it is written itself.
+    For unchanged objects, only the source is written. A row may belong to an object that does not
+    have an id until the object itself is written.
     """
 
     def __init__(self, items: list[SetItem], asked: ApplySet, *, actor: str, now: datetime) -> None:
@@ -70,9 +70,9 @@ class Taking:
 
 
 def release(row: Managed | None, *, actor: str, now: datetime) -> None:
-    """Remove an object's owner: its files no longer control it, and nothing prunes it.
+    """Remove an object's owner: the owner's files no longer control it, and no apply prunes it.
 
-    Raises `Missing` if it has no owner.
+    Raises `Missing` if the object has no owner.
     """
     if row is None:
         raise Missing("It has no owner.", way_out="There is nothing to release.")

@@ -1,10 +1,10 @@
-"""Plan an apply: look up and validate everything, write nothing.
+"""Plan an apply: look up and validate everything, without writing.
 
-1. Each file is read separately: values are filled in, the structure is checked.
+1. Each file is read separately: values are filled in, and the structure is checked.
 2. The existing objects are read in bulk (`selectors.manifests.present`).
-3. Each object is compared with the existing one; unchanged ones are not validated again.
-4. New and changed objects are validated as if saved individually, in the context that the whole set
-   creates.
+3. Each object is compared with the existing one; unchanged objects are not validated again.
+4. New and changed objects are validated as if each were saved individually, in the context of the
+   whole set.
 5. If requested, the owner's objects that are no longer in the set are pruned.
 """
 
@@ -52,9 +52,9 @@ class Plan:
 
 
 def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
-    """Return what an apply of a set by a user would do; writes nothing.
+    """Return what an apply of a set by a user would do, without writing.
 
-    Raises `Forbidden` if the user may not do all of it.
+    Raises `Forbidden` if the user does not have permission for all of it.
     """
     if not may(user, DEFINE):
         raise Forbidden(
@@ -90,7 +90,9 @@ def _read(asked: ApplySet) -> list[SetItem]:
     """Return a set's manifests, valid or with their problems."""
     items = [item for index, file in enumerate(asked.manifests) for item in _of(index, file, asked)]
     if len(items) > MOST_FILES:
-        items[-1].refuse("manifests", str(len(items)), "are too many.", f"Send {MOST_FILES}.")
+        items[-1].refuse(
+            "manifests", str(len(items)), "are too many.", f"Send at most {MOST_FILES}."
+        )
     counts = Counter((item.kind, item.name) for item in items if item.name)
     first: dict[tuple[str, str], str] = {}
     for item in items:
@@ -174,7 +176,7 @@ def _match(item: SetItem, present: Present, owner: str) -> None:
 
 
 def _insist(user: Any, of_kind: dict[Kind, list[SetItem]], going: Iterable[Leaving]) -> None:
-    """Raise `Forbidden` if the user may not define one of the objects."""
+    """Raise `Forbidden` if the user is not allowed to define one of the objects."""
     concerned = {
         row.pk: row
         for row in (

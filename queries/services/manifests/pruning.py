@@ -1,4 +1,4 @@
-"""Plan the pruning of a set: its owner's objects that it no longer contains."""
+"""Plan the pruning of a set: find its owner's objects that are no longer in the set."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from queries.selectors.manifests.present import Present, key_of
 
 @dataclass(slots=True)
 class Leaving:
-    """An object deleted by the apply, or afterwards by the operation that follows."""
+    """An object that the apply deletes, or the operation that follows it."""
 
     kind: Kind
     name: str
@@ -46,11 +46,11 @@ class Leaving:
 
     @property
     def application(self) -> Application | None:
-        """Return the application that it is, or belongs to; None for an alert rule."""
+        """Return the application that the object is, or belongs to; None for an alert rule."""
         return self.query.application if self.query is not None else self.managed.application
 
     def plan(self) -> ObjectPlan:
-        """Return its part of the response."""
+        """Return the object's part of the response."""
         outcome = Outcome.PRUNED if self.done else Outcome.TO_BE_PRUNED
         return ObjectPlan(
             kind=self.kind,
@@ -62,7 +62,7 @@ class Leaving:
 
 
 def leaving(asked: ApplySet, present: Present, kept: set[tuple[str, str]]) -> list[Leaving]:
-    """Return what is pruned, queries first, with the problems of what cannot be."""
+    """Return the pruned objects, queries first, with problems for those that cannot be pruned."""
     found = [
         Leaving(Kind(key[0]), key[1], row)
         for row in present.managed.values()
@@ -78,7 +78,7 @@ def leaving(asked: ApplySet, present: Present, kept: set[tuple[str, str]]) -> li
 
 
 def _look_at_runs(queries: list[Leaving], *, may_stop: bool) -> None:
-    """Find which queries are running, and reject those that the request may not stop."""
+    """Find queries that are running; record a problem for them unless the request may stop them."""
     rows = {one.query.pk: one for one in queries if one.query is not None}
     open_runs = Run.objects.filter(query__in=rows, outcome=RunOutcome.OPEN)
     running = set(open_runs.order_by().values_list("query", flat=True))
@@ -91,14 +91,14 @@ def _look_at_runs(queries: list[Leaving], *, may_stop: bool) -> None:
         one.later = True
         if not may_stop:
             message = f"would be pruned, but it is {query.phase}."
-            way_out = "Stop it first, or send prune_running: it is then stopped and deleted."
+            way_out = "Stop it first, or send prune_running to have it stopped and deleted."
             one.problems.append(Problem("metadata.name", one.name, message, way_out))
 
 
 def _look_into_applications(
     applications: list[Leaving], queries: list[Leaving], *, may_stop: bool
 ) -> None:
-    """Reject applications whose queries remain; delete those with running queries afterwards."""
+    """Find applications that cannot be pruned because queries remain, or only after a stop."""
     rows = {one.application.pk: one for one in applications if one.application is not None}
     going = {one.query.pk: one for one in queries if one.query is not None}
     _look_at_scripts(rows, may_stop=may_stop)
@@ -118,12 +118,12 @@ def _look_into_applications(
 
 
 def _look_at_scripts(rows: Mapping[int, Leaving], *, may_stop: bool) -> None:
-    """Find scripts that have not ended, and reject those that the request may not stop."""
+    """Find scripts that have not ended; record a problem unless the request may stop them."""
     ended = Q(desired=Desired.STOPPED, phase__in=sorted(STOPPED_PHASES))
     for script in Script.objects.filter(application__in=rows).exclude(ended):
         one = rows[script.application_id]
         one.later = True
         if not may_stop:
             message = f"would be pruned, but its script is {script.phase}."
-            way_out = "Stop it first, or send prune_running: it is then stopped and deleted."
+            way_out = "Stop it first, or send prune_running to have it stopped and deleted."
             one.problems.append(Problem("metadata.name", one.name, message, way_out))

@@ -1,4 +1,4 @@
-"""Plan the queries of a set: compare in bulk, and validate new and changed ones."""
+"""Plan the queries of a set: compare them in bulk, and validate new and changed queries."""
 
 import time
 from collections import defaultdict
@@ -51,7 +51,7 @@ ASK_LIMIT_S = 10.0
 def plan_queries(
     items: list[SetItem], present: Present, hosts: dict[str, Host], *, user: Any
 ) -> None:
-    """Compare and validate queries in the applications as the set leaves them."""
+    """Compare and validate queries in their applications, as these will be after the apply."""
     python, teams, places = may(user, WRITE_PYTHON), Teams(user), Places()
     taken = _taken_names(items, hosts)
     for item in items:
@@ -85,7 +85,7 @@ def _compare(item: SetItem, row: Query, present: Present, hosts: Mapping[str, Ho
         item.refuse(
             "metadata.application",
             manifest.application,
-            f"is not its application, which is {item.host} and cannot be changed.",
+            f"is not the query's application, which is {item.host} and cannot be changed.",
             "Remove it, or delete the query and create it again.",
         )
     if manifest.checkpoint:
@@ -100,7 +100,8 @@ def _same_place(
 ) -> None:
     """Record a problem if a manifest names a checkpoint that the query never had.
 
-    After a rewind or reset, the query has another directory, while its file still names the first.
+    After a rewind or reset, the query has another directory, but its file still names the first
+    one.
     """
     try:
         location = local_roots.canonical_checkpoint(manifest.checkpoint, application)
@@ -111,7 +112,7 @@ def _same_place(
         item.refuse(
             "spec.checkpoint",
             manifest.checkpoint,
-            f"is not its checkpoint, which is {locations[0] if locations else 'unknown'}.",
+            f"is not the query's checkpoint, which is {locations[0] if locations else 'unknown'}.",
             "Remove it; only rewind, reset and clone change a checkpoint.",
         )
 
@@ -161,8 +162,8 @@ def _join(item: SetItem, manifest: Manifest, hosts: Mapping[str, Host], user: An
         item.refuse("metadata.application", manifest.application, message, way_out)
         return
     if host.refused:
-        message = "has problems itself."
-        way_out = "Correct its own manifest first."
+        message = "has a manifest with errors."
+        way_out = "Correct that manifest first."
         item.refuse("metadata.application", manifest.application, message, way_out)
     if host.row is not None:
         insist(user, [host.row])
@@ -174,7 +175,7 @@ def _join(item: SetItem, manifest: Manifest, hosts: Mapping[str, Host], user: An
 
 
 def _taken_names(items: Iterable[SetItem], hosts: Mapping[str, Host]) -> set[str]:
-    """Return the names that are taken for a new query's own application."""
+    """Return the names that a new query's own application cannot have because they are taken."""
     if not any(item.is_new and item.manifest and not item.manifest.application for item in items):
         return set()
     living = Application.objects.filter(archived_at=None).order_by()
@@ -217,7 +218,7 @@ def look_for_orphans(
     hosts: Mapping[str, Host],
     going: Iterable[Leaving],
 ) -> None:
-    """Record which living queries could not run with the set's version of their application.
+    """Record existing queries that could not run with the set's version of their application.
 
     Queries that the set itself changes have already been validated in their new application.
     """
@@ -237,7 +238,7 @@ def look_for_orphans(
             before = Around(item.name, old, pools[0], cores, left[pk])
             after = replace(before, application=item.application_form or old, pools=pools[1])
             item.problems += below_spec(
-                replace(one, way_out=f"Change query {left[pk].name} in the same set, or first.")
+                replace(one, way_out=f"Change query {left[pk].name} first, or in the same set.")
                 for one in breaks(revision.spec, before, after)
             )
 
@@ -255,7 +256,7 @@ class Beside:
         self._there: dict[str, dict[str, int]] = {}
 
     def of(self, host: Host, *, but: str) -> dict[str, int]:
-        """Return the cores held in an application by query name, without one query's."""
+        """Return the cores held in an application, by query name, excluding one query."""
         if host.row is not None and host.name not in self._there:
             there = cores_beside(host.row, but=None)
             names = self._names[host.name]

@@ -1,9 +1,9 @@
 """Preflight: try a definition on a copy of its query's checkpoint before it runs.
 
-In a probe driver, the new definition executes the copy's newest batch again, with the real source
-and without a sink, and then some new data. The two plans are compared, because Spark silently
-accepts changes that make results wrong. Nothing real is written: the copy and all output are
-deleted, whatever the outcome.
+In a probe driver, the new definition executes the copy's newest batch again, with the real sources
+and without a sink, and then processes some new data. The old and new plans are compared, because
+Spark silently accepts changes that make results wrong. Nothing is written to real places: the copy
+and all output are deleted, whatever the outcome.
 """
 
 import os
@@ -45,10 +45,11 @@ def begin_preflight(
 ) -> Operation:
     """Try a definition (None: the newest revision) against the query's checkpoint.
 
-    Raises `Invalid` if it could not even be saved, `Forbidden` if it brings in code and the actor
-    may not write `python`; the newest revision can be tried by anyone who can start it. The
-    operation is DONE if the definition passes (`result.preflight.verdict` is passed, or differs if
-    Spark silently accepts something that changes results), and FAILED if it does not pass.
+    Raises `Invalid` if the definition could not be saved, and `Forbidden` if it adds code and
+    `python` does not allow the actor to write it. Anyone who can start the query can try its newest
+    revision. The operation ends as DONE if the definition passes, and as FAILED if it does not.
+    `result.preflight.verdict` is passed, or differs if Spark silently accepts something that
+    changes results.
     """
     wanted = query.revisions.order_by("-number")[0].spec
     if spec is not None:
@@ -72,10 +73,10 @@ def begin_trial(
     application_revision: int | None = None,
     application_spec: dict[str, Any] | None = None,
 ) -> Operation:
-    """Begin the preflight of a definition that has been validated already.
+    """Begin the preflight of a definition that has already been validated.
 
-    It is tried with its application's newest revision, unless `application_revision` selects
-    another or `application_spec` is a definition not yet written.
+    The definition is tried with its application's newest revision, unless `application_revision`
+    selects another revision or `application_spec` contains a definition that is not written yet.
     """
     name = digest(spec)
     newest = query.revisions.order_by("-number")[0]
@@ -92,7 +93,7 @@ def begin_trial(
 
 
 def _copy(turn: StepContext) -> StepResult:
-    """Copy the checkpoint twice: for the run without a sink, and for one with a temporary sink."""
+    """Copy the checkpoint twice: for a run without a sink, and for one with a temporary sink."""
     checkpoint = probe_steps.checkpoint_of(turn)
     turn.result |= {"checkpoint": checkpoint.pk, "batch": None, "copy_missing": ""}
     place = probe_steps.folder(turn, checkpoint)
@@ -145,7 +146,7 @@ def _launch(turn: StepContext) -> StepResult:
 def _old(
     turn: StepContext, checkpoint: Checkpoint, code_sha256: str
 ) -> tuple[dict[str, Any] | None, str, tuple[str, ...], bool]:
-    """Return what ran last, why it cannot be compared, its code, and whether that is the same."""
+    """Return the last definition, why it cannot be compared, its code, and if that is the same."""
     run = last_good_run(checkpoint)
     if run is None:
         said = "the previous definition: no run is known" if turn.result.get("batch") else ""
@@ -162,7 +163,7 @@ def _old(
 
 
 def _judge(turn: StepContext) -> StepResult:
-    """Evaluate the findings; raise `DidNotPass` if Spark refused."""
+    """Evaluate the findings; raise `DidNotPass` if Spark refused the definition."""
     answer = probe_steps.await_answer(turn)
     if isinstance(answer, StepResult):
         return answer

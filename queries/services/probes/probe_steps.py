@@ -1,8 +1,8 @@
-"""Steps shared by all procedures with a probe driver: taking a slot, launch, and end.
+"""Steps shared by all procedures with a probe driver: take a slot, launch it, and end it.
 
 A probe driver has a Driver row of kind PROBE from before its launch until its end is proven, so it
-takes a start slot and memory like any driver; it does not run a query, and reconcile ignores it.
-Its row is found through its operation, whichever worker takes the next step.
+takes a start slot and memory like any driver. It does not run a query, and reconcile ignores it.
+Any worker can take the next step, because the row is found through its operation.
 """
 
 import logging
@@ -73,7 +73,7 @@ def no_answer(report: ExitReport | None, tail: str) -> NoAnswer:
     ended = classify_exit(
         python=report.python, jvm=report.jvm, oom=report.oom, killed=report.killed
     )
-    way_out = "Try again; give the application more memory." if report.oom else "Try again."
+    way_out = "Give the application more memory, then try again." if report.oom else "Try again."
     text = f"The probe driver ended without a result. {ended.title}. {ended.meaning} {tail}"
     return NoAnswer(text.strip(), way_out=way_out)
 
@@ -81,8 +81,8 @@ def no_answer(report: ExitReport | None, tail: str) -> NoAnswer:
 def folder(turn: StepContext, checkpoint: Checkpoint) -> Path:
     """Return the operation's own folder for temporary files.
 
-    It is next to a local checkpoint, because hard links do not work across file systems; otherwise
-    below the drivers' folder.
+    If the checkpoint is local, the folder is next to it, because hard links do not work across file
+    systems; otherwise it is below the drivers' folder.
     """
     path = local_path(checkpoint.location)
     if path is None:
@@ -108,14 +108,14 @@ def require_local(checkpoint: Checkpoint, *, way_out: str) -> None:
 
 
 def checkpoint_of(turn: StepContext) -> Checkpoint:
-    """Return the operation's original checkpoint: a rewind may have replaced it since."""
+    """Return the operation's original checkpoint, which a rewind may have replaced since."""
     known = turn.result.get("checkpoint")
     checkpoints = turn.query.checkpoints
     return checkpoints.get(retired_at=None) if known is None else checkpoints.get(pk=known)
 
 
 def take_place(turn: StepContext) -> StepResult:
-    """Insert the probe's row once the host has a free slot; when repeated, find it."""
+    """Insert the probe's row once the host has a free slot; when repeated, find that row."""
     if probe_of(turn.operation) is not None:
         return DONE
     application, revision = turn.query.application, application_revision(turn)
@@ -133,9 +133,9 @@ def take_place(turn: StepContext) -> StepResult:
 
 
 def application_revision(turn: StepContext) -> ApplicationRevision:
-    """Return the revision the probe is launched with: the newest, unless the request names another.
+    """Return the application revision for the launch: the newest, unless the request names another.
 
-    If an unwritten definition is tried, the revision exists in memory only.
+    If the definition is not written yet, the revision exists only in memory.
     """
     revisions = turn.query.application.revisions
     number = turn.arguments.get("application_revision")
@@ -156,7 +156,7 @@ def _as_tried(turn: StepContext, revision: ApplicationRevision) -> ApplicationRe
 def launch(
     turn: StepContext, task_for: Callable[[str], PreflightTask | XrayTask | RecordsTask]
 ) -> StepResult:
-    """Launch the probe of the operation's row; when repeated, complete what is missing.
+    """Launch the probe of the operation's row; when repeated, complete the launch.
 
     `task_for` is called with the SHA-256 of the code that the probe runs, "" if none.
     """
@@ -205,8 +205,8 @@ def _driver_spec(driver: Driver, code: Frozen) -> DriverSpec:
 def await_answer(turn: StepContext) -> ProbeResult | StepResult:
     """Return what the probe has found once it is done, else its current activity.
 
-    Raises `NoAnswer` if it died (killed, out of memory, or its host restarted), or if its output
-    cannot be read.
+    Raises `NoAnswer` if the probe died (killed, out of memory, or its host restarted), or if its
+    output cannot be read.
     """
     driver = _must(turn)
     name = driver.application.name
@@ -225,7 +225,7 @@ def await_read(turn: StepContext, part: str, what: str) -> ProbeResult | StepRes
     """Return what the probe has found once it is done, else its current activity.
 
     Raises `NoAnswer` as `await_answer` does, or if this part of `ProbeResult` is missing because
-    Spark could not read it. `what` describes what should have been read.
+    Spark could not read it. `what` describes the missing part in the message.
     """
     answer = await_answer(turn)
     if isinstance(answer, StepResult):
@@ -237,7 +237,7 @@ def await_read(turn: StepContext, part: str, what: str) -> ProbeResult | StepRes
 
 
 def put_away(turn: StepContext) -> StepResult:
-    """End the probe driver and its row, whatever it is doing; when repeated, do nothing."""
+    """End the probe driver and its row, whatever it is doing; does nothing when repeated."""
     driver = probe_of(turn.operation)
     if driver is None or driver.state not in OPEN_DRIVER_STATES:
         return DONE
@@ -275,7 +275,7 @@ def forget(turn: StepContext) -> StepResult:
 
 
 def probe_of(operation: Operation) -> Driver | None:
-    """Return the row of an operation's probe, None if it has none."""
+    """Return the row of an operation's probe; None if it has none."""
     found = Driver.objects.select_related("application", "application_revision")
     return found.filter(operation=operation).first()
 
@@ -293,7 +293,7 @@ def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
 
 
 def shown(operation: Operation, *, launcher: Launcher, now: datetime) -> ProbeResult | None:
-    """Return a probe's findings, including rows of personal data; None once they are removed."""
+    """Return a probe's findings, including rows with personal data; None once they are removed."""
     if operation.ended_at is None or now - operation.ended_at > SHOWN_FOR:
         return None
     driver = probe_of(operation)
@@ -327,7 +327,7 @@ def _must(turn: StepContext) -> Driver:
 
 
 def _note(driver: Driver, process: Mapping[str, Any], *, up: bool, now: Any) -> None:
-    """Write the identity of the processes, and free the start slot once Spark is up."""
+    """Store the identity of the processes, and free the start slot once Spark is up."""
     fields: dict[str, Any] = {**process}
     if up and driver.state == DriverState.STARTING:
         fields |= {"state": DriverState.LIVE, "state_since": now}

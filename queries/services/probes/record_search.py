@@ -35,7 +35,7 @@ LOOKED_AT = 10_000  # records per source
 def begin_records(
     *, query: Query, batch: int, actor: str, now: datetime, rows: int = ROWS
 ) -> Operation:
-    """Look at a batch's records. Raises `Invalid`, and `NotAllowed` for Python."""
+    """Look at a batch's records; raise `Invalid`, or `NotAllowed` for a query in Python."""
     problems = []
     if batch < 0:
         problems.append(Problem("batch", str(batch), "is not a valid batch number."))
@@ -49,12 +49,12 @@ def begin_records(
 
 
 def records_can_be_read(query: Query) -> bool:
-    """Return whether the sources of the last run are declared, so that a probe can read them."""
+    """Return whether the last run's definition declares its sources, so a probe can read them."""
     return _spec(query).get("kind") == "sql"
 
 
 def records_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
-    """Return the records that were found; None once they are removed."""
+    """Return the records that the probe found; None once they are removed."""
     found = probe_steps.shown(operation, launcher=launcher, now=now)
     return found.records if found else None
 
@@ -66,7 +66,7 @@ def reads_of(
     *,
     began: Mapping[str, Mapping[str, Mapping[str, int]]],
 ) -> list[BatchRead]:
-    """Return what a batch read from the definition's sources; other sources are omitted.
+    """Return the part that a batch read of each source in the definition; others are omitted.
 
     `began` contains the offsets at which each source in the log began.
     """
@@ -91,7 +91,7 @@ def reads_of(
 
 
 def _start(one: Range, began: Mapping[str, Mapping[str, Mapping[str, int]]]) -> int:
-    """Return where a partition's read began; a partition added later is read from its beginning."""
+    """Return where the read of a partition began: if it was added later, at its first offset."""
     if one.start is not None:
         return one.start
     return began.get(one.source, {}).get(one.topic, {}).get(str(one.partition), EARLIEST)
@@ -111,7 +111,7 @@ def _folders(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _spec(query: Query) -> dict[str, Any]:
-    """Return the definition that ran last, else the newest."""
+    """Return the definition that ran last or, if none has run, the newest."""
     run = query.runs.order_by("-pk").select_related("revision").first()
     revision = run.revision if run else newest_revisions([query.pk])[query.pk]
     spec: dict[str, Any] = revision.spec

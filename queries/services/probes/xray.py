@@ -1,4 +1,4 @@
-"""State X-ray: a probe driver reads a state operator's rows from a copy.
+"""X-ray a query's state: a probe driver reads a state operator's rows from a copy.
 
 State contains personal data, so the rows never reach the database: they stay in a file that only
 the drivers' account can read, are shown to authors for an hour, and are then removed. Only numbers
@@ -48,8 +48,8 @@ def begin_xray(
 ) -> Operation:
     """Read the state of one operator, from the current checkpoint or a snapshot.
 
-    `contains` is a text that must occur in the key's JSON form. Raises `Invalid`, and `Missing` if
-    there is no such snapshot.
+    `contains` is a text that the key's JSON form must contain. Raises `Invalid`, and `Missing` if
+    the snapshot does not exist.
     """
     problems = rows_problems(rows)
     if operator < 0:

@@ -1,8 +1,9 @@
-"""Operations on many queries: each is requested separately, a few at a time, and only once.
+"""Run operations on many queries: each is requested separately, a few at a time, only once.
 
-A request and its record are one transaction, so that if a worker dies, the next one continues with
-the next query. The operation stays open until each of its requests has ended; its result has a line
-for each query: the outcome, the reason, a remedy, and the operation that did it.
+A request and its record are written in one transaction, so that if a worker dies, another one
+continues with the next query. The operation stays open until each of its requests has ended. Its
+result has a line for each query: the outcome, the reason, a remedy, and the operation that acted on
+the query.
 """
 
 import logging
@@ -63,10 +64,10 @@ def begin_many(
     arguments: dict[str, Any] | None = None,
     applications: Iterable[Application] = (),
 ) -> Operation:
-    """Insert the operation that requests each of these queries, and then of the applications.
+    """Insert the operation that applies a verb to each of these queries, then the applications.
 
-    For the applications, their scripts are requested; with `PRUNE`, they are deleted once
-    everything in them has ended. Raises `TooMany` if the user makes requests too often.
+    For an application, the verb applies to its script; with `PRUNE`, the application is deleted
+    once everything in it has ended. Raises `TooMany` if the user makes requests too often.
     """
     places = list(applications)
     scripts = Script.objects.filter(application__in=places)
@@ -95,10 +96,10 @@ def _line(of: str, row: Query | Application) -> dict[str, Any]:
 
 
 class BulkOperation:
-    """The work of a verb on many queries: requests, a few at a time, until each has ended."""
+    """The work of a verb on many queries: make the requests, a few at a time, and follow them."""
 
     def take(self, operation: Operation, launcher: Launcher) -> bool:
-        """Request the next few queries, or, after the last, see which have ended."""
+        """Make the next few requests or, after the last one, check which have ended."""
         if _take_slice(operation):
             return True
         _look_at_the_end(operation)
@@ -106,7 +107,7 @@ class BulkOperation:
 
 
 def _take_slice(operation: Operation) -> bool:
-    """Request the next few queries; return whether there were any."""
+    """Make the next few requests; return whether there were any."""
     if operation.outcome or operation.deadline <= timezone.now():
         return False
     lines = operation.result["queries"]
@@ -122,7 +123,7 @@ def _is_asked(operation: Operation, line: dict[str, Any]) -> bool:
 
 
 def _ask_one(operation: Operation, line: dict[str, Any]) -> None:
-    """Request one query and record that in the same transaction; a rejection is its outcome."""
+    """Make one request and record it in the same transaction; a rejection is its outcome."""
     with _by_itself(operation, line), transaction.atomic():
         fail_points.reach("many.ask")
         child = (_request_script if line.get("of") else _request)(operation, line["id"])
@@ -134,7 +135,7 @@ def _ask_one(operation: Operation, line: dict[str, Any]) -> None:
 
 @contextmanager
 def _by_itself(operation: Operation, line: dict[str, Any]) -> Iterator[None]:
-    """Turn an error of one query into its outcome; the others continue."""
+    """Convert an error of one query to its outcome, so that the others continue."""
     held = line["operation"]
     try:
         yield
@@ -213,7 +214,7 @@ def _look_at_the_end(operation: Operation) -> None:
 
 
 def _delete(operation: Operation, line: dict[str, Any], now: datetime) -> None:
-    """Delete what has stopped; check again later anything that is still running."""
+    """Delete a query or application if it has stopped; otherwise, leave it for a later check."""
     by: dict[str, Any] = {"actor": operation.actor, "now": now}
     with _by_itself(operation, line):
         delete = _delete_application if line.get("of") == "application" else _delete_query

@@ -1,9 +1,9 @@
-"""Run operations with several steps, so that none is lost with its worker.
+"""Run operations with several steps, so that no operation is lost if its worker dies.
 
 A step is recorded before and after it is taken. The worker that takes it holds and renews the
-operation's lease; if it dies, the lease expires and the next worker takes the same step again, so
-every step must be repeatable. Until its point of no return, a procedure can be cancelled, and what
-it has built is cleaned up; after that, it can only be finished.
+operation's lease. If that worker dies, the lease expires and another worker takes the same step
+again, so every step must be repeatable. Until its point of no return, a procedure can be cancelled,
+and everything that it has built is cleaned up; after that, it can only be finished.
 """
 
 import logging
@@ -53,7 +53,7 @@ _leases = Leases(LEASE)
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The result of a step: finished, or what it waits for."""
+    """The result of a step: it is finished, or what it is waiting for."""
 
     done: bool
     detail: str = ""
@@ -63,7 +63,7 @@ DONE = StepResult(True)
 
 
 def waiting(detail: str) -> StepResult:
-    """Return that the step must be taken again at the next pass, and what it waits for."""
+    """Return the result of a step that must be taken again, with what it is waiting for."""
     return StepResult(False, detail)
 
 
@@ -86,7 +86,7 @@ class StepContext:
     def insist(self) -> None:
         """Raise `Conflict` if the operation has since been cancelled or superseded.
 
-        Call it inside the transaction that does what cannot be undone: it locks the row.
+        Call it inside the transaction that makes the irreversible change: it locks the row.
         """
         row = Operation.objects.select_for_update().get(pk=self.operation.pk)
         if row.outcome != OperationOutcome.OPEN:
@@ -98,7 +98,7 @@ Act = Callable[[StepContext], StepResult]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. If it `commits`, the operation cannot be cancelled once it is taken."""
+    """One step. If it `commits`, the operation cannot be cancelled once this step is taken."""
 
     name: str  # shown on pages: "Stop the query"
     act: Act
@@ -106,15 +106,15 @@ class Step:
 
 
 class Work(Protocol):
-    """The work of a verb that a worker does under the operation's lease."""
+    """The work of a verb, which a worker does under the operation's lease."""
 
     def take(self, operation: Operation, launcher: Launcher) -> bool:
-        """Do the next part of it; return whether more may be possible now."""
+        """Do the next part of the work; return whether more may be possible now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """A verb's steps, and the cleanup after a procedure that did not finish."""
+    """A verb's steps, and the cleanup for a procedure that did not finish."""
 
     verb: Verb
     steps: tuple[Step, ...]
@@ -143,10 +143,10 @@ def begin(
 ) -> Operation:
     """Insert the operation and schedule its first step.
 
-    `host` takes its steps; "" means the application's host, which has the files.
+    `host` is the host that takes its steps; "" means the application's host, which has the files.
 
-    Raises `Conflict` while another operation with steps changes the same query, `TooMany` if the
-    user makes requests too often.
+    Raises `Conflict` while another operation with steps changes the same query, and `TooMany` if
+    the user makes requests too often.
     """
     with transaction.atomic():
         row = locked(query)
@@ -179,7 +179,7 @@ def begin(
 
 
 def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
-    """End an operation before its point of no return; raises `NotAllowed` after it."""
+    """Cancel an operation before its point of no return; raise `NotAllowed` after it."""
     with transaction.atomic():
         row = Operation.objects.select_for_update().get(pk=operation.pk)
         if row.verb in PLAIN_VERBS:
@@ -205,9 +205,9 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
 
 
 def due_operations(*, now: datetime) -> list[int]:
-    """Return unclaimed operations with work to do or to undo.
+    """Return unclaimed operations that have work to do or to undo.
 
-    Only operations of this host, and those that any host may take, are included.
+    Only operations of this host, and those that any host can take, are included.
     """
     found = _unfinished().filter(_leases.free(now), _here()).exclude(verb__in=PLAIN_VERBS)
     return list(found.order_by("pk").values_list("pk", flat=True)[:200])
@@ -230,7 +230,7 @@ def advance(
 
 
 def _take(procedure: Procedure, turn: StepContext) -> bool:
-    """Take the first step that is not done; return whether more may be possible now."""
+    """Take the first step that is not finished; return whether more may be possible now."""
     operation = turn.operation
     place = next(
         (i for i, step in enumerate(operation.steps) if step["state"] != StepState.DONE), None
@@ -302,7 +302,7 @@ def _mark(
 
 
 def _end(turn: StepContext, outcome: OperationOutcome, detail: Because) -> bool:
-    """Close the operation; return whether something is left to clean up."""
+    """Close the operation; return whether anything is left to clean up."""
     done = outcome is OperationOutcome.DONE
     fields: dict[str, Any] = {"outcome": outcome, "detail": detail, "ended_at": turn.now}
     if done:
@@ -340,7 +340,7 @@ def _refuse_beside_another(row: Query, verb: Verb) -> None:
 
 
 def _lease(operation_id: int, now: datetime) -> Lease | None:
-    """Claim the operation; None if it is claimed, or there is nothing to do here."""
+    """Claim the operation; return None if it is claimed already or has no work for this host."""
     found = _unfinished()
     of_any = _leases.take(found.filter(verb__in=MANY_VERBS), operation_id, now=now)
     if of_any is not None or not found.filter(_here(), pk=operation_id).exists():
@@ -360,12 +360,12 @@ def _here() -> Q:
 
 
 def _unfinished() -> QuerySet[Operation]:
-    """Return operations with something to do or to undo."""
+    """Return a filter for operations that have work to do or to undo."""
     return Operation.objects.filter(Q(outcome=OperationOutcome.OPEN) | Q(to_undo=True))
 
 
 def note_silent_hosts() -> None:
-    """Record why an operation waits, if its host has no heartbeat."""
+    """Record why an operation is waiting if its host has no heartbeat."""
     waits = Operation.objects.filter(outcome=OperationOutcome.OPEN).exclude(verb__in=PLAIN_VERBS)
     for operation in waits.exclude(_here()).select_related("application"):
         with _each.by_itself(f"operation {operation.uuid}"):

@@ -11,7 +11,7 @@ from queries.services.supervision import application_operations, operations
 
 
 def remember(turn: StepContext, **found: object) -> None:
-    """Store a step's findings now, because they cannot be determined again."""
+    """Store a step's findings immediately, because they cannot be determined again."""
     turn.result.update(found)
     Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
 
@@ -19,7 +19,7 @@ def remember(turn: StepContext, **found: object) -> None:
 def stop(turn: StepContext) -> StepResult:
     """Stop the query after its batch in flight, and wait until nothing runs.
 
-    Stores as `ran` whether to start it again afterwards.
+    Stores in `ran` whether to start the query again afterwards.
     """
     query = turn.query
     if query.discovered:
@@ -41,12 +41,12 @@ def stop(turn: StepContext) -> StepResult:
 
 
 def waiting_for(query: Query) -> StepResult:
-    """Return that the step waits for the same thing as the query's phase."""
+    """Return the result of a step that waits for the same thing as the query's phase."""
     return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
 
 
 def start_again(turn: StepContext) -> StepResult:
-    """Start the query on its newest revision if it was to run before the procedure."""
+    """Start the query on its newest revision if it should have run before the procedure."""
     if turn.result.get("ran") and turn.query.discovered:
         _start_script(turn, turn.operation)
     elif turn.result.get("ran"):

@@ -33,11 +33,11 @@ class _Asked:
 def take_answer(
     row: Application, script: Script, *, identity: str, same_as: str, actor: str, now: datetime
 ) -> None:
-    """Store which missing query an author says a new query is; "" if it is a separate query.
+    """Store an author's answer: which missing query a new query is, or "" for a separate one.
 
-    If it is a missing query, it takes over that row, its history and its checkpoint. Otherwise it
-    starts with its own; the missing queries stay as they are, and are shown as gone until the
-    script starts them again. Call it in a transaction that has locked both rows.
+    If the new query is a missing one, it takes over that row, its history and its checkpoint.
+    Otherwise it starts with its own; the missing queries do not change, and are shown as gone until
+    the script starts them again. Call this in a transaction that has locked both rows.
     """
     asked = _question(row, script, identity)
     if same_as:
@@ -60,7 +60,7 @@ def take_answer(
 
 
 def _question(row: Application, script: Script, identity: str) -> _Asked:
-    """Return the pending question; raise if it has changed or is gone."""
+    """Return the pending question; raise an error if it has changed or is gone."""
     if not script.question:
         raise NotAllowed(
             f"Script {row.name} is not waiting for an answer.",
@@ -106,7 +106,7 @@ def _take_over(row: Application, asked: _Asked, same_as: str, actor: str, now: d
 
 
 def _accept(row: Application, script: Script, asked: _Asked, actor: str, now: datetime) -> None:
-    """Record that the new query is separate, and that the missing ones are gone."""
+    """Record that the new query is a separate one, and that the missing ones are gone."""
     held = Checkpoint.objects.filter(query__in=asked.missing, retired_at=None)
     if owner := held.filter(location=asked.asked).select_related("query").first():
         message = f"cannot be right: the script uses the checkpoint of {owner.query.name} for it."

@@ -1,11 +1,11 @@
-"""Queries started by a script are not defined or started individually."""
+"""Refuse actions on queries that a script starts: only the script defines and starts them."""
 
 from queries.domain.errors import NotAllowed
 from queries.models.definitions import Query
 
 
 def refuse_discovered(query: Query) -> None:
-    """Raise `NotAllowed` if a script starts the query: it cannot be acted on individually."""
+    """Raise `NotAllowed` if a script starts the query, which then has no individual actions."""
     if query.discovered:
         name = query.application.name
         raise NotAllowed(

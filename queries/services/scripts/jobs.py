@@ -1,4 +1,4 @@
-"""Describe to a driver the script it must run."""
+"""Describe to a driver the script that it must run."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ _WORK = ".work"
 def script_job(
     application: Application, spec: ApplicationSpec, code_roots: tuple[str, ...]
 ) -> ScriptJob | None:
-    """Return what the driver runs; None if the application has no script.
+    """Return the description of the driver's script; None if the application has no script.
 
     `code_roots` are the copies of the application's code folders. Raises `LaunchRefused` if one of
     the script's files is not in any of them.
@@ -52,8 +52,8 @@ def script_job(
 def folders(application: Application) -> tuple[str, ...]:
     """Return the local folders that may contain a script's checkpoints, known or not.
 
-    These are the folders created for the script, and its data roots. A script specifies a
-    checkpoint only when it starts a query.
+    These are the folders created for the script, and its data roots. All are needed, because a
+    script specifies a checkpoint only when it starts a query.
     """
     roots = (local_path(root) for root in data_roots(application.name).roots)
     return (
@@ -63,7 +63,7 @@ def folders(application: Application) -> tuple[str, ...]:
 
 
 def known_queries(application: Application) -> tuple[KnownQuery, ...]:
-    """Return the queries found by earlier drivers, and where each continues."""
+    """Return the queries found by earlier drivers, each with the checkpoint where it continues."""
     rows = Checkpoint.objects.filter(
         query__application=application, query__archived_at=None, retired_at=None
     ).exclude(query__identity="")

@@ -1,7 +1,8 @@
 """Create rows for the queries that a script has started, from its driver's report.
 
-The control plane trusts only the structure of the report (`domain.scripts.found`): where
-checkpoints may be, and who holds them, is looked up here, as for a submitted definition.
+The control plane trusts only the structure of the report (`domain.scripts.found`). The allowed
+places of checkpoints, and the queries that use them, are looked up here, as for a submitted
+definition.
 """
 
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ class _News:
 
 
 def take_found(rows: Rows, sighting: Sighting | None, *, now: datetime) -> bool | None:
-    """Create rows for reported queries without one.
+    """Create a row for each reported query that does not have one.
 
     Returns whether any row was written; None if the application has been changed in the meantime.
     """
@@ -111,7 +112,7 @@ def _news(rows: Rows, driver: Driver, sighting: Sighting) -> _News:
 
 
 def _problem(application: Application, found: FoundQuery) -> str:
-    """Return why a reported query gets no row, as a sentence; "" if it gets one."""
+    """Return, as a sentence, why a reported query does not get a row; "" if it gets one."""
     living = Query.objects.filter(application=application, archived_at=None).exclude(identity="")
     own = living.filter(identity=found.identity).first()
     if own is None and living.count() >= FOUND_AT_MOST:

@@ -1,4 +1,4 @@
-"""Bind secrets to applications and channels, and remove bindings. For admins only; audited."""
+"""Bind secrets to applications and channels, and remove bindings; for admins only, audited."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,9 +20,9 @@ from queries.services.changes import record_grant
 
 
 def bind(raw: Mapping[str, Any], *, actor: str, now: datetime) -> SecretBinding:
-    """Bind a secret to an application or a channel, replacing its binding there.
+    """Bind a secret to an application or a channel, replacing its existing binding to it.
 
-    Raises `Invalid` with every problem. An identical binding is returned as it is.
+    Raises `Invalid` with every problem. An identical binding is returned unchanged.
     """
     form = parse_binding(raw)
     holder = Holder(form.holder_kind, form.holder)
@@ -60,13 +60,13 @@ def unbind(binding: SecretBinding, *, actor: str, now: datetime) -> None:
 
 
 def unbind_all(holder: Holder, *, actor: str, now: datetime) -> None:
-    """Remove all bindings of a deleted holder: a new one with its name must not inherit them."""
+    """Remove all bindings of a deleted holder: a new one of the same name must not inherit them."""
     for row in _living(holder):
         unbind(row, actor=actor, now=now)
 
 
 def rename(before: Holder, after: Holder) -> None:
-    """Keep a renamed channel's secrets."""
+    """Transfer the secrets of a renamed channel to its new name."""
     _living(before).update(holder=after.name)
 
 

@@ -1,4 +1,4 @@
-"""Find what may not start because an admin has not allowed it."""
+"""Find queries and applications that cannot start because an admin has not allowed them to."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,21 +25,21 @@ Brokers = tuple[tuple[str, str], ...]
 def unbound_secrets(spec: Mapping[str, Any], holder: Holder) -> list[Problem]:
     """Return a problem for each unbound secret in a definition's JSON form.
 
-    A secret must be bound to its application, and for the host it is sent to.
+    A secret must be bound to its application, and to the host that it is sent to.
     """
     uses = uses_in(spec)
     return unbound(uses, bound_to(holder), holder) if uses else []
 
 
 def unbound_sentence(spec: Mapping[str, Any], name: str) -> str:
-    """Return which of a definition's secrets are not bound to the application; "" if all are."""
+    """Return a sentence naming the secrets that are not bound to the application; "" if all are."""
     return in_words(unbound_secrets(spec, application(name)))
 
 
 def query_refusal(spec: Mapping[str, Any], name: str) -> str:
-    """Return why a revision of a query may not start now; "" if it may.
+    """Return why a revision of a query cannot start now; "" if it can.
 
-    What was allowed when it was saved may have been revoked since.
+    Permissions that existed when it was saved may have been revoked since.
     """
     if refused := unbound_sentence(spec, name):
         return refused
@@ -51,13 +51,13 @@ def query_refusal(spec: Mapping[str, Any], name: str) -> str:
 
 
 def application_refusal(spec: ApplicationSpec, name: str) -> str:
-    """Return why a driver of an application may not be launched now; "" if it may."""
+    """Return why a driver of an application cannot be launched now; "" if it can."""
     refused = unbound_sentence(as_json(spec), name)
     return refused or _by_field(reach_problems(spec.conf)) or in_words(conf_problems(spec, name))
 
 
 def files_outside(options: Mapping[str, str], name: str) -> str:
-    """Return which files for a client are outside the application's roots."""
+    """Return a sentence naming a client's files outside the application's roots; "" if none are."""
     named = list(option_places("options", options))
     return in_words(outside(named, data_roots(name))) if named else ""
 
@@ -69,9 +69,9 @@ def _by_field(problems: list[Problem]) -> str:
 def may_ask(brokers: Brokers, bound: Bound) -> bool:
     """Return whether an admin has allowed every server of a broker set.
 
-    A server is allowed by HEADGATE_BROKER_HOSTS, or by a binding of the application: if a secret
-    may be sent there, so may a request. A binding for any host applies to the author's code, not to
-    Headgate.
+    A server is allowed by HEADGATE_BROKER_HOSTS or by a binding of the application: if a secret may
+    be sent to a server, so may a request. A binding for any host applies to the author's code, not
+    to Headgate.
     """
     patterns = [*settings.BROKER_HOSTS]
     patterns += [one for hosts in bound.values() for one in hosts if one != ANYWHERE]
@@ -80,18 +80,20 @@ def may_ask(brokers: Brokers, bound: Bound) -> bool:
 
 
 class BrokerSecrets:
-    """Decide whether Headgate itself may ask an application's brokers, with its current bindings.
+    """Decide whether Headgate may query an application's brokers, given its current bindings.
 
-    Its own client opens the certificate files named in the options, so they must be in the roots.
+    Headgate's own client opens the certificate files named in the options, so they must be in the
+    application's roots.
     """
 
     def __init__(self) -> None:
         self._bound = all_bound()
 
     def refusal(self, brokers: Brokers, name: str, *, started: bool = True) -> str:
-        """Return why Headgate may not query an application's broker set; "" if it may.
+        """Return why Headgate cannot query an application's broker set; "" if it can.
 
-        `started` says whether a run has used it; if so, a driver has already queried it.
+        `started` says whether a run has used the broker set, so that a driver has already queried
+        it.
         """
         options = {f"kafka.{key}": value for key, value in brokers}
         holder = application(name)

@@ -1,4 +1,4 @@
-"""Assign data roots to applications, and revoke them. For admins only; audited."""
+"""Assign data roots to applications, and revoke them; for admins only, audited."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,7 +20,7 @@ from queries.services.secrets.bindings import require_name, unbind_all
 
 
 def give_root(raw: Mapping[str, Any], *, actor: str, now: datetime) -> GivenRoot:
-    """Assign a folder or URL prefix to an application; an existing root is returned as it is.
+    """Assign a folder or URL prefix to an application; an existing root is returned unchanged.
 
     Raises `Invalid` with every problem: the control plane's own folders are never assigned.
     """
@@ -45,7 +45,7 @@ def give_root(raw: Mapping[str, Any], *, actor: str, now: datetime) -> GivenRoot
 
 
 def take_root(row: GivenRoot, *, actor: str, now: datetime) -> None:
-    """Revoke a root: anything inside it is refused at its next start."""
+    """Revoke a root; queries and drivers that use a place in it are refused at the next start."""
     with transaction.atomic():
         taken = GivenRoot.objects.filter(pk=row.pk, taken_at=None)
         if taken.update(taken_at=now, taken_by=actor):
@@ -55,7 +55,7 @@ def take_root(row: GivenRoot, *, actor: str, now: datetime) -> None:
 def take_everything(application: str, *, actor: str, now: datetime) -> None:
     """Revoke all roots and secrets of a deleted application.
 
-    A new application with its name must not inherit them.
+    A new application with the same name must not inherit them.
     """
     for row in GivenRoot.objects.filter(application=application, taken_at=None):
         take_root(row, actor=actor, now=now)

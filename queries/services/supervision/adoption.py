@@ -1,7 +1,7 @@
 """Find this host's drivers by their processes, and end those that supervision has given up on.
 
-A row that has ended means that its driver is gone. A driver that is alive nevertheless (because its
-folder was missing when supervision looked for it) would keep streaming with nothing to stop it.
+If a driver's row has ended, the driver should be gone. A driver that is still alive (because its
+folder was missing when supervision looked for it) would keep streaming, and nothing would stop it.
 """
 
 import logging
@@ -26,7 +26,7 @@ GIVEN_UP_JUDGED = 5
 def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
     """Kill this host's live drivers whose rows have ended; return them.
 
-    A driver without a row is logged and left alone: the database may be an older copy.
+    A driver without a row is logged but not killed: the database may be an older copy.
     """
     living = launcher.living()  # before the rows: each row is written before its driver starts
     rows = Driver.objects.filter(kind=DriverKind.SERVICE, epoch__in=[epoch for _, epoch in living])
@@ -43,7 +43,7 @@ def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
         given_up = state not in OPEN_DRIVER_STATES or end_wanted == Reason.HOST_GONE
         if host == settings.HEADGATE_HOST and given_up:
             logger.warning(
-                "driver %s of %s is alive although it had ended; killing it", epoch, name
+                "driver %s of %s is alive although its row has ended; killing it", epoch, name
             )
             with _each.by_itself(f"driver {epoch} of {name}"):
                 launcher.kill(name, epoch)
@@ -52,9 +52,9 @@ def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
 
 
 def end_given_up(application: Application, *, launcher: Launcher) -> bool:
-    """Kill an application's live drivers on this host after it was declared gone.
+    """Kill an application's live drivers on this host after the host was declared gone.
 
-    Call it before the application's next driver starts here; returns whether there were any.
+    Call this before the application's next driver starts here. Returns whether there were any.
     """
     rows = application.drivers.filter(
         kind=DriverKind.SERVICE, host=settings.HEADGATE_HOST, state_reason=Reason.HOST_GONE

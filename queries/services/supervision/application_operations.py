@@ -1,4 +1,4 @@
-"""The operator's verbs on a whole application: its driver, and all of its queries."""
+"""The operator's verbs on a whole application: its driver and all its queries."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -41,7 +41,7 @@ def request_application_restart(
 ) -> Operation:
     """Replace the application's driver with one on its newest revision, pools and code.
 
-    Joins an open restart, unless a revision has been added since that was requested.
+    Joins an open restart, unless a revision was added after that was requested.
     """
     if Script.objects.filter(application=application).exists():
         return request_script_restart(application=application, actor=actor, now=now)
@@ -82,7 +82,7 @@ def request_application_stop(
 
 
 def archive_application(*, application: Application, actor: str, now: datetime) -> None:
-    """Delete an application that has no live queries; else raise `NotAllowed`, which names them.
+    """Delete an application that has no queries left; else raise `NotAllowed`, naming them.
 
     Queries started by its script are deleted with it, once the script has ended.
     """
@@ -130,12 +130,12 @@ def _archive_found(application: Application, actor: str, now: datetime) -> None:
 def request_script_start(
     *, application: Application, actor: str, now: datetime, within: Operation | None = None
 ) -> Operation:
-    """Set the script to run, on the application's newest revision and code.
+    """Set the desired state of the script to running, on the newest revision and code.
 
-    A start already satisfied or in progress returns that operation; on a failed script it clears
-    the counters and starts now. Raises `NotAllowed` for an application without a script, and
-    `Conflict` while one of its checkpoints is being switched. `within` is the multi-step
-    operation that requests it.
+    If the start is already satisfied or in progress, returns that operation; if the script has
+    failed, clears the counters and starts it now. Raises `NotAllowed` for an application without a
+    script, and `Conflict` while one of its checkpoints is being switched. `within` is the
+    multi-step operation that requests the start.
     """
     with transaction.atomic():
         row, script = _locked_script(application)
@@ -161,7 +161,7 @@ def request_script_stop(
     now: datetime,
     within: Operation | None = None,
 ) -> Operation:
-    """Set the script to stop: after its queries' batches in flight, or everything at once."""
+    """Tell the script to stop: after its queries' batches in flight, or everything immediately."""
     with transaction.atomic():
         row, script = _locked_script(application)
         change = transitions.stop(_asked(row, script), mode)
@@ -171,7 +171,7 @@ def request_script_stop(
 def answer_script(
     *, application: Application, identity: str, same_as: str, actor: str, now: datetime
 ) -> None:
-    """Answer the question that holds a script; if it should run, start it."""
+    """Answer the question that holds a script; if the script should run, start it."""
     with transaction.atomic():
         row, script = _locked_script(application)
         take_answer(row, script, identity=identity, same_as=same_as, actor=actor, now=now)
@@ -186,7 +186,7 @@ def _locked_script(application: Application) -> tuple[Application, Script]:
         raise NotAllowed(f"{row.name} has been deleted.", way_out="Define it again.")
     if script is None:
         raise NotAllowed(
-            f"{row.name} does not run a script but queries that are defined here.",
+            f"{row.name} does not run a script; its queries are defined in Headgate.",
             way_out="Start its queries; each has its own desired state.",
         )
     return row, script
@@ -218,7 +218,7 @@ def _ask_script(
     now: datetime,
     within: Operation | None,
 ) -> Operation:
-    """Write the change and follow it; if nothing changes, return the operation already doing it."""
+    """Write the change and follow it; without one, return the operation that already does it."""
     own = Operation.objects.filter(application=row, query=None)
     if change is None:
         return joined(own, verb, row, None, actor=actor, now=now)

@@ -1,4 +1,4 @@
-"""Build what a driver receives: its spec at launch, and its assignment."""
+"""Build the data that a driver receives: its spec at launch, and its assignment."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ from queries.services.secrets.refusals import application_refusal, query_refusal
 def entries(
     decision: Decision, runs: dict[int, Run], checkpoints: dict[int, Checkpoint]
 ) -> tuple[AssignmentEntry, ...]:
-    """Return one entry for each open run, ordered by query; `runs` is by query."""
+    """Return an entry for each open run, sorted by query; both arguments are keyed by query."""
     wants = {choice.query: choice for choice in decision.queries}
     return tuple(
         _entry(run, wants.get(query), checkpoints[query])
@@ -102,16 +102,16 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
 
 
 def _folders(driver: Driver, runs_script: bool) -> tuple[str, ...]:
-    """Return the folders in which further checkpoints of the application will be created."""
+    """Return the folders in which the application may create further checkpoints."""
     if runs_script:
         return folders(driver.application)
     return () if driver.application.own else (str(checkpoints_of(driver.application.name)),)
 
 
 def place_checkpoint(query: Query, checkpoint: Checkpoint) -> None:
-    """Move a checkpoint location chosen by Headgate below this host's home, if unused so far.
+    """Move a checkpoint location chosen by Headgate below this host's home, unless it was used.
 
-    Call it before its first run: the location depends on the host that runs the query, and its home
+    Call this before the first run: the location depends on the host that runs the query, whose home
     may differ from that of the host on which the query was defined.
     """
     if not checkpoint.by_default or checkpoint.built_from_id is not None:
@@ -127,7 +127,7 @@ def place_checkpoint(query: Query, checkpoint: Checkpoint) -> None:
 
 
 def _checkpoints(driver: Driver) -> tuple[str, ...]:
-    """Return the locations of the checkpoints that the driver may hold; none for a probe."""
+    """Return the locations of the checkpoints that the driver may use; none for a probe."""
     if driver.kind == DriverKind.PROBE:
         return ()
     held = Checkpoint.objects.filter(query__application=driver.application_id, retired_at=None)
@@ -135,7 +135,7 @@ def _checkpoints(driver: Driver) -> tuple[str, ...]:
 
 
 def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
-    """Return the variables that the driver's application and queries reference and may use.
+    """Return the variables that the driver's application and queries reference and can use.
 
     A driver runs users' code, so it does not get variables that only other definitions reference,
     or that are not bound to it.
@@ -151,10 +151,10 @@ def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
 
 
 def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the jars of these installed connectors, each once.
+    """Return the jars of these installed connectors, without duplicates.
 
-    Raises `LaunchRefused` if one is not installed: otherwise Spark would only report, once it is
-    up, that it cannot find a data source.
+    Raises `LaunchRefused` if a connector is not installed: otherwise, Spark would report only after
+    its start that it cannot find a data source.
     """
     found: dict[str, str] = {}  # two connectors may contain the same library: one copy is enough
     for name in names:
@@ -163,7 +163,7 @@ def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
             way_out = places.with_local_commands(connector_way_out(name, recipes()))
             raise LaunchRefused(
                 f"The application uses the connector {name}, which is not installed in "
-                f"{settings.CONNECTORS_DIR}. {way_out} Then start it again."
+                f"{settings.CONNECTORS_DIR}. {way_out} Then start the application again."
             )
         for jar in jars:
             found.setdefault(jar.name, str(jar))

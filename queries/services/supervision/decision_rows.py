@@ -1,6 +1,6 @@
-"""Write what reconcile has decided: drivers, runs, phases, holds.
+"""Write the decisions of reconcile: drivers, runs, phases, holds.
 
-Every function runs inside the transaction of a step that has won its application.
+Every function runs inside the transaction of a step that has claimed its application.
 """
 
 import logging
@@ -62,7 +62,7 @@ def create_driver(
 ) -> Driver:
     """Insert the next driver of an application, or an operation's probe, with its epoch.
 
-    The epoch is higher than any that the host knows, so a restored database continues above them.
+    The epoch is higher than any that this host knows, so a restored database continues above those.
     """
     Installation.raise_epoch(launcher.highest_epoch(application.name))
     epoch, probe = Installation.draw_epoch(), probe_for is not None
@@ -92,7 +92,7 @@ def create_driver(
 def update_driver(
     driver: Driver, sighting: Sighting | None, choice: DriverDecision, *, now: datetime
 ) -> None:
-    """Write what was observed of a driver, and its change of state."""
+    """Write the observations of a driver, and its change of state."""
     fields: dict[str, Any] = {}
     if sighting is not None:
         fields |= sighting.process
@@ -154,7 +154,7 @@ def _about(executor: ExecutorSeen) -> Because:
 def create_run(
     query: Query, driver: Driver, checkpoint: Checkpoint, cause: Reason, *, now: datetime
 ) -> Run:
-    """Insert the next run of a query, on the revision that its start has pinned."""
+    """Insert the next run of a query, on the revision that its start pinned."""
     revision = query.target_revision or query.revisions.order_by("-number").first()
     assert revision is not None, "a query has a revision from its first transaction on"
     asked = None
@@ -179,13 +179,13 @@ def create_run(
 
 
 def _accepts_loss(query: Query) -> bool:
-    """Return whether an open go-on is at the step that skips the gap (`go_on_after_loss.py`)."""
+    """Return whether an open `go_on_after_loss` operation is at the step that skips the gap."""
     found = Operation.objects.filter(query=query, verb=Verb.GO_ON, outcome=OperationOutcome.OPEN)
     return any(one.result.get("accepting") for one in found)
 
 
 def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now: datetime) -> None:
-    """Write what the driver reports about an open run, and its end."""
+    """Write the driver's report on an open run, and the run's end."""
     fields: dict[str, Any] = {}
     if status is not None:
         committed, idle = time_of(status.first_commit_at), time_of(status.first_idle_at)
@@ -219,7 +219,7 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
 
 
 def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
-    """Return what the run replayed; None until its first batch is reported."""
+    """Return what the run replayed; None until its first batch has been reported."""
     if run.first_commit_at is None:
         return None
     found = None
@@ -231,9 +231,9 @@ def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
 
 
 def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: datetime) -> None:
-    """Write a query's phase and restart counters; set a completed query to stay stopped.
+    """Write a query's phase and restart counters; a completed query is set to stopped.
 
-    `run` is the run that the change concerns: the open run, else the one that has ended.
+    `run` is the run that the change concerns: the open run, or else the one that has just ended.
     """
     if choice.completed:
         done = Query.objects.filter(pk=query.pk, generation=query.generation)
@@ -265,7 +265,7 @@ def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: d
 
 
 def update_script(script: Script, choice: ScriptDecision, *, now: datetime) -> None:
-    """Write the phase of an application's script; set a finished one to stay stopped."""
+    """Write the phase of an application's script; a finished script is set to stopped."""
     application = script.application
     about = {"application": application}
     fields: dict[str, Any] = {
@@ -293,7 +293,7 @@ def update_script(script: Script, choice: ScriptDecision, *, now: datetime) -> N
 
 
 def refuse_launch(application: Application, driver: Driver, refusal: str, *, now: datetime) -> None:
-    """End a driver that was never spawned, and hold its application with the refusal."""
+    """End a driver that was never spawned, and hold its application, giving the refusal."""
     with transaction.atomic():
         if not hold_application(application, refusal, now=now):
             return
@@ -315,7 +315,7 @@ def refuse_launch(application: Application, driver: Driver, refusal: str, *, now
 
 
 def hold_application(application: Application, refusal: str, *, now: datetime) -> bool:
-    """Hold an application that cannot be launched, with the launcher's refusal.
+    """Hold an application that cannot be launched, giving the launcher's refusal.
 
     Returns False if the application has been changed in the meantime.
     """

@@ -1,7 +1,7 @@
-"""A host's heartbeat, and its only worker's claim on the host name.
+"""Send a host's heartbeat, and claim the host's name for its only worker.
 
-Two workers with the same name would each take over the other's drivers. The claim is a column of
-the Host row that only its holder renews; a worker that finds it held by another live worker exits.
+Two workers with the same host name would take over each other's drivers. The claim is a column of
+the Host row that only its holder renews. A worker exits if another live worker holds the claim.
 """
 
 import os
@@ -109,7 +109,7 @@ def renew(worker: Worker) -> bool:
 
 
 def returned() -> None:
-    """End what was given up while this worker was frozen or cut off; call it before `renew`."""
+    """End drivers given up while this worker was frozen or cut off; call this before `renew`."""
     adoption.end_strays(launcher=launcher())
 
 

@@ -1,6 +1,6 @@
-"""Stop and resume a host, or give up one that is gone.
+"""Stop and resume a host, or declare it gone.
 
-The desired states of its queries are kept; other hosts continue.
+The desired states of its queries do not change, and other hosts continue.
 """
 
 from datetime import datetime
@@ -40,7 +40,7 @@ def request_shutdown(*, now: datetime) -> None:
 
 
 def resume(*, now: datetime) -> None:
-    """Let supervision start the queries that should run again, after `request_shutdown`."""
+    """After `request_shutdown`, let supervision start the queries that should run."""
     Host.objects.filter(name=settings.HEADGATE_HOST).update(stopping_since=None)
     _wake_all(now)
 
@@ -53,16 +53,17 @@ def _wake_all(now: datetime) -> None:
 def declare_host_gone(
     *, application: Application, host: str, actor: str, now: datetime
 ) -> Operation:
-    """Declare that the application's driver on a silent host is dead, on a user's responsibility.
+    """Declare the application's driver on a silent host dead, on a user's responsibility.
 
-    1. Its open driver's epochs are revoked: reconcile ends it as UNKNOWN, with its runs. If it is
-       alive, it reads the revocation in Redis and exits. Without access to Redis, it may keep
-       writing until its host's worker is back, which ends it before anything else.
-    2. Checkpoints in local files stay with that host: such queries wait for it, or are reset. If
-       all are in shared storage, another host takes over the application.
+    1. The epochs of its open driver are revoked: reconcile ends the driver as UNKNOWN, with its
+       runs. A driver that is still alive reads the revocation in Redis and exits. Without access to
+       Redis, it may keep writing until its host's worker is back, which ends it before doing
+       anything else.
+    2. Checkpoints in local files stay on that host: their queries wait for the host, or are reset.
+       If all checkpoints are in shared storage, another host takes over the application.
 
-    Raises `Invalid` if the application is not on `host`, `NotAllowed` if that host has a heartbeat,
-    or has not been silent for `HOST_GONE_AFTER_S` while another host was seen.
+    Raises `Invalid` if the application is not on `host`. Raises `NotAllowed` if that host has a
+    heartbeat, or has not yet been silent for `HOST_GONE_AFTER_S` while another host was seen.
     """
     with transaction.atomic():
         row = Application.objects.select_for_update().get(pk=application.pk)
@@ -103,7 +104,7 @@ def _refuse_to_give_up(row: Application, driver: Driver | None, host: str) -> No
 
 
 def _given_up(row: Application, driver: Driver | None, host: str) -> dict[str, Any]:
-    """Return what a declaration means for each of an application's checkpoints."""
+    """Return the effects of a declaration on an application's driver and checkpoints."""
     held = Checkpoint.objects.filter(query__application=row, retired_at=None).order_by("location")
     places = list(held.values_list("query__name", "location"))
     stay = [name for name, location in places if local_path(location) is not None]

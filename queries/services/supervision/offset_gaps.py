@@ -13,8 +13,8 @@ def gap_problems(
 ) -> list[Problem]:
     """Return why a new form of a query cannot continue from its offset log, naming the gap.
 
-    Only a form that switches async progress tracking off is checked; if it is already off, a new
-    form does not make anything worse.
+    Only a form that switches async progress tracking off is checked. If it is already off, a new
+    form does not make the problem worse.
     """
     if form is None or form.sink is None or tracking(newest.spec) is None:
         return []
@@ -28,10 +28,10 @@ def gap_problems(
         Problem(
             FIELD,  # pages offer the safe procedure next to it
             "false",
-            f"cannot be switched off by an edit now: the offset log contains batch {gap.newest}"
-            f"{before}, but not batch {gap.missing}, and Spark would fail with “batch "
+            "cannot be switched off by editing the query yet: the offset log contains batch "
+            f"{gap.newest}{before}, but not batch {gap.missing}, so Spark would fail with “batch "
             f"{gap.missing} doesn't exist”.",
-            "Switch it off the safe way: on the query's page, or with POST "
+            "Switch it off safely: on the query's page, or with POST "
             f"/api/v1/queries/{query.name}/async-off/.",
         )
     ]
@@ -43,10 +43,10 @@ def _gap(query: Query) -> Gap | None:
 
 
 def refuse_start_on_gap(query: Query) -> None:
-    """Raise `NotAllowed` if a start on the newest revision would fail on the gap.
+    """Raise `NotAllowed` if a start on the newest revision would fail because of the gap.
 
-    That happens if async progress tracking was switched off while the log had no gap and the query
-    kept running with it: the gap appeared after the edit was accepted.
+    That happens if the edit that switched async progress tracking off was accepted because the log
+    had no gap, but the query kept running with tracking on, and the gap appeared later.
     """
     newest = query.revisions.order_by("-number").first()
     last = query.runs.select_related("revision").order_by("-epoch").first()
@@ -61,7 +61,7 @@ def refuse_start_on_gap(query: Query) -> None:
             f"{newest.number}: the offset log contains batch {gap.newest}, but not batch "
             f"{gap.missing}, and Spark would fail on that.",
             way_out=(
-                "Switch it off the safe way: on the query's page, or with POST "
+                "Switch it off safely: on the query's page, or with POST "
                 f"/api/v1/queries/{query.name}/async-off/."
             ),
         )

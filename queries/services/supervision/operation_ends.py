@@ -1,6 +1,6 @@
-"""End operations that supervision has completed, or that have failed or timed out.
+"""End operations that supervision has completed, and those that have failed or timed out.
 
-Every function runs inside the transaction of a step that has won its application.
+Every function runs inside the transaction of a step that has claimed its application.
 """
 
 from dataclasses import dataclass, field
@@ -42,8 +42,8 @@ def close_operations(
     """End operations that are complete, have failed, or whose deadline has passed.
 
     A start or restart fails with its first attempt, even though the query is retried, so that the
-    user learns of it at once. A child of an operation with steps fails only when no retries are
-    left, because its parent waits for the query.
+    user learns of the failure immediately. A child of an operation with steps fails only when no
+    retries are left, because its parent waits for the query.
     """
     pending = Operation.objects.filter(
         application=application, outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS

@@ -41,7 +41,7 @@ def follow(
     now: datetime,
     parent: Operation | None = None,
 ) -> Operation:
-    """Record a request, and have the application reconciled.
+    """Record a request, and trigger reconcile for its application.
 
     1. Insert an Operation that ends when `generation` is reached or its deadline has passed;
        `query` is None for the whole application.
@@ -96,7 +96,7 @@ def joined(
     actor: str,
     now: datetime,
 ) -> Operation:
-    """Return the newest of these operations that does what was requested, else a finished one.
+    """Return the newest of these operations that serves the request, else a new operation.
 
     `query` is None if `verb` applies to the whole application.
     """
@@ -116,7 +116,7 @@ def joined(
 
 
 def _refuse_while_lost(verb: Verb, application: Application, query: Query | None) -> None:
-    """Raise `NotAllowed` if a repeated request would wait for a silent host."""
+    """Raise `NotAllowed` if a repeated request would have to wait for a silent host."""
     waits = query or Script.objects.filter(application=application).first()
     silent = away(application)
     if waits is None or silent is None or waits.phase_reason != Reason.HOST_SILENT:
@@ -132,7 +132,8 @@ def _refuse_while_lost(verb: Verb, application: Application, query: Query | None
 def refuse_in_the_midst(found: QuerySet[Operation], of: str, within: Operation | None) -> None:
     """Raise `Conflict` while one of these operations switches a checkpoint.
 
-    `of` describes their subject; `within` is the requesting operation, which is never rejected.
+    `of` describes their subject; `within` is the operation that makes the request, which is never
+    rejected.
     """
     open_ones = found.filter(outcome=OperationOutcome.OPEN, committed=True)
     other = open_ones.exclude(pk=within.pk if within else 0).first()
@@ -144,7 +145,7 @@ def refuse_in_the_midst(found: QuerySet[Operation], of: str, within: Operation |
 
 
 def wake(application_id: int, now: datetime) -> None:
-    """Have the application reconciled now: by a nudge, and by the sweep if the nudge is lost."""
+    """Have the application reconciled now: by a nudge or, if that is lost, by the sweep."""
     # The version changes too: a reconcile that started before this request loses its claim, so it
     # cannot overwrite the wake-up with a decision based on older rows.
     Application.objects.filter(pk=application_id).update(

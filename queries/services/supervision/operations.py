@@ -1,4 +1,4 @@
-"""The operator's verbs, shared by pages and API. Each owns its transaction."""
+"""The operator's verbs, shared by pages and API; each owns its transaction."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -59,11 +59,12 @@ def request_start(
 ) -> Operation:
     """Set the query to RUNNING on its newest revision.
 
-    A start already satisfied or in progress returns that operation; on BROKEN, FAILED or BACKOFF it
-    clears the counters and starts now. Raises `NotAllowed` for an archived query, `Conflict` while
-    an operation with steps is past its point of no return, and `StateChanges` if state would
-    silently be wrong, unless `accept_state_change`. `within` is the operation with steps that
-    requests it; any other such operation of the query is superseded.
+    If the start is already satisfied or in progress, returns that operation; if the query is
+    BROKEN, FAILED or in BACKOFF, clears the counters and starts it now. Raises `NotAllowed` for an
+    archived query, `Conflict` while an operation with steps is past its point of no return, and
+    `StateChanges` if state would silently become wrong, unless `accept_state_change` is set.
+    `within` is the operation with steps that requests the start; any other such operation of the
+    query is superseded.
     """
     return _ask(query, transitions.start, Verb.START, actor, now, within, accept_state_change)
 
@@ -76,7 +77,7 @@ def request_stop(
     now: datetime,
     within: Operation | None = None,
 ) -> Operation:
-    """Set the query to STOPPED, after the batch in flight (graceful) or at once."""
+    """Set the query to STOPPED: after the batch in flight (graceful), or immediately."""
 
     def stop(asked: transitions.Asked) -> transitions.Change | None:
         return transitions.stop(asked, mode)
@@ -94,26 +95,26 @@ def request_restart(
 ) -> Operation:
     """Stop the query gracefully and start it on its newest revision.
 
-    Joins an open restart, unless a revision has been added since that was requested. Raises as
+    Joins an open restart, unless a revision was added after that was requested. Raises as
     `request_start` does.
 
-    If the application has only this query, the restart is a new driver.
+    If the application has only this query, the restart starts a new driver.
     """
     return _ask(query, transitions.restart, Verb.RESTART, actor, now, within, accept_state_change)
 
 
 def request_again(*, query: Query, actor: str, now: datetime) -> Operation:
-    """Retry a query now that should run, but is held or waits after a failure.
+    """Immediately retry a query that should run but is held, or waiting after a failure.
 
-    It stays on the revision that it was started on.
+    The query stays on the revision that it was started on.
     """
     return _ask(query, transitions.again, Verb.START, actor, now, None)
 
 
 def archive_query(*, query: Query, actor: str, now: datetime) -> None:
-    """Delete a stopped query: free its name and location; keep history and checkpoint files.
+    """Delete a stopped query: free its name and location, but keep history and checkpoint files.
 
-    Raises `NotAllowed` unless desired is STOPPED and no run is open.
+    Raises `NotAllowed` unless the desired state is STOPPED and no run is open.
     """
     with transaction.atomic():
         query = locked(query)
@@ -167,7 +168,7 @@ def archive_stopped(rows: list[Query], *, actor: str, now: datetime) -> None:
 
 
 def confirm_takeover(*, query: Query, actor: str, now: datetime) -> Operation:
-    """Take over a checkpoint that another installation's owner file claims, and start."""
+    """Take over a checkpoint whose owner file names another installation, and start the query."""
     with transaction.atomic():
         Checkpoint.objects.filter(query=query, retired_at=None).update(takeover_at=now)
         return request_start(query=query, actor=actor, now=now)
@@ -211,7 +212,7 @@ def _apply(
     now: datetime,
     within: Operation | None,
 ) -> Operation | None:
-    """Write the change by compare-and-set; None means that another change won."""
+    """Write the change by compare-and-set; return None if another change won."""
     fields: dict[str, object] = {
         "desired": change.desired,
         "stop_mode": change.stop_mode,
@@ -247,7 +248,7 @@ def _apply(
 
 
 def _pin_application(row: Query, verb: Verb) -> None:
-    """Let the next driver use the newest revision; replace a driver that runs only this query."""
+    """Pin the newest revision for the next driver; replace a driver that runs only this query."""
     application = row.application
     alone = not application.queries.filter(archived_at=None).exclude(pk=row.pk).exists()
     has_driver = application.drivers.filter(
@@ -261,7 +262,7 @@ def _pin_application(row: Query, verb: Verb) -> None:
 
 
 def locked(query: Query) -> Query:
-    """Return the current row, locked after its application's, in reconcile's lock order."""
+    """Return the current row, locked after its application's: the same order as in reconcile."""
     application = Application.objects.select_for_update().get(pk=query.application_id)
     row = Query.objects.select_for_update().get(pk=query.pk)
     row.application = application

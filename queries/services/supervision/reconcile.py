@@ -1,7 +1,7 @@
 """observe → decide → apply, for one application; every call is idempotent and short.
 
-A nudge makes it prompt, the sweep makes it certain. A call that loses the compare-and-set on the
-application's version returns: the winner saw at least as much.
+A nudge triggers a prompt call, and the sweep guarantees one. A call that loses the compare-and-set
+on the application's version does nothing: the winner saw at least as much.
 """
 
 import logging
@@ -82,7 +82,7 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
 
 
 def responsibility_for(rows: Rows) -> Responsibility:
-    """Return what this host's worker may do about an application."""
+    """Return what this host's worker is responsible for in an application."""
     here, placed_on = settings.HEADGATE_HOST, rows.placed_on
     silent = placed_on not in ("", here) and is_silent(placed_on)
     return responsibility(placed_on, here, silent=silent, movable=rows.movable)
@@ -133,7 +133,7 @@ class _Step:
         self.driver_failure: Failure | None = None
 
     def take(self) -> bool:
-        """Carry the decision out; return whether the compare-and-set was won."""
+        """Carry out the decision; return whether the compare-and-set was won."""
         if not self._freeze_code():
             return False
         log_tail = self._log_tail()
@@ -152,7 +152,7 @@ class _Step:
         return True
 
     def _freeze_code(self) -> bool:
-        """Copy the code that a driver is about to run; a refusal holds the application."""
+        """Copy the code that a driver is about to run; hold the application if that is refused."""
         action = self.decision.driver.action
         if action is DriverAction.SPAWN and self.driver is not None:
             return self._take_frozen(self.driver)
@@ -198,7 +198,7 @@ class _Step:
         return ""
 
     def _claim(self) -> bool:
-        """Claim the application's version; return whether that was won."""
+        """Claim the application's version; return whether this call won it."""
         choice, before = self.decision, self.application
         fields: dict[str, Any] = {
             "failures": choice.failures,
@@ -312,7 +312,7 @@ class _Step:
         self.assignment_is_news = on_disk < generation
 
     def _act(self) -> None:
-        """Act on the process as the updated rows say; the next call repeats anything lost here."""
+        """Act on the process as the updated rows require; the next call repeats any lost action."""
         name, driver, action = self.application.name, self.driver, self.decision.driver.action
         if action is DriverAction.PREPARE:
             preparing.begin(self._spec())
@@ -345,7 +345,7 @@ class _Step:
             logger.info("launched driver %s of %s", driver.epoch, self.application.name)
 
     def _refuse(self, driver: Driver, refusal: str) -> None:
-        """Hold the application with the refusal; end its driver if nobody can start it."""
+        """Hold the application, giving the refusal; end its driver if it can no longer start."""
         try:
             if self.launcher.seal(self.application.name, driver.epoch):
                 decision_rows.refuse_launch(self.application, driver, refusal, now=self.now)
@@ -354,7 +354,7 @@ class _Step:
             decision_rows.hold_application(self.application, refusal, now=self.now)
 
     def _seal(self, driver: Driver) -> None:
-        """Ensure that a driver never begins; the next pass finds its exit, or what started it."""
+        """Ensure that a driver can no longer start; the next pass finds its exit or its process."""
         try:
             self.launcher.seal(self.application.name, driver.epoch)
         except LaunchRefused as error:
@@ -364,9 +364,9 @@ class _Step:
 
 
 def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
-    """Return the applications whose `reconcile_after` has passed, longest waiting first.
+    """Return the applications whose `reconcile_after` has passed, longest overdue first.
 
-    This includes applications of this host, those without a host, and those of silent hosts.
+    This includes applications on this host, without a host, and on silent hosts.
     """
     due = Application.objects.filter(to_look_after(), reconcile_after__lte=now)
     rows = due.order_by("reconcile_after")

@@ -1,4 +1,4 @@
-"""Refuse a start without a required preflight, or on state that would silently be wrong."""
+"""Refuse a start without a required preflight, or if state would silently become wrong."""
 
 from queries.domain.errors import Conflict, NotAllowed
 from queries.models.definitions import Query, QueryRevision
@@ -7,13 +7,13 @@ from queries.selectors.state_changes import sentences, unaccepted_change
 
 
 class Unproven(NotAllowed):
-    """The revision has passed no preflight on this checkpoint."""
+    """The revision has not passed a preflight on this checkpoint."""
 
     code = "unproven"
 
 
 def refuse_unproven(query: Query) -> None:
-    """Raise `Unproven` if the newest revision may not start yet.
+    """Raise `Unproven` if the newest revision must pass a preflight first.
 
     Automatic restarts use the revision that ran, and are not checked.
     """
@@ -26,10 +26,10 @@ def refuse_unproven(query: Query) -> None:
             )
         number = query.revisions.order_by("-number")[0].number
         raise Unproven(
-            f"Revision {number} of {query.name} has passed no preflight on its checkpoint, and "
-            f"application {query.application.name} requires one.",
+            f"Revision {number} of {query.name} has not passed a preflight on the query's "
+            f"checkpoint, and application {query.application.name} requires one.",
             way_out=(
-                "Run one first: use the button on its Definition tab, or POST "
+                "Run a preflight first: use the button on the Definition tab, or POST "
                 f"/api/v1/queries/{query.name}/preflight/."
             ),
         )
@@ -42,10 +42,11 @@ class StateChanges(Conflict):
 
 
 def refuse_unaccepted(query: Query, *, accepted: bool, actor: str) -> None:
-    """Raise `StateChanges` if the newest revision would continue on state of a different meaning.
+    """Raise `StateChanges` if the newest revision would change the meaning of existing state.
 
-    If it is accepted, the revision records by whom, and later starts of it on this checkpoint do
-    not ask again. Automatic restarts use the revision that ran, and never ask.
+    If a user accepts the change, the revision records that user, and later starts of it on this
+    checkpoint do not require it again. Automatic restarts use the revision that ran, and never
+    require it.
     """
     found = unaccepted_change(query)
     if found is None:

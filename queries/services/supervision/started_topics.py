@@ -1,6 +1,6 @@
-"""Store the topics that a driver saw when it started a run and while the run continues.
+"""Store the topics that a driver sees when it starts a run and while the run continues.
 
-For a new query, this is the first information available, because passes over the brokers
+For a new query, this is the first information about its topics, because passes over the brokers
 (`services.kafka`) run only every few seconds. For a source known only to the query's code, it is
 the only information.
 """

@@ -1,8 +1,7 @@
 """Record when the verdict on a query's health has changed.
 
-A verdict is computed when it is read, because it changes with time alone. Only something that runs
-regularly can tell how long it has held: this task writes `verdict` and `verdict_since`, and nothing
-else does.
+A verdict is computed when it is read, because it can change merely as time passes. Only a regular
+task can determine since when it has held: only this task writes `verdict` and `verdict_since`.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The health of bulk work on rows: how far behind it is, and what it skips."""
+"""Check the bulk work on rows: how far behind it is, and what it skips."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def backlog(now: datetime) -> Part:
-    """Return the part "backlog"."""
+    """Check the part "backlog"."""
     from listeners.loops.backlogs import backlogs
 
     try:
@@ -48,7 +48,7 @@ def _behind(one: "Backlog", now: datetime) -> str:
 
 
 def loops(now: datetime) -> Part:
-    """Return the part "loops"."""
+    """Check the part "loops"."""
     from listeners.loops.troubles import current, of_drivers
 
     try:
@@ -59,7 +59,7 @@ def loops(now: datetime) -> Part:
 
 
 def loops_part(found: "list[Shown]") -> Part:
-    """Check what loops skip: an element that is not served while the others are."""
+    """Check for elements that loops skip while they process the others."""
     if not found:
         return ok("loops", "Nothing is skipped.")
     first = min(found, key=lambda one: one.since)

@@ -1,4 +1,4 @@
-"""Keep the web process readable while the disk is full, and phrase the resulting errors."""
+"""Keep pages readable while the disk is full, and explain the resulting errors."""
 
 import errno
 import os
@@ -18,10 +18,10 @@ _HARDLY_ANYTHING = 1_000_000  # bytes
 
 @cache
 def keep_readable() -> sqlite3.Connection | None:
-    """Hold a connection to SQLite for this process's life; None if it is not SQLite, or missing.
+    """Open a connection to SQLite for the life of this process; None without SQLite or its file.
 
-    Closing the last connection removes the log and its index, and the next connection needs space
-    to create them again, even for reading: on a full disk, no page could be shown.
+    Closing the last connection removes the write-ahead log and its index. The next connection needs
+    disk space to create them again, even for reading, so no page could be shown on a full disk.
     """
     database = settings.DATABASES["default"]
     if database["ENGINE"] != "django.db.backends.sqlite3" or not os.path.exists(database["NAME"]):
@@ -33,7 +33,7 @@ def keep_readable() -> sqlite3.Connection | None:
 
 
 def full_disk(error: BaseException | None) -> Unavailable | None:
-    """Return the error to show instead of one caused by a full disk; None for any other error."""
+    """Return the error to show for one that a full disk caused; None for any other error."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return _sentence()

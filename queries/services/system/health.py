@@ -1,7 +1,7 @@
-"""The system's own health: each part by name, with a sentence and since when.
+"""Check the health of the system itself: each part by name, with a sentence and a start time.
 
-Health checks and every page read it, so it is computed at most once every `FRESH_FOR_S`, and each
-check has a time limit: a hanging Redis must not hang the page that reports it.
+Health checks and every page read the result, so it is computed at most once every `FRESH_FOR_S`
+seconds. Each check has a time limit: a hanging Redis must not block the page that reports it.
 """
 
 import shutil
@@ -30,9 +30,9 @@ DATA_LATE_AFTER_S = 30
 
 
 def system_health(now: datetime) -> SystemHealth:
-    """Return the health of every part, at most `FRESH_FOR_S` old.
+    """Return the health of every part, at most `FRESH_FOR_S` seconds old.
 
-    While one thread checks, others get the last answer instead of waiting.
+    While one thread checks, other threads get the last result instead of waiting.
     """
     return _watch.read(now)
 
@@ -43,7 +43,7 @@ def forget() -> None:
 
 
 class _Watch:
-    """Cache the last answer, and since when each part has had its problem."""
+    """A cache of the last result, and of when each part's problem began."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -151,7 +151,7 @@ def _not_set_up(sentence: str) -> Part:
 
 
 def _missing_migrations() -> int:
-    """Return how many migrations are missing; once none is, they are not counted again."""
+    """Return how many migrations are missing; once there are none, do not count again."""
     global _migrated
     if _migrated:
         return 0
@@ -195,7 +195,7 @@ def _walls() -> Part:
 
     choice = known()
     if choice is None:
-        return ok("walls", "The drivers' walls are tested when the worker starts.")
+        return ok("walls", "The isolation of drivers is tested when the worker starts.")
     return (problem if choice.refused else ok)("walls", choice.told)
 
 

@@ -1,4 +1,4 @@
-"""Spark's parser as a part of the system; it checks SQL when a definition is saved."""
+"""Check Spark's parser, the part of the system that checks SQL when a definition is saved."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -24,13 +24,13 @@ def questions() -> str:
 
 
 def note(client: redis.Redis, took_s: float, error: str, *, now: datetime) -> None:
-    """Record the newest answer: how long it took, or why there is none."""
+    """Record the newest answer: how long it took, or why there was none."""
     said = json.dumps({"at": now.isoformat(), "ms": int(took_s * 1000), "error": error[:500]})
     client.set(f"{questions()}:last", said, ex=_FORGOTTEN_AFTER_S)
 
 
 def parser_part(client: redis.Redis, now: datetime) -> Part:
-    """Return the part; raises `redis.RedisError`."""
+    """Check the part; raises `redis.RedisError`."""
     waiting: Any = client.lrange(questions(), 0, _MOST_WAITING)
     told: Any = client.get(f"{questions()}:last")
     return judged(waiting, told, now)

@@ -1,4 +1,4 @@
-"""The health of places on this host: data roots, and the Spark UI server."""
+"""Check places on this host: data roots, and the Spark UI server."""
 
 import urllib.request
 

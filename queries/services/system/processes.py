@@ -1,4 +1,4 @@
-"""The health of Redis, and of the processes whose heartbeats are stored there."""
+"""Check Redis, and the processes whose heartbeats are stored there."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +18,7 @@ WATCHER_SILENT_AFTER = timedelta(minutes=3)
 
 
 def redis_and_processes(now: datetime) -> tuple[Part, ...]:
-    """Return Redis and the parts with heartbeats there, Spark's parser too, in one request."""
+    """Check Redis and the parts with heartbeats there, including Spark's parser, in one request."""
     try:
         with redis_client.client(settings.REDIS_URL, limit_s=redis_client.LOOK_LIMIT_S) as client:
             info: Any = client.info()
@@ -42,7 +42,7 @@ def redis_and_processes(now: datetime) -> tuple[Part, ...]:
 
 
 def redis_part(info: dict[str, Any]) -> Part:
-    """Check a Redis by its own INFO: it must not evict, and must be able to write."""
+    """Check a Redis by its own INFO: it must not evict keys, and must be able to write."""
     version = info.get("valkey_version") or info.get("redis_version", "?")
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
@@ -57,7 +57,7 @@ def redis_part(info: dict[str, Any]) -> Part:
 
 
 def worker_part(signs: dict[str, Sign], now: datetime) -> Part:
-    """Check the workers: one must run, and sweeps must finish."""
+    """Check the workers: at least one must run, and sweeps must finish."""
     worker, sweep = signs.get(signs_of_life.WORKER), signs.get(signs_of_life.SWEEP)
     if worker is None:
         return problem("worker", "No worker has sent a heartbeat.")
@@ -65,7 +65,7 @@ def worker_part(signs: dict[str, Sign], now: datetime) -> Part:
         return problem("worker", f"No worker heartbeat since {clock(worker.at)}.", worker.at)
     beat = signs.get(signs_of_life.BEAT)
     if beat is None or _silent(beat, now):
-        return ok("worker", "A worker is running, but beat sends it no sweeps.")
+        return ok("worker", "A worker is running, but Celery beat does not send it any sweeps.")
     if sweep is None:
         return problem("worker", "A worker is running but has not finished a sweep yet.")
     if _silent(sweep, now):
@@ -74,17 +74,17 @@ def worker_part(signs: dict[str, Sign], now: datetime) -> Part:
 
 
 def beat_part(signs: dict[str, Sign], now: datetime) -> Part:
-    """Check beat by the last sweep that it queued."""
+    """Check Celery beat by the last sweep that it queued."""
     beat = signs.get(signs_of_life.BEAT)
     if beat is None:
-        return problem("beat", "Beat has sent no heartbeat.")
+        return problem("beat", "Celery beat has sent no heartbeat.")
     if _silent(beat, now):
-        return problem("beat", f"Beat has sent no sweep since {clock(beat.at)}.", beat.at)
-    return ok("beat", "Beat sends sweeps.")
+        return problem("beat", f"Celery beat has sent no sweep since {clock(beat.at)}.", beat.at)
+    return ok("beat", "Celery beat sends sweeps.")
 
 
 def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: datetime) -> Part:
-    """Check the ingester by its last read of the event stream, or by its own heartbeat."""
+    """Check the ingester by its last read of the event stream or by its own heartbeat."""
     seen = [sign.at for name, sign in signs.items() if name == signs_of_life.INGESTER] + consumers
     if not seen:
         return problem("ingester", "No ingester is reading events.")
@@ -95,15 +95,16 @@ def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: dateti
 
 
 def watcher_part(signs: dict[str, Sign], now: datetime) -> Part:
-    """Check the watcher; it is optional, but its loss must be noticed."""
+    """Check the watcher: it is optional, but if it ran before, its loss must be noticed."""
     sign = signs.get(signs_of_life.WATCHER)
     if sign is None:
         return ok(
-            "watcher", "Not running: `manage.py watch` sends notifications when no worker can."
+            "watcher",
+            "Not running. `manage.py watch` sends notifications when no worker can do so.",
         )
     if now - sign.at > WATCHER_SILENT_AFTER:
         return problem("watcher", f"No watcher has run since {clock(sign.at)}.", sign.at)
-    return ok("watcher", f"Headgate is watched on {sign.host}.")
+    return ok("watcher", f"The watcher runs on {sign.host}.")
 
 
 def _consumers(client: redis.Redis) -> list[datetime]:

@@ -1,9 +1,10 @@
-"""Switch async progress tracking off safely: one operation, from a log with gaps to a plain one.
+"""Switch async progress tracking off safely, even if the offset log has gaps.
 
-Without async tracking, Spark needs the offsets of the batch before the newest, which a log with
-gaps may lack; it then fails with "batch N doesn't exist". The operation leaves async tracking on
-with interval 0, so that every batch's offsets are logged, lets two batches commit, stops, checks
-the log on disk, and only then switches off. It also recovers a query that has failed this way.
+Without async tracking, Spark needs the offsets of the batch before the newest one. A log with gaps
+may lack them, and Spark then fails with "batch N doesn't exist". The operation leaves async
+tracking on with interval 0, so that every batch's offsets are logged, lets two batches commit,
+stops, checks the log on disk, and only then switches off. The operation also recovers a query that
+has failed in this way.
 """
 
 from collections.abc import Callable
@@ -63,10 +64,10 @@ LIMIT = timedelta(hours=1)
 def turn_off(*, query: Query, actor: str, now: datetime, python: bool = False) -> Operation:
     """Begin the operation that switches async progress tracking off safely.
 
-    Raises `NotAllowed` if there is nothing to switch off or it cannot be done on this host,
-    `Invalid` if the definition could not run with async tracking and interval 0, `Conflict` while
-    another operation with steps changes the query, `Forbidden` for a definition in Python if the
-    actor may not write `python`.
+    Raises `NotAllowed` if there is nothing to switch off or this host cannot do it, `Invalid` if
+    the definition could not run with async tracking and interval 0, `Conflict` while another
+    operation with steps changes the query, and `Forbidden` for a definition in Python if `python`
+    does not allow the actor to write it.
     """
     newest = newest_of(query)
     insist_query(python, parsed(newest.spec), query)
@@ -124,7 +125,7 @@ def _start_on_it(turn: StepContext) -> StepResult:
         if turn.query.desired == Desired.RUNNING and turn.query.phase not in DOWN_PHASES:
             ask = operations.request_restart
         child = _asked(turn, ask)
-    return _followed(turn, child, "its start")
+    return _followed(turn, child, "the start")
 
 
 def _commit_two_batches(turn: StepContext) -> StepResult:
@@ -155,11 +156,11 @@ def _stop(turn: StepContext) -> StepResult:
     child = _child(turn, Verb.STOP)
     if child is None:
         child = _asked(turn, partial(operations.request_stop, mode=StopMode.GRACEFUL))
-    return _followed(turn, child, "its stop")
+    return _followed(turn, child, "the stop")
 
 
 def _look_at_the_log(turn: StepContext) -> StepResult:
-    """Verify on disk that Spark will find the offsets it needs."""
+    """Verify on disk that Spark will find the offsets that it needs."""
     begun = CheckpointLogs.at(location_of(turn.query)).begun()
     missing = missing_batch(begun)
     if missing is not None:
@@ -171,7 +172,7 @@ def _look_at_the_log(turn: StepContext) -> StepResult:
     if not begun:
         return StepResult(True, "The offset log is empty: no batch has started yet.")
     return StepResult(
-        True, f"It ends with batches {', '.join(str(batch) for batch in begun[-3:])}."
+        True, f"The offset log ends with batches {', '.join(str(batch) for batch in begun[-3:])}."
     )
 
 
@@ -184,12 +185,12 @@ def _switch_off(turn: StepContext) -> StepResult:
 
 
 def _start_again(turn: StepContext) -> StepResult:
-    """Start the query if it was to run before; from now on nothing is undone."""
+    """Start the query if it should have run before; from this step on, nothing is undone."""
     if turn.arguments["was"] != Desired.RUNNING:
-        return StepResult(True, "It was stopped before, so it stays stopped.")
+        return StepResult(True, "The query was stopped before, so it stays stopped.")
     if "start" not in turn.result:
         turn.result["start"] = str(_asked(turn, operations.request_start).uuid)
-    return StepResult(True, "It starts without async progress tracking.")
+    return StepResult(True, "The query starts without async progress tracking.")
 
 
 ASYNC_OFF = Procedure(
@@ -217,7 +218,7 @@ def _rests_without_gap(query: Query, missing: int | None) -> bool:
 
 
 def _unneeded(turn: StepContext) -> bool:
-    """Return whether the query was stopped, with a log without gaps, when the operation began."""
+    """Return whether the query was stopped and its log had no gaps when the operation began."""
     found = turn.result.get("whole")
     if found is None:
         found = _rests_without_gap(turn.query, turn.arguments["missing_batch"])
@@ -226,7 +227,7 @@ def _unneeded(turn: StepContext) -> bool:
 
 
 def _in_a_row(batches: list[int]) -> int:
-    """Return the number of consecutive batches at the end."""
+    """Return the number of consecutive batches at the end of the list."""
     count = 0
     for batch in reversed(batches):
         if count and batch != batches[-1] - count:
@@ -236,7 +237,7 @@ def _in_a_row(batches: list[int]) -> int:
 
 
 def _write(turn: StepContext, spec: dict[str, Any], *, after: int) -> QueryRevision:
-    """Make `spec` the newest revision; raise `Conflict` if it has since been edited."""
+    """Make `spec` the newest revision; raise `Conflict` if the query has since been edited."""
     newest = newest_of(turn.query)
     if same(newest.spec, spec):
         return newest  # written by a worker that died before recording it
@@ -268,13 +269,13 @@ def _asked(turn: StepContext, request: Callable[..., Operation]) -> Operation:
 
 
 def _child(turn: StepContext, *verbs: Verb) -> Operation | None:
-    """Return the operation that this one has already requested, None if there is none."""
+    """Return the operation that this one has already requested; None if there is none."""
     found = Operation.objects.filter(parent=turn.operation, verb__in=verbs)
     return found.order_by("pk").first()
 
 
 def _followed(turn: StepContext, child: Operation, what: str) -> StepResult:
-    """Wait for an operation that this one requested; raise if it failed."""
+    """Wait for an operation that this one requested; raise an error if it failed."""
     child.refresh_from_db()
     if child.outcome == OperationOutcome.DONE:
         return DONE

@@ -1,4 +1,4 @@
-"""Restore a query's definition and state after switching off async tracking ended early."""
+"""Restore a query after the operation that switches off async tracking ended early."""
 
 from typing import Any
 
@@ -35,10 +35,10 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def put_back(turn: StepContext) -> None:
-    """Restore definition and state after an operation that ended before its last step.
+    """Restore the definition and state after an operation that ended before its last step.
 
-    If a user's start or stop has superseded it, the definition is restored, and the query does what
-    the user requested. A query that had failed on the gap stays stopped.
+    If a user's start or stop has superseded the operation, the definition is restored, but the
+    query runs or stops as the user requested. A query that had failed on the gap stays stopped.
     """
     try:
         left = _restore(turn)

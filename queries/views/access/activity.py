@@ -1,4 +1,4 @@
-"""Actions of users and tokens, for admins: a filtered list, and the whole log as a file."""
+"""Actions by users and with tokens, for admins: a filtered list, and the whole log as a file."""
 
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render

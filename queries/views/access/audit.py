@@ -1,4 +1,4 @@
-"""The audit log: actions of users and tokens, state changes, and operation outcomes."""
+"""The audit log: actions by users and with tokens, state changes, and operation outcomes."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -26,7 +26,7 @@ FILTERS = {"query": "query__name", "application": "application__name", "actor": 
 def audit_page(request: HttpRequest) -> HttpResponseBase:
     """List state changes or operations, newest first; all filters are in the URL.
 
-    Admins first see the actions of users and tokens, with IP addresses.
+    Admins first see the actions by users and with tokens, with IP addresses.
     """
     if request.user.has_perm(ADMINISTER) and request.GET.get("tab") not in TABS:
         return activity(request)
@@ -58,7 +58,7 @@ def _rows(asked: Mapping[str, str]) -> QuerySet[Any]:
 
 @fragments("audit", hears=("query", "application", "operation", "group"))
 def draw_audit(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw new requests and changes, and operation outcomes; existing changes never change."""
+    """Draw new requests and changes, and operation outcomes; recorded changes never change."""
     given = asked_of(key)
     asked = _asked(given)
     context = {"request": Asked(given), "now": now}

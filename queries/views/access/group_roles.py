@@ -35,7 +35,7 @@ def group_roles(request: HttpRequest) -> HttpResponseBase:
         context = {"group": group, "given": role, "problem": problem}
         return _page(request, context, status=422)
     messages.success(
-        request, f"Members of {row.group} get the role {row.role} at their next sign-in."
+        request, f"Members of {row.group} get the {row.role} role at their next sign-in."
     )
     return redirect("user-groups")
 
@@ -53,7 +53,7 @@ def change(request: HttpRequest, row_id: int) -> HttpResponseBase:
         else:
             change_group_role(row, role=request.POST.get("role", ""), **by(request))
             messages.success(
-                request, f"Members of {row.group} get the role {row.role} at their next sign-in."
+                request, f"Members of {row.group} get the {row.role} role at their next sign-in."
             )
     except HeadgateError as error:
         messages.error(request, str(error))

@@ -1,4 +1,4 @@
-"""Middleware around every request: record where it comes from, and that its session is in use."""
+"""Middleware for every request: record the requester, and that the session is in use."""
 
 import logging
 from collections.abc import Callable
@@ -48,4 +48,4 @@ class Requests:
             if session.session_key and session.get(SESSION_KEY):
                 note_use(session.session_key, now=now)
         except DatabaseError as error:
-            logger.warning("the use of a session was not recorded: %s", error)
+            logger.warning("could not record that a session is in use: %s", error)

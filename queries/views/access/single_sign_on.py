@@ -36,7 +36,7 @@ View = Callable[[HttpRequest], HttpResponseBase]
 
 
 def _on_the_way(view: View) -> View:
-    """Serve a step if an identity provider is configured; if sign-in failed, show why on a page."""
+    """Serve a sign-in step if an identity provider is configured; show errors on a page."""
 
     @never_cache
     @require_GET
@@ -56,8 +56,9 @@ def _on_the_way(view: View) -> View:
 def begin(request: HttpRequest) -> HttpResponseBase:
     """Redirect to the identity provider, with a state, a nonce and the PKCE challenge.
 
-    This is a link, although other changes require a form: our pages' policy does not allow forms
-    that lead to other sites, and a user sent here by another site can only sign in as themselves.
+    This is a link, although other changes require a form: our pages' security policy does not
+    allow forms that lead to other sites, and if another site sends a user here, that user can only
+    sign in with their own account.
     """
     address = next_address(request)
     if request.user.is_authenticated:
@@ -71,7 +72,7 @@ def begin(request: HttpRequest) -> HttpResponseBase:
 
 @_on_the_way
 def come_back(request: HttpRequest) -> HttpResponseBase:
-    """Handle the identity provider's response, once, in the browser that was sent there."""
+    """Handle the identity provider's response, once, in the browser that was redirected to it."""
     provider = Provider(request)
     try:
         state = provider.unstash_redirect_state(request, request.GET.get("state", ""))
@@ -84,7 +85,7 @@ def come_back(request: HttpRequest) -> HttpResponseBase:
         raise SignInRefused("The response comes from another issuer.")
     if "code" not in request.GET:
         said = request.GET.get("error", "")[:80]
-        raise SignInRefused(f"It responded “{said}”." if said else "It sent no code.")
+        raise SignInRefused(f"It responded “{said}”." if said else "It did not send a code.")
     who = arrival(provider, state)
     try:
         user = let_in(who, now=timezone.now())

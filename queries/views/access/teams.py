@@ -1,4 +1,4 @@
-"""Team pages: members and applications. Everybody can read them, admins can change them."""
+"""Team pages: members and applications. Everyone can read them, admins can change them."""
 
 from functools import partial
 
@@ -83,7 +83,7 @@ def delete_team(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(ADMINISTER, "POST")
 def give_application(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Assign an application to the chosen team; "" opens it to everybody."""
+    """Assign an application to the chosen team; "" opens it to everyone."""
     row = application(name)
     chosen = request.POST.get("team", "").strip()
     team = team_named(chosen) if chosen else None

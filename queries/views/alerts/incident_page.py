@@ -108,7 +108,7 @@ def _note(row: Incident, request: HttpRequest) -> str:
 
 def _close(row: Incident, request: HttpRequest) -> str:
     service.close(row, **by(request))
-    return "Closed. It reopens if the problem clears and comes back."
+    return "Closed. The incident reopens if the problem clears and comes back."
 
 
 _ACTS: dict[str, Callable[[Incident, HttpRequest], str]] = {

@@ -1,4 +1,4 @@
-"""Pages that configure alerts: channels for admins; rules and windows, which all users can read."""
+"""Pages that configure alerts: channels for admins; rules and maintenance windows for all users."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -259,7 +259,7 @@ def maintenance(request: HttpRequest) -> HttpResponse:
 
 @needs(OPERATE, "POST")
 def maintenance_new(request: HttpRequest) -> HttpResponse:
-    """Create a window that begins now or at a given time, in UTC."""
+    """Create a maintenance window that begins immediately or at a given time, in UTC."""
     typed = {
         name: request.POST.get(name, "").strip()
         for name in ("name", "labels", "applications", "starts_at", "hours")
@@ -306,7 +306,7 @@ def _windows(request: HttpRequest, typed: dict[str, str], problems: dict[str, An
 
 @needs(OPERATE, "POST")
 def maintenance_end(request: HttpRequest, window_id: int) -> HttpResponse:
-    """End a window now."""
+    """End a maintenance window immediately."""
     setup.end_maintenance(get_object_or_404(Maintenance, pk=window_id), **by(request))
     messages.success(request, "Ended.")
     return redirect("alert-maintenance")

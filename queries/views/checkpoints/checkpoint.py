@@ -1,4 +1,4 @@
-"""A query's checkpoint in detail: batches, state, pinned configuration, kept copies."""
+"""A query's checkpoint in detail: batches, state, pinned configuration, retained copies."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -116,7 +116,7 @@ def state_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """List what is kept: snapshots, and previous checkpoints."""
+    """List the retained copies: snapshots and previous checkpoints."""
     context = _head(request, name, "kept")
     context |= {
         "snapshots": reads.snapshots_of(context["query"])[:200],
@@ -161,7 +161,7 @@ def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
 
 
 def _keeps_state(logs: CheckpointLogs) -> bool:
-    """Return whether there is state; an unlistable folder counts, and its tab reports that."""
+    """Return whether there is state; True if the folder cannot be listed (its tab shows why)."""
     try:
         return logs.keeps_state()
     except Unreadable:
@@ -234,7 +234,7 @@ def _between(logs: CheckpointLogs | None, found: batches.Difference) -> list[Bat
 
 
 def _chart(points: tuple[tuple[datetime, int, int], ...], limit: int | None) -> dict[str, Any]:
-    """Return the lines of the state chart as SVG points; {} if there are too few."""
+    """Return the lines of the state chart as SVG points; {} if there are fewer than two points."""
     if len(points) < 2:
         return {}
     width, height = CHART

@@ -1,6 +1,7 @@
 """Actions on a checkpoint: GET previews the action, POST performs it.
 
-None of them need JavaScript. An action that drops state requires the user to type the query's name.
+None of them requires JavaScript. To confirm an action that drops state, the user must type the
+query's name.
 """
 
 import json
@@ -67,7 +68,7 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     asked = request.POST if request.method == "POST" else request.GET
     batch, at = whole(asked.get("batch")), asked.get("at", "").strip()
     if request.method == "POST" and batch is not None:
-        said = f"It is being rewound to batch {batch}"
+        said = f"The query is being rewound to batch {batch}"
         return _asked(request, query, said, rewind.request_rewind, batch=batch)
     context = _context(query, "Rewind") | {"batch": batch, "at": at}
     if batch is None and at:
@@ -100,7 +101,7 @@ def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
         return render(request, "checkpoints/reset.html", context, status=422)
     if request.method == "POST":
         if asked.get("typed", "").strip() == name:
-            said = f"It is being reset to {context['at'] or context['to']}"
+            said = f"The query is being reset to {context['at'] or context['to']}"
             return _asked(request, query, said, reset.request_reset, wish=wish)
         context["problem"] = f"Type {name} to confirm."
     context["preview"] = _tried(context, preview_reset, query, wish)
@@ -161,7 +162,7 @@ def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpRespons
         "what": f"Remove the snapshot of batch {row.batch}?",
         "consequences": [
             f"Its files in {row.location.removeprefix('file://')} are deleted permanently.",
-            "The query and its checkpoint are not touched.",
+            "The query and its checkpoint are not affected.",
         ],
         "action": request.path,
         "back": back,
@@ -192,7 +193,7 @@ def _context(query: Query, heading: str) -> dict[str, Any]:
 
 
 def _tried(context: dict[str, Any], look: Callable[..., Any], *given: Any) -> Any:
-    """Return a preview, or the reason why it was refused."""
+    """Return a preview; if the action is refused, None, with the reason in the context."""
     try:
         return look(*given)
     except HeadgateError as error:
@@ -226,7 +227,7 @@ def _moment(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        way_out = "Write 2026-03-02T12:00."
+        way_out = "Enter it as 2026-03-02T12:00."
         raise Invalid([Problem("at", text[:200], "is not a valid time.", way_out)]) from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""The checkpoints page: their locations, and which query holds each, with which epoch."""
+"""The checkpoints page: each location, and the query and epoch that hold it."""
 
 from dataclasses import dataclass
 from datetime import datetime

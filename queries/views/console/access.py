@@ -39,9 +39,9 @@ from queries.views.console.numbers import whole
 
 #: What each scope lets a token do, within the rights of the token's user.
 SCOPE_WORDS = {
-    Scope.READ: "reads",
-    Scope.OPERATE: "starts, stops, restarts, resolves",
-    Scope.AUTHOR: "defines",
+    Scope.READ: "can view everything",
+    Scope.OPERATE: "can start, stop and restart queries, and resolve failures",
+    Scope.AUTHOR: "can also change definitions",
     Scope.ADMIN: "can do everything that an admin can",
 }
 
@@ -103,7 +103,7 @@ def revoke(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Revoke one of the user's own tokens; an admin can revoke any token."""
     token = token_seen_by(_owner(request), uuid)
     revoke_token(token=token, **by(request))
-    messages.success(request, f"Token {token.name} is revoked.")
+    messages.success(request, f"Token {token.name} was revoked.")
     return redirect("tokens")
 
 
@@ -161,7 +161,7 @@ def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
                 write_python="write_python" in request.POST,
                 **by(request),
             )
-            done = "has the selected rights"
+            done = "now has the selected rights"
         elif act in ("shut-out", "let-in"):
             accounts.set_active(user=user, active=act == "let-in", **by(request))
             done = "is active again" if act == "let-in" else "is deactivated"
@@ -171,7 +171,7 @@ def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
         else:
             role = _role(request)
             accounts.set_role(user=user, role=role, **by(request))
-            done = f"is {role} now" if role else "has no role now"
+            done = f"now has the {role} role" if role else "no longer has a role"
         messages.success(request, f"{user.username} {done}.")
     except HeadgateError as error:
         messages.error(request, str(error))

@@ -84,7 +84,7 @@ def _drops(now: datetime) -> list[Line]:
 def _meaning(queue: str, drivers: set[int]) -> str:
     told = heard.telemetry(drivers).values()
     if queue == "streams" and any(one.heartbeat.mode == "fallback" for one in told):
-        return "No private queue is available, so Headgate uses it too."
+        return "No private queue is available, so Headgate uses this queue too."
     return _MEANING.get(queue, "")
 
 

@@ -35,7 +35,7 @@ T = TypeVar("T")
 Respond = Callable[[HttpRequest], HttpResponseBase]
 
 _ONLY_FORMS = HeadgateError(
-    "There is no page at this address; it only accepts form submissions.",
+    "There is no page at this URL; it only accepts form submissions.",
     way_out="Go back to the page with the form.",
 )
 
@@ -62,7 +62,7 @@ class Problems:
     def process_view(
         self, request: HttpRequest, view: Any, args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        """Reject a form with a character that no text can store; no browser sends one by itself."""
+        """Reject a form with a character that cannot be stored; browsers do not send any."""
         match = request.resolver_match
         is_form = request.method == "POST" and match is not None and match.app_name != "api"
         if not is_form or not request.user.is_authenticated:

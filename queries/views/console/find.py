@@ -77,7 +77,7 @@ _PAGES = (
 
 @needs(VIEW)
 def find_page(request: HttpRequest) -> HttpResponse:
-    """Show what the letters typed so far may mean; if there are none, show the pages."""
+    """Show the matches for the letters typed so far, or the list of pages if there are none."""
     text = " ".join(request.GET.get("q", "").replace("\x00", "").split())[:LONGEST]
     verb, rest = _verb(text)
     parts = [
@@ -91,14 +91,14 @@ def find_page(request: HttpRequest) -> HttpResponse:
 
 
 def _verb(text: str) -> tuple[str, str]:
-    """Return the verb prefix that a text begins with, and the rest."""
+    """Return the beginning of a verb with which a text starts, and the rest of the text."""
     first, _, rest = text.lower().partition(" ")
     known = any(act.verb.startswith(first) for act in ACTS)
     return (first, rest.strip()) if first and rest.strip() and known else ("", text)
 
 
 def _acts(user: User | AnonymousUser, verb: str, about: str) -> Iterator[Hit]:
-    """Yield this verb's actions on matching queries; without a verb, all for the best match."""
+    """Yield this verb's actions on matching queries; without a verb, all on the best match."""
     if not about:
         return
     rows = named(Query.objects.select_related("application"), about)[: ACTED_ON if verb else 1]

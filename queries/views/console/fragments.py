@@ -6,7 +6,7 @@ into the element with `sse-swap="NAME"`. A fragment contains only data: no forms
 depends on the viewer.
 
 Topics register themselves with `fragments`; the first part of a message ("query:42" → "query")
-determines which of them it makes stale.
+determines which topics the message makes stale.
 """
 
 import logging
@@ -90,7 +90,7 @@ def stales(topic: str, message: str) -> bool:
 
 
 def draw(topic: str, changes: Changes, now: datetime) -> list[tuple[str, str]]:
-    """Draw a topic's fragments that the changes may have touched."""
+    """Draw the fragments of a topic that the changes may affect."""
     kind, key = split(topic)
     return list(TOPICS[kind].draw(key, changes, now))
 
@@ -107,15 +107,15 @@ def listed(kind: str, ids: Iterable[int], now: datetime) -> str:
 
 
 def numbers(key: str) -> list[int]:
-    """Return the row IDs in a list's key: [4, 7] for "4.7"; anything but numbers is left out."""
+    """Return the row IDs in a list's key: [4, 7] for "4.7"; anything else is omitted."""
     return sorted({number for one in key.split(".") if (number := whole(one)) is not None})
 
 
 def newcomers(what: str, rows: QuerySet[Any], key: str) -> Drawn:
     """Draw the number of rows created since a list was loaded.
 
-    A row that appeared by itself would move others under the pointer, or might belong on another
-    page.
+    A row that appeared automatically would move other rows under the pointer, or might belong on
+    another page.
     """
     since = re.search(r"\bt([0-9]{1,12})$", key)
     if since is None:

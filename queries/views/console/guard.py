@@ -1,4 +1,4 @@
-"""Who may open a page, and who is acting on it."""
+"""Which users can open a page, and which user is acting on it."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -37,21 +37,21 @@ def needs(permission: str, *methods: str) -> Callable[[View], View]:
 
 
 def user_of(request: HttpRequest) -> User:
-    """Return the signed-in user; use only behind `needs`, which admits nobody else."""
-    assert isinstance(request.user, User), "a guard has let a stranger through"
+    """Return the signed-in user; use only behind `needs`, which admits only signed-in users."""
+    assert isinstance(request.user, User), "a guard has admitted a user who is not signed in"
     return request.user
 
 
 def by(request: HttpRequest) -> dict[str, Any]:
-    """Return who is acting, and when, as arguments for services."""
+    """Return the acting user and the time, as arguments for services."""
     return {"actor": request.user.get_username(), "now": timezone.now()}
 
 
 def author(request: HttpRequest) -> dict[str, Any]:
-    """Return who is acting, when, and whether they may write Python, as catalog arguments."""
+    """Return the user, the time, and whether the user may write Python, for the catalog."""
     return by(request) | {"python": writes_python(request)}
 
 
 def writes_python(request: HttpRequest) -> bool:
-    """Return whether the user may bring code into drivers."""
+    """Return whether the user is allowed to load code into drivers."""
     return may(request.user, WRITE_PYTHON)

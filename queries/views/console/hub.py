@@ -103,7 +103,7 @@ class Hub:
         return len({id(viewer.queue) for viewer in self.viewers if viewer.person == person})
 
     async def join(self, viewer: Viewer, cursor: str) -> Viewer:
-        """Add a viewer; put what it has missed into its queue."""
+        """Add a viewer; put the messages that it missed into its queue."""
         topics = viewer.topics
         seen = self._read(cursor)
         fresh = [topic for topic in sorted(topics) if topic not in self._drawn]
@@ -137,7 +137,10 @@ class Hub:
             self._end(viewer)
 
     async def snapshot(self, topics: frozenset[str], cursor: str) -> dict[str, Any]:
-        """Return what a viewer without a stream has missed: {tick, fragments: [event, data]}."""
+        """Return the fragments that a viewer without a stream has missed.
+
+        The form is {tick, fragments: [event, data]}.
+        """
         viewer = await self.join(Viewer(topics), cursor)
         try:
             messages = []
@@ -158,7 +161,7 @@ class Hub:
             self._end(viewer)
 
     async def _end_of_sessions(self) -> None:
-        """End the streams of sessions that have ended, whether or not Redis reports that."""
+        """End the streams of sessions that have ended, whether or not Redis reports their end."""
         keys = {viewer.session for viewer in self.viewers if viewer.session}
         if not keys:
             return
@@ -206,7 +209,7 @@ class Hub:
         self._drawn.clear()
 
     async def _listen(self) -> None:
-        """Receive changes; after each disconnection, anything may have changed."""
+        """Receive changes; after each reconnection, redraw everything."""
         while True:
             client = redis.Redis.from_url(
                 settings.REDIS_URL,
@@ -242,7 +245,7 @@ class Hub:
         self._woken.set()
 
     async def _redraw(self) -> None:
-        """Draw what is stale, at most once per `ROUND_S`."""
+        """Draw the stale topics, at most once per `ROUND_S`."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), timeout=1)
@@ -313,7 +316,7 @@ _OF_A_QUERY = frozenset({"query", "lag", "checkpoint", "async", "exposure"})
 
 
 def silent_since(topics: Iterable[str], silent: Sequence[SilentDriver]) -> datetime | None:
-    """Return since when a driver shown by these topics has been silent; None if none is silent.
+    """Return when a driver shown by these topics became silent; None if none is silent.
 
     Topics of one query, run or application show their own driver; all others show every driver.
     """
@@ -351,7 +354,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def hub() -> Hub:
-    """Return the hub of this process's event loop, which the first call creates."""
+    """Return the hub of this process's event loop; the first call creates it."""
     global _hub, _loop
     loop = asyncio.get_running_loop()
     if _hub is None or _loop is not loop:

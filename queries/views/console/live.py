@@ -40,7 +40,9 @@ async def live(request: HttpRequest) -> HttpResponseBase:
     shared = "shared" in request.GET
     asked = request.GET.getlist("topics")[: None if shared else 1] or [""]
     if len(asked) > TABS_AT_MOST:
-        return HttpResponse(f"{len(asked)} tabs: share at most {TABS_AT_MOST}.", status=400)
+        return HttpResponse(
+            f"{len(asked)} tabs share this stream; the limit is {TABS_AT_MOST}.", status=400
+        )
     tabs = [frozenset(each.replace(",", " ").split()) for each in asked]
     for topics in tabs:
         unknown = sorted(topic for topic in topics if not fragments.known(topic))

@@ -1,4 +1,4 @@
-"""Numbers in URLs and forms, where anybody can write anything."""
+"""Numbers in URLs and forms, which can contain anything."""
 
 from headgate_ground.tolerant import values
 

@@ -1,10 +1,10 @@
 """Long lists: their filters, cursor pages, and live updates.
 
-A list's topic contains its filters ("failures:query=delays&status=open"), so that everybody with
-the same filters shares one drawing. Rows on the page are morphed individually and keep their place.
+A list's topic contains its filters ("failures:query=delays&status=open"), so that all viewers with
+the same filters share one drawing. Rows on the page are morphed individually and keep their place.
 New rows go into a separate table body above them ("arrivals"). They are drawn hidden, and shown by
-static/js/arrivals.js, which leaves out rows that the page already has and waits while the pointer
-is over the list.
+static/js/arrivals.js, which omits rows that the page already has and waits while the pointer is
+over the list.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -25,7 +25,7 @@ ARRIVALS = 20
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A list's filters, in place of a page's request: links keep them."""
+    """A list's filters, in place of a page's request: links preserve them."""
 
     GET: QueryDict
 
@@ -57,7 +57,7 @@ def page_of(rows: QuerySet[Any], *, by: str, cursor: str = "", size: int = ROWS)
 def filters(
     given: Mapping[str, str], names: Iterable[str], **choices: Collection[str]
 ) -> dict[str, str]:
-    """Return the list filters in a URL, "" for those that are missing.
+    """Return the list filters in a URL, with "" for those that are missing.
 
     For `choices`, only the given values are valid; the first one replaces any other text.
     """
@@ -69,7 +69,7 @@ def filters(
 
 
 def topic(kind: str, asked: Mapping[str, str]) -> str:
-    """Return the topic for a list with these filters, leaving out empty ones."""
+    """Return the topic for a list with these filters, omitting empty ones."""
     chosen = sorted((name, value) for name, value in asked.items() if value)
     return f"{kind}:{urlencode(chosen)}" if chosen else kind
 

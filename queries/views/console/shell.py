@@ -1,4 +1,4 @@
-"""What surrounds every page: navigation, theme, search, and the user."""
+"""The frame around every page: navigation, theme, search, and the user."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +60,7 @@ _NEEDED = dict.fromkeys(("users", "secrets", "data-roots", "code-hosts"), ADMINI
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
-    """Return what base.html needs on every page (a context processor)."""
+    """Return the context that base.html needs on every page (a context processor)."""
     user = getattr(request, "user", None)
     theme = request.COOKIES.get("theme", "")
     context: dict[str, Any] = {"theme": theme if theme in THEMES else ""}
@@ -98,7 +98,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
 
 @require_POST
 def set_theme(request: HttpRequest) -> HttpResponse:
-    """Store the chosen theme in a cookie; an unknown theme resets it to the system's."""
+    """Store the chosen theme in a cookie; an unknown theme resets it to the system theme."""
     response = HttpResponseRedirect(next_address(request))
     theme = request.POST.get("theme", "")
     if theme in THEMES:
@@ -122,7 +122,7 @@ def is_ours(request: HttpRequest, address: str) -> bool:
 
 
 def told(request: HttpRequest, text: str, address: str) -> HttpResponse:
-    """Report what was done: as JSON to our scripts, otherwise on the next page."""
+    """Report the result of an action: as JSON to our scripts, otherwise on the next page."""
     if wants_json(request):
         return JsonResponse({"tone": "ok", "text": text})
     messages.success(request, text)

@@ -24,10 +24,12 @@ VERDICT_WORDS: dict[str, str] = {
     Verdict.PROGRESSING: "Commits batches as expected.",
     Verdict.IDLE: "Running, with no new data.",
     Verdict.CATCHING_UP: "Behind, and the backlog is falling.",
-    Verdict.LAGGING: "Input exceeds processing: batches take too long, or the backlog grows.",
+    Verdict.LAGGING: (
+        "Input arrives faster than it is processed: batches take too long, or the backlog grows."
+    ),
     Verdict.STALLED: "No commit, event or task for longer than expected.",
     Verdict.ZOMBIE: "The process is alive, but its JVM or its query is not.",
-    Verdict.BLIND: "No telemetry arrives; it may still be working.",
+    Verdict.BLIND: "No telemetry arrives, but the query may still be working.",
     Verdict.WAITING: (
         "Waiting for its source: no response, an open transaction, or too few records."
     ),

@@ -165,7 +165,9 @@ def new_pool(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "POST" and form.is_valid():
         taken = any(pool.name == form.cleaned_data["name"] for pool in found.pools)
         if taken:
-            form.add_error("name", "A pool with this name exists. Edit it, or choose another name.")
+            form.add_error(
+                "name", "A pool with this name already exists. Edit it, or choose another name."
+            )
         elif _save_pool(request, found, form):
             return redirect(f"/applications/{name}/#pools")
     return _pool(request, found, form)

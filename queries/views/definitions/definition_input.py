@@ -1,6 +1,6 @@
-"""What the editor of a query is sent: form fields or the API's JSON, one tab each, or an address.
+"""The input of the query editor: form fields or the API's JSON, each in its own tab, or a URL.
 
-The address of a failure's action says where the SQL failed.
+The URL of a failure's action specifies where the SQL failed.
 """
 
 import json
@@ -32,7 +32,7 @@ class DefinitionInput:
 
     @classmethod
     def read(cls, data: QueryDict) -> "DefinitionInput":
-        """Return what a browser sent."""
+        """Return the input that a browser sent."""
         if data.get("tab") == JSON:
             return cls(JSON, blank(), text=data.get("json", ""))
         return cls(FORM, posted(data))
@@ -62,7 +62,7 @@ class DefinitionInput:
         return DefinitionInput.of(body, JSON if act == "to-json" else FORM)
 
     def show(self, problems: Iterable[Problem]) -> None:
-        """Show each problem next to what it concerns."""
+        """Show each problem next to the field that it concerns."""
         problems = list(problems)
         self.needed = sorted(
             {

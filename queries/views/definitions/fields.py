@@ -1,7 +1,7 @@
 """Form fields for values that have no HTML input: options, secrets, lists.
 
-Each field keeps the text as typed, so that a page that is shown again loses nothing. `form_field`
-returns the field for a type; its label and appearance are set in the template.
+Each field keeps the text as typed, so that no input is lost when the page is shown again.
+`form_field` returns the field for a type; its label and appearance are set in the template.
 """
 
 import json
@@ -70,7 +70,7 @@ class _ConnectorBoxes(forms.CheckboxSelectMultiple):
     """A checkbox for each available connector, and for each selected one that is not available."""
 
     def optgroups(self, name: str, value: list[str], attrs: Any = None) -> Any:
-        """Return the boxes; an unknown name keeps its box, or saving would silently drop it."""
+        """Return the boxes; an unknown name keeps its box, so that saving does not drop it."""
         known = sorted(ready_connectors() | set(filter(None, value)))
         self.choices = [(each, each) for each in known]
         return super().optgroups(name, value, attrs)
@@ -101,7 +101,7 @@ class ObjectField(forms.CharField):
                 f"Not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
             ) from error
         if not isinstance(read, dict):
-            raise forms.ValidationError("Write a JSON object: names and values between { and }.")
+            raise forms.ValidationError("Enter a JSON object: names and values between { and }.")
         try:
             refuse_characters(read)
         except Invalid as error:
@@ -134,7 +134,7 @@ _FIELDS: dict[Any, type[forms.Field]] = {
 
 
 def form_field(kind: Any, **more: Any) -> forms.Field:
-    """Return the form field for values of a type; its appearance is left to the template."""
+    """Return the form field for values of a type; the template sets its appearance."""
     more.setdefault("required", False)
     if get_origin(kind) is Literal:
         widget: forms.Widget = forms.Select({"class": "form-select form-select-sm"})

@@ -114,7 +114,7 @@ class Bundle:
         return {**body, "spec": self.spec()}
 
     def only_sql(self) -> None:
-        """Offer only SQL, because users who may not write Python cannot save it."""
+        """Offer only SQL, to a user who does not have the right to write Python."""
         kinds: Any = self.main.fields["kind"]
         kinds.choices = [choice for choice in kinds.choices if choice[0] == "sql"]
 
@@ -192,7 +192,7 @@ def blank() -> Bundle:
 
 
 def posted(data: Any) -> Bundle:
-    """Return the page with what a browser sent."""
+    """Return the page with the input that a browser sent."""
     return Bundle(
         main=QueryForm(data),
         rows=_formsets(data),

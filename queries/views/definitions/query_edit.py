@@ -272,7 +272,7 @@ def _form(
 
 
 def _lender(given: DefinitionInput, found: QueryDefinition | None) -> str:
-    """Return the application that lacks a connector needed by the query, "" if none does."""
+    """Return the application that lacks a connector needed by the query, or "" if none does."""
     if not given.needed:
         return ""
     if found is not None:

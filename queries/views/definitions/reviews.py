@@ -1,7 +1,7 @@
-"""A definition's change is shown before it is saved, and again if it has changed since then.
+"""Show each change to a definition before saving it, and show it again if it is no longer the same.
 
-The page contains the revision number from which editing began (`base`) and a digest of what was
-shown; trying to save anything else shows that first.
+The page contains the revision number from which editing began (`base`) and a digest of the change
+that was shown; an attempt to save a different change shows that change first.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ TAKES = {
     Effect.QUERY: "Takes effect after a restart of the query.",
     Effect.DRIVER: "Takes effect after a restart of the application, which replaces its driver.",
     Effect.CHECKPOINT: (
-        "The checkpoint keeps its original value; changing {} requires a new checkpoint (a reset)."
+        "The checkpoint keeps the original value; changing {} requires a new checkpoint (a reset)."
     ),
 }
 
@@ -63,7 +63,7 @@ class Review:
 
     @property
     def may_save(self) -> bool:
-        """Return whether to save now: it was shown, is not empty, and nobody saved in between."""
+        """Return whether to save: the change was shown, is not empty, and no one saved since."""
         return self.seen and not self.stale and bool(self.lines)
 
 

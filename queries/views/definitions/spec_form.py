@@ -187,7 +187,7 @@ def sentence(problem: Problem, about: str) -> str:
     """Return a problem with its remedy, as a sentence to show at its field.
 
     `about` is the part of the path that the field's label leaves out: "path" in
-    "sources.0.options.path". Row numbers carry no meaning and are left out.
+    "sources.0.options.path". Row numbers have no meaning and are omitted.
     """
     about = "" if whole(about) is not None else about
     message = problem.message

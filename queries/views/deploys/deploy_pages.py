@@ -47,7 +47,7 @@ def deploy_list(request: HttpRequest) -> HttpResponseBase:
 
 @needs(VIEW)
 def deploy_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """Show one deploy's receipt as far as the deploy has progressed."""
+    """Show one deploy's receipt, which covers its progress so far."""
     return render(request, "deploys/deploy.html", _moving(deploy_of(uuid), timezone.now()))
 
 
@@ -66,12 +66,12 @@ def _moving(row: Deploy, now: datetime) -> dict[str, Any]:
 
 
 def _good(asked: dict[str, Any]) -> list[str]:
-    """Return what counts as good, as sentences."""
+    """Return the conditions for a good query, in words."""
     found = ["its first commit or an idle trigger"] if asked["first_commit"] else []
     found += [f"{asked['batches']} batches"] if asked["batches"] else []
     found += [f"{asked['minutes']} minutes of running"] if asked["minutes"] else []
     found += ["lag no worse than before"] if asked["lag_not_worse"] else []
-    found += ["no new failure"] if asked["no_new_failures"] else []
+    found += ["no new failures"] if asked["no_new_failures"] else []
     return found
 
 
@@ -103,7 +103,7 @@ def cancel(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
         raise NotAllowed("The deploy can no longer be cancelled.", way_out="Check its receipt.")
     rolls_back = row.on_failure == OnFailure.ROLLBACK
     left = (
-        "Its changes are rolled back, and those queries restart."
+        "Its changes are rolled back, and the changed queries restart."
         if rolls_back
         else "Its changes are kept."
     )
@@ -138,7 +138,7 @@ def rollback(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
             *changed,
             f"Revision {number}, by {former.author}, becomes the newest again as revision "
             f"{found.newest.number + 1}.",
-            "The query restarts on it, or starts if it is stopped.",
+            "The query restarts on that revision; a stopped query starts.",
             "The checkpoint does not change, and reading continues from its offsets. If the "
             "definitions keep different state, run a preflight first.",
         ],

@@ -85,8 +85,8 @@ def _bars(counts: list[int]) -> list[Bar]:
 def draw_failures(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the rows of changed groups, new groups, and the counts on the tabs.
 
-    A row is drawn regardless of its status: a group that was resolved elsewhere shows that in
-    place.
+    A row is drawn regardless of its status: a group that was resolved elsewhere shows its
+    new status in place.
     """
     asked = _asked(asked_of(key))
     rows = failure_groups()

@@ -112,7 +112,7 @@ def _lost(failure: Failure, advice: Classified) -> dict[str, Any] | None:
 
 
 def _moving(failure: Failure, now: datetime) -> dict[str, Any]:
-    """Return what can still change after a failure: its group, its query, later failures."""
+    """Return the parts that can change after a failure: its group, its query, later failures."""
     group = failure.group
     return {
         "failure": failure,
@@ -155,7 +155,7 @@ _REFUSED: dict[str, str] = {
 
 
 def advice_of(failure: Failure) -> Classified:
-    """Return what a stored failure means and what to do about it."""
+    """Return the meaning of a stored failure, and what to do about it."""
     if failure.run is None and not (failure.error_class or failure.error_type):
         return classify_exit(
             python=failure.driver.exit_python or "UNKNOWN",
@@ -176,13 +176,13 @@ def advice_of(failure: Failure) -> Classified:
 
 
 def policy_words(failure: Failure) -> str:
-    """Return a sentence saying what supervision does under the failure's policy."""
+    """Return in words how supervision handles the failure under its policy."""
     spec = failure.driver.application_revision.spec
     policy = RestartPolicy(**(spec.get("policy") or {}))
     if failure.policy == "FATAL":
         return (
-            "A restart cannot fix it, so none is attempted. It stays stopped until a user "
-            "starts it."
+            "A restart cannot fix this failure, so no retry is attempted until a user requests a "
+            "start."
         )
     ladder = (
         f"The first retry is immediate, the next after {policy.base_delay_s:g} s, doubling up to "
@@ -200,7 +200,7 @@ def policy_words(failure: Failure) -> str:
             f"runs every {policy.probe_every_s / 60:g} min."
         )
     return (
-        f"{ladder}, indefinitely. The failure count resets after "
+        f"{ladder}; retries continue indefinitely. The failure count resets after "
         f"{policy.healthy_after_s / 60:g} healthy minutes."
     )
 
@@ -253,7 +253,7 @@ def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
 
 @needs(OPERATE, "POST")
 def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
-    """Mark a group as not resolved after all."""
+    """Mark a group as open again."""
     resolution.reopen_group(group=failure_group(group_id), **by(request))
     messages.success(request, "Reopened.")
     return redirect(next_address(request, "/failures/"))
@@ -274,8 +274,8 @@ def take_over(request: HttpRequest, name: str) -> HttpResponseBase:
         "consequences": [
             f"The owner file next to {found.checkpoint} names another Headgate installation.",
             "If that installation still runs the query, both will write: batches are executed "
-            "twice and the checkpoint can be damaged. Make sure that it does not.",
-            f"{name} then starts here and continues where the other one stopped.",
+            "twice and the checkpoint can be damaged. Make sure that it no longer runs there.",
+            f"{name} then starts here and continues where the other installation stopped.",
         ],
         "action": request.path,
         "cancel": address,

@@ -49,7 +49,7 @@ def run_log(request: HttpRequest, run_id: int) -> HttpResponse:
 
 @needs(VIEW)
 def log_lines(request: HttpRequest, name: str) -> HttpResponse:
-    """Return the lines written since then, for a page that follows the log."""
+    """Return the lines written after a position, for a page that follows the log."""
     after = _number(request, "after")
     context = _shown(request, living_query(name), None, 0 if after is None else after)
     return render(request, "supervision/queries/_log_lines.html", context)
@@ -60,7 +60,7 @@ def log_download(request: HttpRequest, name: str) -> HttpResponseBase:
     """Return a driver's complete log as a file, masked as everywhere else."""
     driver = _driver(drivers_of_query(living_query(name)), _number(request, "driver"))
     if driver is None:
-        raise Missing(f"{name} has had no driver yet.")
+        raise Missing(f"{name} has not had a driver yet.")
     parts = whole_log(driver, launcher=launcher())
     note_act(Act.EXPORTED, subject=name, what="log", driver=driver.epoch, **by(request))
     first = next(parts, "")  # a log on another host is reported before anything is sent
@@ -131,7 +131,9 @@ def _driver(drivers: list[Driver], epoch: int | None) -> Driver | None:
     for driver in drivers:
         if driver.epoch == epoch:
             return driver
-    raise Missing(f"The query has never had a driver {epoch}.", way_out="Choose one from the list.")
+    raise Missing(
+        f"The query has never had a driver with epoch {epoch}.", way_out="Choose one from the list."
+    )
 
 
 def _number(request: HttpRequest, name: str) -> int | None:

@@ -40,7 +40,7 @@ KINDS = {
 }
 #: Why lag is counted in offsets.
 WHY_OFFSETS = (
-    "Some offsets may hold no record: the topic is compacted or transactional, or its "
+    "Some offsets may not hold a record: the topic is compacted or transactional, or its "
     "configuration cannot be read"
 )
 operations.CANCEL_LEAVES[Verb.GO_ON] = (
@@ -60,7 +60,7 @@ def lag_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def lag_context(query: Query, now: datetime) -> dict[str, Any]:
-    """Return what the page's live part draws."""
+    """Return the context for the page's live part."""
     lag = lag_of(query, now=now)
     return {
         "query": query,
@@ -75,14 +75,14 @@ def lag_context(query: Query, now: datetime) -> dict[str, Any]:
 
 
 def kept_words(topic: TopicLag) -> str:
-    """Return how long a topic keeps its records: "7 d, 1.0 GB a partition"."""
+    """Return how long a topic keeps its records: "7 d, 1.0 GB per partition"."""
     kept = topic.retention
     if kept.compacts is None:
-        return "for an unknown time"
+        return "unknown"
     words = [span_of_ms(kept.ms)] if kept.ms is not None else []
     if kept.bytes is not None:
         words.append(f"{filesizeformat(kept.bytes)} per partition".replace("\xa0", " "))
-    text = " or ".join(words) or "forever"
+    text = " or ".join(words) or "unlimited"
     return f"{text}, compacted" if kept.compacts else text
 
 

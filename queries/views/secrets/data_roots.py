@@ -1,4 +1,4 @@
-"""Settings → Data roots: where data may be stored, for everybody and for single applications."""
+"""Settings → Data roots: where all applications, and single ones, can store data."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Settings → Secrets: where each secret is used, and what an admin has bound it to."""
+"""Settings → Secrets: where each secret is used, and its bindings by admins."""
 
 from typing import Any
 
@@ -36,7 +36,8 @@ def secret_list(request: HttpRequest) -> HttpResponseBase:
         else:
             told = f"{row.secret} is bound to {row.holder_kind} {row.holder}."
             messages.success(
-                request, f"{told} Queries that were refused because of it can be started again."
+                request,
+                f"{told} Queries that were refused without this binding can be started again.",
             )
             return redirect("secrets")
     context = {

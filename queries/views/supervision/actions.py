@@ -62,7 +62,7 @@ def _confirmation(line: QueryLine, verb: Verb, back: str) -> dict[str, Any]:
 
 
 def _state_change(query: Query, verb: Verb) -> list[str]:
-    """Return what confirming a start accepts: state that would silently be wrong."""
+    """Return the change that confirming a start accepts: state that would be silently wrong."""
     found = unaccepted_change(query) if verb is not Verb.STOP else None
     return sentences(found[1]) if found is not None else []
 

@@ -72,7 +72,7 @@ def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) 
 
 
 def _hanging(detail: ApplicationDetail) -> list[str]:
-    """Return the queries with a thread that does not end in the driver."""
+    """Return the queries with a thread in the driver that does not end."""
     return [query.name for query in detail.queries if query.phase_reason in HANGING_REASONS]
 
 
@@ -80,7 +80,7 @@ def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
     if detail.script is not None:
         return [
             "Its queries stop after the batches in flight; then the script ends.",
-            "It runs again in a new driver, with the newest revision and the current code.",
+            "The script runs again in a new driver, with the newest revision and current code.",
             "Queries with a temporary checkpoint start from the beginning.",
             "Other applications are not affected.",
         ]
@@ -111,7 +111,7 @@ def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
     if detail.script is not None:
         return [
             "Its queries stop after the batches in flight; then the script ends. If it "
-            "continues after that, it is ended.",
+            "is still running after that, it is terminated.",
             "It will not run until a user starts it again.",
             "Checkpoints are kept, except temporary ones.",
             "Other applications are not affected.",
@@ -154,7 +154,8 @@ def host_gone(request: HttpRequest, name: str) -> HttpResponseBase:
         return answered(request, ask, f"The driver of {name} is now considered dead.", back)
     if silent is None:
         raise NotAllowed(
-            f"The host of {name} is sending heartbeats.", way_out="Stop or restart it instead."
+            f"The host of {name} is sending heartbeats.",
+            way_out="Stop or restart the application instead.",
         )
     context = {
         "application": row,
@@ -163,9 +164,9 @@ def host_gone(request: HttpRequest, name: str) -> HttpResponseBase:
         "consequences": [
             f"The driver of {name} on {silent.name} is considered dead. If it still runs "
             "there, it ends within seconds. If it cannot reach Redis, it continues to write "
-            "to its sinks until that host is back; its worker then ends it first.",
+            "to its sinks until that host is back; the worker there then ends it first.",
             f"Checkpoints stored on {silent.name} stay there: their queries wait for the "
-            "host, or you reset them to start on another host without their state.",
+            "host, unless you reset them to start on another host without their state.",
             "If all checkpoints are in shared storage, another host starts the queries.",
             "Other applications are not affected. The declaration is recorded in the audit log.",
         ],

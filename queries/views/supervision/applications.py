@@ -1,6 +1,6 @@
 """Application pages: driver, pools, listeners and configuration, with live updates.
 
-The link to a driver's Spark UI is here too.
+The link to a driver's Spark UI is also part of this module.
 """
 
 from datetime import datetime
@@ -169,7 +169,7 @@ def _concerns(detail: ApplicationDetail, changes: Changes) -> bool:
 
 
 def _verbs(detail: ApplicationDetail) -> list[str]:
-    """Return the verbs shown on the page: a script's own; queries are started individually."""
+    """Return the verbs shown on the page: a script's own; defined queries start individually."""
     if detail.script is None:
         return ["restart", "stop"]
     return verbs_of(detail.script.desired, detail.script.phase)

@@ -60,7 +60,7 @@ def series(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def span(request: HttpRequest, now: datetime) -> tuple[datetime, datetime | None]:
-    """Return the requested range; it has an end only if an absolute one was requested."""
+    """Return the requested range; it has an end only if an absolute range was requested."""
     since = parse_datetime(request.GET.get("since", ""))
     until = parse_datetime(request.GET.get("until", ""))
     since = None if since is None or timezone.is_naive(since) else since

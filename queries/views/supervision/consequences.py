@@ -1,4 +1,4 @@
-"""What a verb will do to a query and its neighbours, as sentences shown before it is requested."""
+"""What a verb will do to a query and its neighbours, in words shown before it is requested."""
 
 from collections.abc import Mapping
 
@@ -47,7 +47,7 @@ def of(verb: Verb, line: QueryLine, others: list[str]) -> list[str]:
 
 
 def while_away(silent: AwayHost | None, verb: str) -> list[str]:
-    """Return when a verb takes effect if the host that it applies to is silent."""
+    """Return when a verb takes effect if the host to which it applies is silent."""
     if silent is None:
         return []
     return [
@@ -67,7 +67,7 @@ def _start(line: QueryLine, others: list[str]) -> list[str]:
     if line.phase in FAILED_PHASES:
         said.append("Its failure counters are reset and it is retried immediately.")
     if line.trigger.get("kind") in ENDING_TRIGGERS:
-        said.append("It ends on its own when it has read all available data.")
+        said.append("It ends once it has read all available data.")
     return said
 
 
@@ -99,7 +99,7 @@ def _restart(line: QueryLine, others: list[str]) -> list[str]:
 
 
 def _changed_since(line: QueryLine) -> list[str]:
-    """Return what the running driver does not have yet: its code is a copy from its own start."""
+    """Return the changes that the running driver does not have: it copied its code at its start."""
     if not line.needs_application_restart:
         return []
     return [

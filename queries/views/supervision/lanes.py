@@ -93,7 +93,7 @@ def _stretches(ran: list[Run], since: datetime, now: datetime) -> list[Stretch]:
 
 
 def _down_until(run: Run, now: datetime) -> datetime:
-    """Return when the query stopped being wanted after its newest run; now if it still is."""
+    """Return when the query was stopped after its newest run; now if it should still be running."""
     query = run.query
     rested = query.phase_since if query.phase in STOPPED_PHASES else None
     return rested or now

@@ -98,7 +98,7 @@ def cancel_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 
 
 def _context(row: Operation, now: datetime) -> dict[str, Any]:
-    """Return what the page and its live fragment show."""
+    """Return the context for the page and its live fragment."""
     verb = str(row.verb)
     more = RESULTS[verb](row, now) if verb in RESULTS else {}
     result = mask(row.result)
@@ -218,7 +218,7 @@ def draw_operation(key: str, changes: Changes, now: datetime) -> Drawn:
 
 
 def _concerns(row: Operation, changes: Changes) -> bool:
-    """Return whether a change may appear here: batches of other queries do not."""
+    """Return whether a change may be shown here; changes to other queries' batches may not."""
     if changes is None or f"operation:{row.uuid}" in changes:
         return True
     return row.outcome == OperationOutcome.OPEN and f"query:{row.query_id}" in changes

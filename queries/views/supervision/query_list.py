@@ -115,7 +115,7 @@ def queries_page(request: HttpRequest) -> HttpResponse:
 
 
 def _ordered(rows: QuerySet[Query], by: str) -> QuerySet[Query]:
-    """Return the rows, those that need attention first, within their groups."""
+    """Return the rows by group, and within each group those that need attention first."""
     if by == "application":
         return rows.annotate(section=F("application__name")).order_by("section", RANK, "name")
     if by:

@@ -134,7 +134,7 @@ def activity_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
-    """Return what the head and the tabs need, regardless of which tab is open."""
+    """Return the context for the head and the tabs, regardless of which tab is open."""
     now = timezone.now()
     line = query_line(name, now=now)
     return {
@@ -146,7 +146,7 @@ def head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
 
 
 def _state(line: QueryLine, now: datetime) -> dict[str, Any]:
-    """Return what the page's live fragments show."""
+    """Return the context for the page's live fragments."""
     row = row_of(line, outcomes(bar.run for bar in line.bars))
     newest = operations().filter(query=line.query).first()
     return {

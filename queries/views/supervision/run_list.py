@@ -64,7 +64,7 @@ def lasting(rows: list[Run], now: datetime) -> list[tuple[Run, float]]:
 
 @fragments("runs", hears=("query",))
 def draw_runs(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of changed runs, however they ended, and of those that began since then."""
+    """Draw the rows of changed runs, however they ended, and of runs begun since then."""
     asked = _asked(asked_of(key))
     if changes is None:
         there = _rows(asked)[:ROWS].values_list("pk", flat=True)

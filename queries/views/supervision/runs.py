@@ -101,7 +101,7 @@ class Stretch:
 
 
 def lane(run: Run, now: datetime) -> list[Stretch]:
-    """Return a run's time in each state, in order, without states that it was never in."""
+    """Return a run's time in each state, in order, omitting states that it was never in."""
     end = run.ended_at or now
     marks: list[tuple[str, str, datetime | None]] = [
         ("waiting for its driver", "calm", run.created_at),

@@ -30,13 +30,13 @@ operations.CANCEL_LEAVES[Verb.ASYNC_OFF] = (
 
 
 def exposure_context(query: Query, now: datetime) -> dict[str, Any]:
-    """Return what the panel shows; `exposure` is None if async progress tracking is off."""
+    """Return the context for the panel; `exposure` is None if async progress tracking is off."""
     return {"query": query, "exposure": exposure(query, now=now), "now": now}
 
 
 @fragments("exposure", hears=("query",), own_key_only=("query",))
 def draw_exposure(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw what a crash now would make one query repeat."""
+    """Draw what one query would repeat after a crash now."""
     query = Query.objects.filter(pk=whole(key) or 0, archived_at=None).first()
     if query is None:
         return
@@ -75,13 +75,13 @@ def _consequences(line: QueryLine) -> list[str]:
     first = "restarts" if line.query.desired == Desired.RUNNING else "starts"
     said = [
         f"It {first} with async progress tracking {'kept' if on else 'switched'} on and the "
-        f"offsets of every batch saved, until {BATCHES} batches have committed. Its sources must "
-        "deliver new data for that.",
+        f"offsets of every batch saved, until {BATCHES} batches have committed. This requires "
+        "new data from its sources.",
         "It stops after the batch in flight, and the offset log is checked on disk. Only then is "
         "a revision without async progress tracking saved.",
         "Then it starts again."
         if line.query.desired == Desired.RUNNING
-        else "Then it stays stopped, as it is now.",
+        else "Then it stays stopped.",
         "Each step is shown and survives a worker restart. You can cancel before the last "
         "step; this restores the definition.",
     ]

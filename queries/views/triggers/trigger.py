@@ -57,7 +57,7 @@ def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def suggestion(found: QueryAdvice | None, title: str) -> Suggestion:
-    """Return the suggestion with this title; raise `Conflict` if it is no longer made."""
+    """Return the suggestion with this title; raise `Conflict` if it is no longer offered."""
     offered = found.advice.suggestions if found else ()
     for each in offered:
         if each.title == title:
@@ -93,7 +93,7 @@ def _figures(advice: Advice) -> dict[str, Any]:
 
 
 def _table(advice: Advice) -> list[tuple[Expected, bool]]:
-    """Return the model's prediction for some intervals, and which of them is the query's own."""
+    """Return the model's prediction for some intervals, and mark the query's own interval."""
     if advice.cost is None or advice.now is None or advice.rate is None:
         return []
     own = advice.now.interval_ms
@@ -109,7 +109,7 @@ def _revision(request: HttpRequest) -> int | None:
 
 @needs(VIEW)
 def waiting(request: HttpRequest, name: str) -> HttpResponse:
-    """Show how much of its cores each query of an application used, and which it waited for."""
+    """Show each query's share of an application's cores, and the queries for which it waited."""
     asked = request.GET.get("range", DEFAULT_RANGE)
     chosen = asked if asked in RANGES else DEFAULT_RANGE
     detail = application_detail(name)

@@ -173,7 +173,7 @@ def test_an_upgrade_to_named_sources_reads_on_from_their_places(
     assert recalled is not None
     assert recalled.sources[0]["startOffset"] == {"t": {"0": 100, "1": 90}}
     client.force_login(viewer)
-    assert "its sources have names" in Page(client, "/queries/delays/checkpoint/").text
+    assert "identifies sources by name" in Page(client, "/queries/delays/checkpoint/").text
 
 
 def test_a_cut_line_of_a_source_log_stands_among_the_files(

@@ -65,7 +65,7 @@ def test_each_tells_its_jars_and_the_applications_that_name_it(
     [
         (None, "It has no connector.toml"),
         ("sources = ['own']\ntested_with = ['4.1']", "It was not tested with Spark 4."),
-        ("sources = ['own']", "but with no version of it"),
+        ("sources = ['own']", "not been tested with any version of Spark"),
         ("sources = [", "connector.toml is not TOML"),
         ("sources = ['own']\ntested_with = ['4.3']", ""),
     ],

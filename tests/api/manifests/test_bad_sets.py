@@ -181,7 +181,7 @@ MANIFESTS: list[tuple[str, Any, str, str]] = [
         "checkpoint of one that is there",
         query("there", spec={"checkpoint": "/moved"}),
         "spec.checkpoint",
-        "not its checkpoint",
+        "not the query's checkpoint",
     ),
     (
         "application of one that is there",
@@ -198,7 +198,7 @@ MANIFESTS: list[tuple[str, Any, str, str]] = [
             "spec": {},
         },
         "metadata.team",
-        "not its team",
+        "not the application's team",
     ),
     (
         "pool that a query is in",

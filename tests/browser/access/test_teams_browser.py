@@ -117,7 +117,7 @@ def test_an_author_of_sql_is_offered_sql_and_told_why(
     author.grant.delete()
     page = look(author, "/new/query/")
     expect(
-        page.get_by_text("You don't have the right to write Python; an admin can grant it.")
+        page.get_by_text("You don't have permission to write Python; an admin can grant it.")
     ).to_be_visible()
     expect(page.get_by_label("Python", exact=True)).to_have_count(0)
     expect(page.get_by_label("SQL", exact=True).first).to_be_checked()

@@ -370,7 +370,7 @@ def test_the_consoles_own_address_is_refused_as_the_uis(
     settings.SPARK_UI_URL = "http://testserver"
     answer = browser.get("/applications/flights/spark-ui/")
     assert answer.status_code == 409
-    assert "address of the console itself" in answer.content.decode()
+    assert "URL of the console itself" in answer.content.decode()
 
 
 def test_behind_a_host_name_it_has_to_be_published(browser: Client, driver: Driver) -> None:

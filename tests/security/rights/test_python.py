@@ -265,7 +265,7 @@ def test_sql_in_an_application_with_code_is_saved_started_and_changed(
 def test_the_form_offers_sql_alone_and_says_why(client: Client, world: Stage, sam: User) -> None:
     client.force_login(sam)
     page = Page(client, "/new/query/")
-    assert "You don't have the right to write Python; an admin can grant it." in page.text
+    assert "You don't have permission to write Python; an admin can grant it." in page.text
     assert 'value="python"' not in page.html
     assert "Code folders" not in page.text
     Grant.objects.create(user=sam, write_python=True)

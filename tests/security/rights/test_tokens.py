@@ -62,7 +62,8 @@ def test_a_token_says_what_it_may(flights: Stage, author: User, viewer: User) ->
 def test_a_scope_that_is_too_low_is_named(flights: Stage, author: User, admin: User) -> None:
     answer = _caller(author, scope=Scope.READ).post(f"{ADDRESS}delays/start/")
     assert answer.status_code == 403
-    assert answer.json()["detail"] == ("The token ci has scope read, which does not allow this.")
+    detail = answer.json()["detail"]
+    assert detail == "The token ci has the read scope, which does not allow this."
     assert "ada" in answer.json()["way_out"]
 
 

@@ -164,7 +164,7 @@ def test_old_snapshots_are_pruned_and_pinned_ones_stay(
 
 def test_a_snapshot_of_nothing_or_of_elsewhere_is_refused(bench: Bench) -> None:
     query = bench.define(batches=0)
-    with pytest.raises(NotAllowed, match="no batch yet"):
+    with pytest.raises(NotAllowed, match="not committed a batch yet"):
         snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now)
     Checkpoint.objects.filter(query=query).update(location="s3a://bucket/delays")
     with pytest.raises(NotAllowed, match="s3a://bucket/delays is not on a local"):

@@ -37,7 +37,7 @@ def test_a_git_server_that_drips_is_ended_and_the_setting_named(
     commit = server.commit("streams", FILES)
     server.drips.set()
     settings.DOWNLOAD_S = 2
-    with pytest.raises(FetchFailed, match=r"longer than 2 s and was ended \(HEADGATE_DOWNLOAD_S"):
+    with pytest.raises(FetchFailed, match=r"longer than 2 s and was stopped \(HEADGATE_DOWNLOAD_S"):
         fetch(_code(server, commit))
     assert _kept(settings) == set()
 
@@ -47,7 +47,7 @@ def test_a_commit_that_is_too_large_is_ended_and_the_setting_named(
 ) -> None:
     commit = server.commit("streams", {"data.txt": LARGE})
     settings.DOWNLOAD_MB = 1
-    with pytest.raises(FetchFailed, match=r"more than 1 MB and was ended \(HEADGATE_DOWNLOAD_MB"):
+    with pytest.raises(FetchFailed, match=r"more than 1 MB and was stopped \(HEADGATE_DOWNLOAD_MB"):
         fetch(_code(server, commit))
     assert _kept(settings) == set()
     settings.DOWNLOAD_MB = 100
@@ -59,7 +59,9 @@ def test_packages_that_are_too_large_are_ended_and_the_setting_named(
 ) -> None:
     wheel(shelf, "hgcolours", "2.1", {"hgcolours.py": f"X = '{LARGE}'\n"})
     settings.DOWNLOAD_MB = 1
-    with pytest.raises(InstallFailed, match=r"more than 1 MB and was ended \(HEADGATE_DOWNLOAD_MB"):
+    with pytest.raises(
+        InstallFailed, match=r"more than 1 MB and was stopped \(HEADGATE_DOWNLOAD_MB"
+    ):
         install(_spec("hgcolours"))
     folder = folder_of_packages("hgcolours")
     assert folder is not None
@@ -97,6 +99,8 @@ def test_an_index_that_drips_is_ended_and_the_setting_named(
     monkeypatch.delenv("UV_FIND_LINKS")
     monkeypatch.setenv("UV_DEFAULT_INDEX", dripping)
     settings.DOWNLOAD_S = 2
-    with pytest.raises(InstallFailed, match=r"longer than 2 s and was ended \(HEADGATE_DOWNLOAD_S"):
+    with pytest.raises(
+        InstallFailed, match=r"longer than 2 s and was stopped \(HEADGATE_DOWNLOAD_S"
+    ):
         install(_spec("hgcolours"))
     assert _left(Path(settings.PACKAGES_DIR)) in ([], ["cache"])

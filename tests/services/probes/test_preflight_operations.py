@@ -332,7 +332,7 @@ def _start(ground: Ground) -> Operation:
 def test_where_it_is_required_nothing_starts_that_has_not_passed(ground: Ground) -> None:
     _require(ground)
     ground.commit(2)
-    with pytest.raises(NotAllowed, match="passed no preflight") as refused:
+    with pytest.raises(NotAllowed, match="not passed a preflight") as refused:
         _start(ground)
     assert "/api/v1/queries/delays/preflight/" in refused.value.way_out
     operation = ground.advance(ground.begin())
@@ -355,7 +355,7 @@ def test_a_later_revision_and_another_checkpoint_must_pass_again(ground: Ground)
     Checkpoint.objects.create(
         query=ground.query, location="file:///elsewhere", created_at=timezone.now()
     )
-    with pytest.raises(NotAllowed, match="passed no preflight"):
+    with pytest.raises(NotAllowed, match="not passed a preflight"):
         operations.request_restart(query=ground.query, actor="otto", now=timezone.now())
 
 

@@ -241,7 +241,7 @@ def test_twenty_tabs_share_a_stream_and_each_is_told_what_it_shows(
 def test_more_tabs_than_a_stream_has_are_refused(vera: Client) -> None:
     answer = vera.get("/live/", {"shared": "1", "topics": ["system"] * (TABS_AT_MOST + 1)})
     assert answer.status_code == 400
-    assert f"share at most {TABS_AT_MOST}" in answer.content.decode()
+    assert f"the limit is {TABS_AT_MOST}" in answer.content.decode()
     assert STREAMS_AT_MOST >= 20  # a person with twenty tabs, none of them shared
     script = (REPOSITORY / "static/js/stream.js").read_text()
     assert f"TABS_AT_MOST = {TABS_AT_MOST};" in script

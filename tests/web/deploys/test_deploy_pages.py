@@ -105,7 +105,7 @@ def test_an_author_cancels_after_reading_what_that_leaves(
     deploy = way.change("delays")
     address = f"/deploys/{deploy.uuid}/cancel/"
     assert address in page(client, f"/deploys/{deploy.uuid}/")
-    assert "are rolled back, and those queries restart" in page(client, address)
+    assert "are rolled back, and the changed queries restart" in page(client, address)
     assert client.post(address).status_code == 302
     deploy = way.work()
     assert deploy.cancelled_by == author.username

@@ -34,7 +34,7 @@ def _page(client: Client, viewer: User) -> str:
     ("mode", "says"),
     [
         ("private", "Headgate did not."),
-        ("fallback", "Headgate uses it too."),
+        ("fallback", "Headgate uses this queue too."),
     ],
 )
 def test_the_banner_says_what_was_dropped_and_whom_it_cost(

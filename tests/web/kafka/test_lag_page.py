@@ -53,7 +53,14 @@ def test_each_partition_shows_its_lag_and_its_clock(
 ) -> None:
     client.force_login(viewer)
     page = Page(client, "/queries/delays/lag/")
-    for words in ("flights", "kept 1 h", "5,100", "5,000", "Partition 0 is skewed", "by its age"):
+    for words in (
+        "flights",
+        "retention: 1 h",
+        "5,100",
+        "5,000",
+        "Partition 0 is skewed",
+        "by its age",
+    ):
         assert words in page.text, words
     assert "Will lose data in 49 min unless it runs" in page.text
     assert "none known" in page.text
@@ -87,7 +94,7 @@ def test_of_a_topic_that_may_not_be_asked_nothing_is_claimed(
     lag.look_at_sources(now=timezone.now(), readers=brokers)
     client.force_login(viewer)
     page = Page(client, "/queries/delays/lag/").text
-    assert "kept for an unknown time" in page
+    assert "retention: unknown" in page
     assert "Offsets behind" in page
 
 

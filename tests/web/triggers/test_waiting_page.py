@@ -81,7 +81,7 @@ def test_without_waits_it_says_so(client: Client, viewer: User, flights: Stage) 
     client.force_login(viewer)
     took(flights, "alerts", timezone.now(), 10, {"delays": 30})
     page = Page(client, "/applications/flights/waiting/?range=nonsense")
-    assert "No query waited for others for more than 10 % of the time." in page.text
+    assert "No query spent more than 10 % of its time waiting for others." in page.text
     assert "waited 0" not in Page(client, "/applications/flights/").text
 
 
