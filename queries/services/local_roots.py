@@ -16,7 +16,7 @@ from queries.domain.definitions.data_roots import (
     resolved,
     root_of,
 )
-from queries.domain.definitions.locations import DEFAULT_FS, NotALocation, canonical, local_path
+from queries.domain.definitions.locations import NotALocation, canonical, local_path
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Problem
 from queries.selectors.hosts import below_home, heard_of, host_of
@@ -55,13 +55,9 @@ def checkpoints_of(application: str) -> Path:
     return Path(follow(str(settings.CHECKPOINTS_DIR))) / f"_{application}"
 
 
-def canonical_checkpoint(text: str, application: ApplicationSpec | None = None) -> str:
-    """Return a checkpoint's canonical location, with symbolic links resolved if it is local.
-
-    The application's configuration names the file system of `hdfs:///folder`.
-    """
-    default_fs = application.conf.get(DEFAULT_FS, "") if application else ""
-    return resolved(canonical(text, default_fs), follow)
+def canonical_checkpoint(text: str) -> str:
+    """Return a checkpoint's canonical location, with symbolic links resolved if it is local."""
+    return resolved(canonical(text), follow)
 
 
 def default_checkpoint(name: str, application: str, *, avoid: set[str], host: str = "") -> str:

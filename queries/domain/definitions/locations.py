@@ -30,16 +30,11 @@ class NotALocation(ValueError):
     """The text cannot be a checkpoint location; the message is a sentence."""
 
 
-#: Configuration that names the file system of locations without a host.
-DEFAULT_FS = "spark.hadoop.fs.defaultFS"
-
-
-def canonical(text: str, default_fs: str = "") -> str:
+def canonical(text: str) -> str:
     """Return a location as "scheme://authority/path" without "." components or a trailing slash.
 
     A plain absolute path has the scheme "file". Resolving symbolic links is left to the caller.
-    `default_fs` (`DEFAULT_FS`) is used for a location of the same scheme without a host. Raises
-    `NotALocation` for relative paths, "..", wildcards and the root itself.
+    Raises `NotALocation` for relative paths, "..", wildcards and the root itself.
     """
     text = text.strip()
     if _GLOB.search(text):
@@ -61,12 +56,7 @@ def canonical(text: str, default_fs: str = "") -> str:
             )
         authority = ""
     elif not authority:
-        default_scheme, _, default = default_fs.strip().partition("://")
-        authority = default.partition("/")[0] if default_scheme.lower() == scheme else ""
-    if scheme != "file" and not authority:
-        raise NotALocation(
-            f"does not name a bucket or host after {scheme}://.{_no_default(scheme)}"
-        )
+        raise NotALocation(f"does not name a bucket or host after {scheme}://.")
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise NotALocation('contains "..".')
@@ -78,11 +68,6 @@ def canonical(text: str, default_fs: str = "") -> str:
 def local_path(location: str) -> str | None:
     """Return the path of a canonical location on the local file system; None for any other."""
     return location.removeprefix("file://") if location.startswith("file:///") else None
-
-
-def _no_default(scheme: str) -> str:
-    """Return what else would name an HDFS host; "" for other schemes."""
-    return f" Write the host, or set {DEFAULT_FS} in the application." if scheme == "hdfs" else ""
 
 
 def place_of(location: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.definitions.locations import A_LOCATION, DEFAULT_FS, NotALocation, canonical
+from queries.domain.definitions.locations import A_LOCATION, NotALocation, canonical
 from queries.domain.protocol import (
     FoundQuery,
     KnownQuery,
@@ -183,8 +183,7 @@ class Meeting:
         if ":" not in text.split("/", 1)[0]:
             text = os.path.normpath(os.path.join(os.getcwd(), text))
         try:
-            conf = frame.sparkSession.sparkContext.getConf()
-            return canonical(text, conf.get(DEFAULT_FS, ""))
+            return canonical(text)
         except NotALocation as error:
             raise StartRefused(f"checkpointLocation {text[:200]} {error} {A_LOCATION}") from error
 

@@ -154,14 +154,7 @@ class Places:
         return {one for one in retired_locations() if one not in self._held}
 
     def of(
-        self,
-        name: str,
-        checkpoint: str,
-        *,
-        host_name: str,
-        host: Application | None,
-        own: bool,
-        application: ApplicationSpec,
+        self, name: str, checkpoint: str, *, host_name: str, host: Application | None, own: bool
     ) -> tuple[str, list[Problem]]:
         """Return a new query's location and its problems; if it has none, reserve it.
 
@@ -171,7 +164,7 @@ class Places:
         problems = []
         if checkpoint:
             try:
-                location = local_roots.canonical_checkpoint(checkpoint, application)
+                location = local_roots.canonical_checkpoint(checkpoint)
             except NotALocation as error:
                 return "", [no_location(checkpoint, error)]
             problems = local_roots.checkpoint_problems(location, host_name)
@@ -225,14 +218,8 @@ class QueryDraft:
             self.problems += misnamed
             if checkpoint or not misnamed:
                 own = self.host is None or self.host.own
-                self.location, found = Places().of(
-                    name,
-                    checkpoint,
-                    host_name=self.host_name,
-                    host=self.host,
-                    own=own,
-                    application=self.application_form,
-                )
+                about: dict[str, Any] = {"host_name": self.host_name, "host": self.host, "own": own}
+                self.location, found = Places().of(name, checkpoint, **about)
                 self.problems += found
         try:
             self.form = parsing.parse_query(spec)

@@ -11,7 +11,6 @@ from queries.domain.errors import Invalid
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.access.insisting import insist
-from queries.selectors.triggers.cores import newest_application_spec
 from queries.services.local_roots import canonical_checkpoint
 
 User = AbstractBaseUser | AnonymousUser
@@ -33,7 +32,7 @@ def same_query(user: User, sent: dict[str, Any]) -> Query | None:
         return None
     if sent["checkpoint"]:
         try:
-            location = canonical_checkpoint(sent["checkpoint"], newest_application_spec(host))
+            location = canonical_checkpoint(sent["checkpoint"])
         except NotALocation:
             return None
         if not Checkpoint.objects.filter(query=query, location=location).exists():

@@ -56,7 +56,7 @@ def plan_queries(
     taken = _taken_names(items, hosts)
     for item in items:
         if item.query is not None:
-            _compare(item, item.query, present, hosts)
+            _compare(item, item.query, present)
         else:
             _place(item, hosts, places, teams, taken, user)
     fresh = [item for item in items if (item.is_new or item.spec_differs) and not item.problems]
@@ -72,7 +72,7 @@ def plan_queries(
     _validate(sound, Beside(items), present, hosts)
 
 
-def _compare(item: SetItem, row: Query, present: Present, hosts: Mapping[str, Host]) -> None:
+def _compare(item: SetItem, row: Query, present: Present) -> None:
     manifest, newest = item.manifest, present.query_revisions[row.pk]
     assert manifest is not None
     item.before = states.with_desired(present.query_state(row), row.desired)
@@ -89,22 +89,19 @@ def _compare(item: SetItem, row: Query, present: Present, hosts: Mapping[str, Ho
             "Remove it, or delete the query and create it again.",
         )
     if manifest.checkpoint:
-        host, locations = hosts.get(item.host), present.locations.get(row.pk, [])
-        _same_place(item, manifest, locations, host.form if host else ApplicationSpec())
+        _same_place(item, manifest, present.locations.get(row.pk, []))
     if manifest.desired is not None and manifest.desired != row.desired:
         item.desired = manifest.desired
 
 
-def _same_place(
-    item: SetItem, manifest: Manifest, locations: list[str], application: ApplicationSpec
-) -> None:
+def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None:
     """Record a problem if a manifest names a checkpoint that the query never had.
 
     After a rewind or reset, the query has another directory, but its file still names the first
     one.
     """
     try:
-        location = local_roots.canonical_checkpoint(manifest.checkpoint, application)
+        location = local_roots.canonical_checkpoint(manifest.checkpoint)
     except NotALocation as error:
         item.problems += below_spec([no_location(manifest.checkpoint, error)])
         return
@@ -140,16 +137,10 @@ def _place(
         item.own = form or ApplicationSpec()
         hosts[item.host] = Host(item.host, item.own, {})
         teams.of(item)
-    host = hosts.get(item.host)
+    host, checkpoint = hosts.get(item.host), manifest.checkpoint
     row = host.row if host else None
-    item.location, found = places.of(
-        item.name,
-        manifest.checkpoint,
-        host_name=item.host,
-        host=row,
-        own=item.own is not None or (row is not None and row.own),
-        application=host.form if host else ApplicationSpec(),
-    )
+    own = item.own is not None or (row is not None and row.own)
+    item.location, found = places.of(item.name, checkpoint, host_name=item.host, host=row, own=own)
     item.problems += below_spec(found)
 
 

@@ -50,17 +50,6 @@ def test_two_names_of_one_place_are_one_place(one: str, other: str) -> None:
     assert not overlaps("hdfs://nn:9000/d", "hdfs://nn/d")
 
 
-def test_a_location_without_a_host_is_in_the_default_file_system_of_the_application() -> None:
-    assert canonical("hdfs:///x/y", "hdfs://nn:8020/") == "hdfs://nn:8020/x/y"
-    assert canonical("hdfs:/x", "HDFS://nn") == "hdfs://nn/x"
-    assert canonical("hdfs://other/x", "hdfs://nn") == "hdfs://other/x"
-    for default in ("", "file:///", "s3a://bucket"):
-        with pytest.raises(NotALocation, match=r"hdfs://\. Write the host, or set spark.hadoop.fs"):
-            canonical("hdfs:///x", default)
-    with pytest.raises(NotALocation, match=r"after s3a://\.$"):
-        canonical("s3a:///x", "hdfs://nn")
-
-
 @pytest.mark.parametrize(
     ("text", "why"), [("s3n://bucket/x", "Write s3a://"), ("dbfs:/x", "only on Databricks")]
 )
