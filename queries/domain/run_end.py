@@ -1,11 +1,11 @@
-"""When a run has ended, and when its checkpoint's lock may be released: one rule on plain facts.
+"""When a run has ended, and when its checkpoint's lock can be released: one rule on plain facts.
 
 The driver applies it to each of its runs (`queries.runtime.run`). The launcher that tests use
-instead of processes applies it too, so that the tested rule is the one used in production.
+instead of real processes applies it too, so that the tested rule is the one used in production.
 
 Spark's report about a query is not enough: `isActive()` is false as soon as `stop()` begins, but
 the thread that executes batches, or a `foreachBatch` call in Python, may continue for as long as
-users' code likes and write its batch late (invariant I1).
+users' code takes, and write its batch late (invariant I1).
 """
 
 from dataclasses import dataclass

@@ -53,7 +53,7 @@ def assign_problem(field: str, value: str) -> Problem | None:
 
 
 def coverage_problem(field: str, value: str, *, topics: set[str], assign: str) -> Problem | None:
-    """Return how offsets and the partitions read differ: Spark requires them to be the same.
+    """Return how offsets differ from the partitions read: Spark requires both to be the same.
 
     `topics` are the subscribed topics, whose partitions are not known here. None if either side
     cannot be parsed, which is reported elsewhere.
@@ -90,11 +90,16 @@ def _difference(
 ) -> Problem | None:
     missing, strange = wanted - named, named - wanted
     if missing:
-        message = f"does not list {_words(missing)}; Spark needs each one that is read."
-        return Problem(field, value[:200], message, "Add it: -2 is the earliest, -1 the latest.")
+        message = f"does not list {_words(missing)}; Spark needs every partition that is read."
+        return Problem(
+            field,
+            value[:200],
+            message,
+            "Add each partition: -2 is the earliest offset, -1 the latest.",
+        )
     if strange:
         message = f"lists {_words(strange)}, which is not read."
-        return Problem(field, value[:200], message, "Remove it, or read it too.")
+        return Problem(field, value[:200], message, "Remove each such partition, or read it too.")
     return None
 
 
@@ -109,7 +114,7 @@ def places(text: str) -> Places:
             if (place := whole(partition)) is None:
                 raise NotPlaces(f'names the partition "{partition[:40]}", which is not a number.')
             if isinstance(number, bool) or not isinstance(number, int):
-                raise NotPlaces(f"has no whole number for {topic[:100]} {partition}.")
+                raise NotPlaces(f"does not give a whole number for {topic[:100]} {partition}.")
             found[topic][place] = number
     return found
 

@@ -1,6 +1,6 @@
 """Every metric that Headgate exposes, named according to Prometheus' rules.
 
-A test compares `docs/metrics.md` with it.
+A test compares `docs/metrics.md` with this catalogue.
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ BATCH_DURATION = _query("last_batch_duration_seconds", "Duration of the newest b
 BATCH_ROWS = _query("last_batch_input_rows", "Rows that the newest batch read.")
 BATCH_LATE_ROWS = _query(
     "last_batch_late_rows",
-    "Rows that stateful operators dropped behind the watermark in the newest batch.",
+    "Rows behind the watermark that stateful operators dropped in the newest batch.",
 )
 INPUT_RATE = _query("input_rows_per_second", "Rows per second that arrived in the newest batch.")
 PROCESSED_RATE = _query(
@@ -102,7 +102,7 @@ RISK_SECONDS = _query(
     " series without such a risk.",
 )
 SOURCE_REACHABLE = _query(
-    "source_reachable", "1 if its Kafka brokers answer, 0 if they do not; no series if unknown."
+    "source_reachable", "1 if its Kafka brokers respond, 0 if they do not; no series if unknown."
 )
 DROPPED = _query(
     "dropped_events_total",
@@ -114,9 +114,9 @@ MISSING = _query(
 )
 LOST = _query(
     "lost_records_total",
-    "Records in the query's loss ledger, by the way they were lost; offsets if it is unknown how"
-    " many of them held a record. Subtract the kind `corrected`, records that turned out not to be"
-    " lost (a counter never falls).",
+    "Records in the query's loss ledger, by the way they were lost; offsets if it is unknown how "
+    "many of them held a record. Subtract the `corrected` kind: records that turned out not to be "
+    "lost (a counter never decreases).",
     "kind",
     kind=MetricKind.COUNTER,
 )
@@ -138,7 +138,9 @@ PART_UP = _system(
     "part",
 )
 QUERIES = _system(
-    "queries", "Defined queries by phase, including those without series of their own.", "phase"
+    "queries",
+    "Defined queries by phase, including queries that have no series themselves.",
+    "phase",
 )
 DRIVERS = _system("drivers", "Open driver processes by state.", "state")
 HOST_SEEN = _system(

@@ -2,7 +2,7 @@
 
 A probe driver tries a definition against a copy of a checkpoint (preflight), or reads the rows of a
 state store (X-ray). Its task is stored in `probe.json`, and its findings so far in `result.json`,
-which it replaces as a whole after every step. Both sides import this module, and nothing from each
+which it replaces as a whole after every step. Both sides import this module, but nothing from each
 other.
 """
 

@@ -31,7 +31,7 @@ def identity(name: str, asked: str) -> str:
     """Return a query's identity, which is the same in every driver.
 
     It is the queryName; if there is none, the checkpoint that the script specifies; if there is
-    none, the identity of the only unnamed query.
+    neither, the identity of the only unnamed query.
     """
     if name:
         return f"name:{name}"

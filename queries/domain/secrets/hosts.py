@@ -1,6 +1,6 @@
 """Hosts that a secret is sent to, and the patterns by which an admin allows them.
 
-A pattern is one of these (case-insensitive):
+A pattern is one of these:
 
 ==================  ==================================================================
 host                that host, any port
@@ -10,7 +10,7 @@ host:port           that port on it
 *                   anywhere, including places that cannot be known beforehand
 ==================  ==================================================================
 
-Names are compared as written: none is looked up, and an IP address matches only itself.
+Names are compared as text, ignoring case, and never resolved; an IP address matches only itself.
 """
 
 import re

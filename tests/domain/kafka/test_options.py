@@ -96,13 +96,13 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
         ({**BASE, "startingOffsets": '{"flights": 3}'}, "startingOffsets", "has no partitions"),
         ({**BASE, "startingOffsets": '{"flights": {}}'}, "startingOffsets", "has no partitions"),
         ({**BASE, "startingOffsets": '{"flights": {"a": 1}}'}, "startingOffsets", 'partition "a"'),
-        ({**BASE, "startingOffsets": '{"flights": {"0": "1"}}'}, "startingOffsets", "no whole"),
-        ({**BASE, "startingOffsets": '{"flights": {"0": true}}'}, "startingOffsets", "no whole"),
+        ({**BASE, "startingOffsets": '{"flights": {"0": "1"}}'}, "startingOffsets", "whole number"),
+        ({**BASE, "startingOffsets": '{"flights": {"0": true}}'}, "startingOffsets", "whole number"),
         ({**BASE, "startingOffsets": '{"flights": {"0": -3}}'}, "startingOffsets", "has -3 for"),
         (
             {**BASE, "startingOffsets": '{"other": {"0": 3}}'},
             "startingOffsets",
-            "does not list flights; Spark needs each one that is read",
+            "does not list flights; Spark needs every partition that is read",
         ),
         (
             {**BASE, "startingOffsets": '{"flights": {"0": 3}, "other": {"0": 3}}'},
