@@ -149,8 +149,8 @@ def outgrown(
     more = f", other queries of the application hold {beside}" if beside else ""
     return (
         f"It needs one core per source partition: {counted}{more}; the application has "
-        f"{_cores(cores)}. The remaining partitions are not read, without a warning from "
-        f"Spark. Give the application local[{need + beside}] or more, and restart it."
+        f"{_cores(cores)}. The remaining partitions are not read, and Spark does not warn about "
+        f"this. Give the application local[{need + beside}] or more, and restart it."
     )
 
 

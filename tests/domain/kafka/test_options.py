@@ -96,8 +96,8 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
         ({**BASE, "startingOffsets": '{"flights": 3}'}, "startingOffsets", "has no partitions"),
         ({**BASE, "startingOffsets": '{"flights": {}}'}, "startingOffsets", "has no partitions"),
         ({**BASE, "startingOffsets": '{"flights": {"a": 1}}'}, "startingOffsets", 'partition "a"'),
-        ({**BASE, "startingOffsets": '{"flights": {"0": "1"}}'}, "startingOffsets", "whole number"),
-        ({**BASE, "startingOffsets": '{"flights": {"0": true}}'}, "startingOffsets", "whole number"),
+        ({**BASE, "startingOffsets": '{"flights": {"0": "1"}}'}, "startingOffsets", "whole num"),
+        ({**BASE, "startingOffsets": '{"flights": {"0": true}}'}, "startingOffsets", "whole num"),
         ({**BASE, "startingOffsets": '{"flights": {"0": -3}}'}, "startingOffsets", "has -3 for"),
         (
             {**BASE, "startingOffsets": '{"other": {"0": 3}}'},

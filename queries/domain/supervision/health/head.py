@@ -1,12 +1,13 @@
-"""Compose the sentence at the head of a query, for the pages, REST and the command alike.
+"""Compose the sentence at the head of a query, for the pages, REST and the CLI.
 
 Facts come from several observers at different times, and each is true for its own time. They are
 combined here, so that what is shown together can be true at the same time:
 
-- what the query itself has read since outweighs that Headgate cannot reach its source;
+- if the query has read from its source since then, it does not matter that Headgate cannot
+  reach the source;
 - a next attempt is mentioned only while the query is waiting for it, and a crash loop only while it
   lasts;
-- what an earlier attempt reported is dropped once an operator has requested another.
+- an earlier attempt's report is dropped once an operator has requested another attempt.
 """
 
 from dataclasses import dataclass
