@@ -28,8 +28,8 @@ own/tmp/                     driver      spark.local.dir and java.io.tmpdir, rem
 ===========================  ==========  ===============================================
 
 The application's folder above it contains `control/current.json` (`Current`). A probe driver's
-directory is in the application's `probes` folder, which has no `current.json`: several may run
-at once.
+directory is in the application's `probes` folder, which has no `current.json`: several may run at
+the same time.
 """
 
 import json

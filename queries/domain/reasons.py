@@ -259,7 +259,7 @@ class Because:
         return self.code.value.format_map(defaultdict(lambda: "–", shown)).strip()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form stored in rows; {} for nothing."""
+        """Return the form stored in rows; {} if there is nothing to report."""
         return {"code": self.code.name, **self.params} if self else {}
 
     @classmethod
@@ -281,12 +281,12 @@ NOTHING = Because()
 
 
 def why(reason: str, detail: Because) -> Because:
-    """Return the details beyond a reason, or the reason itself if there are none."""
+    """Return the details of a reason, or the reason itself if there are no details."""
     return detail or Because(Detail.REASON, {"reason": str(reason)})
 
 
 def noted(note: str) -> Because:
-    """Return a step's note as details; nothing for an empty one."""
+    """Return a step's note as details; `NOTHING` for an empty note."""
     return Because(Detail.STEP, {"note": note}) if note else NOTHING
 
 

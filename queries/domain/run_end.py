@@ -39,7 +39,7 @@ def judge(facts: RunFacts) -> RunVerdict:
     """Return whether the run has ended, whether to release its lock, and what part of it hangs.
 
     1. The lock is released once nothing that could write is left of the run, and never merely
-       because time has passed: a stop that times out releases nothing.
+       because time has passed: a stop that times out does not release anything.
     2. A run ends once nothing is left of it. Only a failure is reported earlier, if the rest of the
        run hangs: the outcome is known at that point, the end is not.
     """

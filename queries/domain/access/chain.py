@@ -55,7 +55,7 @@ BEGINNING = Mark(0, START)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An entry as it is stored."""
+    """A stored entry."""
 
     number: int
     key: str  # name of the key that sealed it

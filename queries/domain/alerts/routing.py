@@ -67,7 +67,7 @@ class RoutedIncident:
     gone_at: datetime | None = None  # when a stopped query's records are deleted
 
     def taken(self, now: datetime) -> bool:
-        """Return whether somebody is working on the incident."""
+        """Return whether a user is working on the incident."""
         until = self.acknowledged_until
         return self.acknowledged and (until is None or until > now)
 

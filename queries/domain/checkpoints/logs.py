@@ -2,8 +2,8 @@
 
 The first line of every file is the log's version. In an offset log, one line of JSON follows (blank
 for continuous processing), then one line per source: its offset, or "-" for none. Version 2 puts a
-name and a colon before the offset. A commit log has one line of JSON. An offset is JSON, or
-whatever text the source writes.
+name and a colon before the offset. A commit log has one line of JSON. An offset is JSON, or any
+other text that the source writes.
 
 Source: Spark 4.3's OffsetSeqLog (versions 1 and 2) and CommitLog (1 to 3), verified with
 checkpoints that it wrote.
@@ -57,7 +57,7 @@ def read_offsets(batch: int, text: str) -> Offsets:
     version, lines = _lines(batch, text, _OFFSET_VERSIONS)
     about = _object(batch, lines[0]) if lines and lines[0].strip() else {}
     if len(lines) < 2:
-        raise Unreadable(f"batch {batch}: the log is truncated: it contains no source")
+        raise Unreadable(f"batch {batch}: the log is truncated: it does not contain any source")
     conf = about.get("conf") or {}
     if not isinstance(conf, dict) or not all(isinstance(value, str) for value in conf.values()):
         raise Unreadable(f"batch {batch}: conf is not an object whose values are strings")

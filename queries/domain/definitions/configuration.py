@@ -162,8 +162,8 @@ def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
 def reach_problems(conf: Mapping[str, str]) -> list[Problem]:
     """Return a problem for each key that redirects paths or loads a class.
 
-    Nothing with such a key must ever be started. A definition may contain one if it was saved
-    before this rule existed.
+    A definition that was saved before this rule existed may contain such a key; it must never be
+    started.
     """
     return [found for key, value in conf.items() if (found := _reach_problem(key, value))]
 

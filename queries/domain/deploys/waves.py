@@ -87,8 +87,9 @@ def tried_beside(
     """Return the unchanged queries that are tried with new code and packages.
 
     new_imports: applications whose code or packages change. tried: applications that have a changed
-    query that is already being tried. All Python queries are tried. SQL queries import nothing, so
-    if there are only SQL queries, one is enough to show that the packages can be installed.
+    query that is already being tried. All Python queries are tried. SQL queries do not import
+    anything, so if there are only SQL queries, one is enough to show that the packages can be
+    installed.
     """
     ordered = sorted(
         (one for one in beside if one.application in new_imports), key=lambda one: one.name

@@ -1,6 +1,6 @@
 """Rules for Kafka: data loss, transient errors, and mistakes in a definition.
 
-Advice that could lead somebody to give up records must match the exact condition: Kafka's connector
+Advice that could lead users to give up records must match the exact condition: Kafka's connector
 throws one type for eighteen conditions, of which seven are about loss.
 """
 

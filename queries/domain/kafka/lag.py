@@ -154,7 +154,7 @@ def total(parts: Sequence[Behind]) -> Behind:
 def catch_up_s(
     records: int | None, arrival: float | None, processing: float | None
 ) -> float | None:
-    """Return the seconds until nothing is unread at these rates; None for never or unknown."""
+    """Return the seconds until nothing is unread at these rates; None if never, or unknown."""
     if records == 0:
         return 0.0
     if records is None or arrival is None or processing is None or processing <= arrival:

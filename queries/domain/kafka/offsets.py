@@ -124,10 +124,10 @@ def assigned(text: str) -> set[Partition]:
     found: set[Partition] = set()
     for topic, partitions in _object(text).items():
         if not isinstance(partitions, list) or not partitions:
-            raise NotPlaces(f"has no list of partitions for {topic[:100]}.")
+            raise NotPlaces(f"does not list partitions for {topic[:100]}.")
         for partition in partitions:
             if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
-                raise NotPlaces(f"has a partition of {topic[:100]} that is not a number.")
+                raise NotPlaces(f"lists a partition of {topic[:100]} that is not a number.")
             found.add((topic, partition))
     return found
 
@@ -140,7 +140,7 @@ def _problem(field: str, value: str, least: int, way_out: str) -> Problem | None
     for topic, partitions in found.items():
         for partition, number in partitions.items():
             if number < least:
-                message = f"has {number} for {topic[:100]} {partition}, which is too small."
+                message = f"gives {number} for {topic[:100]} {partition}, which is too small."
                 return Problem(field, value[:200], message, way_out)
     return None
 

@@ -98,8 +98,8 @@ LAG_OFFSETS = _query(
 )
 RISK_SECONDS = _query(
     "risk_seconds",
-    "Seconds until the first unread record may be deleted at its source, 0 once it is due; no"
-    " series without such a risk.",
+    "Seconds until the first unread record may be deleted at its source, 0 once it is due; no "
+    "series if there is no such risk.",
 )
 SOURCE_REACHABLE = _query(
     "source_reachable", "1 if its Kafka brokers respond, 0 if they do not; no series if unknown."
@@ -173,7 +173,7 @@ DELIVERY_AGE = _system(
     "delivery_oldest_waiting_seconds",
     "Age of the oldest undelivered message in seconds; 0 if there is none.",
 )
-CHANNELS_FAILING = _system("channels_failing", "Channels that currently deliver nothing.")
+CHANNELS_FAILING = _system("channels_failing", "Channels that currently do not deliver anything.")
 DISK_FREE = _system("disk_free_bytes", "Free bytes on the disk with Headgate's data.")
 
 SYSTEM_METRICS: Final = (

@@ -4,9 +4,9 @@ A pattern is one of these:
 
 ==================  ==================================================================
 host                that host, any port
-host:port           that port on it
+host:port           that port on the host
 *.example.org       every host below the domain, at any depth, but not the domain itself
-*.example.org:port  that port on them
+*.example.org:port  that port on those hosts
 *                   anywhere, including places that cannot be known beforehand
 ==================  ==================================================================
 

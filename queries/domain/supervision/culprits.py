@@ -1,10 +1,10 @@
 """Find the query of a shared driver that kills the process, and let its neighbours continue.
 
-`os._exit`, a JVM crash or exhausted memory takes down every query of the driver, and no error says
-which query caused it. So after several deaths in a row the next driver starts its queries one after
-the other. If the driver dies during a query's start or first batch, while nothing else was under
-way, that query is held. If others were under way too, the query is only started first, and alone,
-in the next driver: no query is held because a neighbour killed the driver late.
+`os._exit`, a JVM crash or exhausted memory takes down every query of the driver, and no error shows
+which query caused the death. So after several deaths in a row, the next driver starts its queries
+one after the other. If the driver dies during a query's start or first batch, while nothing else
+was under way, that query is held. If others were under way too, the query is only started first,
+and alone, in the next driver: no query is held because a neighbour killed the driver late.
 """
 
 from datetime import timedelta

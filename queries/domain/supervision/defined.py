@@ -19,7 +19,7 @@ from queries.domain.supervision.phases import LEADS_TO, Named, name_phase
 
 
 def one_by_one(draft: Draft) -> bool:
-    """Return whether queries start one after the other: drivers have died several times."""
+    """Return whether queries start one by one, because drivers have died several times in a row."""
     return culprits.one_by_one(draft)
 
 

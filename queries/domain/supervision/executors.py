@@ -39,7 +39,7 @@ class Executors:
 
     @property
     def cores(self) -> int:
-        """Return how many tasks can run at once."""
+        """Return how many tasks can run at the same time."""
         return sum(one.cores for one in self.active)
 
 

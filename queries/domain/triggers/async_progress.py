@@ -257,7 +257,7 @@ def stateful_because(spec: SqlQuery) -> str:
 
 
 def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
-    """Return what only Spark's plan shows about async progress tracking; "" for nothing."""
+    """Return what only Spark's plan shows about async progress tracking; "" if there is nothing."""
     if isinstance(spec, PythonQuery) and spec.sink is None:
         return (
             "A preflight will show whether the function keeps state, and whether the function's "

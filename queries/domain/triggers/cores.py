@@ -68,7 +68,7 @@ def ground_of(
 
 
 def cores_of(application: ApplicationSpec, *, host_cores: int | None) -> int | None:
-    """Return how many tasks an application can run at once; None if unknown."""
+    """Return how many tasks an application can run at the same time; None if unknown."""
     found = _LOCAL.fullmatch(application.master)
     if found is None:
         told = application.conf.get("spark.cores.max", "")

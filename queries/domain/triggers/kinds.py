@@ -203,7 +203,7 @@ KINDS: Mapping[TriggerKind, Kind] = {
         Continuous(interval="1 second"),
         shortest_ms=1,
         unmeasured="Continuous processing has no batches, and its epochs do not report their cost.",
-        without_cores="Spark would start the query, but do nothing and not warn about it.",
+        without_cores="Spark would start it without a warning, but the query would do nothing.",
         conflicts=_continuous,
     ),
     TriggerKind.REAL_TIME: Kind(

@@ -70,8 +70,8 @@ def query_problems(
 def option_reach(spec: SqlQuery | PythonQuery) -> list[Problem]:
     """Return a problem for each option that reaches beyond its format.
 
-    Nothing with such an option must ever be started. A definition may contain one if it was saved
-    before this rule existed.
+    A definition that was saved before this rule existed may contain such an option; it must never
+    be started.
     """
     parts: dict[str, Source | Table | Sink] = {"sink": spec.sink} if spec.sink else {}
     if isinstance(spec, SqlQuery):
