@@ -79,7 +79,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What limits an operator, the evidence, and what would change that."""
+    """What limits an operator, the evidence for that, and what would raise the limit."""
 
     bound: Bound
     evidence: str
@@ -163,21 +163,21 @@ def _three(values: Any) -> tuple[float, float, float]:
 
 
 def advise(one: Operator) -> Advice:
-    """Return what limits an operator and what would change that."""
+    """Return what limits an operator and what would raise the limit."""
     if one.cpu >= CPU_FULL:
         return Advice(
             Bound.CPU,
             f"A task's Python worker takes {one.cpu:.0%} of a core for "
             f"{one.rate / one.tasks:,.0f} calls per second.",
-            "More calls in flight do not help. Use more tasks on more cores, fewer columns, "
-            "or less work per row in the function.",
+            "More calls in flight would not help. Use more tasks on more cores, fewer columns, or "
+            "less work per row in the function.",
             None,
         )
     if one.held[Bound.PACE] > MOST:
         return Advice(
             Bound.PACE,
-            f"{one.held[Bound.PACE]:.0%} of the calls waited for it.",
-            "This is the calls_per_second limit; raise it if the remote can handle more.",
+            f"{one.held[Bound.PACE]:.0%} of the calls waited for this limit.",
+            "The limit is calls_per_second; raise it if the remote service can handle more.",
             None,
         )
     if one.held[Bound.KEYS] > MOST:
@@ -218,15 +218,15 @@ def _limited(one: Operator) -> Advice:
         return Advice(
             Bound.LIMIT,
             f"All {one.allowed:.0f} allowed calls are in flight and more rows are waiting.",
-            f"As long as a call takes {one.latency_ms:.1f} ms, {more} in flight give up to "
-            f"{one.rate * 2:,.0f} calls per second.",
+            f"As long as a call takes {one.latency_ms:.1f} ms, allowing {more} calls in flight "
+            f"gives up to {one.rate * 2:,.0f} calls per second.",
             more,
         )
     return Advice(
         Bound.LIMIT,
         f"{one.allowed:.0f} of at most {one.cap} calls are allowed: the limiter found no gain "
         "with more.",
-        "It tries one step up or down from time to time. No action is needed.",
+        "The limiter tries one step up or down from time to time. No action is needed.",
         None,
     )
 
@@ -238,7 +238,7 @@ def failing(progress: Mapping[str, Any] | None) -> list[str]:
         if one.calls >= FEW and one.failed >= FAILING:
             after = "retries have succeeded so far"
             if one.dead_letters:
-                after = f"{one.dead_letters:,} rows were given up as dead letters"
+                after = f"{one.dead_letters:,} rows became dead letters"
             notes.append(
                 f"{one.failed:.0%} of the calls of {one.name!r} fail: {one.errors:,} of "
                 f"{one.calls:,} in the newest batch, of which {one.timeouts:,} timed out; "

@@ -1,7 +1,7 @@
 """What JSON and YAML can express but we cannot store: some characters, and excessive sizes.
 
 PostgreSQL cannot store U+0000, and half a surrogate pair cannot be encoded. Many rules check each
-key and element, so tens of thousands of them would delay every other user.
+key and element, so a value with tens of thousands of them would delay every other user.
 """
 
 import re
@@ -21,7 +21,7 @@ _WAY_OUT = "Remove this character."
 
 
 def with_escapes(text: str) -> str:
-    r"""Return a text that can be stored and shown, with such characters as escapes (`\u0000`)."""
+    r"""Return a text in which such characters are escaped (`\u0000`), so that it can be stored."""
     return _REFUSED.sub(lambda found: rf"\u{ord(found[0]):04x}", text)
 
 
@@ -39,7 +39,10 @@ def _problems(value: Any, field: str, name: str) -> Iterator[Problem]:
     most = MOST_KEYS if isinstance(value, Mapping) else MOST_ELEMENTS
     if isinstance(value, Mapping | list | tuple) and len(value) > most:
         yield Problem(
-            field or "body", "", f"has {len(value):,} entries; {most:,} are allowed.", "Send fewer."
+            field or "body",
+            "",
+            f"has {len(value):,} entries; at most {most:,} are allowed.",
+            "Send fewer entries.",
         )
     elif isinstance(value, Mapping):
         for key, held in value.items():

@@ -4,13 +4,13 @@ HeadgateError
 ├── Invalid            the input cannot work (422)
 ├── NotAllowed         the state or the actor's rights forbid it now (409 / 403)
 │   ├── Forbidden
-│   └── SignInRefused    single sign-on does not let this person in (403)
-├── Conflict           another user or process has changed or holds it (409)
+│   └── SignInRefused    single sign-on does not let this user in (403)
+├── Conflict           another user or process has changed it or holds it (409)
 │   └── StaleRevision  If-Match names an older revision (412)
 ├── Missing            it does not exist (404)
 ├── TooMany            too many requests within a minute (429, try again)
 └── Unavailable        a part of the system is down (503)
-    └── Busy           the database is held by other writers (503, try again)
+    └── Busy           the database is locked by other writers (503, try again)
 """
 
 from collections.abc import Iterable
@@ -81,7 +81,7 @@ class SignInRefused(NotAllowed):
 
 
 class Conflict(HeadgateError):
-    """Another user or process holds or has changed this."""
+    """Another user or process holds this or has changed it."""
 
     code = "conflict"
 
@@ -99,7 +99,7 @@ class Missing(HeadgateError):
 
 
 class TooMany(HeadgateError):
-    """You have requested too much within a minute."""
+    """You have sent too many requests within a minute."""
 
     code = "too-many-requests"
 

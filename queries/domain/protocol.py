@@ -1,18 +1,18 @@
-"""The files that control plane, shim and driver exchange: forms, names, version.
+"""The files that the control plane, shims and drivers exchange: forms, names, version.
 
-Both sides import this module, and nothing of each other. Every file is replaced whole
-(write, fsync, rename), so a reader sees the old form or the new one, never half of one.
-The files are the truth and Redis a hint (`docs/architecture.md`).
+Both sides import this module, but nothing from each other. Every file is replaced whole
+(write, fsync, rename), so a reader sees either the old form or the new one, never a mixture.
+The files are authoritative, and Redis is only a hint (`docs/architecture.md`).
 
-A driver's directory contains two folders. A driver reads `control` and, within walls, cannot write
-to it. It writes the files in `own`, and none of them decides which process is signalled.
+A driver's directory contains two folders. A driver reads `control`; an isolated driver cannot write
+to it. A driver writes the files in `own`, and none of them decides which process is signalled.
 
 ===========================  ==========  ===============================================
 control/spec.json            launcher    `DriverSpec`, fsynced before the spawn
 control/assignment.json      launcher    `Assignment`, never replaced by a lower generation
 control/fairscheduler.xml    launcher    pools of the application
 control/probe.json           launcher    for a probe driver, instead of an assignment
-control/secrets/             launcher    within walls: the secrets that it may use
+control/secrets/             launcher    for an isolated driver: its secrets
 control/shim.lock            shim        held (flock) for the shim's life
 control/shim.log             shim        its output, usually empty
 control/ident.json           shim        `Ident`
@@ -27,9 +27,9 @@ own/last_seq                 driver      the outbox's last number, after a clean
 own/tmp/                     driver      spark.local.dir and java.io.tmpdir, removed by the shim
 ===========================  ==========  ===============================================
 
-and the application's folder above it `control/current.json` (`Current`). A probe driver's
-directory is in the application's folder `probes`, which has no `current.json`: several may run
-at once.
+The application's folder above it contains `control/current.json` (`Current`). A probe driver's
+directory is in the application's `probes` folder, which has no `current.json`: several may run at
+the same time.
 """
 
 import json
@@ -74,7 +74,7 @@ SCRIPT_FAILED = 75  # `Status.error` says why
 
 
 class Want(StrEnum):
-    """What an assignment wants of a run."""
+    """What an assignment requests of a run."""
 
     RUN = "RUN"
     DRAIN = "DRAIN"  # stop after the batch in flight has committed
@@ -195,10 +195,10 @@ class DriverSpec(Form):
     protocol: int = PROTOCOL
 
     def sees(self, location: str) -> bool:
-        """Return whether a checkpoint is within the driver's walls; True if there are none.
+        """Return whether an isolated driver can see a checkpoint; True without isolation.
 
-        With walls, files written elsewhere would be lost with the driver. A driver with its own
-        account is granted access to further locations while it runs.
+        If it cannot, the files that it writes there would be lost when it ends. A driver with its
+        own account is granted access to further locations while it runs.
         """
         if not self.walls or self.account or location in self.checkpoints:
             return True
@@ -387,7 +387,7 @@ class Ident(Form):
 
 
 class Killer(StrEnum):
-    """What killed a driver that did not end by itself, as far as its shim knows."""
+    """What killed a driver that did not end on its own, as far as its shim knows."""
 
     NOBODY = ""  # or unknown
     WALLS_LATE = "walls_late"  # the shim: bubblewrap did not set up the walls in time
@@ -449,7 +449,7 @@ def _object(text: str) -> dict[str, Any]:
         raise ValueError("the file does not contain a JSON object")
     protocol = raw.get("protocol", PROTOCOL)
     if protocol != PROTOCOL:
-        raise ValueError(f"protocol {protocol} is not {PROTOCOL}, the one this version speaks")
+        raise ValueError(f"protocol {protocol} is not {PROTOCOL}, which this release uses")
     storable: dict[str, Any] = _storable(raw)
     return storable
 

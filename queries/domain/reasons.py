@@ -108,28 +108,28 @@ class Detail(Enum):
     )
     STOP_TIMED_OUT = (
         "Its stop timed out: one of its threads in the driver does not end, so its checkpoint "
-        "stays locked. Wait for that thread, or restart the application, which also restarts "
-        "{others}."
+        "stays locked. Wait for that thread to end, or restart the application, which also "
+        "restarts {others}."
     )
     START_HANGS = (
-        "A thread of this driver that does not end is still building it and holds its "
+        "In this driver, a thread that does not end is still building the query and holds its "
         "checkpoint. Restart the application to get a new driver; this also restarts {others}."
     )
     HANG_ENDING = "One of its threads does not end; its driver is being stopped."
-    NO_PROGRESS = "It made no progress; it is restarted."
+    NO_PROGRESS = "It made no progress and is being restarted."
     START_LATE = "It did not start within {seconds} s; it is being ended and will be retried."
     DRIVER_LATE = (
         "Its driver was not ready within {seconds} s; it is being ended and will be retried."
     )
     BATCH_ENDING = "The batch in flight is being finished or interrupted."
-    STARTS_AFTER = "It restarts when it has stopped."
+    STARTS_AFTER = "It restarts once it has stopped."
     SESSION_STARTING = "Its driver's Spark session is starting."
     QUERY_BUILDING = "Spark is building the query."
     SOURCE_SILENT = (
         "Source not reachable since {since} UTC. Spark does not report this; the query "
         "continues automatically once the source responds."
     )
-    NO_CORES = "No {what} since {since} UTC. Does it have one core per source partition?"
+    NO_CORES = "No {what} since {since} UTC. Does the query have one core per source partition?"
     NO_EXECUTOR = "{about}"
     UNPROVEN = "Spark has started it; it has not committed a batch or had an idle trigger yet."
     ALL_READ = "It has read all available data."
@@ -158,14 +158,14 @@ class Detail(Enum):
     SCRIPT_ENDING = "Its queries stop after their batches in flight; then the script ends."
     SCRIPT_ASKS = "The script needs an answer about its queries; its driver is ending."
     DRIVER_ENDING = "Its driver is ending."
-    SCRIPT_RESTARTS = "It runs again in a new driver when this one has ended."
+    SCRIPT_RESTARTS = "It runs again in a new driver once this one has ended."
     SCRIPT_STARTS = "The script has not started it yet."
     SCRIPT_STOPPED = "The script has stopped it."
     SCRIPT_MAY_RETRY = "{title}. The script may start it again; otherwise the application restarts."
     # failures, worded by their diagnosis
     KILLS_DRIVER = (
-        "The driver died {deaths} times in a row. The last time, only this query was starting "
-        "or running its first batch. {exit}."
+        "The driver died {deaths} times in a row. Last time, only this query was starting or "
+        "running its first batch. {exit}."
     )
     FAILURE = "{title}. {way_out}"
     POISONED = (
@@ -223,8 +223,8 @@ class Detail(Enum):
     NOT_BACK = "{why} Not everything could be rolled back: {about}"
     AWAITS_DRIVER = "Its driver is not ready yet. {about}"
     AWAITS_QUERIES = (
-        "Of the queries that the script started, {queries} has not committed a batch or been "
-        "idle yet."
+        "The script has started queries that have not committed a batch or been idle yet: "
+        "{queries}."
     )
     AWAITS_FIRST_QUERY = "The script has not started any query yet."
     AWAITS_ANY_QUERY = "Its driver is ready; none of its queries has committed a batch yet."
@@ -259,12 +259,12 @@ class Because:
         return self.code.value.format_map(defaultdict(lambda: "–", shown)).strip()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form stored in rows; {} for nothing."""
+        """Return the form stored in rows; {} if there is nothing to report."""
         return {"code": self.code.name, **self.params} if self else {}
 
     @classmethod
     def of(cls, raw: Any) -> Self:
-        """Return what `as_json` wrote; another release's unknown code becomes its own text.
+        """Return what `as_json` wrote; an unknown code from another release is used as its text.
 
         Anything else is shown as stored, so that its row can still be listed.
         """
@@ -281,12 +281,12 @@ NOTHING = Because()
 
 
 def why(reason: str, detail: Because) -> Because:
-    """Return the details beyond a reason, or the reason itself if there are none."""
+    """Return the details of a reason, or the reason itself if there are no details."""
     return detail or Because(Detail.REASON, {"reason": str(reason)})
 
 
 def noted(note: str) -> Because:
-    """Return a step's note as details; nothing for an empty one."""
+    """Return a step's note as details; `NOTHING` for an empty note."""
     return Because(Detail.STEP, {"note": note}) if note else NOTHING
 
 

@@ -44,7 +44,7 @@ def delay(policy: RestartPolicy, n: int, *, key: str) -> timedelta:
 
 
 def healthy(policy: RestartPolicy, *, proven_at: datetime | None, now: datetime) -> bool:
-    """Return whether a run has been healthy for so long that earlier failures no longer count."""
+    """Return whether a run has been healthy long enough that earlier failures no longer count."""
     return proven_at is not None and now - proven_at >= timedelta(seconds=policy.healthy_after_s)
 
 

@@ -1,11 +1,11 @@
-"""When a run has ended, and when its checkpoint's lock may be released: one rule on plain facts.
+"""When a run has ended, and when its checkpoint's lock can be released: one rule on plain facts.
 
 The driver applies it to each of its runs (`queries.runtime.run`). The launcher that tests use
-instead of processes applies it too, so that the tested rule is the one used in production.
+instead of real processes applies it too, so that the tested rule is the one used in production.
 
 Spark's report about a query is not enough: `isActive()` is false as soon as `stop()` begins, but
 the thread that executes batches, or a `foreachBatch` call in Python, may continue for as long as
-users' code likes and write its batch late (invariant I1).
+users' code takes, and write its batch late (invariant I1).
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def judge(facts: RunFacts) -> RunVerdict:
     """Return whether the run has ended, whether to release its lock, and what part of it hangs.
 
     1. The lock is released once nothing that could write is left of the run, and never merely
-       because time has passed: a stop that times out releases nothing.
+       because time has passed: a stop that times out does not release anything.
     2. A run ends once nothing is left of it. Only a failure is reported earlier, if the rest of the
        run hangs: the outcome is known at that point, the end is not.
     """

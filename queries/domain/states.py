@@ -127,7 +127,7 @@ class RunOutcome(StrEnum):
 
 
 class Candidacy(Described):
-    """What a run was doing when its driver died; empty: nothing that could have killed it."""
+    """What a run was doing when its driver died; empty if nothing that could have killed it."""
 
     NONE = ""
     STARTING = "STARTING", "starting, no batch committed yet"

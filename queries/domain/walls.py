@@ -30,21 +30,21 @@ _SENTENCES = {
         "system: an author's code cannot reach any other file or process on this host."
     ),
     Mode.NEITHER: (
-        "Drivers run as the worker's account: an author of Python can read its files, secrets "
-        "and database, and end its processes. Grant the right to write Python only to people "
-        "you trust with these."
+        "Drivers run as the worker's account: an author of Python can read that account's files, "
+        "secrets and database, and end its processes. Grant the right to write Python only to "
+        "users you trust with these."
     ),
 }
 
 
 #: What it means if the worker runs as root.
 _AS_ROOT = {
-    Mode.ACCOUNTS: "The worker runs as root, its drivers do not.",
+    Mode.ACCOUNTS: "The worker runs as root; its drivers do not.",
     Mode.BUBBLEWRAP: (
         "The worker runs as root, so a driver's code has root's user ID without root's "
-        "capabilities: it can read files in /usr and /etc that only root may read, services "
-        "that check only the user ID treat it as root, and a kernel vulnerability leads to "
-        "root. Run the worker under a separate account."
+        "capabilities: it can read files in /usr and /etc that only root is allowed to read, "
+        "services that check only the user ID treat it as root, and a kernel vulnerability leads "
+        "to root. Run the worker under a separate account."
     ),
     Mode.NEITHER: "The worker runs as root, so a driver's code can do anything on this host.",
 }
@@ -52,7 +52,7 @@ _AS_ROOT = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The walls that a host's worker uses, and why it does not use others."""
+    """The isolation that a host's worker uses, and why it does not use another kind."""
 
     mode: Mode
     asked: str  # HEADGATE_WALLS
@@ -62,7 +62,7 @@ class Choice:
 
     @property
     def refused(self) -> bool:
-        """Return whether this host lacks the requested walls and therefore starts no drivers."""
+        """Return whether this host cannot isolate drivers as requested, and so starts none."""
         return bool(self.lacks) and self.asked != AUTO
 
     @property
@@ -72,16 +72,16 @@ class Choice:
         why = f" {wanted} cannot be used here: {self.lacks}" if self.lacks else ""
         if self.refused:
             return (
-                f"HEADGATE_WALLS is {self.asked}, so no drivers are started:{why} Fix that, or "
-                "set HEADGATE_WALLS to auto or neither."
+                f"HEADGATE_WALLS is {self.asked}, so no drivers are started:{why} Fix this, or set "
+                "HEADGATE_WALLS to auto or neither."
             )
         root = f" {_AS_ROOT[self.mode]}" if self.root else ""
         holds = f" {self.holds}" if self.holds else ""
-        return f"Walls of drivers: {self.mode}. {self.mode.sentence}{holds}{root}{why}"
+        return f"Isolation of drivers: {self.mode}. {self.mode.sentence}{holds}{root}{why}"
 
 
 def choose(asked: str, lacks: str = "") -> Choice:
-    """Return the walls to use; `lacks` is why the desired ones are impossible, "" if possible.
+    """Return the isolation to use; `lacks` is why the desired kind is impossible, "" if it is not.
 
     `auto` means bubblewrap, because accounts must be created and specified by an admin.
     """

@@ -85,7 +85,7 @@ def test_only_recent_batches_make_the_figures_and_all_the_best_latency() -> None
             "At most 20 calls",
         ),
         ({"held_by_limit": 0.0, "held_by_source": 9000.0}, Bound.SOURCE, None, "keep up"),
-        ({}, Bound.LIMIT, 128, "128 in flight give up to 20,000 calls per second"),
+        ({}, Bound.LIMIT, 128, "allowing 128 calls in flight gives up to 20,000 calls per second"),
         ({"cap": 256}, Bound.LIMIT, None, "of at most 256"),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_saturated_remote_is_told_by_the_latency_it_had_before() -> None:
     [
         ({"errors": 2000.0, "timeouts": 5.0}, "20% of the calls of 'planes' fail: 2,000 of 10,000"),
         ({"errors": 2000.0}, "retries have succeeded so far"),
-        ({"errors": 2000.0, "dead_letters": 7.0}, "7 rows were given up as dead letters"),
+        ({"errors": 2000.0, "dead_letters": 7.0}, "7 rows became dead letters"),
         ({"errors": 499.0}, ""),
         ({"errors": 10.0, "calls": 19.0}, ""),
     ],

@@ -59,5 +59,5 @@ def test_a_body_with_too_many_entries_is_refused_before_its_parts_are_looked_at(
         with pytest.raises(Invalid) as caught:
             refuse_characters(value)
         [problem] = caught.value.problems
-        assert (problem.field, problem.way_out) == ("body", "Send fewer.")
+        assert (problem.field, problem.way_out) == ("body", "Send fewer entries.")
         assert f"{most:,} are allowed" in problem.message

@@ -30,9 +30,11 @@ def test_walls_are_used_where_they_were_proven(
 
 
 def test_each_choice_says_what_an_author_can_do_and_what_is_missing() -> None:
-    assert choose("auto").told.startswith("Walls of drivers: bubblewrap. Each driver sees its own")
+    assert choose("auto").told.startswith(
+        "Isolation of drivers: bubblewrap. Each driver sees its own"
+    )
     fallen_back = choose("auto", LACKS).told
-    assert "Walls of drivers: neither. Drivers run as the worker's account" in fallen_back
+    assert "Isolation of drivers: neither. Drivers run as the worker's account" in fallen_back
     assert LACKS in fallen_back
     assert (
         "accounts cannot be used here: none is named." in choose("accounts", "none is named.").told

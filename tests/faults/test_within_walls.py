@@ -110,7 +110,7 @@ def test_the_demo_streams_and_the_system_says_within_what(system: System, mode: 
         _reach(system, name, 2)
         assert _is_within(_ident(system, name), mode)
     [told] = [part for part in system.get("system/")["parts"] if part["name"] == "walls"]
-    assert told["sentence"].startswith(f"Walls of drivers: {mode}. {mode.sentence}")
+    assert told["sentence"].startswith(f"Isolation of drivers: {mode}. {mode.sentence}")
 
 
 @pytest.mark.kafka

@@ -75,7 +75,7 @@ def test_what_an_open_transaction_holds_back_is_named(world: World, broker: Kafk
         producer.produce(topic, str(number).encode())
     assert producer.flush(60) == 0
     found = world.wait(lambda: _says("counts", Verdict.WAITING), "it waits")
-    assert found.reason == "2,050 offsets wait for an open transaction."
+    assert found.reason == "2,050 offsets are waiting for an open transaction."
     lag = query_line("counts", now=timezone.now()).lag
     assert lag is not None
     assert (lag.records, lag.waiting, lag.unit) == (2050, 2050, "offsets")

@@ -64,7 +64,7 @@ def test_records_deleted_under_queries_are_warned_of_named_and_gone_on_from(
     broker.produce(topic, _numbers(200, 100), partition=0)
     world.look()
     counts = world.row("counts")
-    assert "Will lose data in 59 min unless it runs" in counts.risk
+    assert "Will lose data in 59 min unless the query runs" in counts.risk
     assert f"{topic}-0" in counts.risk
     assert counts.risk_at is not None
     client.force_login(operator)

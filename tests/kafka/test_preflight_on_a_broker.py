@@ -136,7 +136,7 @@ def test_a_topic_that_is_not_there_is_caught_and_nothing_real_is_touched(
 
     no_value = trial.tried(trial.spec(COUNTS.replace("AS value", "AS counted")))
     assert no_value.outcome == OperationOutcome.FAILED
-    assert "there is no column value" in no_value.detail.text
+    assert "there is no value column" in no_value.detail.text
 
     assert trial.real() == before
     assert Driver.objects.filter(kind=DriverKind.PROBE, state="ENDED").count() == 3

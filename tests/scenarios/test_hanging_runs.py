@@ -197,7 +197,7 @@ def test_a_start_that_never_returns_fails_once_and_says_who_is_affected(stage: S
     row = stage.row("orders")
     assert (row.phase, row.phase_reason) == (Phase.PENDING, Reason.WAITS_THREAD)
     said = _said(stage, "orders")
-    assert said.startswith("A thread of this driver that does not end is still building it")
+    assert said.startswith("In this driver, a thread that does not end is still building the query")
     assert "to get a new driver" in said
     assert "this also restarts delays and clicks" in said
     failure = Failure.objects.get()

@@ -49,7 +49,7 @@ def test_figures_and_advice_stand_on_the_tab(vera: Client, stage: Stage) -> None
     assert "30,000 calls in 3 batches" in page
     assert "64 / 64" in page
     assert "Limited by the limit on calls in flight" in page
-    assert "128 in flight give up to 20,000 calls per second" in page
+    assert "allowing 128 calls in flight gives up to 20,000 calls per second" in page
 
 
 def test_a_remote_that_fails_a_fifth_of_its_calls_is_told_in_the_head(

@@ -55,7 +55,7 @@ BEGINNING = Mark(0, START)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An entry as it is stored."""
+    """A stored entry."""
 
     number: int
     key: str  # name of the key that sealed it
@@ -110,7 +110,7 @@ def walk(
 def _same(at: Mark, other: Mark) -> None:
     """Raise `Broken` if two marks with the same number have different MACs."""
     if at.number == other.number and at.mac != other.mac:
-        raise Broken(at.number, "differs from the one in the head")
+        raise Broken(at.number, "its MAC differs from the one in the head")
 
 
 def _follows(link: Link, at: Mark, keys: Mapping[str, Key]) -> None:

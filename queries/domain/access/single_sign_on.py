@@ -1,4 +1,4 @@
-"""What an identity provider reports about a user, and the addresses at which it may be queried."""
+"""What an identity provider reports about a user, and the URLs at which it may be queried."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def groups_in(claims: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def name_in(claims: Mapping[str, Any]) -> str:
     """Return a name for a new account: the letters, digits and @ . + - _ of the provider's name.
 
-    Only ASCII letters are kept, because other letters can look like them.
+    Only ASCII letters are kept, because other letters can look like ASCII letters.
     """
     for claim in ("preferred_username", "email", "name"):
         said = claims.get(claim)
@@ -52,6 +52,6 @@ def read_group(text: str) -> str:
     """Return a group's name, which is compared exactly; raise `Invalid` if it is invalid."""
     name = text.strip()
     if not name or len(name) > LONGEST_GROUP or not name.isprintable():
-        way_out = f"Use 1 to {LONGEST_GROUP} characters, spelled as the provider sends them."
+        way_out = f"Use 1 to {LONGEST_GROUP} characters, exactly as the provider sends them."
         raise Invalid([Problem("group", name[:200], "is not a valid group name.", way_out)])
     return name

@@ -1,4 +1,4 @@
-"""What users enter for one kind of channel: declared with the kind, checked by `forms`."""
+"""The settings that users enter for a kind of channel: declared with it, checked by `forms`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -70,7 +70,7 @@ class MaintenanceForm(StrictForm):
 
 
 def _known(kind: Any, info: ValidationInfo) -> Any:
-    """Return a kind of channel, or raise like pydantic for a Literal of the registered kinds."""
+    """Return a registered kind of channel; otherwise raise the error that a Literal would raise."""
     kinds: Mapping[str, ChannelSettings] = info.context or {}
     if isinstance(kind, str) and kind in kinds:
         return kind
@@ -120,7 +120,7 @@ def parse_maintenance(raw: Mapping[str, Any], *, now: datetime) -> MaintenanceFo
             way_out = "Include the offset: 2026-01-05T03:00:00+00:00."
             problems.append(Problem(field, str(at), "has no time zone.", way_out))
     if not problems and form.ends_at <= max(form.starts_at, now):
-        way_out = "Choose a time after the start and after now."
+        way_out = "Choose a time that is after the start and in the future."
         problems.append(Problem("ends_at", str(form.ends_at), "is already over.", way_out))
     return _sound(form, problems)
 

@@ -5,7 +5,7 @@ from typing import Self
 
 
 class Severity(StrEnum):
-    """How soon somebody must act."""
+    """How soon a user must act."""
 
     CRITICAL = "critical"  # nothing is processed, or data is lost for good
     WARNING = "warning"  # it still works, but will not for long

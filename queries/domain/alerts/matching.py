@@ -28,7 +28,7 @@ class Selector:
 
     @property
     def stopped_within(self) -> timedelta:
-        """Return how long before its unread records are deleted a stopped query matches."""
+        """Return how long before its unread records are deleted a stopped query starts to match."""
         hours = self.stopped_within_hours
         return STOPPED_WITHIN if hours is None else timedelta(hours=hours)
 

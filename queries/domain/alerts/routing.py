@@ -67,7 +67,7 @@ class RoutedIncident:
     gone_at: datetime | None = None  # when a stopped query's records are deleted
 
     def taken(self, now: datetime) -> bool:
-        """Return whether somebody is working on the incident."""
+        """Return whether a user is working on the incident."""
         until = self.acknowledged_until
         return self.acknowledged and (until is None or until > now)
 
@@ -83,7 +83,7 @@ class Telling:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to send now, and when to check again (None: when the incident changes)."""
+    """The messages to send now, and when to check again (None: when the incident changes)."""
 
     tellings: tuple[Telling, ...] = ()
     again_at: datetime | None = None
@@ -92,7 +92,7 @@ class Plan:
 def plan(
     told: RoutedIncident, rules: Iterable[Rule], heard: Sequence[Telling], *, now: datetime
 ) -> Plan:
-    """Return what is due for one occurrence of an incident; `heard` is what was already sent.
+    """Return the messages due for an occurrence of an incident; `heard` are those already sent.
 
     Everyone who was notified also gets the "resolved" message, at any hour.
     """

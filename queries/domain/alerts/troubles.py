@@ -39,7 +39,7 @@ class Trouble:
 
     @property
     def query(self) -> Subject | None:
-        """The query it belongs to, if there is exactly one."""
+        """The query that the problem belongs to, if there is exactly one."""
         return self.queries[0] if len(self.queries) == 1 else None
 
 

@@ -1,7 +1,7 @@
-"""When the watcher reports problems with Headgate itself, without repeats or false alarms.
+"""Decide when the watcher reports problems with Headgate itself, without false alarms.
 
-The watcher monitors worker, beat, Redis and database from outside, and reports what they cannot
-report themselves: see decisions/0015.
+The watcher monitors the worker, Celery beat, Redis and the database from outside, and reports
+problems that they cannot report themselves: see decisions/0015.
 """
 
 from collections.abc import Iterable, Mapping
@@ -137,7 +137,7 @@ def _in_trouble(
 def forget_untold(watched: Mapping[str, Watch]) -> dict[str, Watch]:
     """Return the state with which a restarted watcher continues.
 
-    Problems that have not been reported yet are dropped, because they began before the restart; the
-    watcher checks again for itself first.
+    Problems that have not been reported yet are dropped, because they began before the restart: the
+    restarted watcher first makes its own checks.
     """
     return {part: one for part, one in watched.items() if one.told_at is not None}

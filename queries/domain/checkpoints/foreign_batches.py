@@ -1,7 +1,7 @@
-"""Find batches in a checkpoint's log that cannot have been made by any of our runs.
+"""Find batches in a checkpoint's log that none of our runs can have executed.
 
-A program that Headgate did not start does not respect our locks, so it cannot be kept off a
-checkpoint. Its batches are detected by the time that Spark writes into each batch's offsets.
+A program that Headgate did not start does not respect our locks, so Headgate cannot keep it away
+from a checkpoint. Its batches are detected by the time that Spark writes into each batch's offsets.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class RunSpan:
 def foreign_batches(
     logged: Sequence[LoggedBatch], runs: Sequence[RunSpan], *, since: datetime, now: datetime
 ) -> list[LoggedBatch]:
-    """Return the batches after `since` that no run made, in the log's order.
+    """Return the batches after `since` that no run executed, in the log's order.
 
     `runs` are all runs since then. A batch is foreign if it began while no run was alive, or if a
     live run never reported it, except for one batch that may be that run's batch in flight.

@@ -1,7 +1,7 @@
 """The paths of a checkpoint's lock and owner files: next to it, never inside it.
 
 Launchers check these files and drivers lock them, so both must use the same paths. They are stored
-in a separate folder, so that a driver can be given access to those of its own checkpoints only.
+in a separate folder, so that a driver can be given access only to the files of its own checkpoints.
 """
 
 from pathlib import PurePosixPath

@@ -23,7 +23,7 @@ def missing_batch(begun: Sequence[int]) -> int | None:
 def resumed_after(
     begun: Sequence[int], committed: Sequence[int], *, in_gaps: bool = True
 ) -> int | None:
-    """Return the batch whose end offsets a start would resume from; None: from the beginning.
+    """Return the batch whose end offsets a start would resume from; None for the beginning.
 
     Spark resumes after the newest batch that has offsets, if that batch was committed too.
     Otherwise it reruns that batch, starting from the end of the previous batch in the log

@@ -2,8 +2,8 @@
 
 The first line of every file is the log's version. In an offset log, one line of JSON follows (blank
 for continuous processing), then one line per source: its offset, or "-" for none. Version 2 puts a
-name and a colon before the offset. A commit log has one line of JSON. An offset is JSON, or
-whatever text the source writes.
+name and a colon before the offset. A commit log has one line of JSON. An offset is JSON, or any
+other text that the source writes.
 
 Source: Spark 4.3's OffsetSeqLog (versions 1 and 2) and CommitLog (1 to 3), verified with
 checkpoints that it wrote.
@@ -27,7 +27,7 @@ _IN_ORDER = 4
 
 
 class Unreadable(NotAllowed, ValueError):
-    """The text is not such a log file; the message says what was found."""
+    """The text is not a log file of this kind; the message says what was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class Commit:
 
 
 def read_offsets(batch: int, text: str) -> Offsets:
-    """Return the contents of `offsets/BATCH`; raise `Unreadable` if truncated or another file."""
+    """Return the contents of `offsets/BATCH`; raise `Unreadable` if it is not an offset log."""
     version, lines = _lines(batch, text, _OFFSET_VERSIONS)
     about = _object(batch, lines[0]) if lines and lines[0].strip() else {}
     if len(lines) < 2:
-        raise Unreadable(f"batch {batch}: the log is truncated: it contains no source")
+        raise Unreadable(f"batch {batch}: the log is truncated: it does not contain any source")
     conf = about.get("conf") or {}
     if not isinstance(conf, dict) or not all(isinstance(value, str) for value in conf.values()):
-        raise Unreadable(f"batch {batch}: conf is not an object of texts")
+        raise Unreadable(f"batch {batch}: conf is not an object whose values are strings")
     return Offsets(
         batch=batch,
         version=version,
@@ -90,7 +90,7 @@ def first_offsets(text: str) -> Any:
 
 
 def read_commit(batch: int, text: str) -> Commit:
-    """Return the contents of `commits/BATCH`; raise `Unreadable` if truncated or another file."""
+    """Return the contents of `commits/BATCH`; raise `Unreadable` if it is not a commit log."""
     version, lines = _lines(batch, text, _COMMIT_VERSIONS)
     about = _object(batch, lines[0]) if lines and lines[0].strip() else {}
     ids = about.get("stateUniqueIds") or {}
@@ -118,10 +118,10 @@ def is_upgrade(before: Offsets | None, after: Offsets | None) -> bool:
 
 
 def begun_at(before: Offsets | None, after: Offsets) -> dict[str, Any]:
-    """Return the offsets at which a batch begins (the previous one's end), by its own source names.
+    """Return the offsets at which a batch begins (the previous one's end), by its source names.
 
     After the log has been upgraded to named sources, place N is the Nth name, provided that there
-    are equally many of both and few enough for the log to keep their order. Return {} if this
+    are as many names as places, and few enough for the log to keep their order. Return {} if this
     cannot be determined.
     """
     if before is None:

@@ -29,7 +29,7 @@ class Member:
 
 
 def problem(value: str, message: str, way_out: str) -> Invalid:
-    """Return an error to raise that contains an archive's only problem."""
+    """Return an `Invalid` error that contains an archive's only problem."""
     return Invalid([Problem(FIELD, shown(value), message, way_out)])
 
 
@@ -54,7 +54,7 @@ class Judge:
     def judge(self, member: Member) -> str:
         """Return a member's path below the folder; "" for the folder itself.
 
-        Raises `Invalid` if the member may not become a file.
+        Raises `Invalid` if the member must not become a file.
         """
         self._members += 1
         if self._members > MEMBERS_PER_FILE * self.most_files:
@@ -105,7 +105,7 @@ class Judge:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Return the components of a member's name; raise `Invalid` if it may lead elsewhere."""
+    """Return the components of a member's name; raise `Invalid` if it may point elsewhere."""
     if name.startswith("/"):
         raise problem(name, "starts with /.", "Use names relative to the code folder.")
     try:

@@ -1,4 +1,4 @@
-"""Digests that identify stored code, and what a run reports as the code it ran."""
+"""Digests that identify stored code, and the text that says where a run's code comes from."""
 
 import re
 from collections.abc import Mapping

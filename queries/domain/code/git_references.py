@@ -70,7 +70,7 @@ class CodeHostForm(StrictForm):
 def parse_host(raw: object) -> str:
     """Return a host in the form it is listed in; raise `Invalid` if it is not a host.
 
-    https, and the default ports of https and ssh, are left out.
+    The https scheme and the default ports of https and ssh are left out.
     """
     try:
         form = CodeHostForm.model_validate(raw)
@@ -119,7 +119,7 @@ def git_problems(url: str, commit: str, folder: str, *, hosts: frozenset[str]) -
 
 
 def asked_ref(spec: Mapping[str, Any]) -> RefAsked | None:
-    """Return what to resolve before saving a definition of any shape; None: nothing."""
+    """Return the ref to resolve before saving a definition of any shape; None if there is none."""
     code = spec.get("code")
     if not isinstance(code, Mapping) or code.get("commit"):
         return None
@@ -153,14 +153,14 @@ def ref_problems(asked: RefAsked, *, hosts: frozenset[str]) -> list[Problem]:
     """Return why a ref cannot be resolved; `hosts` are those that an admin has listed."""
     problems = _url_problems(asked.git, hosts)
     if len(asked.ref) > 250 or not _REF.fullmatch(asked.ref):
-        way_out = "Write main, v1.2, refs/heads/main or refs/tags/v1.2."
+        way_out = "Use a branch or tag, such as main, v1.2, refs/heads/main or refs/tags/v1.2."
         message = "is not the name of a branch or a tag."
         problems.append(Problem("code.ref", asked.ref[:200], message, way_out))
     return problems
 
 
 def names_of(ref: str) -> tuple[str, ...]:
-    """Return the full ref names that a short name may mean; for a tag, also its target."""
+    """Return the full ref names that a short name can mean; for a tag, also its target."""
     if ref.startswith("refs/"):
         return (ref, f"{ref}^{{}}")
     return (f"{_HEADS}{ref}", f"{_TAGS}{ref}", f"{_TAGS}{ref}^{{}}")
@@ -189,7 +189,7 @@ def commit_of(asked: RefAsked, listed: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """Return the beginning of an address, omitting anything that may be a password.
+    """Return the beginning of a URL, omitting anything that may be a password.
 
     An https user name may itself be a token, and an unencoded password may contain a slash.
     """
@@ -209,7 +209,7 @@ def _url_problems(url: str, hosts: frozenset[str]) -> list[Problem]:
     if where is None:
         if re.fullmatch(r"[\w.-]+@[\w.-]+:(?!/).+", url):
             return refused("is not a URL.", "Write ssh://git@host/path.")
-        return refused("is not a repository address that Headgate can use.", _URL_WAY_OUT)
+        return refused("is not a repository URL that Headgate can use.", _URL_WAY_OUT)
     if where.host not in hosts:
         listed = (
             f" Allowed hosts: {', '.join(sorted(hosts))}."

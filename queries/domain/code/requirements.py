@@ -52,7 +52,7 @@ def read(text: str) -> Wanted:
         # Two lines may name the same package if their markers differ.
         key = f"{canonicalize_name(wish.name)};{wish.marker or ''}"
         if key in found and found[key] != str(wish):
-            message = "requires a package that another line requires differently."
+            message = "conflicts with another line that requires the same package."
             problems.append(
                 Problem(f"{_FIELD}.{number}", line[:200], message, "Keep one of the two.")
             )
@@ -87,7 +87,7 @@ def _requirement(field: str, line: str) -> Requirement | Problem:
     if line.endswith("\\"):
         return refused("continues on the next line.", "Write each requirement on one line.")
     if re.search(r"\s--\w", line):
-        return refused("contains an option.", "Leave it out.")
+        return refused("contains an option.", "Remove the option.")
     try:
         wish = Requirement(line)
     except InvalidRequirement:

@@ -3,7 +3,7 @@
 Spark unpacks an archive into each executor's working directory (`spark.archives`). It contains the
 packages and the module that Spark starts as its Python worker daemon
 (`spark.python.daemon.module`). The module is found through PYTHONPATH and appends the packages to
-the import path, so that they do not replace anything.
+the import path, so that they cannot shadow other modules.
 """
 
 #: Folder inside the package folder.

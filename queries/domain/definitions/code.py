@@ -1,9 +1,10 @@
-"""Find what loads code into a driver: changing it requires the right to write Python.
+"""Find the fields that load code into a driver: changing them requires the right to write Python.
 
-Spark runs such code with the rights of the drivers' account: modules, classes loaded by name,
+Spark runs this code with the rights of the drivers' account: modules, classes loaded by name,
 programs that it starts, executor images, and masters, which send a driver data in Java's own
-serialization. Most of this is forbidden to everybody (`configuration`); the rest is legitimate, but
-equivalent to code. Connectors are not included: whoever runs the host installs their jars.
+serialization. Most of these settings are forbidden to everyone (`configuration`); the others are
+legitimate, but equivalent to code. Connectors are not included: whoever runs the host installs
+their jars.
 """
 
 import re

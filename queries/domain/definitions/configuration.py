@@ -143,12 +143,12 @@ def application_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
 
 
 def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
-    """Return the problems of a query's session configuration: keys not of SQL, or fixed keys."""
+    """Return the problems of a query's session configuration: keys not for SQL, or fixed keys."""
     problems = []
     for key, value in conf.items():
         if not key.startswith("spark.sql."):
             message = "does not belong to a query's session."
-            way_out = "A query can set only spark.sql.…; set everything else on the application."
+            way_out = "A query can set only spark.sql.… keys; set all others on the application."
             problems.append(Problem(f"conf.{key}", value, message, way_out))
         elif _STATIC_SQL.fullmatch(key):
             message = "is fixed when the driver starts."
@@ -160,9 +160,10 @@ def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
 
 
 def reach_problems(conf: Mapping[str, str]) -> list[Problem]:
-    """Return the keys that redirect paths or load a class: they must never be started.
+    """Return a problem for each key that redirects paths or loads a class.
 
-    A definition may contain them if it was saved before this rule existed.
+    A definition that was saved before this rule existed may contain such a key; it must never be
+    started.
     """
     return [found for key, value in conf.items() if (found := _reach_problem(key, value))]
 
@@ -251,7 +252,7 @@ def _conf_problem(key: str, value: str) -> Problem | None:
             return Problem(field, value, "cannot be set here.", way_out or _WHY_RESERVED)
     if not _APPLICATION.fullmatch(key):
         way_out = (
-            "Allowed are spark.sql.…, spark.hadoop.…, memory, shuffle, network and executor "
+            "You can set spark.sql.…, spark.hadoop.…, and memory, shuffle, network and executor "
             "settings."
         )
         return Problem(field, value, "is not a setting that definitions can change.", way_out)

@@ -1,8 +1,8 @@
 """Data roots: the folders and URL prefixes in which a definition may read and write.
 
-Without them, a SQL author can read every file that the drivers' account can read, including the
-control plane's own. The innermost folder decides: a data root inside the control plane's folders is
-data, and a folder of the control plane inside a data root is not.
+Without data roots, a SQL author can read every file that the drivers' account can read, including
+the control plane's own. The innermost folder decides: a data root inside the control plane's
+folders is data, and a folder of the control plane inside a data root is not.
 """
 
 import re
@@ -103,13 +103,13 @@ def fixed_part(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DataRoots:
-    """Where data may be, as canonical locations with links resolved; "file://" is everywhere."""
+    """The canonical locations allowed for data, with links resolved; "file://" allows all files."""
 
     roots: tuple[str, ...]
     own: tuple[str, ...] = ()  # the control plane's folders
 
     def refusal(self, location: str) -> str:
-        """Return why a canonical location may not be used, or ""."""
+        """Return why a canonical location is not allowed; "" if it is allowed."""
         root, own = _innermost(location, self.roots), _innermost(location, self.own)
         if root is None:
             return "is outside the data roots."
@@ -119,7 +119,7 @@ class DataRoots:
         return f"contains {min(held)}, which belongs to Headgate itself." if held else ""
 
     def problem(self, field: str, text: str, resolve: Callable[[str], str]) -> Problem | None:
-        """Return what is wrong with a path; `resolve` follows the links of a local one."""
+        """Return what is wrong with a path; `resolve` follows the links of a local path."""
         try:
             refused = self.refusal(resolved(fixed_part(text), resolve))
         except NotALocation as error:
@@ -138,7 +138,7 @@ class DataRoots:
 
 
 def resolved(location: str, resolve: Callable[[str], str]) -> str:
-    """Return a canonical location with the links of a local one followed."""
+    """Return a canonical location; if it is local, its links are resolved."""
     path = local_path(location)
     return canonical(resolve(path)) if path else location
 
@@ -156,7 +156,7 @@ def places(spec: SqlQuery | PythonQuery) -> Iterator[tuple[str, str]]:
 
 
 def option_places(field: str, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the locations in a reader's or writer's options, without references to secrets."""
+    """Yield the locations in a reader's or writer's options, skipping references to secrets."""
     yield from ((f"{field}.{key}", held) for key, held in options.items() if _is_place(key, held))
 
 

@@ -1,7 +1,7 @@
 """A connector's own description in `connector.toml`: formats, options, extensions, versions.
 
-The file is stored next to the connector's jars by whoever runs the host. Definitions may use what
-it lists like Spark's own formats.
+The file is stored next to the connector's jars by whoever runs the host. Definitions may use the
+formats that it lists in the same way as Spark's own.
 """
 
 import tomllib

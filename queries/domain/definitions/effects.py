@@ -1,8 +1,8 @@
 """What must happen before a changed field of a definition takes effect.
 
 Each field of the models in `spec` declares its effect there, and only there; saves, deploys, drift,
-the preflight's digest and the pages derive from it. Flink's Kubernetes operator does the same with
-annotations (`@SpecDiff`).
+the preflight's digest and the pages all use that declaration. Flink's Kubernetes operator does the
+same with annotations (`@SpecDiff`).
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ PINNED = frozenset(
 
 
 def declared(model: type[BaseModel]) -> dict[str, Effect]:
-    """Return each field's effect by its JSON name; raise `KeyError` if one declares none."""
+    """Return each field's effect by JSON name; raise `KeyError` if a field does not declare one."""
     found = {}
     for name, field in model.model_fields.items():
         effects = [each for each in field.metadata if isinstance(each, Effect)]

@@ -1,9 +1,10 @@
 """Hadoop configuration that a definition may set.
 
 Hadoop's configuration determines what a path means: a key can mount one folder over another,
-redirect a scheme to another file system, or cause a text to be decoded into Java objects. Nobody
-may set such keys. Of the others, everybody may set keys that tune a client or set its address and
-account; the rest are reserved for users who may write Python (`queries.domain.definitions.code`).
+redirect a scheme to another file system, or cause a text to be decoded into Java objects. Nobody is
+allowed to set such keys. Everyone is allowed to set the keys that tune a client or set its address
+and account. All other keys are reserved for users who have the right to write Python
+(`queries.domain.definitions.code`).
 """
 
 import re
@@ -63,7 +64,7 @@ _FOREIGN = re.compile(
 
 
 def keys_of(conf: str) -> tuple[str, ...]:
-    """Return the Hadoop keys that a Spark key may set; () if it sets none.
+    """Return the Hadoop keys that a Spark key can set; () if it sets none.
 
     A catalog's name may itself contain "hadoop", so there may be two.
     """
@@ -72,7 +73,7 @@ def keys_of(conf: str) -> tuple[str, ...]:
 
 
 def refusal(key: str, value: str) -> tuple[str, str] | None:
-    """Return why nobody may set a Hadoop key, and the remedy; None if it may be set."""
+    """Return why a Hadoop key is forbidden to everyone, and the remedy; None if it is not."""
     if _REDIRECTS.fullmatch(key):
         return "would redirect paths.", "Remove it, and use full URLs as paths."
     if found := _FILE_SYSTEM_KEY.fullmatch(key):

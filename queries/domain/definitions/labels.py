@@ -1,4 +1,4 @@
-"""Labels of applications and queries: `team=data`, as users write and search them."""
+"""Labels of applications and queries: `team=data`, as users write them and search for them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ def parse_labels(raw: Mapping[str, Any]) -> dict[str, str]:
         if not (LABEL.fullmatch(str(name)) and LABEL.fullmatch(str(value)))
     ]
     if len(raw) > MOST_LABELS:
-        way_out = f"Use at most {MOST_LABELS}."
+        way_out = f"Use at most {MOST_LABELS} labels."
         problems.append(Problem("labels", str(len(raw)), "are too many labels.", way_out))
     if problems:
         raise Invalid(problems)
@@ -54,6 +54,6 @@ def labels_text(labels: Mapping[str, str]) -> str:
 
 
 def searched_labels(texts: Iterable[str]) -> dict[str, str | None]:
-    """Return the labels to search for: `team=data`, `team=` for none, `team` for any (None)."""
+    """Return the labels to search for: `team=data`, `team=` for no value, `team` for any (None)."""
     parts = (text.strip().partition("=") for text in texts)
     return {name: value if equals else None for name, equals, value in parts if name}

@@ -142,7 +142,7 @@ def path_problem(field: str, text: str) -> Problem | None:
     """Return what is wrong with a path that a source reads or a sink writes, or None.
 
     Wildcards are allowed in paths that are read. Relative paths and ".." are not allowed, because
-    no user chose the driver's working directory.
+    users do not choose the driver's working directory.
     """
     found = _SCHEME.fullmatch(text.strip())
     rest = found[2] if found else text.strip()

@@ -37,7 +37,7 @@ def parse_application(raw: Mapping[str, Any]) -> ApplicationSpec:
 
 
 def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
-    """Return a pool's definition; raise `Invalid` if it is wrong."""
+    """Return a pool's definition; raise `Invalid` if it is not valid."""
     pool = parsed(PoolSpec.model_validate, raw)
     if not _POOL_NAME.fullmatch(pool.name):
         way_out = "Use 1 to 80 letters, digits, spaces and . _ -"
@@ -49,7 +49,7 @@ def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
 
 
 def parsed(validate: Callable[[Mapping[str, Any]], _Spec], raw: Mapping[str, Any]) -> _Spec:
-    """Return what pydantic makes of a form; raise `Invalid` if its shape is wrong."""
+    """Return a form as validated by pydantic; raise `Invalid` if its shape is wrong."""
     try:
         return validate(raw)
     except ValidationError as error:
@@ -73,7 +73,7 @@ def query_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[s
 
 
 def application_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Effect]:
-    """Return the same for two applications."""
+    """Return the fields that differ between two applications in JSON form, with their effects."""
     try:
         return changed_fields(ApplicationSpec, before, after)
     except ValidationError:
@@ -133,7 +133,7 @@ def _way_out(kind: str) -> str:
 
 #: Prefix of pydantic's error types -> what to do.
 _WRITE = {
-    "string_too": "Write text of an allowed length.",
+    "string_too": "Write text within the allowed length.",
     "string": "Write text.",
     "int": "Write a whole number.",
     "float": "Write a number.",

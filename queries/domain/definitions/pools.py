@@ -61,7 +61,7 @@ def advice(
 
 
 def cores_of(master: str) -> int | None:
-    """Return the cores that a master's text gives a driver; None if it does not specify them."""
+    """Return how many cores a master URL gives a driver; None if it does not specify them."""
     inside = master.removeprefix("local").strip("[]").split(",")[0].strip()
     if not master.startswith("local"):
         return None

@@ -1,7 +1,7 @@
 """Select queries with a text such as `team=data,phase!=STOPPED`.
 
-Terms are separated by commas and must all hold; `a|b` means one of several values. A word that is
-not in `FIELDS` is a label of the query or of its application.
+Terms are separated by commas, and all of them must be true; `a|b` means one of several values. A
+word that is not in `FIELDS` is a label of the query or of its application.
 """
 
 import re
@@ -55,7 +55,7 @@ def parse_selector(text: str) -> tuple[Term, ...]:
         ]
         terms.append(Term(name, values, found[2] == "!="))
     if len(terms) > MOST_TERMS:
-        way_out = f"Use at most {MOST_TERMS}."
+        way_out = f"Use at most {MOST_TERMS} conditions."
         problems.append(Problem("selector", str(len(terms)), "are too many conditions.", way_out))
     if problems:
         raise Invalid(problems)

@@ -1,4 +1,4 @@
-"""The JSON form of a definition, shared by page, API, revision and assignment.
+"""The JSON form of a definition, shared by pages, API, revisions and assignments.
 
 The models check only types and shape; `validation` checks field by field whether a definition can
 work (names, triggers against sinks, allowed configuration keys…). Each field of a query and of an
@@ -16,7 +16,7 @@ from queries.domain.restart import RestartPolicy
 
 
 def _as_text(value: Any) -> Any:
-    """Write numbers and booleans the way Spark's options expect them: `20` as "20"."""
+    """Convert numbers and booleans to the text that Spark's options expect: `20` to "20"."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -101,7 +101,7 @@ class _TriggerBase(StrictForm):
 
 
 class ProcessingTime(_TriggerBase):
-    """A batch every `interval`; "0 seconds" is as fast as possible."""
+    """A batch every `interval`; "0 seconds" means as fast as possible."""
 
     spark = "processingTime"
     kind: Literal["processing_time"] = "processing_time"
@@ -109,7 +109,7 @@ class ProcessingTime(_TriggerBase):
 
 
 class Once(_TriggerBase):
-    """One batch, then end (deprecated by Spark; availableNow is better)."""
+    """Read everything in one batch, then end (deprecated in Spark; availableNow is better)."""
 
     spark, ends = "once", True
     kind: Literal["once"] = "once"
@@ -198,7 +198,7 @@ QUERY: TypeAdapter[SqlQuery | PythonQuery] = TypeAdapter(QuerySpec)
 
 
 class Submit(StrictForm):
-    """`spark-submit` options that have no field in an application; 0: not given."""
+    """`spark-submit` options that have no field in an application; 0 means not set."""
 
     py_files: tuple[str, ...] = ()  # --py-files: .py, .zip and .egg files in the code folders
     files: tuple[str, ...] = ()  # --files: in the code folders, found by SparkFiles.get(name)
@@ -256,7 +256,7 @@ class ApplicationSpec(StrictForm):
 
     @property
     def has_code(self) -> bool:
-        """Return whether modules written by its authors can be imported."""
+        """Return whether drivers can import modules written by the application's authors."""
         return bool(self.python_path) or self.code is not None
 
 

@@ -76,7 +76,7 @@ _REPARTITIONS = frozenset({"repartition", "repartition_by_range", "rebalance", "
 
 
 def operators(spec: SqlQuery) -> Operators:
-    """Return the operators that a query's text uses."""
+    """Return the operators that a query's SQL text uses."""
     marked = {Operator.WATERMARK for source in spec.sources if source.watermark}
     text = read(spec)
     if text is None:

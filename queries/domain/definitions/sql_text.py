@@ -1,7 +1,7 @@
-"""Find certain errors in a SQL text before Spark sees it.
+"""Find definite errors in a SQL text before it is passed to Spark.
 
-sqlglot can parse most of Spark's SQL, but not all of it: what it cannot parse is left to Spark,
-which has its own error message. Only what Spark would certainly reject is rejected here.
+sqlglot can parse most of Spark's SQL, but not all of it: text that it cannot parse is left to
+Spark, which reports its own errors. Only text that Spark would certainly reject is rejected here.
 """
 
 import re
@@ -21,7 +21,7 @@ _WINDOW = re.compile(r"\bwindow\s*\(", re.IGNORECASE)
 
 
 def sql_problems(spec: SqlQuery) -> list[Problem]:
-    """Return the certain errors in a query's text and its sink's output mode."""
+    """Return the definite errors in a query's text and its sink's output mode."""
     if not spec.sql.strip():
         return [Problem("sql", "", "is empty.", "Write a SELECT over the sources.")]
     if found := _OF_THE_PROCESS.search(spec.sql):
@@ -81,7 +81,7 @@ def _statements(text: str) -> list[exp.Expression] | None:
 
 
 class Text:
-    """A parsed text with the names it may use."""
+    """A parsed text with the names that it can use."""
 
     def __init__(self, spec: SqlQuery, statement: exp.Query) -> None:
         self.spec = spec
@@ -92,7 +92,7 @@ class Text:
         self.opaque = statement.find(exp.Anonymous) is not None  # may be an aggregate, or not
 
     def unknown_names(self) -> list[Problem]:
-        """Return a problem for each table that no source, table or WITH defines."""
+        """Return a problem for each table that no source, table or WITH clause defines."""
         if any("catalog" in key or "hive" in key for key in self.spec.conf):
             return []
         known = self.streams | self.statics | set(self.ctes)
@@ -113,7 +113,7 @@ class Text:
         ]
         if not problems and used and not self.streams & set(used):
             way_out = "Select from one of the sources."
-            problems.append(Problem("sql", "", "reads no streaming source.", way_out))
+            problems.append(Problem("sql", "", "does not read from a streaming source.", way_out))
         return problems
 
     def output_mode_problems(self) -> list[Problem]:
@@ -134,7 +134,7 @@ class Text:
             way_out = "Add a watermark to a source and group by it, or use update or complete."
             return [Problem(_MODE_FIELD, mode, message, way_out)]
         if mode == "complete" and not self._any_aggregate() and not self.opaque:
-            message = "needs an aggregation, but the SQL has none."
+            message = "needs an aggregation, but the SQL does not contain one."
             return [Problem(_MODE_FIELD, mode, message, "Use append.")]
         if isinstance(self.statement, exp.Select) and self._sorts() and mode != "complete":
             message = f"cannot be used: a stream in {mode} mode cannot be sorted."

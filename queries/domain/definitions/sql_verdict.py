@@ -58,7 +58,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A text, what it may read, and the settings that Spark would use to read it."""
+    """A text, the views that it can read, and the settings with which Spark would analyze it."""
 
     text: str
     views: tuple[View, ...] = ()
@@ -82,10 +82,10 @@ class SqlVerdict:
 def question_about(
     spec: SqlQuery, *, conf: Mapping[str, str], partitioned: Mapping[str, str]
 ) -> Question:
-    """Return what to ask Spark about a definition.
+    """Return the question to ask Spark about a definition.
 
-    `conf` is the application's; `partitioned` maps folders whose partitions may add columns to a
-    source or table to the reason.
+    `conf` is the application's; `partitioned` contains the folders whose partitions may add columns
+    to a source or table, each with the reason.
     """
     views, unknown = [], ""
     parts: list[Source | Table] = [*spec.sources, *spec.tables]

@@ -1,9 +1,9 @@
 """Decide what a deploy does next, from the result of each change in its stage.
 
-Forward: preflights (if requested), then for each wave: snapshots, definitions, restarts, judgement;
-finally the rest of the set. The first bad result starts the rollback. The rollback tries each
-former definition on the current state, writes those that can continue from that state, restarts,
-and waits until they run.
+Forward: preflights (if requested), then for each wave: snapshots, definitions, restarts,
+evaluation; finally the rest of the set. The first bad result starts the rollback. The rollback
+tries each former definition on the current state, writes those that can continue from that state,
+restarts their queries and applications, and waits until these run.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The next place of a deploy, or how it ends; neither if it stays where it is."""
+    """The next step of a deploy, or how the deploy ends; neither if its step does not change."""
 
     place: Place | None = None
     state: DeployState | None = None
@@ -44,7 +44,7 @@ STAY = Move()
 
 
 def first_place(course: Course) -> Place:
-    """Return the first place of a deploy."""
+    """Return the first step of a deploy."""
     if course.preflight and course.waves:
         return Place(Stage.PREFLIGHT)
     return _wave(course, 1)
@@ -58,7 +58,7 @@ def move(
     is_written: bool,
     cancelled: Because = NOTHING,
 ) -> Move:
-    """Return a deploy's next place; `is_written` says whether any definition has been written.
+    """Return a deploy's next step; `is_written` says whether any definition has been written.
 
     `cancelled` says who cancelled it. A bad result during the rollback ends the deploy in FAILED,
     after the other changes have been rolled back.
@@ -85,7 +85,7 @@ def _wave(course: Course, number: int) -> Place:
 
 
 def _turn(course: Course, reason: Because, *, is_written: bool, cancelled: Because) -> Move:
-    """Return the next place of a deploy that cannot continue forward."""
+    """Return the next step of a deploy that cannot continue forward."""
     if is_written and course.rolls_back:
         return Move(Place(BACK[0]), reason=reason)
     return Move(state=DeployState.CANCELLED if cancelled else DeployState.FAILED, reason=reason)

@@ -15,7 +15,7 @@ LONGEST = 1440
 
 
 class Waves(StrictForm):
-    """The order of restarts: the canary first, then this many at a time."""
+    """The order of restarts: the canary first, then `size` at a time."""
 
     canary: tuple[str, ...] = Field(default=(), max_length=100)  # queries or applications
     size: int = Field(default=5, ge=1, le=1000)
@@ -33,7 +33,7 @@ class Good(StrictForm):
 
 
 class DeployForm(StrictForm):
-    """The request for a deploy; `apply` is the same body as for an apply."""
+    """The request for a deploy; `apply` has the same form as the body of an apply."""
 
     apply: dict[str, Any]
     waves: Waves = Field(default_factory=Waves)
@@ -57,7 +57,7 @@ def parse_deploy(raw: Mapping[str, Any]) -> DeployForm:
 def _problems(form: DeployForm) -> list[Problem]:
     good, found = form.good, []
     if good.minutes >= good.deadline_minutes:
-        message = f"would not be over by the deadline of {good.deadline_minutes} min."
+        message = f"would not be reached before the deadline of {good.deadline_minutes} min."
         way_out = "Increase good.deadline_minutes."
         found.append(Problem("good.minutes", str(good.minutes), message, way_out))
     if not (good.first_commit or good.batches or good.minutes):

@@ -1,4 +1,4 @@
-"""Judge a query, a script or an application's driver after its restart: good, not yet, or bad.
+"""Evaluate a query, script or application's driver after its restart: good, not yet, or bad.
 
 The same rules apply to all; `Basis` says which conditions of `Good` apply to each. Definite
 outcomes are reported immediately: a new failure, a held query, a query that was stopped or started
@@ -24,7 +24,7 @@ STARTS_WITHIN = timedelta(seconds=60)
 
 
 class Basis(StrEnum):
-    """What a change is judged by."""
+    """What a change is evaluated from."""
 
     RUNS = "RUNS"  # a query: its own runs
     FOUND = "FOUND"  # a query started by its script: its own runs, once there are any
@@ -55,12 +55,12 @@ OK = Result(Outcome.OK)
 
 
 def waits(reason: Because = NOTHING) -> Result:
-    """Return that a change is not finished, and what it is waiting for."""
+    """Return the result of a change that is not finished, with what it is waiting for."""
     return Result(Outcome.WAITS, reason)
 
 
 def bad(reason: Because) -> Result:
-    """Return that a change has failed, and why."""
+    """Return the result of a change that has failed, with the reason."""
     return Result(Outcome.BAD, reason)
 
 
@@ -74,7 +74,7 @@ class SeenFailure:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What stored events and rows report of a query, script or driver since its restart."""
+    """What stored events and rows show about a query, script or driver since its restart."""
 
     name: str
     restarted_at: datetime
@@ -96,7 +96,7 @@ class Seen:
 
 
 def judge(good: Good, seen: Seen, *, now: datetime) -> Result:
-    """Return whether a change is good, what it waits for, or why it is bad."""
+    """Return whether a change is good, what it is waiting for, or why it is bad."""
     if reason := _known_bad(good, seen):
         return bad(reason)
     if seen.basis is Basis.FAILURES:
@@ -154,7 +154,7 @@ def _missing(good: Good, seen: Seen, now: datetime) -> Because:
 
 
 def _lag(seen: Seen) -> Because:
-    """Return what is wrong with the lag; nothing if it was never measured."""
+    """Return what is wrong with the lag; `NOTHING` if it was not measured before the deploy."""
     if seen.lag_before is None:
         return NOTHING
     if seen.lag is None:

@@ -1,4 +1,4 @@
-"""Divide changes into waves: what restarts together, in which order, and what is tried before.
+"""Divide changes into waves: what restarts together, in what order, and what is tried first.
 
 A change to an application's code, packages, configuration or pools restarts its driver with all of
 its queries: they are one unit, in waves of applications. Other queries restart individually. A wave
@@ -44,7 +44,7 @@ class Beside:
 def divide(units: Iterable[Unit], waves: Waves) -> list[tuple[Unit, ...]]:
     """Return the waves in order: the canary, applications by name, queries by name.
 
-    Raises `Invalid` if a canary names nothing that changes.
+    Raises `Invalid` if a canary's name does not match any change.
     """
     left = sorted(units, key=lambda unit: (unit.kind != ChangeKind.APPLICATION, unit.name))
     canary = [unit for unit in left if unit.names & set(waves.canary)]
@@ -63,7 +63,7 @@ def _insist_known(names: Iterable[str], units: Sequence[Unit]) -> None:
             "waves.canary",
             name[:200],
             "is not restarted by this deploy.",
-            f"It restarts {', '.join(sorted(known)[:20]) or 'nothing'}.",
+            f"Restarted by this deploy: {', '.join(sorted(known)[:20]) or 'none'}.",
         )
         for name in names
         if name not in known
@@ -87,8 +87,9 @@ def tried_beside(
     """Return the unchanged queries that are tried with new code and packages.
 
     new_imports: applications whose code or packages change. tried: applications that have a changed
-    query that is already being tried. All Python queries are tried. SQL queries import nothing, so
-    if there are only SQL queries, one is enough to show that the packages can be installed.
+    query that is already being tried. All Python queries are tried. SQL queries do not import
+    anything, so if there are only SQL queries, one is enough to show that the packages can be
+    installed.
     """
     ordered = sorted(
         (one for one in beside if one.application in new_imports), key=lambda one: one.name

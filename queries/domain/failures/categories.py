@@ -70,8 +70,8 @@ GENERAL: dict[Category, Advice] = {
     for category, (meaning, way_out) in {
         Category.CONNECTION: (
             "A service that the query uses did not respond, or refused the connection.",
-            "Nothing if the service recovers: the query keeps retrying. Otherwise check the "
-            "address, credentials and network of that service.",
+            "No action is needed if the service recovers: the query keeps retrying. Otherwise, "
+            "check the address, credentials and network of that service.",
         ),
         Category.STORAGE: (
             "Reading or writing a file failed, possibly only for a moment.",
@@ -80,18 +80,18 @@ GENERAL: dict[Category, Advice] = {
         ),
         Category.CAPACITY: (
             "There were not enough cores or memory at that moment.",
-            "The query retries. Give the application more cores or memory, or move some of "
-            "its queries to another one.",
+            "The query retries. Give the application more cores or memory, or move some of its "
+            "queries to another application.",
         ),
         Category.MEMORY: (
             "The driver ran out of memory.",
-            "It is restarted. Increase the application's memory, limit the size of a batch "
-            "(maxFilesPerTrigger, maxOffsetsPerTrigger), or add a watermark so that old state is "
-            "dropped.",
+            "The driver is restarted. Increase the application's memory, limit the size of a "
+            "batch (maxFilesPerTrigger, maxOffsetsPerTrigger), or add a watermark so that old "
+            "state is dropped.",
         ),
         Category.PROCESS: (
             "The driver process ended unexpectedly.",
-            "It is restarted from the checkpoint. See the end of the driver's log.",
+            "The driver is restarted from the checkpoint. See the end of the driver's log.",
         ),
         Category.LOCK: (
             "Another process on this host holds the checkpoint.",
@@ -106,22 +106,23 @@ GENERAL: dict[Category, Advice] = {
         ),
         Category.FENCED: (
             "A later start of this query has taken over its checkpoint.",
-            "Nothing: the later run continues.",
+            "No action is needed: the later run continues.",
         ),
         Category.ENDED: (
             "The query ended cleanly although nobody stopped it.",
-            "It is restarted. Check that {code} does not call stop().",
+            "The query is restarted. Check that {code} does not call stop().",
         ),
         Category.SPARK_FAULT: (
             "A check inside Spark failed. This is a bug in Spark, not in the query.",
-            "It is retried. If it happens again on the same batch, restart the application. "
-            "If that does not help, report the stack trace to the Spark developers.",
+            "The query is retried. If the check fails again on the same batch, restart the "
+            "application. If that does not help, report the stack trace to the Spark developers.",
         ),
         Category.EVOLVED: (
             "The schema of the source table has changed. The source has recorded the new "
             "schema and needs a restart to use it.",
-            "Nothing: it is restarted immediately, up to three times, as Delta requires. If "
-            "it keeps failing, whatever the root cause names does not match the new schema.",
+            "No action is needed: the query is restarted immediately, up to three times, as Delta "
+            "requires. If it keeps failing, the part of the query that the root cause names does "
+            "not match the new schema.",
         ),
         Category.UNKNOWN: (
             "Headgate does not recognize this failure.",
@@ -138,7 +139,7 @@ GENERAL: dict[Category, Advice] = {
         ),
         Category.CORRUPTION: (
             "A checkpoint file does not contain what was written to it.",
-            "If it happens again on the same batch, check the disk; then rewind to an earlier "
+            "If this happens again on the same batch, check the disk; then rewind to an earlier "
             "batch, restore the checkpoint from a backup, or {renew}.",
         ),
         Category.CONFIGURATION: (
@@ -167,10 +168,9 @@ GENERAL: dict[Category, Advice] = {
             "Both may have executed the same batch.",
         ),
         Category.CULPRIT: (
-            "This query kills its driver process, and with it all other queries there: by "
-            "calling os._exit, by a crash in native code, or by using more memory than the "
-            "driver has.",
-            "The end of the driver's log may show where. Fix it, or move the query to a "
+            "This query kills its driver process, and all other queries in it: by calling "
+            "os._exit, by a crash in native code, or by using more memory than the driver has.",
+            "The end of the driver's log may show where. Fix the cause, or move the query to a "
             "separate application; then {start}. Until then, the other queries run without it.",
         ),
     }.items()
@@ -189,7 +189,7 @@ class Rule:
 def rule(
     pattern: str, category: Category, meaning: str = "", way_out: str = "", *, text: str = ""
 ) -> Rule:
-    """Return a rule that uses its category's general advice where it has no text of its own."""
+    """Return a rule; where it has no text, it uses its category's general advice."""
     general = GENERAL[category]
     advice = Advice(category, meaning or general.meaning, way_out or general.way_out)
     return Rule(pattern, advice, text)

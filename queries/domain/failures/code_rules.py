@@ -1,4 +1,4 @@
-"""Rules for code: missing packages and modules, and what a driver refuses to start."""
+"""Rules for code: missing packages and modules, and code that a driver refuses to start."""
 
 from queries.domain.failures.categories import Advice, Category, Rule, rule
 
@@ -31,30 +31,32 @@ CONNECT = Advice(
     "The code uses Spark Connect (SparkSession.builder.remote, SPARK_REMOTE), which Headgate "
     "does not support: the query would run in the Connect server's process, where Headgate "
     "cannot lock its checkpoint, see its batches or stop it.",
-    "In {code}, use SparkSession.builder.getOrCreate(), which returns the driver's session; "
-    "the application's field master sets the cluster. Then {start}.",
+    "In {code}, use SparkSession.builder.getOrCreate(), which returns the driver's session; the "
+    "application's master field sets the cluster. Then {start}.",
 )
 
 
 def package_missing(package: str) -> Advice:
-    """Return the advice for a package that Spark needs; "": the root cause specifies it."""
-    named = package or "what the root cause names"
+    """Return the advice for a package that Spark needs; "" if only the root cause names it."""
+    named = package or "the package that the root cause names"
     how = f" (`pip install {package}`)" if package else ""
     return Advice(
         Category.CONFIGURATION,
-        f"Spark needs the Python package {package} for this query, and it is not installed."
+        f"Spark needs the Python package {package} for this query, but the package is not "
+        "installed."
         if package
         else "Spark needs a Python package for this query that is missing or too old.",
-        f"Add {named} to the application's field packages, or install it in Headgate's Python "
+        f"Add {named} to the application's packages field, or install it in Headgate's Python "
         f"environment{how}; then restart the application and {{start}}.",
     )
 
 
 def module_missing(module: str) -> Advice:
-    """Return the advice for a module that users' code imports and Python cannot find."""
+    """Return the advice for a module that users' code imports but Python cannot find."""
     return Advice(
         Category.USER_CODE,
-        f"The code imports {module}, which is neither in its folders nor an installed package.",
+        f"The code imports {module}, which is neither in the code folders nor in an installed "
+        "package.",
         "{package}",
     )
 
@@ -86,15 +88,16 @@ TYPE_RULES: tuple[Rule, ...] = (
     rule(
         r"StartTimedOut",
         Category.UNKNOWN,
-        "The query did not start within the limit: a function in its code, or a service that "
-        "the code waits for, does not return.",
-        "Check the line in the root cause, if there is one, and add a timeout to such calls. "
-        "A thread that does not end keeps its checkpoint locked; only a new driver ends it.",
+        "The query did not start within the time limit: a function in its code does not return, "
+        "or a service that the code waits for does not respond.",
+        "Check the line in the root cause, if there is one, and add a timeout to such calls. A "
+        "thread that does not end keeps its checkpoint locked; only a new driver releases the "
+        "lock.",
     ),
     rule(
         r"ReferenceMissing",
         Category.CONFIGURATION,
         "A secret used in the definition is missing on the driver's host.",
-        "Add it there (in the environment or the secrets folder), then {start}.",
+        "Add the secret there (in the environment or the secrets folder), then {start}.",
     ),
 )

@@ -3,29 +3,30 @@
 from queries.domain.failures.categories import GENERAL, Advice, Category
 from queries.domain.protocol import Killer
 
-_FROM_CHECKPOINT = "It is restarted from the checkpoint."
+_FROM_CHECKPOINT = "The driver is restarted from the checkpoint."
 _BUSY = "If this happens again, find out what keeps the CPUs, memory or disks of this host busy."
 NOT_STARTED: dict[str, str] = {
-    Killer.WALLS_LATE: "Driver not started: its walls were not raised in time",
-    Killer.WALLS_FAILED: "Driver not started: its walls could not be raised",
+    Killer.WALLS_LATE: "Driver not started: its isolation was not set up in time",
+    Killer.WALLS_FAILED: "Driver not started: its isolation could not be set up",
 }
 
 #: Meaning and remedy, by who ended the driver.
 _KILLED: dict[str, tuple[str, str]] = {
     Killer.WALLS_LATE: (
-        "bubblewrap did not raise the driver's walls within five minutes, so Headgate ended "
-        "it. None of your code was run.",
+        "bubblewrap did not set up the driver's sandbox within five minutes, so Headgate ended "
+        "the driver. None of your code was run.",
         f"The driver is restarted. {_BUSY}",
     ),
     Killer.WALLS_FAILED: (
-        "bubblewrap could not raise the driver's walls. None of your code was run. The end of "
+        "bubblewrap could not set up the driver's sandbox. None of your code was run. The end of "
         "the driver's log shows the reason.",
-        "The driver is restarted. Settings → System shows what this host lacks for walls.",
+        "The driver is restarted. Settings → System shows what this host lacks for isolating "
+        "drivers.",
     ),
     Killer.PYTHON_LATE: (
         "The driver's Python process did not exit in time after its JVM had ended or after it "
         "was asked to exit, so Headgate killed it with SIGKILL. Memory was not the reason.",
-        f"{_FROM_CHECKPOINT} The end of its log shows what it was doing.",
+        f"{_FROM_CHECKPOINT} The end of the driver's log shows what the process was doing.",
     ),
     Killer.JVM_LATE: (
         "The driver's Python process ended first. Its JVM did not end in time, so Headgate "
@@ -33,8 +34,8 @@ _KILLED: dict[str, tuple[str, str]] = {
         f"{_FROM_CHECKPOINT} The end of the driver's log shows why its Python process ended.",
     ),
     Killer.STRANGER: (
-        "The driver was killed with SIGKILL (kill -9), but not by Headgate and not for lack "
-        "of memory: the kernel ended no process for that reason while the driver ran.",
+        "The driver was killed with SIGKILL (kill -9), but not by Headgate and not for lack of "
+        "memory: the kernel did not end any process for that reason while the driver ran.",
         f"{_FROM_CHECKPOINT} If this happens again, find out what kills processes on this "
         "host: a service manager or container, an admin, or the application's own code.",
     ),
@@ -73,5 +74,8 @@ def _unknown_killer(python: str, jvm: str) -> tuple[str, str]:
             general.way_out,
         )
     if jvm in ("SIGSEGV", "SIGBUS", "SIGABRT", "134"):
-        return ("The JVM crashed.", f"{general.way_out} Look for an hs_err file in its folder.")
+        return (
+            "The JVM crashed.",
+            f"{general.way_out} Look for an hs_err file in the driver's folder.",
+        )
     return general.meaning, general.way_out

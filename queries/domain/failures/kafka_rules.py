@@ -1,6 +1,6 @@
 """Rules for Kafka: data loss, transient errors, and mistakes in a definition.
 
-Advice that could lead somebody to give up records must match the exact condition: Kafka's connector
+Advice that could lead users to give up records must match the exact condition: Kafka's connector
 throws one type for eighteen conditions, of which seven are about loss.
 """
 
@@ -12,13 +12,13 @@ from queries.domain.failures.categories import AGAIN, Advice, Category, Remedy, 
 #: One record, or a batch that the producer cannot split into small enough parts.
 TOO_LARGE = Advice(
     Category.DATA,
-    "A record of the batch, or the producer's batch of several, is larger than the Kafka producer "
-    "or the sink's topic accepts.",
-    "Raise both limits: the sink's option kafka.max.request.size (1 MB unless set) and the "
-    "topic's setting max.message.bytes (message.max.bytes of its broker); keep the sink's "
-    "option kafka.batch.size below the topic's limit. Or write smaller rows. Then {start}: "
-    "the same batch is read again. Other queries of the application whose sinks have the same "
-    "kafka.* options share the producer and wait for it; give each its own kafka.client.id.",
+    "A record in the batch, or a group of records that the producer sends together, is larger "
+    "than the Kafka producer or the sink's topic accepts.",
+    "Raise both limits: the sink's kafka.max.request.size option (1 MB unless set) and the "
+    "topic's max.message.bytes setting (message.max.bytes on its broker); keep the sink's "
+    "kafka.batch.size option below the topic's limit. Or write smaller rows. Then {start}: the "
+    "same batch is read again. Other queries of the application whose sinks have the same kafka.* "
+    "options share the producer and wait for it; give each sink its own kafka.client.id.",
 )
 #: The source no longer matches the checkpoint's offsets: there is nothing to skip.
 RECREATED = Advice(
@@ -33,7 +33,7 @@ PARTITIONS = Advice(
     Category.CONFIGURATION,
     "Starting offsets per partition must list every partition of the topics and no others. "
     "Nothing was read, so nothing is lost.",
-    "List them all in startingOffsets (-2 is earliest, -1 latest) or "
+    "List all partitions in startingOffsets (-2 is earliest, -1 latest) or "
     "startingOffsetsByTimestamp, or use earliest or latest; then {start}.",
 )
 
@@ -60,18 +60,18 @@ CONDITIONS: tuple[Rule, ...] = (
         r"|END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN"
         r"|LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW",
         Category.CONNECTION,
-        "The partitions or end offsets that the broker reported changed while the trigger "
-        "available_now was reading up to them. This may be temporary and does not mean that "
-        "records are lost.",
-        "The query retries. If it fails again, check whether partitions of the topic were deleted, "
-        "or the topic was recreated.",
+        "The partitions or end offsets that the broker reported changed while the available_now "
+        "trigger was reading up to them. This may be temporary and does not mean that records are "
+        "lost.",
+        "The query retries. If it fails again, check whether the topic was recreated or some of "
+        "its partitions were deleted.",
     ),
     rule(
         r"KAFKA_NULL_TOPIC_IN_DATA",
         Category.DATA,
         "A row of the batch has no topic: its topic column is null, and the sink has no topic "
         "option.",
-        "Set the sink's option topic, or filter out rows without a topic; then "
+        "Set the sink's topic option, or filter out rows without a topic; then "
         f"{{restart}}{AGAIN}.",
     ),
     rule(
@@ -85,7 +85,7 @@ CONDITIONS: tuple[Rule, ...] = (
     rule(
         r"KAFKA_DATA_SOURCE_NOT_ENABLED|DATA_SOURCE_NOT_FOUND",
         Category.CONFIGURATION,
-        "The driver has no data source of this format.",
+        "The driver has no data source for this format.",
         "Add the connector to the application, or correct the format.",
     ),
 )
@@ -132,8 +132,8 @@ MESSAGES: tuple[Rule, ...] = (
     rule(
         r"UnknownTopicOrPartition|not present in metadata after",
         Category.CONNECTION,
-        "The broker has no such topic at the moment.",
-        "The query retries. Create the topic, or correct its name in the definition.",
+        "The topic does not exist on the broker at the moment.",
+        "The query retries. Create the topic, or correct the topic's name in the definition.",
     ),
 )
 

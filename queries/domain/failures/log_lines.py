@@ -75,8 +75,8 @@ def select(
 ) -> tuple[list[LogLine], bool]:
     """Return the newest masked lines that match, and whether these are all of them.
 
-    They contain the words and belong to entries of at least this level. A line must also contain
-    the words after masking, so that a search never reveals a secret.
+    Matching lines contain the words and belong to entries of at least this level. They must also
+    contain the words after masking, so that a search never reveals a secret.
     """
     wanted = words.casefold()
     kept: deque[LogLine] = deque(maxlen=most)

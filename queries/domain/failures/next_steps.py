@@ -1,7 +1,7 @@
-"""What users can do about a failure: the actions for its category, and what each leads to.
+"""What users can do about a failure: the actions for its category, and the effect of each.
 
-Pages offer them next to the failure, the best one first. Lost data, takeovers and async progress
-tracking have their own actions, which are shown separately with their own figures.
+Pages offer these actions next to the failure, the best one first. Lost data, takeovers and async
+progress tracking have their own actions, which are shown separately with their own figures.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from queries.domain.states import DOWN_PHASES, STOPPED_PHASES, Phase
 
 
 class Act(StrEnum):
-    """An offered action."""
+    """An action that is offered for a failure."""
 
     EDIT = "edit"  # the definition, then restart on it
     BACK = "back"  # to the revision that last worked
@@ -96,7 +96,7 @@ def _mending(seen: Seen) -> Iterator[Way]:
         yield Way(
             Act.RESET,
             "Reset the query",
-            "Starts over with a new checkpoint and no state. The old one is kept.",
+            "Starts over with a new checkpoint and no state. The old checkpoint is kept.",
         )
 
 

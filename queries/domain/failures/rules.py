@@ -49,14 +49,15 @@ CONDITION_RULES: tuple[Rule, ...] = (
     rule(
         r"STREAMING_OUTPUT_MODE",
         Category.CONFIGURATION,
-        "Session windows do not support output mode update.",
+        "Session windows do not support the update output mode.",
         "Use append, with a watermark on the event time, or complete; then {start}.",
         text=r"session window",
     ),
     rule(
         r"STREAMING_OUTPUT_MODE",
         Category.CONFIGURATION,
-        "Output mode complete writes an entire aggregation each time; this query has none.",
+        "The complete output mode writes the entire aggregation each time, but this query does "
+        "not aggregate.",
         "Use append or update, then {start}.",
         text=r"no streaming aggregations",
     ),
@@ -78,18 +79,18 @@ CONDITION_RULES: tuple[Rule, ...] = (
         r"STREAMING_REAL_TIME_MODE|INVALID_STREAMING_REAL_TIME_MODE",
         Category.CONFIGURATION,
         "This query does not meet the requirements of real-time mode.",
-        "Real-time mode needs a Kafka source, output mode update, an interval of 5 s or more, a "
-        "Kafka, console or memory sink, and no Python functions on rows. Otherwise use a "
+        "Real-time mode needs a Kafka source, the update output mode, an interval of 5 s or more, "
+        "a Kafka, console or memory sink, and no Python functions on rows. Otherwise use a "
         "processing-time trigger.",
     ),
     rule(
         r"HEADGATE_QUERY_IDENTITY",
         Category.CONFIGURATION,
-        "The script starts an unknown query and has not started a known one. It may be the "
-        "same query under another name; with a new checkpoint, it would then process data "
-        "again or skip it. The query was not started.",
-        "An author must choose on the application's page which query it is. Or restore the "
-        "query's old name in the script, then {start}.",
+        "The script starts an unknown query, but has not started a known one. Both may be the "
+        "same query under different names; with a new checkpoint, the query would then process "
+        "data again or skip data. The unknown query was not started.",
+        "An author must choose on the application's page which query it is. Alternatively, "
+        "restore the query's old name in the script, then {start}.",
     ),
     rule(r"STREAMING_QUERY_EVOLUTION_ERROR|HEADGATE_CONFIGURATION", Category.CONFIGURATION),
     *state_rules.CONDITIONS,
@@ -108,8 +109,8 @@ CONDITION_RULES: tuple[Rule, ...] = (
         r"FAILED_READ_FILE",
         Category.DATA,
         "A source file cannot be read: it is damaged, in another format, or missing.",
-        "Repair or remove the file named in the root cause, or set the source's option "
-        "ignoreCorruptFiles or ignoreMissingFiles to true; then {restart}.",
+        "Repair or remove the file named in the root cause, or set the source's "
+        "ignoreCorruptFiles or ignoreMissingFiles option to true; then {restart}.",
     ),
     rule(
         r"DIVIDE_BY_ZERO|INTERVAL_DIVIDED_BY_ZERO|REMAINDER_BY_ZERO",
@@ -175,7 +176,7 @@ MESSAGE_RULES: tuple[Rule, ...] = (
     rule(
         r"Failed to find data source|Unable to find (Kafka )?data source",
         Category.CONFIGURATION,
-        "The driver has no data source of this format.",
+        "The driver has no data source for this format.",
         "Add the connector to the application, or correct the format.",
     ),
     rule(
@@ -207,7 +208,7 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         r"|SparkContext (was|has been|is already) (shut ?down|stopped)"
         r"|Cannot call methods on a stopped SparkContext",
         Category.PROCESS,
-        "The JVM of the driver ended while the query ran.",
+        "The driver's JVM ended while the query was running.",
     ),
     rule(
         r"Python worker (exited unexpectedly|failed to connect back)|Executor heartbeat timed out"
@@ -219,7 +220,7 @@ MESSAGE_RULES: tuple[Rule, ...] = (
     rule(
         r"Permission denied|AccessControlException|AccessDeniedException",
         Category.STORAGE,
-        "The drivers' account has no permission to read or write a file.",
+        "The drivers' account does not have permission to read or write a file.",
         "The query retries. Give the account access to the path in the root cause.",
     ),
     rule(
@@ -227,6 +228,6 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         r"|NotDirectoryException|NoSuch(Key|Bucket|Upload)Exception",
         Category.STORAGE,
         "A file or folder does not exist.",
-        "The query retries. Create it, or correct the path in the definition.",
+        "The query retries. Create the file or folder, or correct the path in the definition.",
     ),
 )

@@ -23,7 +23,7 @@ PART_OF_BATCH = Advice(
 _NEWER = (
     "This part of the checkpoint was written by a later version of Spark, or with a setting "
     "that this version does not have.",
-    "Run the query on that version, rewind to a batch from before the upgrade, or {renew}.",
+    "Run the query on that version, rewind to a batch before the upgrade, or {renew}.",
 )
 _IN_PROCESSOR = (
     "The query's stateful processor uses its state in a way that Spark does not allow.",
@@ -43,10 +43,9 @@ _CHECKSUM = (
     "earlier batch, restore the file from a backup, or {renew}."
 )
 _SNAPSHOT = (
-    "Spark rebuilds such state from an older snapshot and its changelog if RocksDB's changelog "
-    "is on and spark.sql.streaming.stateStore.autoSnapshotRepair.enabled is true (the "
-    "default). Check both settings, and {restart}. If that fails, rewind to an earlier batch, "
-    "or {renew}."
+    "Spark rebuilds this state from an older snapshot and its changelog if RocksDB's changelog is "
+    "on and spark.sql.streaming.stateStore.autoSnapshotRepair.enabled is true (the default). "
+    "Check both settings, and {restart}. If that fails, rewind to an earlier batch, or {renew}."
 )
 
 CONDITIONS: tuple[Rule, ...] = (
@@ -86,7 +85,7 @@ CONDITIONS: tuple[Rule, ...] = (
     rule(
         r"STATE_STORE_(STATE_SCHEMA_FILES|VALUE_SCHEMA_EVOLUTION)_THRESHOLD_EXCEEDED",
         Category.INCOMPATIBLE,
-        "The schema of the state has changed more often than Spark keeps track of.",
+        "The schema of the state has changed more often than Spark can track.",
         "Increase the setting named in the root cause in the configuration, then {start}; or "
         "go back to the earlier schema.",
     ),
@@ -138,7 +137,7 @@ CONDITIONS: tuple[Rule, ...] = (
     rule(
         r"STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
         Category.DAMAGED,
-        "The state folder contains files of another query, or of this query from before its "
+        "The state folder contains files from another query, or from this query before its "
         "checkpoint was replaced.",
     ),
     rule(r"CANNOT_LOAD_STATE_STORE\.\w*OUT_OF_MEMORY", Category.CAPACITY),

@@ -1,7 +1,7 @@
 """The kinds of subjects that fail, and how advice is worded for each.
 
 What can be done depends on who writes the definition: Headgate edits, starts and resets a SQL
-query, but a script controls its own queries. So remedies refer to their actions by placeholders
+query, but a script controls its own queries. So remedies refer to actions by placeholders
 (`{start}`), and `fitted` fills in the action that the API accepts for the failed subject.
 """
 
@@ -25,7 +25,7 @@ def subject_of(kind: str, *, discovered: bool) -> Subject:
 
 
 _NEW_LOCATION = "set another checkpointLocation in the script, then restart the application"
-_OFFSETS = "reset the query to offsets, one for each partition"
+_OFFSETS = "reset the query to specific offsets, one for each partition"
 _SCRIPT = {
     "start": "start the application",
     "restart": "restart the application",
@@ -39,11 +39,11 @@ _SCRIPT = {
     ),
     "from_start": (
         "Headgate cannot reset a query that a script starts. In the script, set another "
-        "checkpointLocation, then restart the application. The query then reads the table as "
-        "it is now, without its state."
+        "checkpointLocation, then restart the application. The query then reads the table's "
+        "current contents, without its state."
     ),
     "go_on": (
-        "Set the source's option failOnDataLoss to false in the script, which keeps the state, "
+        "Set the source's failOnDataLoss option to false in the script, which keeps the state, "
         f"then restart the application. Or {_NEW_LOCATION}."
     ),
     "past_record": (
@@ -51,7 +51,7 @@ _SCRIPT = {
         "checkpointLocation)"
     ),
     "package": (
-        "Add the package to the application's field packages, or correct the import, then restart "
+        "Add the package to the application's packages field, or correct the import, then restart "
         "the application."
     ),
     "async_off": (
@@ -74,8 +74,8 @@ _QUERY = {
         "without its state. To skip part of the data, reset to offsets instead."
     ),
     "from_start": (
-        "Reset the query to earliest: it reads the table as it is now, with a new checkpoint and "
-        "without its state."
+        "Reset the query to earliest: it reads the table's current contents, with a new "
+        "checkpoint and without its state."
     ),
     "go_on": (
         "Continue without the lost data, which keeps the state and records the loss, or reset the "
@@ -83,12 +83,13 @@ _QUERY = {
     ),
     "past_record": "reset the query to offsets, using the next offset for its partition",
     "package": (
-        "Add the package to the application's field packages, then restart the application."
+        "Add the package to the application's packages field, then restart the application."
     ),
     "async_off": (
-        "use the safe way to switch it off, which recovers the query (on this page, or POST to the "
-        "query's async-off/): it starts with it on and "
-        "asyncProgressTrackingCheckpointIntervalMs=0, lets two batches commit, then switches it off"
+        "switch it off the safe way, which recovers the query (on this page, or POST to the "
+        "query's async-off/): Headgate starts the query with tracking on and "
+        "asyncProgressTrackingCheckpointIntervalMs=0, lets two batches commit, then switches "
+        "tracking off"
     ),
     "takeover": (
         "Make sure that the other installation no longer runs this query; then an author can "
@@ -103,23 +104,23 @@ _WORDS: dict[Subject, dict[str, str]] = {
         "code": "the function",
         "renew": (
             "reset the query, which gives it a new checkpoint without its state (if it reads "
-            "Kafka, reset it to offsets: the broker is named in its function, so Headgate does "
-            "not contact it)"
+            "Kafka, reset it to offsets: the broker is specified inside the query's function, so "
+            "Headgate does not contact that broker)"
         ),
         "to_earliest": (
-            f"The broker is named in its function, so Headgate does not contact it: {_OFFSETS} "
-            "(0 if nothing was deleted). It reads from there with a new checkpoint and without "
-            "its state."
+            "The broker is specified inside the query's function, so Headgate does not contact "
+            f"that broker: {_OFFSETS} (0 if nothing was deleted). The query reads from there with "
+            "a new checkpoint and without its state."
         ),
         "go_on": (
-            "Set the source's option failOnDataLoss to false in the function, which keeps the "
+            "Set the source's failOnDataLoss option to false in the function, which keeps the "
             f"state, then restart the query. Or {_OFFSETS}."
         ),
         "package": _SCRIPT["package"],
         "async_off": (
-            "switch it off in the safe way: write asyncProgressTrackingCheckpointIntervalMs=0 in "
-            "the function, with async progress tracking on, and restart the query; once two "
-            "batches have committed, remove both"
+            "switch it off the safe way: write asyncProgressTrackingCheckpointIntervalMs=0 in the "
+            "function, with async progress tracking on, and restart the query; once two batches "
+            "have committed, remove both"
         ),
     },
     Subject.SCRIPT: _SCRIPT,

@@ -1,6 +1,6 @@
-"""The options of Kafka's own clients, without the prefix `kafka.` that Spark requires.
+"""The options of Kafka's own clients, without the `kafka.` prefix that Spark requires.
 
-Kafka only logs a name that it does not know, so a typo could go unnoticed for months. Plug-ins have
+Kafka only logs unknown names, so a typo could go unnoticed for months. Plug-ins have
 their own option names, so an unknown name is reported only if it resembles one of these. Source:
 the consumer and producer configuration of Kafka 3.9.
 """

@@ -1,4 +1,4 @@
-"""Calculate how far behind a source is, from two looks at its partitions.
+"""Calculate how far behind a query is, from two looks at its source's partitions.
 
 A look contains offsets and one time: that of the next record to read. Everything else is calculated
 here: records and seconds behind, arrival and processing rates, how long it takes to catch up, and
@@ -26,7 +26,7 @@ SKEW_RULE = (
 
 
 class Unit(StrEnum):
-    """What the offsets that are counted may be called."""
+    """The unit in which offsets are counted."""
 
     RECORDS = "records"  # each offset is a record, as far as known
     OFFSETS = "offsets"  # some may not be records (compaction, transaction markers), or unknown
@@ -128,7 +128,7 @@ def gone(committed: int | None, earliest: int | None) -> int:
 
 
 def total(parts: Sequence[Behind]) -> Behind:
-    """Return how far the whole is behind: total records and rates, and the oldest record's age.
+    """Return how far behind the whole is: total records and rates, and the oldest record's age.
 
     Unknown values of a part are left out; the result is None if the value is unknown for all parts.
     """
@@ -154,7 +154,7 @@ def total(parts: Sequence[Behind]) -> Behind:
 def catch_up_s(
     records: int | None, arrival: float | None, processing: float | None
 ) -> float | None:
-    """Return the seconds until nothing is unread at these rates; None for never or unknown."""
+    """Return the seconds until nothing is unread at these rates; None if never, or unknown."""
     if records == 0:
         return 0.0
     if records is None or arrival is None or processing is None or processing <= arrival:

@@ -97,7 +97,7 @@ def named_in(text: str) -> list[Gap]:
 
 
 def shortfall(source: Mapping[str, Any]) -> tuple[Offsets, Offsets, int] | None:
-    """Return (start, end, missing) from one source's progress that read fewer rows than offsets.
+    """Return (start, end, missing) for a source that read fewer rows than offsets.
 
     `source` is an entry of Spark's progress. None for other sources, for a first batch, and for a
     source that read a row for every offset. A source that the plan reads twice counts its rows
@@ -112,10 +112,10 @@ def shortfall(source: Mapping[str, Any]) -> tuple[Offsets, Offsets, int] | None:
 
 
 def read_whole(source: Mapping[str, Any]) -> tuple[Offsets, Offsets] | None:
-    """Return (start, end) from one source's progress that read exactly one row per offset.
+    """Return (start, end) for a source that read exactly one row per offset.
 
-    None for all others: a source that the plan reads twice counts its rows twice, which proves
-    nothing.
+    `source` is an entry of Spark's progress. None for all other sources: a source that the plan
+    reads twice counts its rows twice, which does not prove anything.
     """
     start, end = kafka_offsets(source.get("startOffset")), kafka_offsets(source.get("endOffset"))
     rows = source.get("numInputRows")
@@ -141,9 +141,9 @@ def skipped(
 ) -> list[Skipped]:
     """Return what a batch that is `missing` rows short skipped because it had been deleted.
 
-    Only for topics whose offsets are records. `earliest` are the broker's first offsets after the
-    batch; `known` are the ranges [first, until) already in the ledger. At most `missing` records
-    count as lost: records deleted after they were read do not.
+    This applies only to topics in which each offset is a record. `earliest` are the broker's first
+    offsets after the batch; `known` are the ranges [first, until) already in the ledger. At most
+    `missing` records count as lost: records deleted after they were read do not.
     """
     rest = missing - _covered(start, end, known)
     left = [
@@ -177,9 +177,9 @@ def without(gap: Gap, known: Iterable[tuple[int, int]]) -> list[Gap]:
 
 
 def late_rows(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return {operator: late rows dropped} for one batch, without operators that dropped none.
+    """Return {operator: late rows dropped} for one batch, omitting operators that dropped none.
 
-    Spark numbers operators from 0, which distinguishes two operators with the same name in a plan.
+    Spark numbers operators from 0; the number distinguishes operators with the same name.
     """
     found = {}
     for place, operator in enumerate(progress.get("stateOperators") or ()):

@@ -53,7 +53,7 @@ def assign_problem(field: str, value: str) -> Problem | None:
 
 
 def coverage_problem(field: str, value: str, *, topics: set[str], assign: str) -> Problem | None:
-    """Return how offsets and the partitions read differ: Spark requires them to be the same.
+    """Return how offsets differ from the partitions read: Spark requires both to be the same.
 
     `topics` are the subscribed topics, whose partitions are not known here. None if either side
     cannot be parsed, which is reported elsewhere.
@@ -90,11 +90,16 @@ def _difference(
 ) -> Problem | None:
     missing, strange = wanted - named, named - wanted
     if missing:
-        message = f"does not list {_words(missing)}; Spark needs each one that is read."
-        return Problem(field, value[:200], message, "Add it: -2 is the earliest, -1 the latest.")
+        message = f"does not list {_words(missing)}; Spark needs every partition that is read."
+        return Problem(
+            field,
+            value[:200],
+            message,
+            "Add each partition: -2 is the earliest offset, -1 the latest.",
+        )
     if strange:
         message = f"lists {_words(strange)}, which is not read."
-        return Problem(field, value[:200], message, "Remove it, or read it too.")
+        return Problem(field, value[:200], message, "Remove each such partition, or read it too.")
     return None
 
 
@@ -109,7 +114,7 @@ def places(text: str) -> Places:
             if (place := whole(partition)) is None:
                 raise NotPlaces(f'names the partition "{partition[:40]}", which is not a number.')
             if isinstance(number, bool) or not isinstance(number, int):
-                raise NotPlaces(f"has no whole number for {topic[:100]} {partition}.")
+                raise NotPlaces(f"does not give a whole number for {topic[:100]} {partition}.")
             found[topic][place] = number
     return found
 
@@ -119,10 +124,10 @@ def assigned(text: str) -> set[Partition]:
     found: set[Partition] = set()
     for topic, partitions in _object(text).items():
         if not isinstance(partitions, list) or not partitions:
-            raise NotPlaces(f"has no list of partitions for {topic[:100]}.")
+            raise NotPlaces(f"does not list partitions for {topic[:100]}.")
         for partition in partitions:
             if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
-                raise NotPlaces(f"has a partition of {topic[:100]} that is not a number.")
+                raise NotPlaces(f"lists a partition of {topic[:100]} that is not a number.")
             found.add((topic, partition))
     return found
 
@@ -135,7 +140,7 @@ def _problem(field: str, value: str, least: int, way_out: str) -> Problem | None
     for topic, partitions in found.items():
         for partition, number in partitions.items():
             if number < least:
-                message = f"has {number} for {topic[:100]} {partition}, which is too small."
+                message = f"gives {number} for {topic[:100]} {partition}, which is too small."
                 return Problem(field, value[:200], message, way_out)
     return None
 

@@ -151,7 +151,7 @@ def _named(
     if name.startswith("kafka."):
         return _unknown_to_kafka(given, name, written, value, client)
     if name in client:
-        way_out = f"Spark passes on only what begins with kafka.: write kafka.{name}."
+        way_out = f"Spark passes on only options with the kafka. prefix: write kafka.{name}."
         return [given.problem(written, value, "is ignored by Spark.", way_out)]
     if name in _SOURCE_CHECKS:
         way_out = "It is a source option. Remove it."

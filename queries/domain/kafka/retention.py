@@ -49,7 +49,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """What a query will lose and when, as a sentence; `at` in the past: already deleted."""
+    """What a query will lose and when, as a sentence; already deleted if `at` is in the past."""
 
     at: datetime
     sentence: str
@@ -88,9 +88,9 @@ def risk(
     """Return what will be lost; None if nothing will be lost within the given time.
 
     What has already been lost comes first. A running query is not at risk just because it is a few
-    seconds behind: its oldest record must have used up half of its time. `may_have_read`: a run is
-    open, so deleted records count as lost only once a batch has committed past them. `replaced` are
-    topics that were deleted and recreated, according to their IDs.
+    seconds behind: its oldest unread record must have used up half of the retention time.
+    `may_have_read`: a run is open, so deleted records count as lost only once a batch has committed
+    past them. `replaced` are topics that were deleted and recreated, according to their IDs.
     """
     new = {look.topic for look, _ in parts if is_new(look)} | set(replaced)
     if new:
@@ -112,8 +112,12 @@ def risk(
     look, first = min(due, key=lambda each: each[1].at)
     where = f"{look.topic}-{look.partition}"
     others = f" and {len(due) - 1} more" if len(due) > 1 else ""
-    why = "their age (retention.ms)" if first.cause is Cause.AGE else "size (retention.bytes)"
-    unless = "unless it gets faster" if running else "unless it runs"
+    why = (
+        "their age (retention.ms)"
+        if first.cause is Cause.AGE
+        else "the partition's size (retention.bytes)"
+    )
+    unless = "unless the query gets faster" if running else "unless the query runs"
     left = first.at - now
     when = f"in {span(left)}" if left >= timedelta(minutes=1) else "any moment now"
     return Risk(

@@ -1,11 +1,11 @@
-"""Detect by Kafka's topic ID whether a topic is still the one that a checkpoint has read.
+"""Use Kafka's topic ID to detect whether a topic is still the one that a checkpoint has read.
 
 A topic that is deleted and recreated has the same name and offsets, but a different ID. Spark
 compares offsets only: if the new topic is at least as long as the old one was, Spark continues from
 the old offset and never reads the records before it, even with `failOnDataLoss=true`.
 
-An unknown ID (no answer, no permission, a broker without IDs) proves nothing: what was remembered
-stays, and the topic is not assumed to be the same.
+An unknown ID (no response, no permission, a broker without IDs) does not prove anything: the
+remembered ID is retained, and the topic is not assumed to be the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,12 +42,12 @@ class Remembered:
 
     @property
     def is_replaced(self) -> bool:
-        """Return whether another topic has taken its name."""
+        """Return whether another topic has taken this topic's name."""
         return bool(self.now)
 
     @property
     def is_unread(self) -> bool:
-        """Return whether another topic has taken its name and no batch has read that topic."""
+        """Return whether another topic has taken this topic's name and no batch has read it."""
         return self.is_replaced and self.passed is None
 
 
@@ -111,7 +111,7 @@ def after_look(
     was: Mapping[int, Place],
     ends: Mapping[int, int],
 ) -> Remembered | None:
-    """Return what to remember after a look at a topic; None: nothing is known.
+    """Return what to remember after a look at a topic; None if nothing is known.
 
     `seen` is the ID that the broker reports now, None if it reports none. `begun` says whether the
     checkpoint has any offset of the topic; until then, any topic with this name is the right one.
@@ -137,7 +137,7 @@ def after_look(
 
 
 def while_missing(held: Remembered, was: Mapping[int, Place]) -> Remembered:
-    """Return what to remember while no topic has its name: the position in the last one."""
+    """Return what to remember while the topic is missing: the position in it at the last look."""
     return held if held.now or held.was else replace(held, was=dict(was))
 
 
@@ -193,7 +193,7 @@ def entered(
 def lost_by(
     held: Remembered, topic: str, entered_at: Mapping[int, int], earliest: Mapping[int, int]
 ) -> tuple[list[Gap], list[Gap]]:
-    """Return what was never read of the deleted topic, and of the topic that replaced it."""
+    """Return the gaps never read in the deleted topic, and those in the one that replaced it."""
     new = [
         Gap(topic, number, earliest[number], at)
         for number, at in sorted(entered_at.items())
@@ -203,7 +203,7 @@ def lost_by(
 
 
 def rest_of(held: Remembered, topic: str) -> list[Gap]:
-    """Return what was never read of a deleted topic."""
+    """Return the gaps never read in a deleted topic."""
     return [
         Gap(topic, number, place.committed, place.latest)
         for number, place in sorted(held.was.items())
@@ -214,10 +214,10 @@ def rest_of(held: Remembered, topic: str) -> list[Gap]:
 
 
 def as_of(ids: Ids, batch: int) -> Ids:
-    """Return what a copy of the checkpoint as of a batch remembers.
+    """Return what to remember for a copy of the checkpoint as of a batch.
 
-    If that batch read an earlier topic than the remembered one, all that is known is that the topic
-    is gone.
+    If that batch read an earlier topic than the remembered one, it is only known that this topic is
+    gone.
     """
     return {
         source: {topic: _as_of(held, batch) for topic, held in topics.items()}
@@ -252,7 +252,7 @@ def _as_of(held: Remembered, batch: int) -> Remembered:
 def _other_partitions(
     held: Remembered, topic: str, history: Sequence[tuple[int, Offsets]]
 ) -> list[int]:
-    """Return the first batch that read other partitions than before, in a list; [] for none.
+    """Return the first batch that read different partitions than before, as a list; [] for none.
 
     Only a different topic has fewer partitions, and partitions added to a topic appear in the
     previous look.

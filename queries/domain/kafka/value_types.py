@@ -11,7 +11,7 @@ Check = Callable[[str, str], Problem | None]
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DURATION = re.compile(r"\d+\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 _LONGEST = 2**63 - 1
-_ENDS = "Remove it: a stream has no end. The trigger availableNow reads up to the current end."
+_ENDS = "Remove it: a stream has no end. The availableNow trigger reads up to the current end."
 
 
 def whole(least: int) -> Check:

@@ -1,8 +1,8 @@
 """A manifest: an application with its pools, a query or an alert rule, as written in a file.
 
 The fields and their limits come from the definitions' own models, so a field added to a definition
-is also added to its manifest. A manifest is complete: what it leaves out has its default, except
-for the checkpoint, the desired state and the team, which remain unchanged.
+is also added to its manifest. A manifest is complete: a field that it leaves out has its default
+value, except for the checkpoint, the desired state and the team, which remain unchanged.
 """
 
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ class _Manifest(StrictForm):
 
 
 class ApplicationManifest(_Manifest):
-    """An application; `desired` applies only if it runs a script, and works as for a query."""
+    """An application; `desired` applies only if it runs a script, and works as for queries."""
 
     kind: Literal["Application"]
     metadata: Labelled
@@ -95,7 +95,7 @@ class ApplicationManifest(_Manifest):
 
 
 class QueryManifest(_Manifest):
-    """A streaming query; without `desired` it keeps its state, and a new query is stopped."""
+    """A streaming query; without `desired`, its state is unchanged, or stopped if it is new."""
 
     kind: Literal["Query"]
     metadata: Placed
@@ -203,7 +203,7 @@ def parse_manifest(raw: Any) -> Manifest:
 
 
 class _collecting:
-    """Collect the problems from the checks inside, with their fields placed below another field."""
+    """Collect the problems raised in the `with` block, with their fields below another field."""
 
     def __init__(self, problems: list[Problem], field: str, **moved: str) -> None:
         self._problems, self._field, self._moved = problems, field, moved
@@ -224,7 +224,7 @@ class _collecting:
 
 
 def below(field: str, problem: Problem) -> Problem:
-    """Return a part's problem as a problem of the whole."""
+    """Return a problem with a part as a problem with the whole object."""
     return Problem(f"{field}.{problem.field}", problem.value, problem.message, problem.way_out)
 
 

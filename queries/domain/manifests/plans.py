@@ -91,6 +91,6 @@ def settle(kind: Kind, name: str, source: str) -> str:
     what = {Kind.APPLICATION: "application", Kind.QUERY: "query"}.get(kind, "rule")
     where = f" ({source})" if source else ""
     return (
-        f"The next apply will overwrite it with the file{where}. To keep the edits, export "
-        f"{what} {name} into the file and apply that, or release it from its owner."
+        f"The next apply will overwrite the edits with the file{where}. To keep them, export "
+        f"{what} {name} into the file and apply the file, or release it from its owner."
     )

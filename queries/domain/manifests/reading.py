@@ -146,7 +146,7 @@ def value_problems(values: Mapping[str, Any]) -> list[Problem]:
             shown = json.dumps(mask(value, name=str(name)), default=str)[:200]
             problems.append(Problem(field, shown, "is not a plain value.", way_out))
         elif secrets_in(value, name=str(name)):
-            way_out = "Write env:NAME or file:NAME, or put that into the manifest."
+            way_out = "Write env:NAME or file:NAME, here or in the manifest."
             problems.append(Problem(field, MASK, "looks like a secret in plain text.", way_out))
     return problems
 

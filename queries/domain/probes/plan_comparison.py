@@ -1,8 +1,8 @@
 """Changes to a query that Spark accepts but that alter the meaning of its state.
 
-Spark compares the types of state, not its meaning. If a sum became a maximum, a window twice as
-long, or the key another one of the same type, the query continues from the old state without an
-error, and the results are wrong until the last old group is gone.
+Spark compares the types of state, not its meaning. If a sum is replaced with a maximum, a window is
+doubled, or the key is replaced with another one of the same type, the query continues from the old
+state without an error, and the results are wrong until the last old group is gone.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ def in_words(
 ) -> tuple[Difference, ...]:
     """Return the differences between Spark's plans, in the author's wording where that is possible.
 
-    If both comparisons found equally many differences of one kind, they are the same differences.
+    If both comparisons found the same number of differences of a kind, these are the same ones.
     """
 
     def of(found: tuple[Difference, ...], what: str) -> list[Difference]:
@@ -93,7 +93,7 @@ def _operator(old: Shape, new: Shape) -> list[Difference]:
 
 
 def _by_place(what: str, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
-    """Compare what Spark identifies by position, because state has no names for it."""
+    """Compare properties that Spark identifies by position, because state has no names for them."""
     if len(old) == len(new):
         return [Difference(what, a, b) for a, b in zip(old, new, strict=True) if a != b]
     return _as_sets(what, old, new)

@@ -1,7 +1,8 @@
 """What a query's state depends on, read from its SQL text, in its author's words.
 
-It expresses a difference between analyzed plans (`plan_shapes`) in the author's own wording, and it
-replaces the old plan if that is no longer available, for example because its source is gone.
+The text expresses a difference between analyzed plans (`plan_shapes`) in the author's own wording.
+It also replaces the old plan if that plan is no longer available, for example because its source is
+gone.
 """
 
 from sqlglot import exp

@@ -152,7 +152,7 @@ def _build_label(result: ProbeResult) -> str:
 
 
 def _kafka_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
-    """Return what Spark's Kafka sink would reject in the columns; no rows were sent to it."""
+    """Return what Spark's Kafka sink would reject in the columns; no rows were sent to Kafka."""
     if result.sink != "kafka" or result.plan is None or result.plan.nodes is None:
         return None
     columns = dict(result.plan.columns)
@@ -160,9 +160,9 @@ def _kafka_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
     said = ""
     if columns.get("value") not in _KAFKA_TYPES:
         held = columns.get("value")
-        said = f"column value is {held}" if held else "there is no column value"
+        said = f"the value column is {held}" if held else "there is no value column"
     elif columns.get("key", "string") not in _KAFKA_TYPES:
-        said = f"column key is {columns['key']}"
+        said = f"the key column is {columns['key']}"
     elif asked.spec.get("kind") == "sql" and "topic" not in options and "topic" not in columns:
         said = "neither an option nor a column names the topic"
     if not said:
@@ -171,7 +171,9 @@ def _kafka_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
         "attempt": "columns",
         "label": "The columns for Kafka",
         "title": f"The Kafka sink would reject the rows: {said}.",
-        "meaning": "It needs a column value, and optionally key, as string or binary.",
+        "meaning": (
+            "The sink needs a value column, and optionally a key column, as string or binary."
+        ),
         "way_out": "Write to_json(struct(*)) AS value, or cast the column.",
     }
 
@@ -186,8 +188,10 @@ def _cores_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
         "attempt": "cores",
         "label": "The cores for its trigger",
         "title": said,
-        "meaning": "Such a query occupies its cores permanently, and Spark starts it even if there "
-        "are too few.",
+        "meaning": (
+            "Such a query occupies its cores permanently, and Spark starts it even if there are "
+            "too few cores."
+        ),
         "way_out": "Give the application more cores, or use a processing-time trigger.",
     }
 

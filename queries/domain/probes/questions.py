@@ -2,7 +2,7 @@
 
 A probe driver tries a definition against a copy of a checkpoint (preflight), or reads the rows of a
 state store (X-ray). Its task is stored in `probe.json`, and its findings so far in `result.json`,
-which it replaces as a whole after every step. Both sides import this module, and nothing from each
+which it replaces as a whole after every step. Both sides import this module, but nothing from each
 other.
 """
 
@@ -187,7 +187,7 @@ def read_result(text: str) -> ProbeResult:
         if not isinstance(getattr(result, name), kind):
             raise Unreadable(f"its {name} is not valid")
     if result.state is not None and not result.state.keys() >= set(STATE_NUMBERS):
-        raise Unreadable("its state lacks numbers")
+        raise Unreadable("numbers are missing from its state")
     if result.records is not None and not result.records.keys() >= set(RECORDS_PARTS):
-        raise Unreadable("its records lack parts")
+        raise Unreadable("parts of its records are missing")
     return result

@@ -1,7 +1,7 @@
 """One query of a script disappears and another appears: is it the same query?
 
-Only a person can tell. A new checkpoint for a query that was only renamed would read its source
-again, or skip existing data, so the new query does not start until an author has decided.
+Only a user can tell. With a new checkpoint, a query that was only renamed would read its source
+again or skip existing data, so the new query does not start until an author has decided.
 """
 
 from collections.abc import Collection

@@ -31,7 +31,7 @@ def identity(name: str, asked: str) -> str:
     """Return a query's identity, which is the same in every driver.
 
     It is the queryName; if there is none, the checkpoint that the script specifies; if there is
-    none, the identity of the only unnamed query.
+    neither, the identity of the only unnamed query.
     """
     if name:
         return f"name:{name}"
@@ -39,7 +39,7 @@ def identity(name: str, asked: str) -> str:
 
 
 def slug(name: str, asked: str) -> str:
-    """Return a query's part of a row's and a folder's name: letters, digits, . _ -."""
+    """Return the part of row and folder names that stands for a query: letters, digits, . _ -."""
     said = name or asked.rpartition("/")[2]
     return _NOT_IN_NAMES.sub("-", said).strip("-.")[:SLUG_LIMIT] or "query"
 
@@ -100,7 +100,7 @@ def trigger_of(found: FoundQuery) -> Trigger:
 
 
 def identity_fault(known: str, name: str, asked: str, *more: str) -> str:
-    """Return what is wrong with the texts that describe a query, as a predicate; "" for nothing."""
+    """Return what is wrong with the texts that describe a query, as a predicate; "" if nothing."""
     for text in (known, name, asked, *more):
         if not isinstance(text, str) or len(text) > _TEXT_LIMIT + 20:
             return "has no description, or one that is too long."
@@ -110,7 +110,7 @@ def identity_fault(known: str, name: str, asked: str, *more: str) -> str:
 
 
 def _fault(one: FoundQuery, numbers: set[int]) -> str:
-    """Return what is wrong with a reported query, as a sentence; "" for nothing."""
+    """Return what is wrong with a reported query, as a sentence; "" if nothing is wrong."""
     number: object = one.number  # a file may contain anything
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         return "it has no number."

@@ -74,10 +74,14 @@ def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
         way_out = "Write env:NAME or file:NAME; the value itself is never stored."
         problems.append(Problem("secret", "", "is not a valid secret reference.", way_out))
     if not form.holder:
-        problems.append(Problem("holder", "", "is missing.", "Enter who can use it."))
+        problems.append(
+            Problem(
+                "holder", "", "is missing.", "Enter the application or channel that can use it."
+            )
+        )
     if not 0 < len(hosts) <= _MOST_HOSTS:
         way_out = "Write host:port, host or *.domain, one per line; * means any host."
-        problems.append(Problem("hosts", "", "lists no hosts for the secret.", way_out))
+        problems.append(Problem("hosts", "", f"must list 1 to {_MOST_HOSTS} hosts.", way_out))
     problems += [
         Problem("hosts", one[:200], "is not a valid host.", "Write host:port, host, *.domain or *.")
         for one in hosts

@@ -1,16 +1,16 @@
 """Hosts that a secret is sent to, and the patterns by which an admin allows them.
 
-A pattern is one of these (case-insensitive):
+A pattern is one of these:
 
 ==================  ==================================================================
 host                that host, any port
-host:port           that port on it
+host:port           that port on the host
 *.example.org       every host below the domain, at any depth, but not the domain itself
-*.example.org:port  that port on them
+*.example.org:port  that port on those hosts
 *                   anywhere, including places that cannot be known beforehand
 ==================  ==================================================================
 
-Names are compared as written: none is looked up, and an IP address matches only itself.
+Names are compared as text, ignoring case, and never resolved; an IP address matches only itself.
 """
 
 import re

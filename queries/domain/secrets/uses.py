@@ -23,8 +23,8 @@ class Use:
 def uses_in(spec: Mapping[str, Any]) -> list[Use]:
     """Return the uses of secrets in a query's or application's definition, as JSON.
 
-    Kafka's options send a secret to the brokers that they specify. From configuration, environment,
-    parameters and options of other formats, Spark and users' code may send it anywhere.
+    Kafka's options send a secret to the brokers that they specify. Spark and users' code may send
+    secrets in configuration, environment, parameters and options of other formats anywhere.
     """
     return list(_query_parts(spec)) + [
         use
@@ -58,7 +58,7 @@ def _part(part: Any, field: str) -> Iterator[Use]:
 
 
 def _places(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return where Kafka's client connects to: its brokers, and its token endpoint."""
+    """Return the places that Kafka's client connects to: its brokers, and its token endpoint."""
     found: list[str] = []
     for name, value in options.items():
         if name.lower() == SERVERS:

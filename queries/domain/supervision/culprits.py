@@ -1,10 +1,10 @@
 """Find the query of a shared driver that kills the process, and let its neighbours continue.
 
-`os._exit`, a JVM crash or exhausted memory takes down every query of the driver, and no error says
-which query caused it. So after several deaths in a row the next driver starts its queries one after
-the other. If the driver dies during a query's start or first batch, while nothing else was under
-way, that query is held. If others were under way, the query only goes first in the next driver,
-alone: no query is held because of a neighbour's late death.
+`os._exit`, a JVM crash or exhausted memory takes down every query of the driver, and no error shows
+which query caused the death. So after several deaths in a row, the next driver starts its queries
+one after the other. If the driver dies during a query's start or first batch, while nothing else
+was under way, that query is held. If others were under way too, the query is only started first,
+and alone, in the next driver: no query is held because a neighbour killed the driver late.
 """
 
 from datetime import timedelta
@@ -36,7 +36,7 @@ def one_by_one(draft: Draft) -> bool:
 
 
 def on_turn(draft: Draft) -> QueryDraft | None:
-    """Return the query that is being waited for; None if the next one may start."""
+    """Return the query that is being waited for; None if the next one can start."""
     for work in draft.queries:
         run = work.run
         if run is not None and run.proven_at is None and draft.now - run.created_at < TURN:
@@ -47,7 +47,7 @@ def on_turn(draft: Draft) -> QueryDraft | None:
 def next_on_turn(draft: Draft) -> QueryDraft | None:
     """Return the due query to start now: first those that looked guilty at the last death.
 
-    None while the driver's session is not up, while another query has its turn, and if none is due.
+    None while the driver's session is not up, while another query has its turn, or if none is due.
     """
     if not draft.driver_ready or on_turn(draft) is not None:
         return None

@@ -1,4 +1,4 @@
-"""What `decide` returns: data that `services` execute, without side effects."""
+"""What `decide` returns: plain data, which `services` execute."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime

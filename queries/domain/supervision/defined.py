@@ -1,4 +1,4 @@
-"""An application with defined queries: each has its own desired state and its own ladder."""
+"""An application with defined queries: each has its own desired state and its own retries."""
 
 from queries.domain import restart
 from queries.domain.reasons import NOTHING, Because, Detail
@@ -19,7 +19,7 @@ from queries.domain.supervision.phases import LEADS_TO, Named, name_phase
 
 
 def one_by_one(draft: Draft) -> bool:
-    """Return whether queries start one after the other: drivers have died several times."""
+    """Return whether queries start one by one, because drivers have died several times in a row."""
     return culprits.one_by_one(draft)
 
 
@@ -41,12 +41,12 @@ def driver_failed(draft: Draft, fault: Fault) -> None:
 
 
 def stopped_by_itself() -> bool:
-    """Return False: a defined query that ends without a request has failed."""
+    """Return False: a defined query that ends without being asked to has failed."""
     return False
 
 
 def run_ended(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:
-    """Settle the end of a query's run: outcome, failure, ladder."""
+    """Settle the end of a query's run: outcome, failure, next attempt."""
     assert work.run is not None
     current = work.run.generation == work.seen.generation
     work.ended, work.run = ended, None
@@ -93,12 +93,12 @@ def _climb(draft: Draft, work: QueryDraft, fault: Fault) -> None:
 
 
 def needs_driver(draft: Draft) -> bool:
-    """Return whether a query should have a run now and has none."""
+    """Return whether any query should have a run now but has none."""
     return any(is_due(draft, work) for work in draft.queries)
 
 
 def is_due(draft: Draft, work: QueryDraft) -> bool:
-    """Return whether the query should have a run now and has none."""
+    """Return whether the query should have a run now but has none."""
     if work.seen.desired is not Desired.RUNNING or work.run is not None or work.completed:
         return False
     if draft.obs.paused or draft.hold is Hold.FAILED or work.hold is Hold.FAILED:
@@ -109,7 +109,7 @@ def is_due(draft: Draft, work: QueryDraft) -> bool:
 
 
 def end_reason(draft: Draft, generation: int) -> Reason:
-    """Return why the open driver, launched for a generation, must end; NONE: it continues."""
+    """Return why the open driver, launched for a generation, must end; NONE if it continues."""
     if draft.obs.generation > generation:
         return Reason.REPLACED
     if not any(_keeps_driver(draft, work) for work in draft.queries):
@@ -168,7 +168,7 @@ def stalled(draft: Draft, work: QueryDraft) -> bool:
 
 
 def reached(draft: Draft) -> bool:
-    """Return whether every query that should run does, in a driver of the newest generation."""
+    """Return whether every query that should run does so, in a driver of the newest generation."""
     driver = draft.obs.driver
     if driver is not None and draft.exit is None and driver.generation < draft.obs.generation:
         return False

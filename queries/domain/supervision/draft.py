@@ -33,7 +33,7 @@ class QueryDraft:
 
     @property
     def is_calm(self) -> bool:
-        """Return whether it is running and has proven so, or has nothing under way."""
+        """Return whether the query has proven that it runs, or has nothing under way."""
         proven = self.run is not None and self.run.proven_at is not None and self.want is Want.RUN
         return proven or (self.run is None and self.open_run is None and self.ended is None)
 
@@ -60,13 +60,13 @@ class Subject(Protocol):
         """Settle the end of a query's run."""
 
     def is_due(self, draft: "Draft", work: QueryDraft) -> bool:
-        """Return whether a query should have a run now and has none."""
+        """Return whether a query should have a run now but has none."""
 
     def needs_driver(self, draft: "Draft") -> bool:
         """Return whether something should have a driver now."""
 
     def end_reason(self, draft: "Draft", generation: int) -> Reason:
-        """Return why the open driver, launched for a generation, must end; NONE: it continues."""
+        """Return why the open driver, launched for a generation, must end; NONE if it continues."""
 
     def open_runs(self, draft: "Draft") -> None:
         """Open a run for each query that is due and has a driver to run it."""
@@ -112,7 +112,7 @@ class Draft:
 
     @property
     def driver_open(self) -> bool:
-        """Return whether a driver is open or about to be."""
+        """Return whether a driver is open or about to be launched."""
         if self.action is DriverAction.LAUNCH:
             return True
         return self.obs.driver is not None and self.exit is None

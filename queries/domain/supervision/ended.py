@@ -22,7 +22,7 @@ from queries.domain.supervision.outcomes import (
 def settle_ends(draft: Draft) -> None:
     """Settle what has ended.
 
-    1. Read the driver's state: did it end, hang during its start, leave an orphan?
+    1. Read the driver's state: did it end, hang during its start, or leave an orphan?
     2. Settle the runs that ended: outcome, failure, backoff.
     3. Hold the query that killed the driver, if that is proven.
     4. Forget the failures of runs that have been healthy long enough.
@@ -104,7 +104,7 @@ def _settle_runs(draft: Draft) -> None:
 
 
 def _was_asked(draft: Draft) -> bool:
-    """Return whether the driver ended as requested; one on a lost host received no request."""
+    """Return whether the driver ended as requested; on a lost host, it did not get the request."""
     ended = draft.exit is not None and draft.fault is None
     return ended and draft.end_wanted is not Reason.HOST_GONE
 

@@ -39,7 +39,7 @@ class Executors:
 
     @property
     def cores(self) -> int:
-        """Return how many tasks can run at once."""
+        """Return how many tasks can run at the same time."""
         return sum(one.cores for one in self.active)
 
 
@@ -58,30 +58,32 @@ def none_given(wanted: ExecutorsWanted) -> str:
     more = f" with {wanted.overhead_mb} MB of overhead" if wanted.overhead_mb else ""
     size = f"{wanted.memory_mb} MB{more} and {_cores(wanted.cores)}"
     asked = (
-        f"YARN has not started its application master since {since:%H:%M:%S} UTC, so there is "
-        f"no Spark session. It requests {size}."
+        f"YARN has not started its application master since {since:%H:%M:%S} UTC, so there is no "
+        f"Spark session. The driver requests {size}."
         if wanted.application_master
-        else f"No executor has been active since {since:%H:%M:%S} UTC, so no tasks run. It "
-        f"requests executors of {size}."
+        else f"No executor has been active since {since:%H:%M:%S} UTC, so no tasks run. The "
+        f"driver requests executors of {size}."
     )
     if wanted.workers is None:
-        return f"{asked} The cluster manager does not report its resources; check its own page."
+        return f"{asked} The cluster manager does not report its resources; check its web page."
     if not wanted.workers:
-        return f"{asked} The cluster has no worker: start one."
+        return f"{asked} The cluster has no workers: start one."
     count = f"{len(wanted.workers)} workers, the largest" if wanted.workers[1:] else "1 worker,"
     has = f"{asked} The cluster has {count} with {_largest(wanted.workers)}."
     if not _fits(wanted, wanted.workers):
         return f"{has} {_smaller(wanted, wanted.workers)}, or add a larger worker; {_AGAIN}"
     if wanted.free is None or _fits(wanted, wanted.free):
         return (
-            f"{has} That would fit, but other applications hold it, or a worker is still starting."
+            f"{has} The request would fit, but other applications hold these resources, or a "
+            "worker is still starting."
         )
-    rest = "applications hold the rest, this one's own master among them"
+    rest = "applications hold the rest, including this application's own master"
     rest = "other applications hold the rest" if wanted.application_master else rest
     left = f"{has} At most {_largest(wanted.free)} are free on one worker; {rest}."
     if max(memory for _, memory in wanted.free) <= wanted.overhead_mb:
-        return f"{left} End one of them, lower spark.yarn.am.memory, or add a worker."
-    return f"{left} {_smaller(wanted, wanted.free)}, end another one, or add a worker; {_AGAIN}"
+        return f"{left} End one of these, lower spark.yarn.am.memory, or add a worker."
+    fewer = _smaller(wanted, wanted.free)
+    return f"{left} {fewer}, end another application, or add a worker; {_AGAIN}"
 
 
 _AGAIN = "then restart the application."
@@ -102,8 +104,8 @@ def _smaller(wanted: ExecutorsWanted, workers: Workers) -> str:
     cores, memory = max(workers, key=lambda one: (one[1], one[0]))
     of = "yarn.am" if wanted.application_master else "executor"
     return (
-        f"Set spark.{of}.memory to {max(1, memory - wanted.overhead_mb)}m at most and "
-        f"spark.{of}.cores to {max(1, cores)} at most"
+        f"Set spark.{of}.memory to at most {max(1, memory - wanted.overhead_mb)}m and "
+        f"spark.{of}.cores to at most {max(1, cores)}"
     )
 
 
@@ -112,7 +114,7 @@ def _cores(number: int) -> str:
 
 
 def idle_since(wanted: Mapping[str, Any] | None) -> datetime | None:
-    """Return how long a driver requesting executors has had none; `wanted` is from its row."""
+    """Return since when a driver that requests executors has had none; `wanted` is from its row."""
     return datetime.fromisoformat(wanted["since"]) if wanted else None
 
 

@@ -1,7 +1,7 @@
-"""Parts of a query that do not end in its driver although they should, and what must make room.
+"""Parts of a query that do not end in its driver although they should, and how they are ended.
 
 A hanging part keeps its checkpoint locked (`queries.domain.run_end`): the query does not count as
-stopped, and does not start again in that driver. The part ends by itself, or with the driver's
+stopped, and does not start again in that driver. The part ends on its own, or with the driver's
 process.
 """
 
@@ -16,7 +16,8 @@ from queries.domain.supervision.draft import Draft, QueryDraft
 def note_hanging(draft: Draft) -> None:
     """Note what hangs, and end the driver if nothing else is running in it.
 
-    If something else is, the driver continues: an operator decides whether the others restart too.
+    If something else is running, the driver continues: an operator decides whether the other
+    queries restart too.
     """
     if draft.obs.driver is None or draft.exit is not None or draft.lost:
         return
@@ -28,7 +29,7 @@ def note_hanging(draft: Draft) -> None:
 
 
 def nothing_else_runs(draft: Draft) -> bool:
-    """Return whether everything left in the driver will not end by itself."""
+    """Return whether nothing that is left in the driver ends on its own."""
     open_runs = [work for work in draft.queries if work.run is not None]
     return bool(open_runs) and all(work.hangs for work in open_runs)
 

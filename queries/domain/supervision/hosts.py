@@ -36,7 +36,7 @@ def responsibility(placed_on: str, here: str, *, silent: bool, movable: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process, distinguished from every other one."""
+    """A worker process, with what distinguishes it from every other one."""
 
     claim: str  # chosen at random by the process
     boot_id: str

@@ -70,7 +70,7 @@ class RunSeen:
 
     @property
     def candidacy(self) -> Candidacy:
-        """Return what it was doing when its driver died."""
+        """Return what the run was doing when its driver died."""
         if self.status is None:  # the driver had not started on it
             return Candidacy.NONE
         if self.proven_at is None:

@@ -198,7 +198,7 @@ def climb(
     """Return what follows a failure: a hold, rare attempts, or a retry after its delay.
 
     `failures` includes this one, `recent` are the (fingerprint, batch) of earlier ones, newest
-    first, `hold` is the previous hold, and `key` spreads out the delays of many.
+    first, `hold` is the previous hold, and `key` spreads out the delays of different queries.
     """
     classified = fault.classified
     said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}

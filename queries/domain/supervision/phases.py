@@ -184,7 +184,7 @@ def _turn(draft: Draft) -> Because:
 
 
 def silent(draft: Draft, detail: Detail) -> Because:
-    """Return that its host is silent, in the words of `detail`."""
+    """Return `detail` with the values of a query whose host is silent."""
     return Because(detail, {"host": draft.obs.silent_host})
 
 

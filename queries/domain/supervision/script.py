@@ -1,4 +1,4 @@
-"""An application that runs a user's script: its desired state, and what its ends mean.
+"""An application that runs a user's script: its desired state, and what the script's end means.
 
 The script decides which queries exist and when they start; supervision decides whether the script
 runs. So the application has the desired state and the backoff, and its queries have neither: each
@@ -53,7 +53,7 @@ TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
 
 
 def has_completed(draft: Draft) -> bool:
-    """Return whether the driver's script has ended by itself, with nothing left to run."""
+    """Return whether the driver's script has ended on its own, with nothing left to run."""
     said = _report(draft)
     return said is not None and said.state is ScriptState.COMPLETED
 
@@ -114,7 +114,7 @@ def needs_driver(draft: Draft) -> bool:
 
 
 def end_reason(draft: Draft, generation: int) -> Reason:
-    """Return why the open driver, launched for a generation, should end; NONE: it continues."""
+    """Return why the open driver, launched for a generation, should end; NONE if it continues."""
     if not _wanted(draft):
         return Reason.NOT_WANTED
     if draft.obs.generation > generation:
@@ -216,7 +216,7 @@ def _waiting(draft: Draft) -> Named:
 
 
 def name_query(draft: Draft, work: QueryDraft) -> Named:
-    """Return the phase of a query that the script has ever started."""
+    """Return the phase of a query that the script has started at some time."""
     script, seen = draft.obs.script, work.seen
     assert script is not None
     if work.run is not None:

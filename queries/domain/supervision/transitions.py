@@ -71,7 +71,7 @@ def again(asked: Asked) -> Change | None:
 def stop(asked: Asked, mode: StopMode) -> Change | None:
     """Return the change for a stop; None if the query has already stopped or is stopping.
 
-    An immediate stop overtakes a graceful one; a graceful stop does not slow down an immediate one.
+    An immediate stop overrides a graceful one; a graceful stop does not slow down an immediate one.
     """
     _alive(asked)
     if asked.desired is Desired.STOPPED:
@@ -97,7 +97,7 @@ def archive(asked: Asked) -> None:
     if stopping and asked.away:
         raise NotAllowed(
             f"{asked.name} may still run on host {asked.away}, which is not responding.",
-            way_out="Stop it, then wait for that host or declare it gone; then delete the query.",
+            way_out="Stop the query, wait for that host or declare it gone, then delete the query.",
         )
     if asked.desired is not Desired.STOPPED or stopping:
         raise NotAllowed(

@@ -56,7 +56,7 @@ def _want_driver(draft: Draft) -> None:
 
 
 def _why_end(draft: Draft, generation: int) -> Reason:
-    """Return why the open driver, launched for a generation, must end; NONE: it continues."""
+    """Return why the open driver, launched for a generation, must end; NONE if it continues."""
     return Reason.SHUTDOWN if draft.obs.paused else draft.subject.end_reason(draft, generation)
 
 
@@ -88,7 +88,7 @@ def _want_runs(draft: Draft) -> None:
 
 
 def _why_ending(draft: Draft, work: QueryDraft, run: RunSeen) -> Reason:
-    """Return why an open run should end, an operator's request first; NONE: it continues.
+    """Return why an open run should end, an operator's request first; NONE if it continues.
 
     A driver never reverses a stop, so a stop that has begun keeps its reason.
     """

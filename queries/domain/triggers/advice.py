@@ -1,7 +1,7 @@
 """Advice on a query's trigger from its own batches: what another trigger would cost and gain.
 
-`interval_model` describes how latency and throughput follow from the cost of a batch. Advice
-changes nothing, and never suggests what would be rejected when saved.
+`interval_model` describes how latency and throughput follow from the cost of a batch. Advice does
+not change anything, and never suggests a definition that would be rejected.
 """
 
 from collections.abc import Sequence
@@ -133,7 +133,7 @@ def rate_of(batches: Sequence[BatchSeen]) -> float | None:
 
 
 def _worst_busy(cost: Cost, rate: float, interval: float) -> float:
-    """Return the greatest share of an interval that its batch may take."""
+    """Return the greatest share of an interval that its batch can take."""
     return cost.band(rate * interval / 1000)[1] / interval
 
 
@@ -222,7 +222,8 @@ def _async_progress(
         return None
     less = ""
     if now.latency_ms is not None and now.latency_ms > logs_ms:
-        less = f"; a row's {words(now.latency_ms)} become about {words(now.latency_ms - logs_ms)}"
+        then = words(now.latency_ms - logs_ms)
+        less = f"; a row takes about {then} instead of {words(now.latency_ms)}"
     unsure = "Only Spark can tell whether the function keeps state."
     return Suggestion(
         "async_progress",

@@ -62,8 +62,8 @@ def tracking(
 ) -> Tracking | None:
     """Return the async progress tracking in a definition's JSON form; None if it is off.
 
-    Real-time mode has it on by default, except for stateful queries. Whether a function builds a
-    stateful query is not known here, so it counts as stateless.
+    Real-time mode has it on by default, except for stateful queries. It is not known here whether a
+    function builds a stateful query, so a function counts as stateless.
     """
     options = _options(spec)
     real_time = (spec.get("trigger") or {}).get("kind") == "real_time"
@@ -114,9 +114,9 @@ def rows_in_flight(
     """Return how many rows the batch in flight may have written; None if unknown.
 
     `begin` is where it began (the end of the previous batch, by source). `end` is where it ended if
-    `exact`, otherwise the most that it can have read, or None. If its end is not logged, its size
-    counts as that of the largest of the `recent` batches: a kill repeats everything that it wrote,
-    and no event reports a batch before its end.
+    `exact`, otherwise the most that it can have read, or None. If its end is not logged, it is
+    assumed to be as large as the largest of the `recent` batches: a kill repeats everything that it
+    wrote, and no event reports a batch before its end.
     """
     between = [records_between(*pair) for pair in zip(begin, end or (), strict=False)]
     counted = [count for count in between if count is not None]
@@ -257,11 +257,11 @@ def stateful_because(spec: SqlQuery) -> str:
 
 
 def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
-    """Return what only Spark's plan shows about async progress tracking; "" for nothing."""
+    """Return what only Spark's plan shows about async progress tracking; "" if there is nothing."""
     if isinstance(spec, PythonQuery) and spec.sink is None:
         return (
-            "A preflight will show whether the function keeps state, and whether its own sink "
-            "supports async progress tracking."
+            "A preflight will show whether the function keeps state, and whether the function's "
+            "own sink supports async progress tracking."
         )
     if not has_async_progress(spec):
         return ""

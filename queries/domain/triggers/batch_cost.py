@@ -1,7 +1,8 @@
 """What a batch of one query costs: a fixed part, and a part for each row it reads.
 
 The cost is a line through (rows, milliseconds) of its recent batches, using the median of all
-pairwise slopes, so that a batch slowed by a garbage collection or a full disk does not bend it.
+pairwise slopes, so that a batch slowed by a garbage collection or a full disk does not distort the
+line.
 
 Sources: H. Theil, "A rank-invariant method of linear and polynomial regression analysis" (1950),
 for the line; P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau" (1968),

@@ -68,7 +68,7 @@ def ground_of(
 
 
 def cores_of(application: ApplicationSpec, *, host_cores: int | None) -> int | None:
-    """Return how many tasks an application can run at once; None if unknown."""
+    """Return how many tasks an application can run at the same time; None if unknown."""
     found = _LOCAL.fullmatch(application.master)
     if found is None:
         told = application.conf.get("spark.cores.max", "")
@@ -149,8 +149,8 @@ def outgrown(
     more = f", other queries of the application hold {beside}" if beside else ""
     return (
         f"It needs one core per source partition: {counted}{more}; the application has "
-        f"{_cores(cores)}. The remaining partitions are not read, without a warning from "
-        f"Spark. Give the application local[{need + beside}] or more, and restart it."
+        f"{_cores(cores)}. The remaining partitions are not read, and Spark does not warn about "
+        f"this. Give the application local[{need + beside}] or more, and restart it."
     )
 
 

@@ -1,4 +1,4 @@
-"""The kinds of triggers: what each is called and costs, and with which sources and sinks it works.
+"""The kinds of triggers: their names and costs, and the sources and sinks that they work with.
 
 The limits are Spark 4.3's. They are checked when a definition is saved, because Spark itself
 reports most violations only after a driver has been started for the query. Pages, advice and
@@ -152,7 +152,7 @@ def _refused_in_real_time(asked: Operators) -> frozenset[Operator]:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is known about one kind of trigger, apart from its shape (`spec`)."""
+    """Everything known about one kind of trigger, except for its shape (`spec`)."""
 
     name: str
     costs: str  # what choosing it means, as a sentence
@@ -196,29 +196,30 @@ KINDS: Mapping[TriggerKind, Kind] = {
     ),
     TriggerKind.CONTINUOUS: Kind(
         "Continuous",
-        "Long-running tasks, latency of milliseconds. One core per source partition, held "
+        "Long-running tasks with a latency of milliseconds. One core per source partition, held "
         "permanently; at least once; experimental in Spark, which reports no progress for it.",
         "continuous: Kafka, no aggregation, at least once",
         "continuous, checkpoint every {interval}",
         Continuous(interval="1 second"),
         shortest_ms=1,
         unmeasured="Continuous processing has no batches, and its epochs do not report their cost.",
-        without_cores="Spark would start it and do nothing, without a warning.",
+        without_cores="Spark would start it without a warning, but the query would do nothing.",
         conflicts=_continuous,
     ),
     TriggerKind.REAL_TIME: Kind(
         "Real time",
-        "Rows are processed while the batch runs: latency of milliseconds. One core per "
-        "source partition, held permanently; update mode; a restart replays the batch in "
-        "flight and, for stateless queries, possibly the one before it, because progress is "
-        "tracked asynchronously by default.",
+        "Rows are processed while the batch runs, with a latency of milliseconds. One core per "
+        "source partition, held permanently; update mode; a restart replays the batch in flight "
+        "and, for stateless queries, possibly the one before it, because progress is tracked "
+        "asynchronously by default.",
         "real time: Kafka, update mode, milliseconds",
         "real-time, batches of {interval}",
         RealTime(interval="5 seconds"),
         shortest_ms=REAL_TIME_MIN_MS,
         unmeasured="A real-time batch has a fixed length that does not depend on its cost.",
         without_cores=(
-            "the other partitions would wait for entire batches, without a Spark warning."
+            "the other partitions would wait for entire batches, and Spark would not warn about "
+            "this."
         ),
         conflicts=_real_time,
     ),

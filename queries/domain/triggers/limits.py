@@ -1,7 +1,8 @@
 """Whether each of the seven kinds of triggers suits a query: yes, no, or after a preflight.
 
 The rules that reject a definition when it is saved are applied to every trigger in turn, so that
-users know the limits before they choose. What only Spark's plan shows is known after a preflight.
+users know the limits before they choose. Limits that only Spark's plan shows are known after a
+preflight.
 """
 
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def limits(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Limit]:
 def trigger_problems(spec: SqlQuery | PythonQuery, ground: Ground | None = None) -> list[Problem]:
     """Return what is wrong with a query's trigger, including its conflicts.
 
-    `ground` describes where it runs; None if nothing is known about that.
+    `ground` describes where the query runs; None if that is not known.
     """
     kind = kinds.KINDS[TriggerKind(spec.trigger.kind)]
     problems: list[Problem] = []
@@ -107,7 +108,7 @@ def trigger_problems(spec: SqlQuery | PythonQuery, ground: Ground | None = None)
 
 
 def refusals(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
-    """Return what is certainly wrong with a query's trigger, in both text and options."""
+    """Return the definite errors in a query's trigger, both in its text and in its options."""
     return trigger_problems(spec, ground) + _of_the_rest(spec)
 
 
@@ -122,7 +123,7 @@ def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
     if not asked.readable:
         found.append("Only Spark can parse its SQL.")
     if asked.unknown:
-        found.append(f"What {', '.join(asked.unknown)} does is unknown.")
+        found.append(f"The effect of {', '.join(asked.unknown)} is unknown.")
     if spec.trigger.kind == "real_time":
         found += _real_time_doubts(asked.found)
     return found
@@ -201,7 +202,7 @@ def _real_time_doubts(asked: frozenset[Operator]) -> list[str]:
         )
     if keeps_state:
         found.append(
-            "It keeps state, so it needs a new checkpoint: one started with another trigger "
-            "(format v1) is rejected."
+            "It keeps state, so it needs a new checkpoint: a checkpoint that another trigger has "
+            "started (format v1) is rejected."
         )
     return found

@@ -31,7 +31,7 @@ class TaskShare:
 
     @property
     def waiting(self) -> float:
-        """Return the share of time, 0 to 1, in which it was ready while others ran."""
+        """Return the share of time, 0 to 1, in which the query was ready while others ran."""
         return min(1.0, sum(self.waited_for.values()) / self.since) if self.since else 0.0
 
     @property
@@ -96,9 +96,9 @@ def _change(
     fair = "" if scheduler_mode == "FAIR" else "set the scheduler mode to FAIR, "
     pool = "one pool" if len(heavy) == 1 else "one pool together"
     text = (
-        f"{fair}give {light} a pool of its own with a minimum share of 1, and put "
-        f"{_and(heavy)} into {pool} without one. This takes effect when {application} restarts "
-        "with all its queries."
+        f"{fair}give {light} its own pool with a minimum share of 1, and put {_and(heavy)} into "
+        f"{pool} without a minimum share. This takes effect when {application} restarts with all "
+        "its queries."
     )
     return text[0].upper() + text[1:]
 

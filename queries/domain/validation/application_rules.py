@@ -44,7 +44,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What validation needs but may not look up itself."""
+    """What validation needs but must not look up itself."""
 
     code_roots: tuple[str, ...] = ()  # allowed ones, for error messages
     roots: tuple[Root, ...] = ()  # the definition's python_path

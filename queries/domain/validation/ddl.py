@@ -1,4 +1,4 @@
-"""Parse a DDL schema ("id BIGINT, name STRING") far enough to report a typo.
+"""Parse a DDL schema ("id BIGINT, name STRING") far enough to find typos.
 
 Spark has the final say; only what cannot be right is rejected here.
 """
@@ -24,7 +24,7 @@ def columns(ddl: str) -> dict[str, str]:
     for part in _split(ddl):
         column = _COLUMN.fullmatch(part)
         if not column:
-            raise NotASchema(f"has no name and type in {part.strip()!r}.")
+            raise NotASchema(f"does not give a name and a type in {part.strip()!r}.")
         name, kind = column[1].strip("`"), column[2].lower()
         if kind not in _TYPES:
             raise NotASchema(

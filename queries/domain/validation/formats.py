@@ -83,7 +83,7 @@ def source_problems(spec: SqlQuery, *, offer: Offer) -> list[Problem]:
 
 
 def sink_problems(sink: Sink | None, *, required: bool, offer: Offer) -> list[Problem]:
-    """Return what is wrong with a sink; a Python function may bring its own."""
+    """Return what is wrong with a sink; a Python function may provide its own."""
     if sink is None:
         missing = Problem("sink", "", "is missing.", "Set where the rows go: parquet, kafka, noop…")
         return [missing] if required else []
@@ -136,12 +136,15 @@ def own_output_problems(spec: SqlQuery) -> list[Problem]:
 def connector_way_out(name: str, recipes: frozenset[str]) -> str:
     """Return the sentence that explains how to install a connector.
 
-    `recipes` are the connectors that a command downloads; Kafka's also starts a trial broker.
+    `recipes` are the connectors that a command downloads; the command for Kafka also starts a trial
+    broker.
     """
     if name in recipes:
         command = "make kafka" if name == "kafka" else f"make connector ARGS={name}"
         return f"Install it with `{command}`."
-    return f"Put its jars into a folder {name[:80]} in HEADGATE_CONNECTORS, or correct the name."
+    return (
+        f"Put its jars in a folder named {name[:80]} in HEADGATE_CONNECTORS, or correct the name."
+    )
 
 
 def _no_sources() -> Problem:
@@ -155,7 +158,9 @@ def _name(field: str, name: str, seen: dict[str, str]) -> list[Problem]:
     first = seen.setdefault(name.lower(), field)
     if first == field:
         return []
-    return [Problem(f"{field}.name", name, f"is also the name of {first}.", "Rename one.")]
+    return [
+        Problem(f"{field}.name", name, f"is also the name of {first}.", "Rename one of the two.")
+    ]
 
 
 def _input(field: str, one: Source | Table, kind: str, offer: Offer) -> list[Problem]:
@@ -224,7 +229,7 @@ def _format(field: str, name: str, kind: str, offer: Offer) -> list[Problem]:
         return [Problem(f"{field}.format", name, message, f"Choose {', '.join(sorted(allowed))}.")]
     connector = offer.connector_of(name, kind)
     if connector and connector not in offer.connectors:
-        message = f"needs the connector {connector}, which the application does not have."
+        message = f"needs the {connector} connector, which the application does not have."
         way_out = f'Add "{connector}" to the application\'s connectors.'
         return [Problem(f"{field}.format", name, message, way_out)]
     return []

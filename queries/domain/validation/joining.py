@@ -4,7 +4,7 @@ from queries.domain.errors import Problem
 
 
 def joining_problems(application: str, *, kind: str, holder: str) -> list[Problem]:
-    """Return why a query may not join an application: it runs a script, or is another query's own.
+    """Return why a query cannot join an application: it runs a script or is another query's own.
 
     `kind` comes from the application's definition; `holder` is the existing query that the
     application was created for, "" for none.

@@ -88,16 +88,16 @@ _CODECS = frozenset({"compression", "codec", "parquet.compression", "orc.compres
 def option_problems(
     field: str, name: str, options: Mapping[str, str], declared: Iterable[str] = ()
 ) -> list[Problem]:
-    """Return the options of a format that Spark would ignore or pass on."""
+    """Return a problem for each option of a format that Spark would ignore or pass on."""
     found = misspelt(field, name, options, declared)
     said = {one.field for one in found}
     return found + [one for one in refused(field, name, options) if one.field not in said]
 
 
 def refused(field: str, name: str, options: Mapping[str, str]) -> list[Problem]:
-    """Return the options of a format that would become Hadoop configuration or load a class.
+    """Return a problem for each option that would become Hadoop configuration or load a class.
 
-    The driver rejects them as well, so this must not depend on what connectors declare.
+    The driver rejects these options as well, so this must not depend on what connectors declare.
     """
     return [
         Problem(f"{field}.{written}", value[:200], *why)
@@ -136,7 +136,7 @@ def _tunes(name: str, option: str) -> bool:
 def misspelt(
     field: str, name: str, options: Mapping[str, str], declared: Iterable[str] = ()
 ) -> list[Problem]:
-    """Return the options of a format that Spark would ignore, each with the intended one.
+    """Return a problem for each option that Spark would ignore, with the one probably intended.
 
     `declared` are the options that the format's connector declares.
     """

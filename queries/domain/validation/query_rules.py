@@ -39,7 +39,7 @@ def name_problems(name: str, *, taken: bool = False, what: str = "query") -> lis
             )
         ]
     if taken:
-        return [Problem("name", name, f"is the name of another {what}.", "Choose another.")]
+        return [Problem("name", name, f"is the name of another {what}.", "Choose another name.")]
     return []
 
 
@@ -68,9 +68,10 @@ def query_problems(
 
 
 def option_reach(spec: SqlQuery | PythonQuery) -> list[Problem]:
-    """Return the options that reach beyond their format: they must never be started.
+    """Return a problem for each option that reaches beyond its format.
 
-    A definition may contain them if it was saved before this rule existed.
+    A definition that was saved before this rule existed may contain such an option; it must never
+    be started.
     """
     parts: dict[str, Source | Table | Sink] = {"sink": spec.sink} if spec.sink else {}
     if isinstance(spec, SqlQuery):

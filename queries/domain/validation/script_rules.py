@@ -70,7 +70,10 @@ def _in_folders(field: str, file: str, spec: ApplicationSpec) -> Iterable[Proble
 
 def _arguments(script: Script) -> Iterable[Problem]:
     if len(script.arguments) > _ARGUMENTS_AT_MOST:
-        way_out = f"Use at most {_ARGUMENTS_AT_MOST}; put the rest into a file in the code folder."
+        way_out = (
+            f"Use at most {_ARGUMENTS_AT_MOST} arguments; put the others into a file in the code "
+            "folder."
+        )
         count = str(len(script.arguments))
         yield Problem("script.arguments", count, "arguments are too many.", way_out)
     for place, text in enumerate(script.arguments):

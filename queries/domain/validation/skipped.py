@@ -54,7 +54,7 @@ def as_json(skips: Iterable[Skip]) -> list[dict[str, Any]]:
 
 
 def from_json(kept: Iterable[Mapping[str, Any]]) -> list[Skip]:
-    """Return the skips stored with a revision, without those from a later release."""
+    """Return the skips stored with a revision, ignoring those from a later release."""
     known = set(Check)
     shown = [one for one in kept if one["check"] in known]
     return [Skip(Check(one["check"]), str(one["why"]), bool(one["again"])) for one in shown]

@@ -61,7 +61,7 @@ def rows(client: APIClient) -> dict[int, dict[str, Any]]:
 DAMAGE: dict[str, tuple[str, bytes, str]] = {
     "not UTF-8": ("offsets/1", b'v1\n{}\n{"t":{"\xff\xfe":5}}', "not UTF-8"),
     "a source cut": ("offsets/1", offsets('{"t":{"0":9').encode(), "is not JSON"),
-    "cut before its sources": ("offsets/1", offsets().encode(), "contains no source"),
+    "cut before its sources": ("offsets/1", offsets().encode(), "does not contain any source"),
     "empty": ("offsets/1", b"", "begins with ''"),
     "a later version": ("offsets/1", b"v9\n{}\n-", "begins with 'v9'"),
     "a time as text": ("offsets/1", offsets("-", batchTimestampMs="now").encode(), "is 'now'"),

@@ -133,7 +133,7 @@ OF_TABLES = r"reset the query to earliest"
 #: The phrase of an act in an advice -> what it asks of the API.
 REQUESTS: dict[str, Request] = {
     OF_TABLES: lambda one: one.post("reset", {"to": "earliest"}),
-    r"reset (the query|it)? ?to offsets": lambda one: one.post(
+    r"reset (the query|it)? ?to (specific )?offsets": lambda one: one.post(
         "reset", OFFSETS if one.subject is Subject.FUNCTION else {"to": "earliest"}
     ),
     r"reset the query(?=, which| to another position)": lambda one: one.post(
@@ -147,8 +147,8 @@ REQUESTS: dict[str, Request] = {
     r"restart the application( and start the query)?": lambda one: one.of_application("restart"),
     r"(?<!re)start the application": lambda one: one.of_application("start"),
     r"change the (definition|application)\b": lambda one: one.edit(),
-    r"application's field packages": lambda one: one.change_application(packages="idna==3.10"),
-    r"application's field master": lambda one: one.change_application(master="local[3]"),
+    r"application's packages field": lambda one: one.change_application(packages="idna==3.10"),
+    r"application's master field": lambda one: one.change_application(master="local[3]"),
     r"in the configuration": lambda one: one.change_application(conf=SWITCHES),
 }
 #: Acts that need a real part, with the test that asks for them: (subjects, where).

@@ -97,7 +97,7 @@ def test_a_head_of_another_chain_is_noticed(which: str) -> None:
     links = chain(2)
     given: Any = {"head": mark(links[-1]), "earlier": mark(links[0])}
     given[which] = replace(given[which], mac="f" * 64)
-    with pytest.raises(Broken, match="differs from the one in the head"):
+    with pytest.raises(Broken, match="its MAC differs from the one in the head"):
         walk(links, begin=BEGINNING, keys=KEYS, **given)
 
 

@@ -129,7 +129,7 @@ _ABOUT = '{"batchWatermarkMs":0,"batchTimestampMs":5}'
     ("text", "said"),
     [
         ("v3\n{}\n{}", "begins with 'v3', not v1 or v2"),  # of offsets there are two
-        (f"v1\n{_ABOUT}", "contains no source"),
+        (f"v1\n{_ABOUT}", "does not contain any source"),
         ('v1\n{"batchTimestampMs":"5"}\n-', "batchTimestampMs is '5'"),
         ('v1\n{"batchWatermarkMs":-1}\n-', "batchWatermarkMs is '-1'"),
         ('v1\n{"batchTimestampMs":true}\n-', "batchTimestampMs is 'True'"),

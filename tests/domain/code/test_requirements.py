@@ -62,7 +62,7 @@ def test_wishes_are_read_in_one_form() -> None:
 def test_a_package_is_asked_for_once() -> None:
     assert read("requests==2\nrequests==2").problems == ()
     (twice,) = read("requests==2\nRequests==3").problems
-    assert "another line requires" in twice.message
+    assert "another line that requires" in twice.message
     both = 'requests==2; python_version<"3.12"\nrequests==3; python_version>="3.12"'
     assert read(both).problems == ()
 

@@ -63,9 +63,9 @@ def test_a_format_of_a_connector_that_the_application_has_is_taken() -> None:
 
 def test_a_format_of_another_connector_names_it() -> None:
     (source, table) = _problems(_query())
-    assert "sources.0.format needs the connector pulsar" in source
+    assert "sources.0.format needs the pulsar connector" in source
     assert 'Add "pulsar"' in source
-    assert table.startswith("tables.0.format needs the connector pulsar")
+    assert table.startswith("tables.0.format needs the pulsar connector")
 
 
 def test_a_format_that_no_connector_brings_is_refused_with_all_that_there_are() -> None:

@@ -47,7 +47,8 @@ def test_nothing_that_changes_makes_no_wave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "way_out"), [(units("a"), "It restarts a."), ([], "It restarts nothing.")]
+    ("there", "way_out"),
+    [(units("a"), "Restarted by this deploy: a."), ([], "Restarted by this deploy: none.")],
 )
 def test_a_canary_that_does_not_change_is_refused_with_what_does(
     there: list[Unit], way_out: str

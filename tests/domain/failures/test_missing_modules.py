@@ -63,7 +63,7 @@ def test_a_package_that_spark_needs_is_named_as_it_is_installed(module: str) -> 
 def test_pysparks_own_word_of_a_missing_package_is_understood(text: str) -> None:
     found = of("pyspark.errors.exceptions.base.PySparkImportError", text, "HEADGATE_USER_CODE")
     assert found.category is Category.CONFIGURATION
-    assert "what the root cause names" in found.way_out
+    assert "package that the root cause names" in found.way_out
 
 
 @pytest.mark.parametrize("module", ["prices", "prices.pandas", "google.cloud"])
@@ -73,7 +73,7 @@ def test_any_other_missing_module_is_the_users_code_and_packages_is_the_way_out(
     found = of("ModuleNotFoundError", f"No module named '{module}'", "HEADGATE_USER_CODE")
     assert found.category is Category.USER_CODE
     assert module in found.meaning
-    assert "the application's field packages" in found.way_out
+    assert "the application's packages field" in found.way_out
     assert "fix" not in found.way_out
 
 

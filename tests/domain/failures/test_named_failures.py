@@ -39,7 +39,7 @@ def _of(type_name: str, text: str, subject: Subject = Subject.SQL) -> Classified
             "[KAFKA_NULL_TOPIC_IN_DATA] The Kafka message data sent to the producer contains a "
             "null topic. Use the `topic` option for setting a default topic.",
             Category.DATA,
-            "the sink's option topic",
+            "the sink's topic option",
         ),
         (
             "org.apache.spark.sql.kafka010.KafkaIllegalStateException",

@@ -87,8 +87,8 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
         ({**SERVERS, "assign": "flights"}, "assign", "is not JSON"),
         ({**SERVERS, "assign": "[]"}, "assign", "does not name a topic"),
         ({**SERVERS, "assign": "{}"}, "assign", "does not name a topic"),
-        ({**SERVERS, "assign": '{"f": 0}'}, "assign", "has no list of partitions for f"),
-        ({**SERVERS, "assign": '{"f": []}'}, "assign", "has no list of partitions for f"),
+        ({**SERVERS, "assign": '{"f": 0}'}, "assign", "does not list partitions for f"),
+        ({**SERVERS, "assign": '{"f": []}'}, "assign", "does not list partitions for f"),
         ({**SERVERS, "assign": '{"f": ["0"]}'}, "assign", "that is not a number"),
         ({**SERVERS, "assign": '{"f": [true]}'}, "assign", "that is not a number"),
         ({**SERVERS, "assign": '{"f": [-1]}'}, "assign", "that is not a number"),
@@ -96,13 +96,13 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
         ({**BASE, "startingOffsets": '{"flights": 3}'}, "startingOffsets", "has no partitions"),
         ({**BASE, "startingOffsets": '{"flights": {}}'}, "startingOffsets", "has no partitions"),
         ({**BASE, "startingOffsets": '{"flights": {"a": 1}}'}, "startingOffsets", 'partition "a"'),
-        ({**BASE, "startingOffsets": '{"flights": {"0": "1"}}'}, "startingOffsets", "no whole"),
-        ({**BASE, "startingOffsets": '{"flights": {"0": true}}'}, "startingOffsets", "no whole"),
-        ({**BASE, "startingOffsets": '{"flights": {"0": -3}}'}, "startingOffsets", "has -3 for"),
+        ({**BASE, "startingOffsets": '{"flights": {"0": "1"}}'}, "startingOffsets", "whole num"),
+        ({**BASE, "startingOffsets": '{"flights": {"0": true}}'}, "startingOffsets", "whole num"),
+        ({**BASE, "startingOffsets": '{"flights": {"0": -3}}'}, "startingOffsets", "gives -3 for"),
         (
             {**BASE, "startingOffsets": '{"other": {"0": 3}}'},
             "startingOffsets",
-            "does not list flights; Spark needs each one that is read",
+            "does not list flights; Spark needs every partition that is read",
         ),
         (
             {**BASE, "startingOffsets": '{"flights": {"0": 3}, "other": {"0": 3}}'},
@@ -129,7 +129,7 @@ def test_what_a_source_may_say_is_taken(options: dict[str, str]) -> None:
         (
             {**BASE, "startingOffsetsByTimestamp": '{"flights": {"0": -1}}'},
             "startingOffsetsByTimestamp",
-            "has -1 for flights 0, which is too small. Write milliseconds",
+            "gives -1 for flights 0, which is too small. Write milliseconds",
         ),
         (
             {**BASE, "startingTimestamp": "1", "startingOffsets": "latest"},

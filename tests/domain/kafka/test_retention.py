@@ -121,8 +121,8 @@ def test_a_stopped_query_that_will_lose_data_is_at_risk_with_the_time_left() -> 
     assert found is not None
     assert found.at == due.at
     assert found.sentence == (
-        "Will lose data in 3 h 10 min unless it runs: unread records of flights-2 and 1 more will "
-        "be deleted because of their age (retention.ms)."
+        "Will lose data in 3 h 10 min unless the query runs: unread records of flights-2 and 1 "
+        "more will be deleted because of their age (retention.ms)."
     )
 
 
@@ -136,8 +136,8 @@ def test_a_full_partition_puts_a_running_query_at_risk_unless_it_gets_faster() -
     )
     assert found is not None
     assert found.sentence == (
-        "Will lose data any moment now unless it gets faster: unread records of flights-2 will be "
-        "deleted because of size (retention.bytes)."
+        "Will lose data any moment now unless the query gets faster: unread records of flights-2 "
+        "will be deleted because of the partition's size (retention.bytes)."
     )
 
 

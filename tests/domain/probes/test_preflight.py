@@ -70,7 +70,7 @@ def test_what_spark_took_has_passed() -> None:
         (
             failed(root="UnknownTopicOrPartitionException: gone", attempt=Attempt.FRESH),
             "connection",
-            "no such topic",
+            "does not exist on the broker",
         ),
     ],
 )
@@ -190,9 +190,9 @@ def test_a_checkpoint_that_was_not_tried_is_no_pass(end: AttemptEnd) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ((("n", "bigint"),), {"topic": "t"}, "there is no column value"),
-        ((("value", "bigint"),), {"topic": "t"}, "column value is bigint"),
-        ((("key", "int"), ("value", "binary")), {"topic": "t"}, "column key is int"),
+        ((("n", "bigint"),), {"topic": "t"}, "there is no value column"),
+        ((("value", "bigint"),), {"topic": "t"}, "the value column is bigint"),
+        ((("key", "int"), ("value", "binary")), {"topic": "t"}, "the key column is int"),
         ((("value", "string"),), {}, "names the topic"),
         ((("value", "string"), ("topic", "string")), {}, ""),
         ((("key", "binary"), ("value", "string")), {"topic": "t"}, ""),

@@ -366,7 +366,7 @@ def test_a_query_without_an_executor_says_what_was_asked_for() -> None:
     run = _run(started_at=NOW.isoformat())
     choice = _only(decide(_obs(_query(phase=Phase.STARTING, run=run), driver), NOW))
     assert choice.reason is Reason.WAITS_EXECUTOR
-    assert "It requests executors of 8192 MB and 1 core" in choice.detail.text
+    assert "The driver requests executors of 8192 MB and 1 core" in choice.detail.text
 
 
 def test_a_session_that_yarn_does_not_begin_says_what_was_asked_for() -> None:

@@ -76,24 +76,26 @@ def wanted(*workers: tuple[int, int], cores: int = 1, memory_mb: int = 4096) -> 
 def test_what_no_worker_can_give_is_said_with_what_would_fit() -> None:
     said = none_given(wanted((1, 1536), (2, 1024), cores=2))
     assert said == (
-        "No executor has been active since 03:00:00 UTC, so no tasks run. It requests "
-        "executors of 4096 MB and 2 cores. The cluster has 2 workers, the largest with 1536 MB "
-        "and 1 core. Set spark.executor.memory to 1536m at most and spark.executor.cores to 1 "
-        "at most, or add a larger worker; then restart the application."
+        "No executor has been active since 03:00:00 UTC, so no tasks run. The driver "
+        "requests executors of 4096 MB and 2 cores. The cluster has 2 workers, the largest with "
+        "1536 MB and 1 core. Set spark.executor.memory to at most 1536m and spark.executor.cores "
+        "to at most 1, or add a larger worker; then restart the application."
     )
 
 
 def test_what_would_fit_is_held_by_others() -> None:
-    assert "That would fit, but other applications hold it" in none_given(wanted((4, 8192)))
+    assert "The request would fit, but other applications hold these resources" in none_given(
+        wanted((4, 8192))
+    )
 
 
 def test_a_cluster_without_workers_needs_one() -> None:
-    assert none_given(wanted()).endswith("The cluster has no worker: start one.")
+    assert none_given(wanted()).endswith("The cluster has no workers: start one.")
 
 
 def test_a_manager_that_does_not_tell_is_named() -> None:
     said = none_given(ExecutorsWanted(NOW.isoformat(), 1024, 1))
-    assert said.endswith("The cluster manager does not report its resources; check its own page.")
+    assert said.endswith("The cluster manager does not report its resources; check its web page.")
 
 
 # --- YARN ---------------------------------------------------------------------------------
@@ -121,41 +123,41 @@ def on_yarn(
 
 def test_what_yarn_holds_for_others_is_said_with_what_would_fit() -> None:
     assert on_yarn((7, 3328)) == (
-        "No executor has been active since 03:00:00 UTC, so no tasks run. It requests "
-        "executors of 3000 MB with 384 MB of overhead and 1 core. The cluster has 1 worker, "
-        "with 4096 MB and 8 cores. At most 3328 MB and 7 cores are free on one worker; "
-        "applications hold the rest, this one's own master among them. Set "
-        "spark.executor.memory to 2944m at most and spark.executor.cores to 7 at most, end "
-        "another one, or add a worker; then restart the application."
+        "No executor has been active since 03:00:00 UTC, so no tasks run. The driver "
+        "requests executors of 3000 MB with 384 MB of overhead and 1 core. The cluster has 1 "
+        "worker, with 4096 MB and 8 cores. At most 3328 MB and 7 cores are free on one worker; "
+        "applications hold the rest, including this application's own master. Set "
+        "spark.executor.memory to at most 2944m and spark.executor.cores to at most 7, end "
+        "another application, or add a worker; then restart the application."
     )
 
 
 def test_the_overhead_counts_where_no_node_is_large_enough() -> None:
     said = on_yarn((8, 4096), memory_mb=3800)
-    assert "Set spark.executor.memory to 3712m at most" in said
+    assert "Set spark.executor.memory to at most 3712m" in said
     assert said.endswith("or add a larger worker; then restart the application.")
 
 
 def test_nothing_is_advised_that_leaves_no_memory() -> None:
     assert on_yarn((0, 256)).endswith(
-        "among them. End one of them, lower spark.yarn.am.memory, or add a worker."
+        "own master. End one of these, lower spark.yarn.am.memory, or add a worker."
     )
 
 
 def test_what_is_free_is_enough() -> None:
-    assert "That would fit" in on_yarn((8, 4096))
-    assert "That would fit" in on_yarn(None)
+    assert "The request would fit" in on_yarn((8, 4096))
+    assert "The request would fit" in on_yarn(None)
 
 
 def test_an_application_master_that_waits_is_named() -> None:
     said = on_yarn((7, 3000), application_master=True)
     assert said.startswith(
         "YARN has not started its application master since 03:00:00 UTC, so there is no Spark "
-        "session. It requests 3000 MB with 384 MB of overhead and 1 core. The cluster has 1 "
-        "worker"
+        "session. The driver requests 3000 MB with 384 MB of overhead and 1 core. The cluster has "
+        "1 worker"
     )
     assert "are free on one worker; other applications hold the rest. Set" in said
-    assert "Set spark.yarn.am.memory to 2616m at most and spark.yarn.am.cores to 7" in said
+    assert "Set spark.yarn.am.memory to at most 2616m and spark.yarn.am.cores to at most 7" in said
 
 
 def test_since_when_a_driver_has_none_is_in_its_row() -> None:

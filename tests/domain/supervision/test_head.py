@@ -153,7 +153,7 @@ def test_a_source_that_answers_the_query_alone_is_headgates_trouble() -> None:
     health, head = head_of(health_seen(unreachable_since=ago(18), idle_at=ago(2)), running())
     assert health is not None
     assert health.verdict is Verdict.IDLE
-    assert "Headgate has had no answer from it for 18 s" in head.sentence
+    assert "Headgate has not received a response from the source for 18 s" in head.sentence
     assert (head.about, head.source_read) == (About.HEALTH, True)
     assert head.source_silent_since == ago(18)
 

@@ -273,8 +273,8 @@ def test_without_an_interval_the_backlog_tells_what_lags_and_what_catches_up(
         (
             {"unreachable_since": ago(2)},
             Verdict.WAITING,
-            "Its source has not responded for 2 s; it continues automatically once the source "
-            "responds.",
+            "Its source has not responded for 2 s; the query continues automatically once the "
+            "source responds.",
         ),
         (
             {"unreachable_since": ago(2), "idle_at": ago(3)},
@@ -286,7 +286,8 @@ def test_without_an_interval_the_backlog_tells_what_lags_and_what_catches_up(
             {"unreachable_since": ago(20)},
             Verdict.PROGRESSING,
             "Batch 4 took 1 s of the trigger's 10 s and read 100 rows, 4 s ago. The query "
-            "reaches its source, but Headgate has had no answer from it for 20 s.",
+            "reaches its source, but Headgate has not received a response from the source "
+            "for 20 s.",
         ),
         (
             {"unreachable_since": ago(3), "idle_at": ago(1)},
@@ -297,13 +298,13 @@ def test_without_an_interval_the_backlog_tells_what_lags_and_what_catches_up(
         (
             {"idle_at": ago(2), "waiting": 2050, "backlog": 2050},
             Verdict.WAITING,
-            "2,050 offsets wait for an open transaction.",
+            "2,050 offsets are waiting for an open transaction.",
         ),
         ({"waiting": 2050}, Verdict.PROGRESSING, "Batch 4"),
         (
             {"idle_at": ago(2), "unread": [(ago(30), ago(1))]},
             Verdict.WAITING,
-            "1 of 12 partitions holds unread records, but its triggers start no batch",
+            "1 of 12 partitions holds unread records, but its triggers do not start a batch",
         ),
         (
             {"idle_at": ago(2), "unread": [(ago(30), ago(1))] * 2},

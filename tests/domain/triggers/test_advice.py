@@ -139,11 +139,11 @@ def test_the_checkpoint_tax_is_the_share_of_the_logs() -> None:
     found = advice(every("1 second"), seen(every_s=1, logs=90))
     assert found.tax == pytest.approx(0.36, rel=0.02)
     one = keys(found)["async_progress"]
-    assert "36% of its time; a row's" in one.brings
+    assert "36% of its time; a row takes" in one.brings
     assert "a crash replays" in one.costs
     assert has_async_progress(parse_query(one.spec))
     slow = advice(every("1 second"), seen(every_s=1, logs=5000))
-    assert "a row's" not in keys(slow)["async_progress"].brings
+    assert "a row takes" not in keys(slow)["async_progress"].brings
     assert "async_progress" not in keys(advice(every("1 second"), seen(every_s=1, logs=20)))
 
 

@@ -178,7 +178,8 @@ def test_the_application_may_turn_sink_evolution_on_too(
         (python(), "A preflight will show whether the function builds a stateful query"),
         (
             python(sink=None),
-            "A preflight will show whether the function keeps state, and whether its own sink",
+            "A preflight will show whether the function keeps state, and whether the function's "
+            "own sink",
         ),
         (python(sink=sink()), ""),
     ],

@@ -172,7 +172,7 @@ def test_what_a_text_asks_for_decides(
             kafka("SELECT mine(key) FROM ticks"),
             "continuous",
             Suitability.PREFLIGHT,
-            "What mine does",
+            "The effect of mine",
         ),
         (
             kafka("SELECT ~~ FROM"),

@@ -130,7 +130,7 @@ def test_what_works_is_taken(raw: dict[str, Any]) -> None:
         (files(schema="id INT, ID INT"), "sources.0.schema", "twice"),
         (files(schema="id INT, a STRUCT<b: INT"), "sources.0.schema", "are not closed"),
         (files(schema="id INT)"), "sources.0.schema", "are not closed"),
-        (files(schema="id"), "sources.0.schema", "no name and type"),
+        (files(schema="id"), "sources.0.schema", "does not give a name and a type"),
         (files(options={}), "sources.0.options.path", "is missing"),
         (files(options={"path": "in"}), "sources.0.options.path", "is not absolute"),
         (files(options={"path": "file:in"}), "sources.0.options.path", "is not absolute"),
@@ -175,7 +175,7 @@ def test_what_works_is_taken(raw: dict[str, Any]) -> None:
             "sink.options.path",
             "read its own output",
         ),
-        (sql(sink={"format": "avro", "options": {"path": "/o"}}), "sink.format", "connector avro"),
+        (sql(sink={"format": "avro", "options": {"path": "/o"}}), "sink.format", "avro connector"),
         (sql(pool="fast"), "pool", "Create the pool first"),
         (python(function="job.build"), "function", "module:function"),
         (python(function="../job:build"), "function", "module:function"),
@@ -206,7 +206,7 @@ def test_what_cannot_work_is_refused_by_field(raw: dict[str, Any], field: str, s
 def test_kafka_without_its_connector_is_refused_with_the_way_out() -> None:
     problems = found(sql(sources=[KAFKA], sink=TO_KAFKA), application={"memory": "1g"})
     assert said(problems)["sources.0.format"] == (
-        "needs the connector kafka, which the application does not have. "
+        "needs the kafka connector, which the application does not have. "
         'Add "kafka" to the application\'s connectors.'
     )
     assert "sink.format" in said(problems)
@@ -262,7 +262,11 @@ def test_a_name_that_is_taken() -> None:
         ({"listeners": ["mod"], "python_path": ["/code/a"]}, "listeners.0", "module:Class"),
         ({"listeners": ["mod:Class"]}, "listeners.0", "has no code"),
         ({"connectors": ["pulsar"]}, "connectors.0", "Choose kafka."),
-        ({"connectors": ["pulsar"]}, "connectors.0", "a folder pulsar in HEADGATE_CONNECTORS"),
+        (
+            {"connectors": ["pulsar"]},
+            "connectors.0",
+            "a folder named pulsar in HEADGATE_CONNECTORS",
+        ),
         ({"policy": {"base_delay_s": 10, "max_delay_s": 5}}, "policy.max_delay_s", "less than"),
         ({"policy": {"poison_limit": 0}}, "policy.poison_limit", "greater than or equal"),
         ({"scheduler_mode": "ROUND_ROBIN"}, "scheduler_mode", "'FIFO' or 'FAIR'"),

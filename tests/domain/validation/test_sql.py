@@ -61,7 +61,7 @@ def test_what_may_work_is_left_to_spark(raw: dict[str, Any]) -> None:
         (rate("CREATE TABLE x AS SELECT * FROM ticks"), "sql", "is a CREATE"),
         (rate("INSERT INTO x SELECT * FROM ticks"), "sql", "is a INSERT"),
         (rate("SELECT value FROM tocks"), "sql", "Available: names, ticks."),
-        (rate("SELECT id FROM names"), "sql", "reads no streaming source"),
+        (rate("SELECT id FROM names"), "sql", "does not read from a streaming source"),
         (rate(WINDOWS), "sink.output_mode", "without a watermark"),
         (rate("SELECT max(value) m FROM ticks"), "sink.output_mode", "without a watermark"),
         (
@@ -84,11 +84,11 @@ def test_what_may_work_is_left_to_spark(raw: dict[str, Any]) -> None:
             "sink.output_mode",
             "without a watermark",
         ),
-        (rate("SELECT value FROM ticks", "complete"), "sink.output_mode", "has none"),
+        (rate("SELECT value FROM ticks", "complete"), "sink.output_mode", "does not contain one"),
         (
             rate("SELECT value, sum(value) OVER (ORDER BY value) FROM ticks", "complete"),
             "sink.output_mode",
-            "has none",
+            "does not contain one",
         ),
         (rate("SELECT value FROM ticks ORDER BY value"), "sql", "cannot be sorted"),
         (

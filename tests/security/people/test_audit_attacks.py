@@ -147,7 +147,7 @@ ATTACKS: list[tuple[Callable[[], None], str]] = [
     ),
     (lambda: _sql(f"DELETE FROM {ENTRY} WHERE number = 2"), "entry 2: missing"),
     (_cut_the_tail, "entry 4: missing: 5 entries were written"),
-    (_swap_the_head, "entry 5: differs from the one in the head"),
+    (_swap_the_head, "entry 5: its MAC differs from the one in the head"),
     (lambda: _sql(f"DELETE FROM {HEAD}"), "the head of the chain is missing"),
     (_forge_a_row, "entry 6: was not written by Headgate"),
     (_forge_a_row_that_waits, "was not written by Headgate"),
@@ -225,7 +225,7 @@ def test_a_tail_written_again_is_not_the_one_that_was_exported(
     guard(connection)
     _write(4, now, other=True)
     assert "is complete: 7 entries" in _verify()
-    with pytest.raises(CommandError, match="entry 5: differs from the one in the head"):
+    with pytest.raises(CommandError, match="entry 5: its MAC differs from the one in the head"):
         _verify(head=head)
 
 

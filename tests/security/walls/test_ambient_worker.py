@@ -109,7 +109,7 @@ def _told(home: Path, known: list[Account], capabilities: list[str]) -> str:
 
 def test_its_proof_of_the_walls_succeeds(accounts: tuple[Path, list[Account]]) -> None:
     told = _told(*accounts, documented())
-    assert told.startswith("Walls of drivers: accounts. "), told
+    assert told.startswith("Isolation of drivers: accounts. "), told
 
 
 @pytest.mark.parametrize("lacking", documented())

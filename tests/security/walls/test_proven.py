@@ -72,7 +72,7 @@ def test_the_number_of_a_containers_first_process_is_another_one_within(tmp_path
         timeout=120,
         check=False,
     )
-    assert done.stdout.startswith("Walls of drivers: bubblewrap."), done.stdout + done.stderr
+    assert done.stdout.startswith("Isolation of drivers: bubblewrap."), done.stdout + done.stderr
 
 
 @pytest.mark.walls
@@ -141,7 +141,7 @@ def test_settings_and_the_log_say_what_an_author_can_do(
     proven._walls.cache_clear()
     assert Mode.NEITHER.sentence in caplog.text
     page = client.get("/settings/system/").content.decode()
-    assert "Walls of drivers: neither. Drivers run as the worker" in page
+    assert "Isolation of drivers: neither. Drivers run as the worker" in page
     part = next(
         part for part in client.get("/api/v1/system/").json()["parts"] if part["name"] == "walls"
     )

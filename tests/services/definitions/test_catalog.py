@@ -352,7 +352,7 @@ def test_kafka_waits_for_its_connector(tmp_path: Path) -> None:
     )
     with pytest.raises(Invalid) as error:
         create(spec=kafka)
-    assert "needs the connector kafka" in problems(error)["sources.0.format"]
+    assert "needs the kafka connector" in problems(error)["sources.0.format"]
     with pytest.raises(Invalid) as error:
         create(spec=kafka, application_spec={"connectors": ["kafka"]})
     assert "not an installed connector" in problems(error)["application_spec.connectors.0"]

@@ -36,5 +36,5 @@ def test_a_module_that_is_in_the_code_by_now_asks_for_a_restart(
 def test_a_module_that_is_nowhere_is_the_users_code(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "prices").mkdir()
     said = fail(stage, tmp_path)
-    assert "the application's field packages" in said
+    assert "the application's packages field" in said
     assert "the same batch" not in said

@@ -39,7 +39,7 @@ def test_a_stopped_query_has_its_lag_its_clock_and_its_risk(
     assert lag.deleted_at == NOW + timedelta(minutes=40)
     query.refresh_from_db()
     assert query.risk.startswith(
-        "Will lose data in 40 min unless it runs: unread records of flights-0"
+        "Will lose data in 40 min unless the query runs: unread records of flights-0"
     )
     assert query.risk_at == NOW + timedelta(minutes=40)
     assert query.source_reachable is True

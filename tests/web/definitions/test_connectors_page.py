@@ -109,7 +109,7 @@ def test_a_kafka_source_without_it_is_refused_and_mended_by_one_click(
         sink_format="noop",
     )
     assert after.status == 422
-    assert "needs the connector kafka" in after.error_at("sources-0-format")
+    assert "needs the kafka connector" in after.error_at("sources-0-format")
     assert "Add connector kafka to its driver" in after.text
 
     given = after.press("connect-kafka")

@@ -149,4 +149,4 @@ def test_what_only_a_preflight_can_tell_of_a_change_stands_beside_it(form: Page)
     shown = form.press("review", sql="SELECT my_own(value) AS value FROM ticks", **changed)
     assert "Saving creates revision 2" in shown.text
     assert "Needs a preflight. " in shown.text
-    assert "What my_own does is unknown." in shown.text
+    assert "The effect of my_own is unknown." in shown.text

@@ -62,7 +62,7 @@ def test_each_partition_shows_its_lag_and_its_clock(
         "by its age",
     ):
         assert words in page.text, words
-    assert "Will lose data in 49 min unless it runs" in page.text
+    assert "Will lose data in 49 min unless the query runs" in page.text
     assert "none known" in page.text
     drawn = dict(draw_lag(str(delays.pk), None, timezone.now()))
     assert set(drawn) == {f"sources-{delays.pk}", f"loss-totals-{delays.pk}"}

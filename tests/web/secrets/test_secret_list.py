@@ -89,7 +89,7 @@ def test_a_binding_is_taken_away_by_a_button(ada: Client) -> None:
     [
         ("secret", "hunter2", "The secret is not a valid secret reference."),
         ("hosts", "https://x", "“https://x” is not a valid host."),
-        ("hosts", "", "It lists no hosts for the secret."),
+        ("hosts", "", "It must list 1 to 100 hosts."),
         ("holder", "", "The name is missing."),
         ("holder", "No Name!", "is not a valid name"),
     ],

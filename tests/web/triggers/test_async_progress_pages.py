@@ -120,7 +120,7 @@ def test_a_query_that_died_of_the_gap_is_rescued_from_its_failure_page(
     stage.fail("dead", GAP)
     assert stage.phase("dead") == Phase.FAILED
     address = f"/failures/{Failure.objects.get().pk}/"
-    assert "safe way to switch it off" in see(client, viewer, address).text
+    assert "switch it off the safe way" in see(client, viewer, address).text
     assert "/queries/dead/async-off/" not in see(client, viewer, address).html
     assert "/queries/dead/async-off/" in see(client, author, address).html
     page = Page(client, "/queries/dead/async-off/")

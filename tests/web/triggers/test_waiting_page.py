@@ -60,7 +60,7 @@ def test_the_page_tells_who_waited_for_whom_and_what_mends_it(
     client.force_login(viewer)
     page = Page(client, "/applications/flights/waiting/")
     assert "alerts waited 41 % of its time in the last hour for delays." in page.text
-    assert "Give alerts a pool of its own with a minimum share of 1" in page.text
+    assert "Give alerts its own pool with a minimum share of 1" in page.text
     assert "when flights restarts with all its queries" in page.text
     assert "1 min 40 s" in page.text  # the task time of alerts in this hour
 

@@ -1,12 +1,13 @@
-"""Compose the sentence at the head of a query, for the pages, REST and the command alike.
+"""Compose the sentence at the head of a query, for the pages, REST and the CLI.
 
 Facts come from several observers at different times, and each is true for its own time. They are
 combined here, so that what is shown together can be true at the same time:
 
-- what the query itself has read since outweighs that Headgate cannot reach its source;
+- if the query has read from its source since Headgate lost contact with the source, the lost
+  contact does not matter;
 - a next attempt is mentioned only while the query is waiting for it, and a crash loop only while it
   lasts;
-- what an earlier attempt reported is dropped once an operator has requested another.
+- an earlier attempt's report is dropped once an operator has requested another attempt.
 """
 
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ def compose(facts: HeadFacts) -> Head:
 
 
 def _sentence(facts: HeadFacts) -> tuple[About, str]:
-    """Return the most important topic, and its sentence."""
+    """Return the most important topic and its sentence."""
     health, since = facts.health, facts.unreachable_since
     read = health is not None and health.source_answered
     wanted = facts.desired is Desired.RUNNING and facts.phase is Phase.RUNNING

@@ -91,8 +91,8 @@ def judge(seen: HealthSeen) -> Health:
     """Return the health of a running query.
 
     The first that applies: ZOMBIE (a part of it is gone), STALLED (it has no executor), BLIND (no
-    event, but commits continue), WAITING (its source is away), IDLE (or WAITING, if something is
-    unread), STALLED (nothing at all for too long), LAGGING, CATCHING_UP, PROGRESSING.
+    event, but commits continue), WAITING (its source does not respond), IDLE (or WAITING, if
+    something is unread), STALLED (nothing at all for too long), LAGGING, CATCHING_UP, PROGRESSING.
     """
     found = (
         _zombie(seen)
@@ -110,19 +110,19 @@ def judge(seen: HealthSeen) -> Health:
         return found
     silent = _span(seen.now - since)
     text = (
-        f"{found.reason} The query reaches its source, but Headgate has had no answer from it "
-        f"for {silent}."
+        f"{found.reason} The query reaches its source, but Headgate has not received a response "
+        f"from the source for {silent}."
     )
     return replace(found, reason=text, source_answered=True)
 
 
 def judge_start(seen: HealthSeen) -> Health | None:
-    """Return what is wrong with a query that Spark has started; None if nothing is.
+    """Return what is wrong with a query that Spark has started; None if nothing is wrong.
 
-    It has neither committed a batch nor found that there is nothing to read. Its first batch may
-    take hours, as long as its tasks finish; only heartbeats show that, so without them it is BLIND,
-    not STALLED. A query that is waiting for a source that does not answer is not stalled: its phase
-    says so.
+    The query has neither committed a batch nor found that there is nothing to read. Its first batch
+    may take hours, as long as its tasks finish; only heartbeats show that, so without them it is
+    BLIND, not STALLED. A query that is waiting for a source that does not respond is not stalled:
+    its phase shows that it is waiting.
     """
     gone = _zombie(seen)
     if gone is not None or seen.unreachable_since is not None:
@@ -164,12 +164,14 @@ def _zombie(seen: HealthSeen) -> Health | None:
     if not gone:
         return None
     return Health(
-        Verdict.ZOMBIE, f"It should be running, but {' and '.join(gone)} has ended.", None
+        Verdict.ZOMBIE,
+        f"It should be running, but {' and '.join(gone)} {'have' if gone[1:] else 'has'} ended.",
+        None,
     )
 
 
 def _blind(seen: HealthSeen) -> Health | None:
-    """Distinguish silence from a standstill by the checkpoint, if it was checked."""
+    """Use the checkpoint, if it was checked, to tell silence from a standstill."""
     word = _newest(seen)
     limit = stalled_after(seen)
     if seen.commits_at is None or seen.now - word <= limit:
@@ -197,13 +199,13 @@ def _answered(seen: HealthSeen, since: datetime) -> bool:
 
 
 def _away(seen: HealthSeen) -> Health | None:
-    """Return WAITING if the source has answered neither Headgate nor the query."""
+    """Return WAITING if the source has responded to neither Headgate nor the query."""
     since = seen.unreachable_since
     if since is None or _answered(seen, since):
         return None
     return Health(
         Verdict.WAITING,
-        f"Its source has not responded for {_span(seen.now - since)}; it continues "
+        f"Its source has not responded for {_span(seen.now - since)}; the query continues "
         "automatically once the source responds.",
         since,
     )
@@ -223,7 +225,7 @@ def _idle(seen: HealthSeen) -> Health | None:
         return replace(
             idle,
             verdict=Verdict.WAITING,
-            reason=f"{seen.waiting:,} offsets wait for an open transaction.",
+            reason=f"{seen.waiting:,} offsets are waiting for an open transaction.",
         )
     idle_at = seen.idle_at or seen.now
     passed = [since for since, at in seen.unread if since + CLOCKS < idle_at < at]
@@ -232,8 +234,8 @@ def _idle(seen: HealthSeen) -> Health | None:
     one = len(passed) == 1
     return Health(
         Verdict.WAITING,
-        f"{_of_partitions(len(passed), seen)} {'holds' if one else 'hold'} unread records, "
-        "but its triggers start no batch; it may be waiting for minOffsetsPerTrigger.",
+        f"{_of_partitions(len(passed), seen)} {'holds' if one else 'hold'} unread records, but its "
+        "triggers do not start a batch; it may be waiting for minOffsetsPerTrigger.",
         min(passed),
     )
 
@@ -304,7 +306,8 @@ def _stalled(seen: HealthSeen) -> Health | None:
 def _left_unread(seen: HealthSeen) -> Health | None:
     """Return LAGGING if a whole batch skipped partitions that had something to read.
 
-    A query that reads only what existed at its start leaves later records unread.
+    This does not apply to a query that reads only what existed at its start: it leaves later
+    records unread.
     """
     if seen.trigger in ENDING_TRIGGERS:
         return None
@@ -433,7 +436,7 @@ def _progressing(seen: HealthSeen) -> Health:
 
 
 def _newest(seen: HealthSeen) -> datetime:
-    """Return the time of the latest event; a finished task says nothing about batches."""
+    """Return the time of the latest event; a finished task shows nothing about batches."""
     words = [seen.running_since, seen.last_event_at, seen.idle_at]
     if seen.batches:
         words.append(_end(seen.batches[-1]))
