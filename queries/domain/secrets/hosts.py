@@ -57,6 +57,11 @@ def of_url(text: str) -> str:
     return _place(found["place"]) if found else ANYWHERE
 
 
+def of_endpoint(text: str) -> str:
+    """Return the place in a store's endpoint, with or without http://; see `of_url`."""
+    return of_url(text) if "://" in text else _place(text.strip())
+
+
 def _server(text: str) -> str:
     found = _SERVER.fullmatch(text)
     return _place(found["place"]) if found else ANYWHERE

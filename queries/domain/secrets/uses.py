@@ -1,14 +1,23 @@
 """The secrets that a definition uses, and where their values are sent."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headgate_ground.masking import is_reference
 from queries.domain.kafka.options import SERVERS
-from queries.domain.secrets.hosts import ANYWHERE, of_url, servers
+from queries.domain.secrets.hosts import ANYWHERE, of_endpoint, of_url, servers
 
 _PARTS = ("sources", "tables")
+#: The keys that S3A signs requests with (hadoop-aws, "Authenticating with S3"), and the settings
+#: that name where it sends them.
+_S3_KEY = re.compile(
+    r"spark\.hadoop\.fs\.s3a\.(bucket\..+\.)?(access\.key|secret\.key|session\.token)"
+)
+_S3_ENDPOINT = re.compile(r"spark\.hadoop\.fs\.s3a\..*(endpoint|proxy\.host)")
+#: Fields by which an application runs users' code, which can read its configuration.
+_CODE = ("script", "python_path", "code", "packages", "listeners")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +32,28 @@ class Use:
 def uses_in(spec: Mapping[str, Any]) -> list[Use]:
     """Return the uses of secrets in a query's or application's definition, as JSON.
 
-    Kafka's options send a secret to the brokers that they specify. Spark and users' code may send
-    secrets in configuration, environment, parameters and options of other formats anywhere.
+    Kafka's options send a secret to the brokers that they specify, and S3's keys are used at the
+    endpoint in the same configuration if no code of users can read them there. Spark and users'
+    code may send secrets in other configuration, environment, parameters and options of other
+    formats anywhere.
     """
     return list(_query_parts(spec)) + [
         use
         for name, held in spec.items()
         if name not in (*_PARTS, "sink")
-        for use in _within(held, name, (ANYWHERE,))
+        for use in _other_part(name, held, has_code=any(spec.get(one) for one in _CODE))
     ]
+
+
+def _other_part(name: str, held: Any, *, has_code: bool) -> Iterator[Use]:
+    if name != "conf" or has_code or not isinstance(held, Mapping):
+        yield from _within(held, name, (ANYWHERE,))
+        return
+    stores = [of_endpoint(str(at)) for key, at in held.items() if _S3_ENDPOINT.fullmatch(key)]
+    places = tuple(dict.fromkeys(stores)) or (ANYWHERE,)
+    for key, value in held.items():
+        there = places if _S3_KEY.fullmatch(key) else (ANYWHERE,)
+        yield from _within(value, f"conf.{key}", there)
 
 
 def uses_of_brokers(options: Mapping[str, str]) -> list[Use]:

@@ -82,6 +82,45 @@ def test_what_code_or_spark_take_along_may_go_anywhere(
     assert all(one == ("*",) for one in found.values())
 
 
+S3 = "spark.hadoop.fs.s3a."
+ENDPOINT = {f"{S3}endpoint": "http://Store:9000", f"{S3}secret.key": "env:T"}
+
+
+@pytest.mark.parametrize(
+    ("conf", "expected"),
+    [
+        (ENDPOINT, ("store:9000",)),
+        (
+            ENDPOINT | {f"{S3}endpoint": "s3.eu-west-1.amazonaws.com"},
+            ("s3.eu-west-1.amazonaws.com",),
+        ),
+        (
+            ENDPOINT | {f"{S3}bucket.raw.endpoint": "https://other"},
+            ("store:9000", "other"),
+        ),
+        (ENDPOINT | {f"{S3}proxy.host": "proxy"}, ("store:9000", "proxy")),
+        (ENDPOINT | {f"{S3}endpoint": "env:ENDPOINT"}, ("*",)),
+        (ENDPOINT | {f"{S3}endpoint": "http://store:9000@evil"}, ("*",)),
+        ({f"{S3}secret.key": "env:T"}, ("*",)),
+    ],
+)
+def test_the_keys_of_an_object_store_go_to_its_endpoint(
+    conf: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    found = {use.field: use.places for use in uses_in({"conf": conf, "listeners": []})}
+    assert found[f"conf.{S3}secret.key"] == expected
+    if f"{S3}endpoint" in conf and conf[f"{S3}endpoint"].startswith("env:"):
+        assert found[f"conf.{S3}endpoint"] == ("*",)
+
+
+@pytest.mark.parametrize("code", [{"script": {"file": "x"}}, {"listeners": ["a:B"]}])
+def test_the_keys_of_an_object_store_may_go_anywhere_where_code_reads_them(
+    code: dict[str, Any],
+) -> None:
+    (use,) = uses_in({"conf": ENDPOINT, **code})
+    assert use.places == ("*",)
+
+
 def test_the_uses_of_a_broker_set() -> None:
     assert uses_of_brokers({SERVERS: "one:9092", JAAS: "file:jaas"}) == [
         Use("file:jaas", f"options.{JAAS}", ("one:9092",))
