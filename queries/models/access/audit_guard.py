@@ -78,7 +78,7 @@ RULES = (
         f"NOT EXISTS (SELECT 1 FROM {_ENTRY} e, {_HEAD} h WHERE e.number = NEW.number "
         "AND e.mac = NEW.mac AND e.number < h.number) "
         f"OR NEW.number <= COALESCE((SELECT MAX(number) FROM {_ANCHOR}), 0)",
-        "anchors can only be created from existing entries",
+        "anchors cannot be made of what is no entry",
     ),
     Rule("audit_anchor_changed", _ANCHOR, "UPDATE", _ALWAYS, "anchors cannot be changed"),
     Rule("audit_anchor_deleted", _ANCHOR, "DELETE", _ALWAYS, "anchors cannot be deleted"),
