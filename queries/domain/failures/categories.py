@@ -20,6 +20,7 @@ class Category(StrEnum):
 
     CONNECTION = "connection"
     STORAGE = "storage"
+    CREDENTIALS = "credentials rejected"  # by a store; Kafka's are configuration
     CAPACITY = "capacity"
     MEMORY = "memory"
     PROCESS = "process"
@@ -77,6 +78,13 @@ GENERAL: dict[Category, Advice] = {
             "Reading or writing a file failed, possibly only for a moment.",
             "The query retries. If the failure persists, check disk space, permissions and the "
             "storage.",
+        ),
+        Category.CREDENTIALS: (
+            "The store rejected the keys, or they do not give access to this path.",
+            "The query retries. Correct the secrets that the application's configuration refers "
+            "to, such as fs.s3a.access.key and fs.s3a.secret.key, or have them given access to "
+            "the path; then restart the application, whose driver read the secrets when it "
+            "started.",
         ),
         Category.CAPACITY: (
             "There were not enough cores or memory at that moment.",

@@ -218,6 +218,14 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         "The query retries. If the failure persists, the function may need more memory.",
     ),
     rule(
+        # S3 by its SDK and by hadoop-aws, ADLS by its error codes, HDFS by Hadoop's client.
+        r"S3Exception: [^\n]{0,200}Status Code: 40[13]\b|InvalidAccessKeyId|SignatureDoesNotMatch"
+        r"|NoAuthWithAWSException|NoAwsCredentialsException|CredentialInitializationException"
+        r"|ExpiredToken|AuthorizationPermissionMismatch|InvalidAuthenticationInfo"
+        r"|Client cannot authenticate via",
+        Category.CREDENTIALS,
+    ),
+    rule(
         r"Permission denied|AccessControlException|AccessDeniedException",
         Category.STORAGE,
         "The drivers' account does not have permission to read or write a file.",

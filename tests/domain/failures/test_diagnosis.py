@@ -213,6 +213,26 @@ def test_a_condition_has_a_category_and_a_policy(
         ("java.net.UnknownHostException", "broker-1", Category.CONNECTION, RETRY),
         ("java.lang.OutOfMemoryError", "Java heap space", Category.MEMORY, RETRY),
         ("java.io.IOException", "No space left on device", Category.STORAGE, RETRY),
+        (
+            "software.amazon.awssdk.services.s3.model.S3Exception",
+            "Forbidden (Service: S3, Status Code: 403, Request ID: 4SIV3YBCAYINE7VO)",
+            Category.CREDENTIALS,
+            RETRY,
+        ),
+        (
+            "software.amazon.awssdk.services.s3.model.S3Exception",
+            "The AWS Access Key Id you provided does not exist in our records. (Service: S3, "
+            "Status Code: 403, Request ID: X)",
+            Category.CREDENTIALS,
+            RETRY,
+        ),
+        (
+            "java.nio.file.AccessDeniedException",
+            "s3a://b/c: org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials",
+            Category.CREDENTIALS,
+            RETRY,
+        ),
+        ("java.nio.file.AccessDeniedException", "/data/in: denied", Category.STORAGE, RETRY),
         ("Py4JNetworkError", "Answer from Java side is empty", Category.PROCESS, RETRY),
         ("Py4JError", "odd", Category.PROCESS, RETRY),
         (
