@@ -29,7 +29,7 @@ from queries.domain.states import OPEN_DRIVER_STATES, DriverState, Reason
 from queries.domain.supervision.observation import PASSED, Liveness
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import ApplicationRevision
-from queries.models.definitions import Checkpoint
+from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.installation import Installation
@@ -105,6 +105,16 @@ def require_local(checkpoint: Checkpoint, *, way_out: str) -> None:
         raise NotAllowed(
             f"{checkpoint.location} is not on this host's file system.", way_out=way_out
         )
+
+
+def refuse_not_local(query: Query, *, way_out: str) -> None:
+    """Raise `NotAllowed` if the files of a query's current checkpoint cannot be read here.
+
+    So that the request is refused, and not its first step.
+    """
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    if checkpoint is not None:
+        require_local(checkpoint, way_out=way_out)
 
 
 def checkpoint_of(turn: StepContext) -> Checkpoint:

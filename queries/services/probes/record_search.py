@@ -30,12 +30,14 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 PROBE_LIMIT_S = 150.0
 SEARCH_S = 60.0
 LOOKED_AT = 10_000  # records per source
+#: What to do if the checkpoint is not on this host.
+READ_WITH_SPARK = "Read the records with Spark."
 
 
 def begin_records(
     *, query: Query, batch: int, actor: str, now: datetime, rows: int = ROWS
 ) -> Operation:
-    """Look at a batch's records; raise `Invalid`, or `NotAllowed` for a query in Python."""
+    """Look at a batch's records; raise `Invalid`, or `NotAllowed` if they cannot be read."""
     problems = []
     if batch < 0:
         problems.append(Problem("batch", str(batch), "is not a valid batch number."))
@@ -43,6 +45,7 @@ def begin_records(
     if problems:
         raise Invalid(problems)
     _require_sources(_spec(query))
+    probe_steps.refuse_not_local(query, way_out=READ_WITH_SPARK)
     return begin(
         PROCEDURE, query=query, arguments={"batch": batch, "rows": rows}, actor=actor, now=now
     )
@@ -131,7 +134,7 @@ def _require_sources(spec: Mapping[str, Any]) -> None:
 
 def _find(turn: StepContext) -> StepResult:
     checkpoint = probe_steps.checkpoint_of(turn)
-    require_local(checkpoint, way_out="Read the records with Spark.")
+    require_local(checkpoint, way_out=READ_WITH_SPARK)
     logs = CheckpointLogs.at(checkpoint.location)
     number, spec = turn.arguments["batch"], _spec(turn.query)
     found = batches.one(logs, number)

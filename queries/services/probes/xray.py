@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 _forget = each("prune", logger)
 
 PROBE_LIMIT_S = 120.0
+#: What to do if the checkpoint is not on this host.
+READ_WITH_SPARK = "Read it with Spark's state store reader."
 _SIDES = ("", "left", "right")
 
 
@@ -48,8 +50,8 @@ def begin_xray(
 ) -> Operation:
     """Read the state of one operator, from the current checkpoint or a snapshot.
 
-    `contains` is a text that the key's JSON form must contain. Raises `Invalid`, and `Missing` if
-    the snapshot does not exist.
+    `contains` is a text that the key's JSON form must contain. Raises `Invalid`, `Missing` if the
+    snapshot does not exist, and `NotAllowed` if the checkpoint is not on this host's disks.
     """
     problems = rows_problems(rows)
     if operator < 0:
@@ -60,6 +62,7 @@ def begin_xray(
         raise Invalid(problems)
     if snapshot is not None:
         snapshot_of(query, snapshot)
+    probe_steps.refuse_not_local(query, way_out=READ_WITH_SPARK)
     arguments: dict[str, Any] = {"operator": operator, "rows": rows, "snapshot": snapshot}
     arguments |= {k: v for k, v in (("side", side), ("variable", variable)) if v}
     if store != "default":
@@ -94,7 +97,7 @@ def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
 
 def _copy(turn: StepContext) -> StepResult:
     checkpoint = probe_steps.checkpoint_of(turn)
-    require_local(checkpoint, way_out="Read it with Spark's state store reader.")
+    require_local(checkpoint, way_out=READ_WITH_SPARK)
     turn.result["checkpoint"] = checkpoint.pk
     source = checkpoint.location
     if (kept := turn.arguments.get("snapshot")) is not None:
