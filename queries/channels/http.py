@@ -8,7 +8,7 @@ from queries.channels.base import SendFailed
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> None:
-    """Post a body; return if the response is 2xx, otherwise raise `SendFailed`.
+    """Post a body; return normally if the response is 2xx, otherwise raise `SendFailed`.
 
     Trying again does not help if the response is 4xx, except for 408, 425 and 429.
     """
@@ -52,9 +52,9 @@ def ask(
 
 
 def _plainly(error: Exception) -> str:
-    """Return what went wrong, without the address."""
+    """Return a description of the error, without the URL."""
     if isinstance(error, urllib3.exceptions.NameResolutionError):
-        return "its host name has no address"
+        return "its host name cannot be resolved"
     if isinstance(error, urllib3.exceptions.NewConnectionError):  # it is also a TimeoutError
         return "no connection"
     if isinstance(error, urllib3.exceptions.TimeoutError):

@@ -179,7 +179,7 @@ def test_a_shim_whose_epoch_lives_elsewhere_starts_nothing(mount: Mount) -> None
     driver = _fake_driver(directory)
     try:
         code, said = _shim(directory, 3)
-        assert (code, "a driver of epoch 3 lives" in said) == (76, True)
+        assert (code, "a driver with epoch 3 is running" in said) == (76, True)
         assert mount.pythons(3) == []
         # The one that lives will have its own exit; nothing may be said in its place.
         assert not (directory / "control" / EXIT).exists()
