@@ -229,7 +229,7 @@ def test_stop_names_and_ends_a_driver_without_its_folder(tmp_path: Path) -> None
             timeout=120,
             check=False,
         )
-        assert "1 driver whose directory is gone, by looking at processes: flights (epoch 7)." in (
+        assert "1 driver whose directory is gone, by checking processes: flights (epoch 7)." in (
             done.stdout
         ), done.stdout + done.stderr
         assert "Ending 1 driver" in done.stdout

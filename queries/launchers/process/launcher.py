@@ -135,9 +135,9 @@ class LocalProcessLauncher:
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Write the intent, spawn the shim, and return once the shim holds its directory.
 
-        1. The directory, its spec, pools and assignment are on disk (the intent). 2. `current.json`
-        contains this epoch, unless it contains a later one. 3. The shim is spawned; a second shim
-        for the same directory exits immediately.
+        1. The directory, its spec, pools and assignment are on disk (the intent).
+        2. `current.json` contains this epoch, unless it contains a later one.
+        3. The shim is spawned; a second shim for the same directory exits immediately.
         """
 
         def write_intent(directory: Path) -> None:

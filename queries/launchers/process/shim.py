@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     claim = epoch_claims.take(directory)
     if claim is None:  # no report: this epoch's exit is that of the live driver
         sys.stderr.write(
-            (f"a driver with epoch {directory.name} is running; not starting a second one\n")
+            f"a driver with epoch {directory.name} is running; not starting a second one\n"
         )
         return epoch_claims.TAKEN
     # The lock belongs to the open file. The child keeps it when this process ends, so anything that

@@ -5,9 +5,9 @@ not report signals (it returns 128 + n) and knows nothing about the JVM; this on
 wait status unchanged. It does not import our code, and runs as long as any process inside does;
 when it exits, the kernel ends all of them.
 
-1. COMMAND contains {"argv", "env", "close", "limits"} as JSON; the driver is forked and waits. 2.
-`start PID` is reported; the shim answers on GO once it knows the process from outside. 3. `end PID
-STATUS` is reported for every child that ends, including orphans of the driver.
+1. COMMAND contains {"argv", "env", "close", "limits"} as JSON; the driver is forked and waits.
+2. `start PID` is reported; the shim answers on GO once it knows the process from outside.
+3. `end PID STATUS` is reported for every child that ends, including orphans of the driver.
 
 `init.py become FILTER LIMITS ARGV…` is for drivers that run under their own accounts, without an
 init: it applies the limits and the filter to itself, then executes ARGV. FILTER is a descriptor, or
