@@ -1,9 +1,9 @@
-"""Work with files in other accounts' folders, as those accounts: they may contain links.
+"""Work with files in other accounts' folders as those accounts, because there may be links.
 
-Within account walls, a driver's files belong to the account of its application. A thread with that
-account's file rights leaves files that the account can write, and reaches none that it could not.
-On Linux these rights are per thread (setfsuid(2), capabilities(7)), so other threads and the
-database's files are not affected.
+If drivers are isolated by accounts, a driver's files belong to its application's account. A thread
+with that account's file rights creates files that the account can write, and cannot reach any file
+that the account cannot reach. On Linux these rights are per thread (setfsuid(2), capabilities(7)),
+so other threads and the database's files are not affected.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ class _Set(ctypes.Structure):
 
 
 def capabilities() -> int:
-    """Return the effective capabilities of this thread, as bits (capabilities(7))."""
+    """Return this thread's effective capabilities as bits (capabilities(7))."""
     low, high = _sets()
     return int(low.effective) | int(high.effective) << 32
 
@@ -46,12 +46,12 @@ def can_act() -> bool:
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether only root and this process's account can change where a path leads."""
+    """Return whether only root and this process's account can change the target of a path."""
     return all(_is_kept(found) for found in _on_the_way(folder))
 
 
 def _on_the_way(folder: Path) -> Iterator[os.stat_result]:
-    """Yield the status of each folder on the way to a path, from the top; then of resolved ones."""
+    """Yield each folder's status on the way to a path, from the top; then for the resolved path."""
     for place in dict.fromkeys((Path(os.path.abspath(folder)), Path(os.path.realpath(folder)))):
         for part in (*reversed(place.parents), place):
             # What does not exist can be created by the owners of the folders above.
@@ -68,7 +68,7 @@ def _is_kept(found: os.stat_result) -> bool:
 
 
 def know(accounts: Callable[[], set[int]]) -> None:
-    """Set how the uids of drivers' accounts are looked up; until then there are none."""
+    """Set the function that looks up the uids of drivers' accounts; until then, there are none."""
     global _known
     _known = accounts
 
@@ -82,11 +82,11 @@ _known: Callable[[], set[int]] = _none
 
 @contextmanager
 def acting_in(folder: Path, like: Path) -> Iterator[None]:
-    """Work with files in a folder as the driver's account that can put links into its path.
+    """Work with files in a folder as the driver's account that can create links in its path.
 
-    The account is the first one of a driver that owns a folder on the way; if there is none, but
-    anybody can write there, the owner of `like` if it is one. Otherwise, and if another account is
-    already active, nothing changes.
+    The account is the first driver's account that owns a folder on the way or, if there is none, a
+    folder on the way to `like`. Nothing changes if only root and this process can change the path,
+    if there is no such account, or if another account is already active.
     """
     if _is_acting() or not (known := _known()) or not can_act() or is_ours(folder):
         yield
@@ -113,7 +113,7 @@ def acting_as(uid: int, gid: int) -> Iterator[None]:
         _libc.setfsgid(gid)
         _libc.setfsuid(uid)
         if (_libc.setfsuid(_NOBODY_ASKS), _libc.setfsgid(_NOBODY_ASKS)) != (uid, gid):
-            raise PermissionError(f"the rights of uid {uid} cannot be had without CAP_SETUID")
+            raise PermissionError(f"the rights of uid {uid} cannot be acquired without CAP_SETUID")
         nothing = _sets()
         for part in nothing:
             part.effective = 0
@@ -138,7 +138,7 @@ def give_like(tree: Path, like: Path) -> None:
 def give(tree: Path, uid: int, gid: int) -> None:
     """Give a folder and its contents to an account, without following links.
 
-    The folder itself comes last: until then nobody else can enter it.
+    The folder itself is given last: until then, no other account can enter it.
     """
     descriptor = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -181,7 +181,7 @@ def _set_groups(groups: list[int]) -> None:
         return
     number = _SETGROUPS.get(platform.machine())
     if number is None:
-        raise PermissionError(f"accounts are not known to work on {platform.machine()}")
+        raise PermissionError(f"separate accounts are not supported on {platform.machine()}")
     given = (ctypes.c_uint32 * len(groups))(*groups)
     _checked(_libc.syscall(number, len(groups), given), "setgroups")
 

@@ -1,4 +1,4 @@
-"""The app that decides and acts."""
+"""The app for definitions, operations and supervision."""
 
 from importlib import import_module
 
@@ -7,14 +7,14 @@ from django.urls import converters, register_converter
 
 
 class QueryName(converters.StringConverter):
-    """A query's name in an address: the slash of `application/query` is written as `~`."""
+    """A query's name in a URL: the slash in `application/query` is written as `~`."""
 
     def to_python(self, value: str) -> str:
         """Return the name."""
         return value.replace("~", "/")
 
     def to_url(self, value: str) -> str:
-        """Return the address part."""
+        """Return the name in the form for a URL."""
         return value.replace("/", "~")
 
 
@@ -51,7 +51,7 @@ class QueriesConfig(AppConfig):
         super().import_models()
 
     def ready(self) -> None:
-        """Connect the handlers of migrations and sign-ins: roles, audit log, drivers' accounts."""
+        """Connect the handlers for migrations and sign-ins: roles, audit log, drivers' accounts."""
         register_converter(QueryName, "query")
         import_module("queries.roles").connect()
         import_module("queries.releases").connect(self)

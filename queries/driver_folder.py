@@ -1,4 +1,4 @@
-"""Where a driver's files are: those that control it, and those that it writes itself."""
+"""Locate a driver's files: those that control the driver, and those that it writes itself."""
 
 import os
 import stat
@@ -19,12 +19,12 @@ class DriverFolder:
 
     @classmethod
     def of(cls, root: Path) -> "DriverFolder":
-        """Return the folders below a directory, which need not exist."""
+        """Return the folders below a directory; they do not have to exist."""
         return cls(root, root / CONTROL, root / OWN)
 
     @classmethod
     def make(cls, root: Path) -> "DriverFolder":
-        """Create the folders of a driver that will start."""
+        """Create the folders of a driver that will be started."""
         made = cls.of(root)
         for folder in (made.control, made.own):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ class DriverFolder:
 
 
 def direct(path: Path, text: str) -> None:
-    """Replace a file that a driver reads; if the folder is shared, it belongs to its group."""
+    """Replace a file that a driver reads; in a shared folder, the file gets the folder's group."""
     shared = path.parent.stat().st_mode & stat.S_ISGID
     replace_file(path, text, mode=0o640 if shared else 0o600)
 
@@ -49,5 +49,5 @@ def current_file(application: Path) -> Path:
 
 
 def read_current(application: Path) -> str | None:
-    """Return that file's content, None if it does not exist."""
+    """Return that file's content; None if the file does not exist."""
     return read_file(current_file(application))

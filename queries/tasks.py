@@ -1,6 +1,6 @@
-"""Celery tasks: each calls one service. Arguments are ids; a stale one does nothing.
+"""Define the Celery tasks: each calls one service. Arguments are ids; a stale id has no effect.
 
-`PROCEDURES` lists all operations with steps, which tasks advance.
+`PROCEDURES` lists all multi-step operations, which tasks advance.
 """
 
 import logging
@@ -81,9 +81,10 @@ _outlook_round = outlook.Round()
 
 @shared_task(name="queries.tasks.on_each_host")
 def on_each_host(task: str, expires_s: float) -> None:
-    """Run a task on each live host's worker (a tick of beat): on this one immediately.
+    """Run a task on each live host's worker (at a tick of beat); on this host, immediately.
 
-    The others find it in their own queues; if those cannot be reached, it still runs here.
+    Other hosts' workers find the task in their queues; if these cannot be reached, the task still
+    runs here.
     """
     try:
         send_to_others(task, expires_s=expires_s)
@@ -113,9 +114,9 @@ def _worker_begins(**_: Any) -> None:
 
 
 def _supervise() -> None:
-    """Adopt this host's drivers, reconcile as soon as one exits, and sweep if beat does not.
+    """Adopt this host's drivers, reconcile when one exits, and sweep if Celery beat does not.
 
-    A task would come later, or not at all while Redis is down.
+    A task would do this later, or not at all while Redis is down.
     """
     told = ""
     adopted = False
@@ -137,15 +138,15 @@ def _supervise() -> None:
                         _sweep_unasked()
         except Exception as error:  # loop boundary: the sweep finds what is missed here
             if str(error) != told:
-                logger.warning("leaving the exit of a driver to the sweep: %s", error)
+                logger.warning("the next sweep will handle a driver's exit: %s", error)
             told = str(error)
             leaving.wait(EXITS_AGAIN_S)
-            with _sweep.by_itself("the sweep that nobody asked for"):
+            with _sweep.by_itself("the sweep without beat"):
                 _sweep_unasked()
 
 
 def _sweep_unasked() -> None:
-    """Sweep if beat or Redis is down."""
+    """Sweep if Celery beat or Redis is down."""
     if time.monotonic() - _swept_at > UNASKED_AFTER_S:
         sweep()
 
@@ -171,14 +172,14 @@ def forget_old_incidents() -> None:
 
 @shared_task(name="queries.tasks.call_outside")
 def call_outside() -> None:
-    """Ping the external watcher while all of Headgate works."""
+    """Ping the external watcher, as long as all of Headgate works."""
     if settings.DEAD_MANS_SWITCH_URL:
         dead_mans_switch.call_outside(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.sweep")
 def sweep() -> None:
-    """Reconcile every application of this host that is due, whether or not a nudge was lost."""
+    """Reconcile every application of this host that is due, even if a nudge was lost."""
     global _swept_at
     _swept_at = time.monotonic()
     for application_id in service.due_applications(now=timezone.now()):
@@ -194,7 +195,7 @@ def advance_operation(operation_id: int) -> None:
 
 @shared_task(name="queries.tasks.advance_operations")
 def advance_operations() -> None:
-    """Nudge this host's unclaimed operations with steps, in case a nudge was lost."""
+    """Nudge this host's unclaimed multi-step operations, in case a nudge was lost."""
     for operation_id in due_operations(now=timezone.now()):
         advance_soon(operation_id)
     note_silent_hosts()
@@ -202,13 +203,13 @@ def advance_operations() -> None:
 
 @shared_task(name="queries.tasks.advance_deploys")
 def advance_deploys() -> None:
-    """Take the next steps of deploys: nudged, and by a tick in case a nudge was lost."""
+    """Take the next steps of deploys: after a nudge, and at a tick in case a nudge was lost."""
     advance_all(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.look_at_sources")
 def look_at_sources() -> None:
-    """Ask the brokers for the lag of this host's queries; one pass at a time."""
+    """Query the brokers for the lag of this host's queries; one pass at a time."""
     with lease(f"look-at-sources:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             lag.look_at_sources(now=timezone.now())
@@ -216,13 +217,13 @@ def look_at_sources() -> None:
 
 @shared_task(name="queries.tasks.note_verdicts")
 def note_verdicts() -> None:
-    """Record since when each query's health has been the same."""
+    """Record since when each query has had its current health."""
     verdicts.note_verdicts(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.recheck_sql")
 def recheck_sql() -> None:
-    """Ask Spark's parser about SQL that was saved unchecked; one pass at a time."""
+    """Check SQL that was saved unchecked with Spark's parser; one pass at a time."""
     with lease("recheck-sql", limit_s=60) as held:
         if held:
             sql_recheck.recheck_sql(now=timezone.now())
@@ -230,13 +231,13 @@ def recheck_sql() -> None:
 
 @shared_task(name="queries.tasks.keep_ledger")
 def keep_ledger() -> None:
-    """Record the losses of the newest batches."""
+    """Record the losses in the newest batches."""
     loss_ledger.keep_ledger(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.repair_from_checkpoints")
 def repair_from_checkpoints() -> None:
-    """Count batches that no run reported, and restore those that only checkpoints still have."""
+    """Count batches that no run reported, and restore those that only checkpoints still contain."""
     try:
         batch_repair.count_unreported(now=timezone.now())
     except redis.RedisError as error:  # the next call checks again
@@ -246,7 +247,7 @@ def repair_from_checkpoints() -> None:
 
 @shared_task(name="queries.tasks.look_for_foreign_batches")
 def look_for_foreign_batches() -> None:
-    """Find batches in this host's checkpoints that none of our runs made; one pass at a time."""
+    """Find batches in this host's checkpoints that no run of ours wrote; one pass at a time."""
     with lease(f"look-for-foreign-batches:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             foreign_batches.look_for_foreign_batches(now=timezone.now())
@@ -254,7 +255,7 @@ def look_for_foreign_batches() -> None:
 
 @shared_task(name="queries.tasks.look_ahead")
 def look_ahead() -> None:
-    """Record forecast problems of some of this host's queries; one pass at a time."""
+    """Record forecast problems for some of this host's queries; one pass at a time."""
     with lease(f"look-ahead:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             outlook.look_ahead(now=timezone.now(), place=_outlook_round)
@@ -262,9 +263,9 @@ def look_ahead() -> None:
 
 @shared_task(name="queries.tasks.adopt")
 def adopt() -> None:
-    """Find this host's drivers again, when a worker starts and from time to time.
+    """Find this host's existing drivers, when a worker starts and from time to time.
 
-    Drivers that supervision has given up are ended first: none of them may write any more.
+    Drivers that supervision has given up are ended first, so that they cannot write any more.
     """
     adoption.end_strays(launcher=launcher())
     service.wake_all(now=timezone.now())
@@ -272,7 +273,7 @@ def adopt() -> None:
 
 @shared_task(name="queries.tasks.forget_expired_tokens")
 def forget_expired_tokens() -> None:
-    """Delete expired tokens, sessions, kept answers, and Spark UI visits."""
+    """Delete expired tokens, sessions, stored responses, and Spark UI visits."""
     now = timezone.now()
     tokens.forget_expired_tokens(now=now)
     sessions.forget_expired_sessions(now=now)
@@ -282,20 +283,20 @@ def forget_expired_tokens() -> None:
 
 @shared_task(name="queries.tasks.chain_audit_log")
 def chain_audit_log() -> None:
-    """Chain audit log entries whose process died before it could."""
+    """Chain audit log entries whose process died before it could chain them."""
     while audit_trail.chain_entries():
         pass
 
 
 @shared_task(name="queries.tasks.prune_audit_log")
 def prune_audit_log() -> None:
-    """Delete audit log entries past their retention."""
+    """Delete audit log entries past their retention period."""
     audit_trail.prune_audit_log(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune")
 def prune() -> None:
-    """Delete old drivers' folders, and state rows that have been shown for an hour."""
+    """Delete folders of old drivers, and state rows that have been shown for an hour."""
     service.prune_folders(launcher=launcher())
     xray.forget_old_results(launcher=launcher(), now=timezone.now())
 
@@ -308,5 +309,5 @@ def prune_snapshots() -> None:
 
 @shared_task(name="queries.tasks.prune_code")
 def prune_code() -> None:
-    """Delete code and packages that have been unreferenced for some days."""
+    """Delete code and packages that have been unreferenced for a few days."""
     prune_contents(now=timezone.now())

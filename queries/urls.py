@@ -1,4 +1,4 @@
-"""Addresses of the pages; each views module contributes its own list."""
+"""URLs of the pages; each views module contributes its own list."""
 
 from django.urls import URLPattern, URLResolver
 

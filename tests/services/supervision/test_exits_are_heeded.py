@@ -153,5 +153,5 @@ def test_where_exits_cannot_be_heard_the_worker_says_so_once_and_tries_again(
         tasks._supervise()
     assert len(tried) == 3
     assert [record.getMessage() for record in caplog.records] == [
-        "leaving the exit of a driver to the sweep: Address already in use"
+        "the next sweep will handle a driver's exit: Address already in use"
     ]
