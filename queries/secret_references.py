@@ -125,6 +125,6 @@ class References:
         except (OSError, UnicodeDecodeError) as error:
             raise ReferenceMissing(
                 f"file:{name} cannot be read: {type(error).__name__}. Put the secret into a file "
-                "with that name in the secrets folder (HEADGATE_SECRETS), then restart the "
-                "application."
+                "with that name in the secrets folder (HEADGATE_SECRETS), then restart anything "
+                "that uses it."
             ) from error

@@ -294,7 +294,7 @@ class BrokerReader:
         return found
 
     def _retention(self, topics: list[str], until: float) -> dict[str, Retention]:
-        """Return how long topics retain records, except topics for which the broker refuses this."""
+        """Return how long topics retain records, except topics for which the broker refuses it."""
         now = time.monotonic()
         due = [name for name in topics if now - self._configs.get(name, (-1e9, None))[0] > 60]
         if due:
