@@ -93,7 +93,7 @@ def _copy_dependencies(maven: str, pom: Path, target: Path) -> None:
             "downloaded again.",
         )
     if not any(target.glob("*.jar")):
-        fail(f"Maven copied no jar of {pom.relative_to(REPOSITORY)}.", "Check that file.")
+        fail(f"Maven did not copy any jar for {pom.relative_to(REPOSITORY)}.", "Check that file.")
 
 
 if __name__ == "__main__":

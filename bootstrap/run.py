@@ -66,7 +66,7 @@ def use_python_new_enough(arguments: list[str], mode: str) -> None:
     fail(
         f"Headgate needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}.",
         "Install one (Debian, Ubuntu: `sudo apt-get install python3.11 python3.11-venv`), or "
-        "name it: `make run PYTHON=/path/to/python3.11`.",
+        "specify it: `make run PYTHON=/path/to/python3.11`.",
     )
 
 

@@ -64,7 +64,11 @@ class Guard:
         """Return a problem with the guard's text in a tree; "" if it occurs exactly once."""
         path = tree / self.file
         count = path.read_text().count(self.old) if path.exists() else 0
-        return "" if count == 1 else f"{self.file} has its text {count} times: the guard has moved"
+        return (
+            ""
+            if count == 1
+            else (f"{self.file} contains the guard's text {count} times: the guard has moved")
+        )
 
 
 @dataclass(frozen=True)

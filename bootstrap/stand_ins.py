@@ -141,7 +141,7 @@ def _make_base(root: Path) -> None:
             "The Debian of the stand-ins is built by debootstrap, which must run as root.",
             "Install it (Debian, Ubuntu: `sudo apt-get install debootstrap`) and run this as root.",
         )
-    say("Stand-in: a small Debian, some minutes…")
+    say("Building a small Debian as a stand-in; this takes some minutes…")
     _run(
         *("debootstrap", "--variant=minbase", "--include=ca-certificates"),
         *(RELEASE, str(root)),

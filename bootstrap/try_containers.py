@@ -45,7 +45,7 @@ def main() -> None:
     stand_ins.insist_on_engine()
     images = dict(stand_ins.STAND_INS) if asked.stand_ins else {}
     if images:
-        say("On stand-ins for the base images.")
+        say("Using stand-ins for the base images.")
         stand_ins.make(asked.build_network)
     else:
         stand_ins.pull()
@@ -76,7 +76,9 @@ def _try(engine: Engine) -> None:
     _first_query(engine, first)
     kept = _kept_query(first)
     engine.call("POST", "queries/", kept)
-    with _timed("second_query_start_s", "A query that writes files, with the Kafka connector…"):
+    with _timed(
+        "second_query_start_s", ("Starting a query that writes files, with the Kafka connector…")
+    ):
         engine.verb("kept", "start")
     _jars_are_on_the_class_path(engine)
     for service in VICTIMS:
@@ -112,7 +114,7 @@ def _readme_query() -> dict[str, Any]:
 
 def _first_query(engine: Engine, definition: dict[str, Any]) -> None:
     engine.call("POST", "queries/", definition)
-    with _timed("first_query_start_s", "The README's first query…"):
+    with _timed("first_query_start_s", "Running the README's first query…"):
         engine.verb(definition["name"], "start")
     engine.verb(definition["name"], "stop")
 

@@ -55,8 +55,8 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, *, within: Path | None = No
     """Open a regular file that another account may have created; return its descriptor.
 
     A link in the last part of the path is not followed, and the call never blocks. With `within`,
-    the file must be in that folder, whatever links the path contains. Raises `NotPlain` for
-    anything else.
+    the file must be in that folder, regardless of links in the path. Raises `NotPlain` for anything
+    else.
     """
     try:
         found = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)

@@ -107,7 +107,7 @@ class Event:
         """Return an entry's event; raise ValueError with the reason if it is not an event."""
         raw = orjson.loads(opened(data))  # raises a ValueError
         if not isinstance(raw, dict):
-            raise ValueError("an event is a JSON object")
+            raise ValueError("an event must be a JSON object")
         version = raw.pop("v", None)
         if version != VERSION:
             raise ValueError(f"event version {version!r} is not {VERSION}")

@@ -72,7 +72,7 @@ def _usage() -> str:
     lines = [
         *_SHORT.items(),
         *((name, what) for name, (_, what) in _JARS.items()),
-        ("manage", "run a command of Django's: createtoken, changepassword, migrate; manage help"),
+        ("manage", "run a Django command: createtoken, changepassword, migrate; manage help"),
         ("constraints", "print the exact versions that this release was tested with"),
     ]
     shown = "".join(f"  {name:<12} {what}\n" for name, what in lines)

@@ -304,8 +304,8 @@ class Ingester:
             self._client.xtrim(state.name, maxlen=0, approximate=False)
         if state.overflow or epoch in shut_out:
             raise Flooded(
-                f"driver {epoch} has filled its event stream and can no longer write to it. "
-                "Its events wait in its spool. Check its code, then restart its application"
+                f"driver {epoch} has filled its event stream and can no longer write to it. Its "
+                "events wait in its spool. Check the driver's code, then restart its application"
             )
         if epoch not in living.values() and streams.is_through(self._client, state):
             self._streams.remove(state.name)
@@ -325,7 +325,7 @@ class Ingester:
                 self._client.xgroup_delconsumer(stream, GROUP, name)
 
     def _claim(self, stream: str, name: str) -> int:
-        """Claim some of a dead consumer's entries; return how many it had."""
+        """Claim some of a dead consumer's entries; return how many entries it had."""
         pending = self._client.xpending_range(
             stream, GROUP, min="-", max="+", count=MOST_OF_ONE, consumername=name
         )

@@ -210,7 +210,7 @@ class TaskTime(models.Model):
 
 
 class DroppedEvents(models.Model):
-    """An increase of Spark's drop counter between two heartbeats: how many, where, when."""
+    """An increase of Spark's drop counter between two heartbeats: number, queue and times."""
 
     driver = models.BigIntegerField(db_index=True)
     queue = models.CharField(max_length=40)  # streams, ours or outbox

@@ -36,7 +36,7 @@ ORDER = tuple(Role)
 ROLE_WORDS = {
     Role.VIEWER: "can view everything",
     Role.OPERATOR: "can also start, stop, restart, resolve",
-    Role.AUTHOR: "can also define in SQL, and in Python with that right",
+    Role.AUTHOR: "can also define in SQL, and in Python with the right to write Python",
     Role.ADMIN: "can also assign roles, teams, rights and tokens",
 }
 
@@ -88,7 +88,7 @@ class Reach:
 
 
 def limit_to(user: Any, token: AccessToken) -> None:
-    """Limit the user of a request to what the token allows."""
+    """Limit a request's user to the actions that the token allows."""
     user.access_token = token
 
 

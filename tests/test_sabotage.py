@@ -207,7 +207,9 @@ def test_a_guard_that_has_moved_ends_the_run_before_anything_is_taken_out(
     small: Path, tmp_path: Path
 ) -> None:
     moved = _guard("moved", "it_works", old="holder")
-    with pytest.raises(SystemExit, match=r"moved: small/program.py has its text 2 times"):
+    with pytest.raises(
+        SystemExit, match=r"moved: small/program.py contains the guard's text 2 times"
+    ):
         sabotage.sabotage(_plan(moved), tmp_path / "copies", small)
     assert not (tmp_path / "copies").exists()
 

@@ -66,7 +66,7 @@ def end_holder(home: Home, *, limit_s: float) -> None:
 
 
 def started_here(home: Home) -> list[Process]:
-    """Return the processes that were started by the current or an earlier `up` and still run."""
+    """Return the running processes that the current or an earlier `up` has started."""
     found = map(read_identity, sorted(home.run.glob("*.process")))
     return [process for process in found if process is not None and process.alive()]
 

@@ -143,7 +143,7 @@ class Broker:
         return chosen
 
     def start(self, java_home: Path, *, limit_s: float = START_LIMIT_S) -> bool:
-        """Start the broker if it is not running, and wait until it responds; return if it was down.
+        """Start the broker if necessary, and wait until it responds; return whether it was down.
 
         Raises `Trouble` if its jars are missing, one of its ports is taken, or it does not respond
         within the time limit.
@@ -302,7 +302,9 @@ class Broker:
         found = list(islice(free_ports(), 3))
         if len(found) < 3:
             raise Trouble(
-                "A Kafka broker needs three free ports from 20000 to 31999; fewer are free.", ""
+                "A Kafka broker needs three free ports between 20000 and 31999, but fewer are "
+                "free.",
+                "",
             )
         return found[0], found[1], found[2]
 

@@ -3,7 +3,7 @@
 This runs as a script, uses only the standard library, and execs the program itself:
 
     python program.py IDENTITY_FILE COMMAND…               ends when its parent ends
-    python program.py --daemon LOG IDENTITY_FILE COMMAND…  outlives all; returns at once
+    python program.py --daemon LOG IDENTITY_FILE COMMAND…  outlives all; returns immediately
 """
 
 import ctypes

@@ -38,7 +38,7 @@ class YieldingLog(loggers.RotatingFileHandler):  # type: ignore[misc]
             if self._withheld:
                 missing = "1 line was" if self._withheld == 1 else f"{self._withheld} lines were"
                 self._withheld = 0
-                self.stream.write(f"({missing} left out: the disk was full)\n".encode())
+                self.stream.write(f"({missing} omitted because the disk was full)\n".encode())
             loggers.FileHandler.emit(self, record)
             if not self.stream.closed:  # by `handleError`
                 self.doRollover()

@@ -165,7 +165,7 @@ def _address(home: Home, drivers_alive: int) -> tuple[int, str]:
     password = known.password or secrets.token_urlsafe(24)
     port = next(free_ports(), None)
     if port is None:
-        raise Trouble("No port from 20000 to 31999 is free for a Redis.", "Set REDIS_URL.")
+        raise Trouble("No port from 20000 to 31999 is free for Redis.", "Set REDIS_URL.")
     return port, password
 
 

@@ -27,7 +27,7 @@ LIMIT_S = 120.0
 _OVER = (
     403,
     "This Spark UI view has ended",
-    "You signed out, it expired, or the driver has ended. Open it from Headgate again.",
+    "You signed out, the view expired, or the driver has ended. Open it from Headgate again.",
 )
 _NOT_THERE = (
     502,

@@ -77,7 +77,7 @@ class Bounded(H11Protocol):
             503,
             "too-many-connections",
             "Too many connections",
-            f"Your address already has {most} connections to this process.",
+            f"Your IP address already has {most} connections to this process.",
             "Close some, or increase HEADGATE_CONNECTIONS_PER_ADDRESS.",
         )
         self.transport.write(

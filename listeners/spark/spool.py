@@ -76,7 +76,7 @@ class Spool:
             self._file = None
 
     def _make_room(self, sent_to: int) -> list[Segment]:
-        """Remove sent segments beyond their share, then the oldest beyond the limit."""
+        """Remove sent segments above their share, then the oldest segments above the limit."""
         sent = [segment for segment in self._segments[:-1] if segment.last <= sent_to]
         surplus = sum(segment.size for segment in sent) - self._sent_limit
         for segment in sent:

@@ -27,9 +27,11 @@ def ask(
     try:
         asked = urllib3.util.parse_url(url)
     except urllib3.exceptions.HTTPError:
-        raise SendFailed("Its address is not a valid URL.", lasting=True) from None
+        raise SendFailed("Its URL is not valid.", lasting=True) from None
     if asked.scheme not in ("https", "http") or not asked.host or asked.auth:
-        raise SendFailed("Its address is not a URL starting with https://.", lasting=True)
+        raise SendFailed(
+            "Its URL is not an https:// URL with a host and without a login.", lasting=True
+        )
     try:
         with urllib3.PoolManager(timeout=urllib3.Timeout(total=timeout_s), retries=False) as pool:
             answer = pool.request(

@@ -81,7 +81,7 @@ class FileSink:
         return max(_entries(self.log), default=None)
 
     def beyond(self, batch: int, *, log: Path | None = None) -> Dropped:
-        """Return the content after a batch; raise `CannotCopy` if the log is too short.
+        """Return the entries and files after a batch; raise `CannotCopy` if the log is too short.
 
         `log` is an earlier copy of the log, if one has already been put aside.
         """

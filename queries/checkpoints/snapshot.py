@@ -169,7 +169,7 @@ class _Copy:
         if batch is None:
             raise CannotCopy(
                 f"No batch has committed in {self._from}.",
-                way_out="Wait until the query has committed one.",
+                way_out="Wait until the query has committed a batch.",
             )
         if batch not in self._logs.committed():
             raise CannotCopy(
@@ -329,4 +329,4 @@ def _reach(logs: CheckpointLogs) -> str:
     committed = logs.committed()
     if not committed:
         return "No batch has committed yet."
-    return f"It contains batches {committed[0]} to {committed[-1]}."
+    return f"The checkpoint contains batches {committed[0]} to {committed[-1]}."

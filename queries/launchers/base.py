@@ -1,4 +1,4 @@
-"""The interface to the place where drivers run, as used by supervision.
+"""Define the interface through which supervision runs drivers.
 
 A driver is identified by its application and its epoch, a probe by the same values and
 `probe=True`. Files and processes are internal to the launcher, which returns texts and the forms of

@@ -147,7 +147,7 @@ def count_callbacks(data_stream_writer: type) -> None:
 
 
 def note_while_building(data_stream_writer: type) -> None:
-    """Record what a definition's function sets on its writer."""
+    """Record the settings that a definition's function makes on its writer."""
     note_what_is_said(data_stream_writer, when=lambda: getattr(_building, "active", False))
 
 
@@ -224,7 +224,7 @@ def _from_function(
 
 
 def _called(session: Any, spec: PythonQuery, references: References) -> Any:
-    """Return what the function returns: a writer, or a streaming DataFrame."""
+    """Call the function and return its result: a writer, or a streaming DataFrame."""
     with _step(f"function {spec.function!r}", error_class=USER_CODE), _no_starts():
         module, _, name = spec.function.partition(":")
         function = getattr(importlib.import_module(module), name)

@@ -115,7 +115,9 @@ def _require_call(roots: DataRoots, called: Any) -> None:
     if called.getClass().getSimpleName() == _BY_IDENTIFIER:
         if called.otherExprs().isEmpty():
             return  # a column
-        raise OutsideRoots("the SQL calls a function through IDENTIFIER(). Use its name.")
+        raise OutsideRoots(
+            "the SQL calls a function through IDENTIFIER(). Use the function's name."
+        )
     name = _texts(called.nameParts())[-1].lower()
     arguments = [_value(one) for one in _members(called.arguments())]
     if name in _OF_PROTOBUF:

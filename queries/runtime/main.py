@@ -246,7 +246,7 @@ class Driver:
         return None
 
     def _look(self, assignments: Assignments) -> int | None:
-        """Return the exit code if a subclass's driver has a further reason to exit."""
+        """Return an exit code if a subclass has another reason to exit; this class has none."""
         return None
 
     def _see_executors(self) -> None:

@@ -447,7 +447,7 @@ class Run:
     def _blame_no_query_for_a_stopped_spark(self) -> None:
         """Raise if Spark itself was stopped (a SIGTERM to the JVM, `spark.stop()` in users' code).
 
-        The queries then fail with arbitrary errors, although the driver is what has ended.
+        The queries then fail with arbitrary errors, although they are not the cause of the end.
         """
         around = self._around
         if around.spark.sparkContext._jsc.sc().isStopped():

@@ -100,7 +100,7 @@ def guard_callbacks(gateway: Any) -> None:
     field.setAccessible(True)
     field.set(client, token)
     if field.get(client) != token:
-        raise RuntimeError("the JVM's callback client keeps no token")
+        raise RuntimeError("the JVM's callback client does not store a token")
 
 
 def start_spark(
@@ -145,7 +145,7 @@ def _ship_code(context: Any, roots: tuple[str, ...], folder: Path) -> None:
 
 
 def close_in_forked_children(gateway: Any, *descriptors: int) -> None:
-    """Keep forked children from keeping an orphaned JVM alive (trap 23).
+    """Prevent forked children from keeping an orphaned JVM alive (trap 23).
 
     A child that inherits the JVM's standard input or the gateway's sockets keeps the JVM from
     noticing that its driver has died.

@@ -44,7 +44,7 @@ class Command(BaseCommand):
         self.stdout.write(f"Kafka  {broker.sentence()}")
         self.stdout.write("Started." if started else "The broker was already running.")
         self.stdout.write(
-            f"User {kafka.USER}; queries set the password with kafka.sasl.jaas.config = "
+            f"User {kafka.USER}; to set the password in queries, use kafka.sasl.jaas.config = "
             f"file:{kafka.SECRET}"
         )
         if settings.HOME.holder() is None:

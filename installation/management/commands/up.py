@@ -257,7 +257,10 @@ class _Run:
             started = broker.start(self.java.home)
             kafka.keep_secret(broker, settings.SECRETS_DIR)
         except Trouble as trouble:
-            self.say(f"Kafka     {trouble}\n  Queries that read from it wait for it.")
+            self.say(
+                f"Kafka     {trouble}\n  Queries that read from the broker wait until it is "
+                "running."
+            )
             return
         self.broker = broker
         self.say(f"Kafka     {broker.sentence()}{'' if started else ' (already running)'}")
@@ -292,8 +295,8 @@ class _Run:
             free = (one for one in ports.free_ports() if one != port)
             self.spark_ui_port = next(free, second)
             self.say(
-                f"Spark UI  port {second} is in use; it is at port {self.spark_ui_port} until the "
-                "next start. HEADGATE_SPARK_UI_PORT chooses another for good"
+                f"Spark UI  port {second} is in use, so port {self.spark_ui_port} is used until "
+                "the next start. Set HEADGATE_SPARK_UI_PORT to choose another one permanently"
             )
         if not ports.port_is_free(port):
             raise Trouble(

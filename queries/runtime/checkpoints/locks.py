@@ -105,8 +105,8 @@ class Locks:
         if not self._sees(location):
             # Treated like a lock that only a new driver can get: supervision replaces an idle one.
             text = (
-                f"The checkpoint {location} is outside the folders that this driver was "
-                "started with. Restart the application; its next driver can use it."
+                f"The checkpoint {location} is outside the folders with which this driver was "
+                "started. Restart the application; its next driver can use the checkpoint."
             )
             raise Refused("own", text, self._jvm_pid)
         held = (

@@ -86,7 +86,8 @@ class Queue(threading.Thread):
                         self._tell(wanted)
             except Exception as error:  # no manager, or a JVM that is ending: Spark reports it
                 logger.warning(
-                    "could not get from YARN what it is waiting for: %s", type(error).__name__
+                    "could not find out from YARN why the application is waiting: %s",
+                    type(error).__name__,
                 )
 
     def _waits(self) -> bool:

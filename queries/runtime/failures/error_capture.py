@@ -213,7 +213,7 @@ def _python_root(text: str) -> tuple[str, str] | None:
 
 
 def _words(error: BaseException) -> str:
-    """Return an exception's message; users' exceptions may raise an error when asked for theirs."""
+    """Return an exception's message; for users' exceptions, getting the message may itself fail."""
     return left_out(partial(str, error), "")
 
 

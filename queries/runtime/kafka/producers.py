@@ -165,14 +165,15 @@ def waits(others: list[str]) -> str:
     """Return the warning for a query whose producer is splitting batches now."""
     shared = f", which it shares with {', '.join(sorted(others))}," if others else ""
     return (
-        f"The Kafka producer of its sink{shared} is splitting batches that the broker rejects "
-        "as too large (MESSAGE_TOO_LARGE); this batch waits until the producer gives up."
+        f"The Kafka producer of the query's sink{shared} is splitting batches that the broker "
+        "rejects as too large (MESSAGE_TOO_LARGE); this batch waits until the producer gives up."
     )
 
 
 def held_up(by: str) -> str:
     """Return the warning for a query whose producer was held up by another query's batch."""
     return (
-        f"Its sink shares a Kafka producer with {by}, whose batch the broker rejected as too "
-        "large, so its own batches had to wait. Set a separate kafka.client.id to avoid this."
+        f"The query's sink shares a Kafka producer with {by}, whose batch the broker rejected as "
+        "too large, so the query's own batches had to wait. Set a separate kafka.client.id to "
+        "avoid this."
     )

@@ -90,7 +90,7 @@ def check(
         )
         if source.fails_on_loss:
             raise StepFailed("Kafka source", TopicRecreated(text), error_class=CONDITION)
-        warnings.append(f"{text} It starts anyway because of failOnDataLoss=false.")
+        warnings.append(f"{text} The query starts anyway because of failOnDataLoss=false.")
     return Seen(seen, tuple(warnings))
 
 

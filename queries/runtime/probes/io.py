@@ -1,4 +1,4 @@
-"""Limit what a probe reads, and keep its output away from the definition's targets.
+"""Limit a probe's input, and keep its output away from the definition's targets.
 
 Definitions of both kinds create readers and writers through PySpark's own classes, so the limits
 are set there: a source returns a little data at a time and never cleans up its files, and a user's

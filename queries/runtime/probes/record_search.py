@@ -56,7 +56,7 @@ class Records:
         self._counts: dict[str, int] = {}
 
     def read(self) -> None:
-        """Read what the batch read from each source, at most `looked_at` records."""
+        """Read the batch's records from each source, at most `looked_at` of them."""
         from pyspark.sql import functions as f
 
         sources = {one["name"]: one for one in self._task.spec["sources"]}

@@ -227,9 +227,9 @@ class Meeting:
         names = {row.query: row.identity for row in self._job.known}
         missing = ", ".join(names[query] for query in found.missing)
         raise StartRefused(
-            f"The query {called(name, asked)} is new, and the script has not started queries "
-            f"that it started before: {missing}. An author must say on the application's page "
-            "whether it is one of these; until then, it is not started."
+            f"The query {called(name, asked)} is new, and the script has not started queries that "
+            f"it started before: {missing}. An author must decide on the application's page "
+            "whether the new query is one of these; until then, it is not started."
         )
 
     def _location(self, said: Said, asked: str, known: str, temporary: str) -> str:
@@ -254,7 +254,7 @@ class Meeting:
 
 
 def _temporary(said: Said, frame: Any) -> str:
-    """Return why a query's checkpoint is not used for recovery, "" if it is."""
+    """Return why a query's checkpoint is not used for recovery, or "" if it is used."""
     if said.format in _FORGETFUL_SINKS:
         return f"the {said.format} sink loses its rows when the driver ends"
     plan = frame._jdf.queryExecution().logical().toString()
@@ -266,12 +266,12 @@ def _temporary(said: Said, frame: Any) -> str:
 
 
 def _empty(location: str) -> None:
-    """Remove what an earlier driver left in one of our temporary checkpoints."""
+    """Remove the files that an earlier driver left in one of our temporary checkpoints."""
     path = local_path(location)
     if path is not None:
         shutil.rmtree(path, ignore_errors=True)
     else:
-        logger.warning("the temporary checkpoint %s is not local and is not emptied", location)
+        logger.warning("the temporary checkpoint %s is not local, so it is not emptied", location)
 
 
 class Watch:

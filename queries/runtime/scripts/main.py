@@ -190,7 +190,7 @@ class ScriptDriver(Driver):
             self._ending_since = time.monotonic()
         if time.monotonic() - self._ending_since < LISTEN_S:
             return None
-        logger.warning("the script continues although its queries have ended; ending it")
+        logger.warning("the script continues although its queries have ended; stopping it")
         return 0
 
     def _end_strangers(self, meeting: Meeting) -> None:
@@ -221,7 +221,7 @@ class ScriptRuns(Assignments):
 
     def __init__(self, driver: ScriptDriver, around: Surroundings, meeting: Meeting) -> None:
         def begin(_: AssignmentEntry) -> Run:
-            raise ValueError("a script's driver starts no query by itself")
+            raise ValueError("a script's driver does not start queries itself")
 
         super().__init__(driver.folder.control, driver.spec.epoch, driver.board, begin, driver.each)
         self._driver = driver

@@ -83,8 +83,8 @@ def missed(asked: dict[str, Any], session: Any) -> list[str]:
         field = _FIELDS.get(name, "Spark configuration")
         now = f"{name} is {_short(has)}" if has is not None else f"{name} is not set"
         lines.append(
-            f"The script requests {name}={_short(wanted)}, which is not applied: {now}. Set it "
-            f"in the application's definition ({field})."
+            f"The script requests {name}={_short(wanted)}, which is not applied: {now}. Set "
+            f"{name} in the application's definition ({field})."
         )
     return lines
 

@@ -148,7 +148,7 @@ class Accounts:
                     given[application] = free[0]
                     replace_file(self._file, json.dumps(given, indent=1, sort_keys=True))
         except Missing as error:
-            raise LaunchRefused(f"HEADGATE_WALLS is accounts: {error}") from error
+            raise LaunchRefused(f"HEADGATE_WALLS=accounts cannot be used: {error}") from error
         if (found := known.get(given[application])) is None:
             raise LaunchRefused(
                 f"{application} has the account {given[application]}, which is no longer in "
@@ -175,7 +175,7 @@ class Accounts:
 def refuse_incapable() -> None:
     """Raise `Missing` if this process lacks the program or a capability."""
     if shutil.which(PROGRAM) is None:
-        raise Missing("setpriv is not installed; it is in the package util-linux.")
+        raise Missing("setpriv is not installed; it is in the util-linux package.")
     held = capabilities()
     lacking = [name for name, bit in NEEDED.items() if not held >> bit & 1]
     if lacking:

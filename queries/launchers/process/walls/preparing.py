@@ -26,7 +26,7 @@ def prepare(spec: DriverSpec, folder: DriverFolder) -> None:
                 root.folder(path.lstrip("/"))
             except NotPlain as error:
                 raise LaunchRefused(
-                    f"{path} has a link in its path ({error}). Remove the link, or give the "
+                    f"The path {path} contains a link ({error}). Remove the link, or give the "
                     "query a new checkpoint."
                 ) from error
 

@@ -85,7 +85,7 @@ def accounts() -> Accounts:
 
 
 def connect() -> None:
-    """Set the accounts whose folders this process must not trust, whichever launcher it uses."""
+    """Set the accounts whose folders this process must not trust, regardless of the launcher."""
     account_files.know(lambda: accounts().uids())
 
 
@@ -115,7 +115,7 @@ def prove(asked: str, drivers: Path, accounts: Accounts | None = None) -> Choice
 
 def _try_bubblewrap(drivers: Path) -> None:
     if shutil.which(bubblewrap.PROGRAM) is None:
-        raise Missing("bubblewrap is not installed; it is in the package bubblewrap.")
+        raise Missing("bubblewrap is not installed; it is in the bubblewrap package.")
     with ground(drivers) as (folder, spec, hidden):
         env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
         log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

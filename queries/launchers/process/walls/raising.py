@@ -66,7 +66,7 @@ class Raising:
         self._hand_over(spec, folder, assignment, [json.loads(task)] if task else [])
 
     def assign(self, folder: DriverFolder, assignment: Assignment) -> None:
-        """Give a driver, possibly a running one, access to what its next assignment refers to."""
+        """Give a driver, even a running one, access to its next assignment's files and secrets."""
         spec = sighting.loaded(DriverSpec, folder.control / SPEC)
         if spec is not None and spec.walls:
             self._hand_over(spec, folder, assignment, [])

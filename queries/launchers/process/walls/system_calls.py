@@ -87,7 +87,7 @@ def compiled() -> int:
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError:
-        raise Missing(f"{LIBRARY} is not installed; it is in the package libseccomp2.") from None
+        raise Missing(f"{LIBRARY} is not installed; it is in the libseccomp2 package.") from None
     library.seccomp_init.restype = ctypes.c_void_p
     made = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(_REFUSE)))
     descriptor = os.memfd_create("headgate-system-calls")

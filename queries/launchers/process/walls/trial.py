@@ -93,7 +93,7 @@ def is_own(name):
 for act in (*map(look, json.loads(closed)), write, signal, environ):
     stopped(act)
 if (path := may_open()) is not None:
-    sys.exit(f"it was not stopped from opening a file of the kernel to write: {{path}}")
+    sys.exit(f"it was not stopped from opening a kernel file for writing: {{path}}")
 told = dict(line.split(":", 1) for line in open("/proc/self/status"))
 wanted = json.loads(wanted)
 if wanted["filtered"] and told["Seccomp"].strip() != "2":
@@ -103,9 +103,9 @@ for name, most in wanted["limits"].items():
         sys.exit(f"its limit {{name}} is not {{most}}")
 if rights:
     if any(int(told[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")):
-        sys.exit("it has kept capabilities")
+        sys.exit("it still has capabilities")
     if told["NoNewPrivs"].strip() != "1":
-        sys.exit("it may gain new privileges")
+        sys.exit("it can gain new privileges")
 print({PASSED!r})
 """
 
