@@ -1,7 +1,7 @@
-"""What every benchmark needs: a place to work that is cleaned up, a session, and its figures.
+"""Provide what every benchmark needs: a cleaned-up folder, a Spark session, and figures.
 
-A benchmark that is killed leaves a folder, and often a JVM or a broker that works in it. The
-next benchmark removes both: the folder's name says whose it is.
+A killed benchmark leaves a folder, and often a JVM or a broker that uses the folder. The next
+benchmark removes both: the folder's name shows to which benchmark it belongs.
 """
 
 import json
@@ -36,7 +36,7 @@ FLUSHES_WITHIN_S = 300.0
 # --- where it works -----------------------------------------------------------------------
 @contextmanager
 def workplace(name: str) -> Iterator[Path]:
-    """Yield an empty folder, which is removed at the end; first clean up after the killed."""
+    """Yield an empty folder, removed at the end; first clean up after killed benchmarks."""
     clean_up(Path(tempfile.gettempdir()))
     began = int(psutil.Process().create_time())
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{name}-{os.getpid()}-{began}-"))
@@ -49,9 +49,9 @@ def workplace(name: str) -> Iterator[Path]:
 
 
 def clean_up(place: Path) -> list[Path]:
-    """End the processes and remove the folders of benchmarks that are gone; return the folders.
+    """End the processes and remove the folders of killed benchmarks; return the folders.
 
-    A process is one of theirs when its command line, environment or working folder names the
+    A process belongs to a folder if its command line, environment or working folder contains the
     folder.
     """
     gone = [folder for folder in place.glob(f"{PREFIX}*") if not _has_owner(folder)]
@@ -66,7 +66,7 @@ def clean_up(place: Path) -> list[Path]:
 
 
 def _has_owner(folder: Path) -> bool:
-    """Tell whether the benchmark that made the folder still runs, or another account made it."""
+    """Return whether the folder's benchmark is still running, or belongs to another account."""
     if folder.stat().st_uid != os.getuid():
         return True
     with suppress(psutil.NoSuchProcess, ValueError):
@@ -93,7 +93,7 @@ def _leave(*_: Any) -> None:
 def spark_session(
     folder: Path, *, cores: int = 2, kafka: bool = False, conf: Mapping[str, str] | None = None
 ) -> Any:
-    """Return a Spark session of this process, whose files lie in the folder."""
+    """Return a Spark session in this process, with its files in the folder."""
     from pyspark.sql import SparkSession
 
     from tests import pieces
@@ -119,14 +119,14 @@ def spark_session(
 
 
 def kill_session(spark: Any) -> None:
-    """End a session's JVM at once: nobody needs what it would still write."""
+    """End a session's JVM immediately, because its remaining output is not needed."""
     logging.disable(logging.CRITICAL)  # of connections to the JVM that is killed now
     spark.sparkContext._gateway.proc.kill()
 
 
 @contextmanager
 def kafka_broker(folder: Path) -> Iterator["KafkaBroker"]:
-    """Run a broker in the folder; leave with the way to get one where its jars are missing."""
+    """Run a broker in the folder; exit with instructions if its jars are missing."""
     from tests import pieces
     from tests.conftest_kafka import KafkaBroker
 
@@ -150,7 +150,7 @@ def fed(
     value: Callable[[int], str],
     linger_ms: int,
 ) -> Iterator[None]:
-    """Write `rate` records a second to the topic in turn over its partitions, until the end."""
+    """Write `rate` records a second to the topic's partitions in turn, until the block ends."""
     from confluent_kafka import Producer
 
     over = threading.Event()
@@ -188,12 +188,12 @@ def spread(values: Iterable[float], form: str = ".1f") -> str:
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """Return the ratio of each pair; arms take turns, so that a pair met the same machine."""
+    """Return the ratio of each pair; arms take turns, so both of a pair ran under the same load."""
     return [one / other for one, other in zip(over, under, strict=True)]
 
 
 def report(name: str, *, ours: Any, baseline: Any, ratio: Any, **more: Any) -> None:
-    """Print the machine, then the line of JSON that others compare: the last of the output."""
+    """Print the machine, then the JSON line for comparisons as the last line of the output."""
     here = machine()
     print("measured on: " + "; ".join(f"{what} {value}" for what, value in here.items()))
     told = {"name": name, "ours": ours, "baseline": baseline, "ratio": ratio, **more}
@@ -201,7 +201,7 @@ def report(name: str, *, ours: Any, baseline: Any, ratio: Any, **more: Any) -> N
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on: the machine, its load, and the versions."""
+    """Return the environment of the figures: the machine, its load, and the versions."""
     from tests import pieces
 
     gigabytes = psutil.virtual_memory().total / 2**30

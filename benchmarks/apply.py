@@ -1,15 +1,16 @@
-"""A set of 1,000 manifests applied at once, against the same queries created one by one over REST.
+"""Compare applying 1,000 manifests at once with creating the same queries one by one over REST.
 
-A database holds 2,000 queries, of which 200 run. Meanwhile another process writes every 100 ms, as
-reconcile does: its longest wait is how late a reconcile would be. Each round, on a fresh database:
+A database contains 2,000 queries, of which 200 are running. Meanwhile, another process writes every
+100 ms, as a reconcile does: its longest wait shows how late a reconcile would be. Each round uses a
+fresh database:
 
-- ours: `POST apply/` of 1,000 new queries; then of the same set unchanged; then with one changed;
-- baseline: 1,000 times `POST queries/`, with the same definitions.
+- ours: `POST apply/` with 1,000 new queries; then with the same set; then with one query changed;
+- baseline: `POST queries/`, 1,000 times, with the same definitions.
 
-Both must leave the same definitions, the second apply must find nothing, and the third the one
-field, or nothing is reported. The longest hold of the write lock is taken from the connection
-itself, from the end of BEGIN to the end of COMMIT. The last line is JSON: the ratio is that of the
-time that the new queries take.
+Figures are reported only if both leave the same definitions, the second apply finds no changes, and
+the third finds the changed field. The longest hold of the write lock is measured on the connection
+itself, from the end of BEGIN to the end of COMMIT. The last line is JSON: the ratio compares the
+times for the new queries.
 """
 
 import argparse
@@ -31,7 +32,7 @@ Found = dict[str, float]
 
 
 def main() -> None:
-    """Fill a database once, run the rounds on copies of it, then print the figures."""
+    """Fill a database once, run the rounds on copies of it, and print the figures."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--queries", type=int, default=NEW)
     options.add_argument("--rounds", type=int, default=3)
@@ -46,7 +47,7 @@ def main() -> None:
 
 
 def _keep() -> None:
-    """Put the filled database aside; `backlog._fresh_database` copies it."""
+    """Store the filled database, which `backlog._fresh_database` copies."""
     from django.db import connection
 
     connection.close()
@@ -72,7 +73,7 @@ def _run(folder: Path, client: Any, *, count: int, rounds: int) -> None:
             figures = ", ".join(f"{what} {value:,.2f}" for what, value in found.items())
             print(f"round {number + 1}, {name}: {figures}", flush=True)
         if left["ours"] != left["one_by_one"]:
-            raise SystemExit("the arms have not left the same definitions")
+            raise SystemExit("the arms left different definitions")
     for name, found_ones in told.items():
         for what in found_ones[0]:
             print(f"{name}: {what} {spread((one[what] for one in found_ones), ',.2f')}")
@@ -112,7 +113,7 @@ def _manifests(count: int, *, interval: str = "5 seconds") -> list[dict[str, Any
 
 
 def _apply(client: Any, files: list[dict[str, Any]]) -> tuple[float, dict[str, int], Any]:
-    """Return the seconds that an apply takes, its outcomes, and its objects."""
+    """Return the duration of an apply in seconds, its outcomes, and its objects."""
     began = time.perf_counter()
     answer = client.post(
         "/api/v1/apply/",
@@ -158,7 +159,7 @@ def _one_by_one(client: Any, count: int) -> Found:
 
 
 def _definitions() -> list[tuple[Any, ...]]:
-    """Return what the new queries are: their newest definition, application and checkpoint."""
+    """Return the new queries with their newest definition, application and checkpoint."""
     from queries.models.definitions import Query
 
     rows = Query.objects.filter(name__startswith="new-", archived_at=None)

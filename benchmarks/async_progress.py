@@ -1,18 +1,17 @@
-"""What async progress tracking saves a trigger, and what a crash then makes it do again.
+"""Measure how much time async progress tracking saves per trigger, and how much a crash repeats.
 
-Kafka → Kafka, stateless, as fast as possible, on a broker of its own and a feed that never
-rests:
+Kafka → Kafka, stateless, as fast as possible, with its own broker and a continuous feed:
 
-- trigger: one driver, two arms that take turns in it (the order changes with each round):
-  without async progress tracking, and with it at Spark's own checkpoint interval of 1 s. A
-  turn's figure is the median of its batches' `triggerExecution`; `ratio` is without / with.
-- replay: a driver with a checkpoint interval of 2 s is killed with SIGKILL, JVM first, ten
-  times, at a moment drawn at random. Each time the sink's own records say how far it had come,
-  and the checkpoint's files from where the next start goes on. What lies between is done again:
-  its rows are counted, its time is that of the source's records. It must never be above the
-  interval and one batch (the longest of that life, once it has caught up with what it missed
-  while it was dead); the next life must begin exactly where the files said; and in the end no
-  source record may be missing.
+- trigger: one driver in which two arms take turns (the order changes with each round): without
+  async progress tracking, and with it at Spark's default checkpoint interval of 1 s. A turn's
+  figure is the median of its batches' `triggerExecution`; `ratio` is without / with.
+- replay: a driver with a checkpoint interval of 2 s is killed with SIGKILL, JVM first, ten times,
+  at random moments. Each time, the sink's own records show how far the driver had come, and the
+  checkpoint's files show where the next start continues. The records in between are processed
+  again: their rows are counted, and their time span is that of the source's records. The span must
+  never exceed the interval plus one batch (the longest of that life, once it has caught up with the
+  records that it missed while it was dead); the next life must begin exactly at the position in the
+  files; and at the end, no source record must be missing.
 
 The last line is JSON.
 """
@@ -105,7 +104,7 @@ def start(spark: Any, asked: dict[str, Any]) -> Any:
 
 
 def arms(asked: dict[str, Any]) -> None:
-    """Take turns; print a line of JSON for each: {with, p50, batches}."""
+    """Let the arms take turns; print a line of JSON for each turn: {with, p50, batches}."""
     folder = Path(asked["folder"])
     spark = spark_session(folder, kafka=True)
     for turn in range(-2, asked["rounds"] * 2):  # the first of each arm warms the driver up
@@ -125,7 +124,7 @@ def arms(asked: dict[str, Any]) -> None:
 
 
 def live(asked: dict[str, Any]) -> None:
-    """Run one life of the query that is killed; append what it reports to its folder."""
+    """Run one life of the query that will be killed; append its reports to its folder."""
     folder = Path(asked["folder"])
     spark = spark_session(folder, kafka=True)
     jvm = spark.sparkContext._jvm
@@ -149,7 +148,7 @@ def live(asked: dict[str, Any]) -> None:
 def trigger(
     broker: KafkaBroker, source: str, folder: Path, rounds: int, seconds: float
 ) -> dict[bool, list[float]]:
-    """Return the median trigger (ms) of each turn, without (False) and with (True)."""
+    """Return the median trigger duration (ms) of each turn, without (False) and with (True)."""
     asked = {
         "servers": broker.servers,
         "source": source,
@@ -166,7 +165,7 @@ def trigger(
         turns[told["with"]].append(float(told["p50"]))
         print(f"{'with' if told['with'] else 'without'}: {told['p50']:.0f} ms", flush=True)
     if process.wait(LIMIT_S) and len(turns[True]) < rounds:
-        raise SystemExit("the driver of the two arms died")
+        raise SystemExit("the driver of the two arms exited")
     return turns
 
 
@@ -187,7 +186,7 @@ def _spawn(mode: str, asked: dict[str, Any]) -> "subprocess.Popen[str]":
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What one SIGKILL made the next life do again."""
+    """The work that the next life had to repeat after one SIGKILL."""
 
     batches_kept: int | None  # the batch that the next life went on after
     rows: int
@@ -196,7 +195,7 @@ class Replay:
 
 
 class Lives:
-    """The lives of one query on one checkpoint, each ended by SIGKILL."""
+    """The lives of one query with one checkpoint, each ended by SIGKILL."""
 
     def __init__(self, broker: KafkaBroker, source: str, folder: Path) -> None:
         self.broker, self.source = broker, source
@@ -237,10 +236,10 @@ class Lives:
         self._process.kill()
         self._process.wait(LIMIT_S)
         with_suppressed = psutil.wait_procs([jvm], timeout=LIMIT_S)
-        assert not with_suppressed[1], "the JVM outlives its SIGKILL"
+        assert not with_suppressed[1], "the JVM is still running after SIGKILL"
 
     def measure(self, life: int) -> Replay:
-        """Compare what the sink holds with what the checkpoint has kept."""
+        """Compare the sink's records with the position in the checkpoint."""
         self.read_sink()
         kept = resumed_after(self.logs.begun(), self.logs.committed())
         offsets = self.logs.offsets(kept) if kept is not None else None
@@ -255,18 +254,18 @@ class Lives:
         return Replay(kept, len(again), seconds, self._longest(life))
 
     def began_at(self, life: int) -> dict[int, int]:
-        """Return the offsets at which a life began, as Spark reported its first batch."""
+        """Return the offsets at which a life began, as Spark reported with its first batch."""
         self._until(lambda: self._told(life), "the first report")
         return self._partitions(self._told(life)[0]["sources"][0]["startOffset"])
 
     def kept_at(self, replay: Replay) -> dict[int, int]:
-        """Return the offsets that a life must begin at after a replay was foretold."""
+        """Return the offsets at which a life must begin, according to the checkpoint's files."""
         assert replay.batches_kept is not None
         offsets = self.logs.offsets(replay.batches_kept)
         return self._partitions(offsets.sources["0"]) if offsets else {}
 
     def read_sink(self) -> None:
-        """Read what the sink has got since the last look."""
+        """Read the sink's new records since the last call."""
         consumer = Consumer(
             {"bootstrap.servers": self.broker.servers, "group.id": "none", "log_level": 0,
              "enable.auto.commit": False}
@@ -282,7 +281,7 @@ class Lives:
         consumer.close()
 
     def catch_up(self) -> int:
-        """Live once more until all is read; return how many source records the sink lacks."""
+        """Run a last life until all is read; return how many source records the sink lacks."""
         self.begin(len(self.replays))
         ends = {number: mark[1] for number, mark in self.broker.watermarks(self.source).items()}
 
@@ -308,7 +307,7 @@ class Lives:
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     def _steady(self, life: int) -> bool:
-        """Tell whether a life has caught up: its newest batch read no more than one brings."""
+        """Return whether a life has caught up: its newest batch was not larger than usual."""
         told = self._told(life)
         if len(told) < STEADY:
             return False
@@ -331,7 +330,7 @@ class Lives:
 
 
 def replay(broker: KafkaBroker, source: str, folder: Path, kills: int, seed: int) -> Lives:
-    """Kill the query so often, measure each time, and check where it goes on."""
+    """Kill the query repeatedly, measure each time, and check where the query continues."""
     lives, chance = Lives(broker, source, folder), random.Random(seed)
     for life in range(kills):
         lives.begin(life)
@@ -348,7 +347,7 @@ def replay(broker: KafkaBroker, source: str, folder: Path, kills: int, seed: int
             f"(at most {most:.2f})",
             flush=True,
         )
-        assert found.seconds <= most, "a crash replays more than the interval and one batch"
+        assert found.seconds <= most, "a crash replayed more than the interval and one batch"
     return lives
 
 
@@ -356,7 +355,7 @@ def replay(broker: KafkaBroker, source: str, folder: Path, kills: int, seed: int
 
 
 def _report(turns: dict[bool, list[float]], lives: Lives, lost: int) -> None:
-    """Print medians with their spread, and the line that others compare."""
+    """Print medians with their spread, and the JSON line for comparisons."""
     times = ratios(turns[False], turns[True])
     seconds = [one.seconds for one in lives.replays]
     shares = [one.seconds / (INTERVAL_MS / 1000 + one.batch_s) for one in lives.replays]

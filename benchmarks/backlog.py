@@ -1,18 +1,20 @@
-"""A backlog worked off beside reconcile: in slices, and in one transaction a call.
+"""Compare processing a backlog in slices and in one transaction per call, during reconciles.
 
-A database has a backlog of progress rows that neither the loss ledger nor the roll-ups have seen,
-with 60 applications beside them. Two arms work it off:
+A database has a backlog of progress rows that neither the loss ledger nor the roll-ups have
+processed, and 60 applications. Two arms process the backlog:
 
-- ours: `keep_ledger` and `roll_up` as the worker's ticks call them;
-- one_transaction: the same judging and summing, each call in one transaction from its first read
-  to its last write, 2,000 rows of the ledger and 20,000 of the roll-ups at a time: as it was.
+- ours: `keep_ledger` and `roll_up`, called in the same way as by the worker's ticks;
+- one_transaction: the former implementation, with the same checks and sums, but each call in one
+  transaction from its first read to its last write, for 2,000 ledger rows and 20,000 roll-up rows
+  at a time.
 
-Meanwhile another process does what reconcile does: every 100 ms a transaction that moves an
-application's version, until the backlog is gone. Its longest wait is what an operator would feel.
-The longest hold of the write lock is taken from the connection itself: from the end of BEGIN to
-the end of COMMIT, which includes the disk's time, and to its beginning, which does not.
+Meanwhile, another process writes as a reconcile does: every 100 ms, in a transaction that increases
+an application's version, until the backlog has been processed. Its longest wait is the delay that
+an operator would notice. The longest hold of the write lock is measured on the connection itself,
+from the end of BEGIN to the end of COMMIT, which includes the disk's time, and to the beginning of
+COMMIT, which does not.
 
-Both arms must leave the same roll-ups and the same ledger, or nothing is reported. Arms take
+Figures are reported only if both arms leave the same roll-ups and the same ledger. The arms take
 turns, and the order changes with each round. The last line is JSON.
 """
 
@@ -42,7 +44,7 @@ LATE_EVERY = 50  # one batch in so many has dropped late rows
 
 
 def main() -> None:
-    """Fill a database once, run the rounds on copies of it, then print the figures."""
+    """Fill a database once, run the rounds on copies of it, and print the figures."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rows", type=int, default=100_000)
     options.add_argument("--rounds", type=int, default=1)
@@ -159,7 +161,7 @@ def _run(folder: Path, *, rows: int, rounds: int) -> None:
             told[name].append(found)
             print(f"round {number + 1}, {name}: " + _line(found))
         if results["ours"] != results["one_transaction"]:
-            raise SystemExit("the arms have not left the same roll-ups and the same ledger")
+            raise SystemExit("the arms left different roll-ups or ledgers")
     _report(told)
 
 
@@ -226,7 +228,7 @@ def _ours() -> None:
 
 
 def _one_transaction() -> None:
-    """Do the same in one transaction a call, without a pause, a lease or a slice."""
+    """Do the same work in one transaction per call, without pauses, leases or slices."""
     from django.db import transaction
 
     from listeners import rollups
@@ -263,7 +265,7 @@ def _one_transaction() -> None:
 
 
 class _AtOnce:
-    """What `listeners.loops.slices.BulkRun` is, without slices."""
+    """A replacement for `listeners.loops.slices.BulkRun` without slices."""
 
     @contextmanager
     def slice(self) -> Iterator[None]:
@@ -277,7 +279,7 @@ class _AtOnce:
 # --- beside it ----------------------------------------------------------------------------
 @contextmanager
 def _beside(folder: Path) -> Iterator[list[float]]:
-    """Have another process write as reconcile does; afterwards the list holds its waits."""
+    """Have another process write as a reconcile does; afterwards, the list contains its waits."""
     waits: list[float] = []
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.backlog", "--beside", str(folder)],
@@ -302,7 +304,7 @@ def _beside(folder: Path) -> Iterator[list[float]]:
 
 
 def _reconcile_until_told() -> None:
-    """Write every 100 ms until the standard input ends; print how long each write took."""
+    """Write every 100 ms until standard input ends; print the duration of each write."""
     import select
 
     from django.db import OperationalError, transaction
@@ -329,10 +331,10 @@ def _reconcile_until_told() -> None:
 
 @contextmanager
 def _holds() -> Iterator[list[tuple[float, float]]]:
-    """Collect for how long each transaction of this process has held the write lock, in seconds.
+    """Record how long each transaction of this process held the write lock, in seconds.
 
-    Twice: until its COMMIT, and with it. The COMMIT waits for the disk where the log of the
-    database starts again; a busy disk shows there.
+    Each time is recorded without and with the COMMIT. The COMMIT waits for the disk when the
+    database's log starts again, so it shows how busy the disk is.
     """
     from django.db import connections
 
@@ -372,7 +374,7 @@ def _database_file() -> Path:
 
 @contextmanager
 def _fresh_database() -> Iterator[None]:
-    """Let the arm find the backlog as it was, whatever an arm before it has done."""
+    """Give the arm a database with the original backlog."""
     from django.db import connection
 
     file = _database_file()
@@ -403,7 +405,7 @@ def _check(rows: int) -> None:
 
 
 def _result() -> list[Any]:
-    """Return what both arms must leave alike."""
+    """Return the results that must be the same for both arms."""
     from listeners.models import Rollup
     from queries.models.checkpoints import Loss
 

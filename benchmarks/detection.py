@@ -1,13 +1,13 @@
-"""How soon the death of a driver is in the rows: an exit that is waited for, and a 1 s poll.
+"""Measure how soon a driver's end is recorded in its row: by waiting for it, and by a 1 s poll.
 
-- ours: from the end of the later of a driver's two processes, Python and JVM, to the commit of the
-  row that says so: the shim waits on both, and calls the end out to the worker;
-- baseline: from the same end to a loop that looks for both processes once a second.
+- ours: from the exit of the later of a driver's two processes, Python and JVM, to the commit of the
+  row that records it: the shim waits for both, and announces the exit to the worker;
+- baseline: from the same exit to its detection by a loop that checks both processes once a second.
 
-Both arms watch the same deaths (`kill -9` of the driver's Python) on one running system, embedded
-Redis and SQLite. The ends are read off pidfds, the commit off the database, which is asked every
-millisecond. Beside it from the kill to the row, most of which is the JVM's own death. The last
-line is JSON.
+Both arms observe the same exits (`kill -9` of the driver's Python) on one running system with the
+embedded Redis and SQLite. The exits are read from pidfds, the commit from the database, which is
+queried every millisecond. In addition, the time from the kill to the row is measured; most of it is
+the JVM's own exit. The last line is JSON.
 """
 
 import argparse
@@ -38,7 +38,7 @@ ASKED_EVERY_S = 0.001
 
 
 def main() -> None:
-    """Start the system, kill a driver again and again, end it."""
+    """Start the system, kill a driver repeatedly, stop the system."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=20)
     rounds = max(2, options.parse_args().rounds)
@@ -51,8 +51,8 @@ def main() -> None:
         finally:
             system.close()
     noticed, polled, from_kill = (sorted(one) for one in zip(*found, strict=True))
-    print(f"from the later end to the row: {spread(_ms(noticed))} ms, {rounds} deaths")
-    print(f"from the later end to a 1 s poll: {spread(_ms(polled))} ms")
+    print(f"from the later exit to the row: {spread(_ms(noticed))} ms, {rounds} deaths")
+    print(f"from the later exit to a 1 s poll: {spread(_ms(polled))} ms")
     print(f"from the kill to the row: {spread(_ms(from_kill))} ms")
     ours, baseline = _p95(noticed), _p95(polled)
     report(
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _define(system: System) -> None:
-    """Define and start a query that reads little, in an application of its own."""
+    """Define and start a query that reads little data, in its own application."""
     spec: dict[str, Any] = {
         "kind": "sql",
         "sources": [{"name": "numbers", "format": "rate", "options": {"rowsPerSecond": "5"}}],
@@ -119,7 +119,7 @@ def _noted(seen: dict[str, float], what: str, look: Callable[[], bool]) -> None:
 
 
 def _wait_ends(descriptors: list[int]) -> bool:
-    """Return once both processes have ended."""
+    """Return once both processes have exited."""
     left, poll = set(descriptors), select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -147,7 +147,7 @@ def _wait_row(database: Path, run: int) -> bool:
 
 
 def _wait_poll(pids: tuple[int, ...]) -> bool:
-    """Return once a look, one a second, finds neither process."""
+    """Return once a check, made every second, finds neither process."""
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
         if not any(_is_there(pid) for pid in pids):

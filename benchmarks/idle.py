@@ -1,15 +1,15 @@
-"""What the whole control plane takes of a core with 10,000 defined queries, none of which runs.
+"""Measure the control plane's CPU time with 10,000 defined queries, none of which is running.
 
-A database is filled, and everything of `make run` started on it, without the demo: web, worker,
-beat, ingester, watcher and Valkey. After a while of rest the processor time of their processes is
-read from the kernel (user and system), and once more at the end: other work on the machine
-stretches no such figure.
+A database is filled, and all programs of `make run` are started with it, without the demo: web,
+worker, beat, ingester, watcher and Valkey. After a pause, the processor time of their processes
+(user and system) is read from the kernel, and once more at the end: other work on the machine does
+not affect these figures.
 
 - ours: per cent of a core at 10,000 defined queries (`--queries`);
-- baseline: the same at 100.
+- baseline: the same with 100.
 
-Both must have all their queries, be ready by `/readyz` at the beginning and at the end, and have
-lost no process in between, or nothing is reported. The last line is JSON.
+Figures are reported only if both systems have all their queries, are ready according to `/readyz`
+at the beginning and at the end, and have not lost a process in between. The last line is JSON.
 """
 
 import argparse
@@ -38,7 +38,7 @@ PROGRAMS = ("web", "worker", "beat", "ingester", "watcher", "valkey")
 
 
 def main() -> None:
-    """Measure the one, then the other."""
+    """Measure one system, then the other."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--queries", type=int, default=MANY)
     options.add_argument("--seconds", type=int, default=90)
@@ -49,7 +49,7 @@ def main() -> None:
         fill(int(chosen.fill[1]), running=False)
         return
     if chosen.seconds < 60:
-        raise SystemExit("ticks come up to 60 s apart: --seconds must be 60 at least")
+        raise SystemExit("ticks are up to 60 s apart: --seconds must be at least 60")
     with workplace("idle") as folder:
         few = _measured(folder / "few", FEW, chosen.seconds)
         many = _measured(folder / "many", chosen.queries, chosen.seconds)
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _measured(folder: Path, queries: int, seconds: int) -> dict[str, float]:
-    """Return what each program takes of a core, in per cent."""
+    """Return each program's use of a core, in per cent."""
     folder.mkdir()
     command = [sys.executable, "-m", "benchmarks.idle", "--fill", str(folder), str(queries)]
     subprocess.run(command, check=True)
@@ -90,7 +90,7 @@ def _measured(folder: Path, queries: int, seconds: int) -> dict[str, float]:
 
 
 def _check(system: System, queries: int) -> None:
-    """See that all queries are there, and that everything works."""
+    """Check that all queries exist, and that everything works."""
     with closing(sqlite3.connect(system.home / "headgate.sqlite3")) as database:
         found, running = database.execute(
             "SELECT COUNT(*), COUNT(*) FILTER (WHERE phase <> 'STOPPED') FROM queries_query"
@@ -114,7 +114,7 @@ def _process(system: System, program: str) -> psutil.Process:
 
 
 def _taken(process: psutil.Process) -> float:
-    """Return the processor time of a process so far, in seconds; it must still be the same one."""
+    """Return a process's processor time so far, in seconds; it must still be the same process."""
     if not process.is_running():
         raise SystemExit(f"{process} has ended")
     times = process.cpu_times()

@@ -1,14 +1,14 @@
-"""How many events a second come from Redis into SQLite: the ingester against two plain ways.
+"""Compare how many events a second the ingester and two simple ways store in SQLite from Redis.
 
 Three arms read the same stream through a consumer group in batches of the same size, decode
 with the same code and write to the same tables with the same pragmas:
 
-- ours: `listeners.ingest.Ingester`, whole (latest lines, ranges, nudges, trimming included);
-- save: `Progress.save()` forevery event;
-- bulk_create: `Progress.objects.bulk_create(…, ignore_conflicts=True)` forevery batch.
+- ours: the complete `listeners.ingest.Ingester`, with latest lines, ranges, nudges and trimming;
+- save: `Progress.save()` for every event;
+- bulk_create: `Progress.objects.bulk_create(…, ignore_conflicts=True)` for every batch.
 
-Before the timing each arm must store a stream with repeated entries without losing or
-doubling one. Rounds are interleaved, the order changes with each. The last line is JSON.
+Before it is timed, each arm must store a stream with repeated entries without losing or duplicating
+any. Rounds are interleaved, and the order changes with each. The last line is JSON.
 """
 
 import argparse
@@ -36,7 +36,7 @@ RUNS = 4  # streaming queries that the events are of
 
 
 def main() -> None:
-    """Run correctness first, then the rounds, then print the figures."""
+    """Check correctness first, then run the rounds, then print the figures."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--events", type=int, default=3_000)
     options.add_argument("--rounds", type=int, default=9)
@@ -77,7 +77,7 @@ def _run(folder: Path, port: int, *, events: int, rounds: int) -> None:
     for name, arm in arms.items():
         _time(arm, folder, port, [*few, *few[500:900]])
         _check(len(few), name)
-        print(f"{name}: {len(few)} events and 400 repetitions stored, none lost or doubled")
+        print(f"{name}: {len(few)} events and 400 repetitions stored, none lost or duplicated")
     rates: dict[str, list[float]] = {name: [] for name in arms}
     for number in range(rounds):
         names = list(arms)
@@ -109,7 +109,7 @@ def _report(rates: dict[str, list[float]]) -> None:
 
 # --- one arm ------------------------------------------------------------------------------
 def _time(arm: Callable[[Any], None], folder: Path, port: int, lines: list[bytes]) -> float:
-    """Fill the stream, empty the database, run the arm to the end; return its seconds."""
+    """Fill the stream, empty the database, run the arm to the end; return the seconds it took."""
     import redis
 
     with _fresh_database(folder), closing(redis.Redis(port=port, socket_timeout=30)) as client:
@@ -160,7 +160,7 @@ _seen: set[tuple[int, int]] = set()
 
 
 def _is_there(row: Any) -> bool:
-    """Return whether this entry came before: in memory, so that `save` pays nothing for it."""
+    """Return whether this entry was seen before; this is kept in memory, at no cost for `save`."""
     key = (row.driver, row.seq)
     if key in _seen:
         return True
@@ -221,7 +221,7 @@ def _database_file() -> Path:
 
 @contextmanager
 def _fresh_database(folder: Path) -> Iterator[None]:
-    """Give the arm an empty database of its own; it stays open until the next one."""
+    """Give the arm its own empty database, which stays open until the next one."""
     from django.db import connection
 
     connection.close()
@@ -234,19 +234,19 @@ def _fresh_database(folder: Path) -> Iterator[None]:
 
 
 def _check(expected: int, arm: str) -> None:
-    """Stop with an error unless every event is stored exactly once, as it was sent."""
+    """Exit with an error unless every event is stored exactly once, as it was sent."""
     from listeners.models import Progress
 
     found = Progress.objects.order_by("seq").values_list("seq", "batch", "body")
     sent = [(seq, seq // RUNS) for seq in range(1, expected + 1)]
     if [(seq, batch) for seq, batch, _ in found] != sent:
-        raise SystemExit(f"{arm} lost or doubled events: {len(found)} of {expected} are stored")
+        raise SystemExit(f"{arm} lost or duplicated events: {len(found)} of {expected} are stored")
     if any(body["batchId"] != batch for _, batch, body in found):
-        raise SystemExit(f"{arm} stored another body than was sent")
+        raise SystemExit(f"{arm} stored a different body than was sent")
 
 
 class _Known:
-    """Drivers and runs as rows would tell them: the events of all are sealed."""
+    """Drivers and runs as they would be read from rows; the events of all drivers are sealed."""
 
     def drivers(self, ids: Collection[int]) -> dict[int, Any]:
         from listeners.senders import Sender
@@ -258,7 +258,7 @@ class _Known:
 
 
 def _event(number: int) -> bytes:
-    """Return one encoded progress event, of the size that a stateful query has."""
+    """Return one encoded progress event, of the size of a stateful query's events."""
     from headgate_ground.wire import Event, Kind, sealed
 
     run, batch = number % RUNS, number // RUNS

@@ -1,18 +1,18 @@
-"""What listening to Spark costs and brings: ours, PySpark's own listener, and none.
+"""Compare the cost and yield of listening to Spark: our listener, PySpark's own, and none.
 
-One driver (`local[2]`), the arms take turns in it, and the order changes with each round:
+In one driver (`local[2]`), the arms take turns, and the order changes with each round:
 
-- ours: a private queue, one call into the JVM, spool, pipelines; delivered is what stands in
-  the Redis stream;
-- stock: a registered `StreamingQueryListener` that does nothing; delivered is what
-  `onQueryProgress` was called for;
-- none: nothing listens; its batches are what the others' are compared with.
+- ours: a private queue, one call into the JVM, spool, pipelines; an event counts as delivered if it
+  is in the Redis stream;
+- stock: a registered `StreamingQueryListener` that does nothing; an event counts as delivered if
+  `onQueryProgress` was called for it;
+- none: no listener; the batches of the other arms are compared with its batches.
 
-Delivered a second is measured with a flood: copies of a real progress event with batch ids of
-their own, posted to Spark's bus as fast as it takes them, far beyond what batches could make
-on two cores, so that the listener is the bound. Lag and slowdown are measured on one stream
-with a trigger every 200 ms that runs through the whole benchmark: listeners come and go in
-short windows, and a window is compared with the one beside it. The last line is JSON.
+Delivered events per second are measured with a flood: copies of a real progress event with their
+own batch ids are posted to Spark's bus as fast as it accepts them, far faster than batches on two
+cores could be, so that the listener is the bottleneck. Lag and slowdown are measured on one stream
+with a trigger every 200 ms that runs during the whole benchmark: listeners are attached in short
+windows, and each window is compared with a neighbouring one. The last line is JSON.
 """
 
 import argparse
@@ -53,7 +53,7 @@ DRAIN_S = 30.0
 
 @dataclass(slots=True)
 class Measured:
-    """What one arm of one round showed."""
+    """The measurements of one arm in one round."""
 
     delivered_per_s: float = 0.0
     lags_ms: list[float] = field(default_factory=list)  # batch's end → delivered
@@ -88,7 +88,7 @@ class Bench:
         self.spark = spark_session(folder, conf=remembered)
 
     def rounds(self, number: int) -> dict[str, list[Measured]]:
-        """Return what each arm showed in each round."""
+        """Return the measurements of each arm in each round."""
         paced = self._start(f"{PACE_MS} milliseconds")
         self._warm_up([paced], WARM_UP_BATCHES)
         results: dict[str, list[Measured]] = {arm: [] for arm in ARMS}
@@ -114,7 +114,7 @@ class Bench:
         return results
 
     def _window(self, arm: str, query: Any, found: Measured) -> None:
-        """Listen to the paced stream for a while; note lags, losses and its batches' median."""
+        """Listen to the paced stream for a while; record lags, losses and the batches' median."""
         with _listening(arm, self) as ears:
             ears.started(query, 0)
             time.sleep(SETTLE_S)
@@ -127,7 +127,7 @@ class Bench:
             found.lost += ears.missing({one["batchId"] for one in inside}, DRAIN_S)
         durations = [float(one["durationMs"]["triggerExecution"]) for one in inside]
         if not durations:
-            raise SystemExit("the paced stream made no batch in a whole window")
+            raise SystemExit("the paced stream did not execute a batch in a whole window")
         found.batches_ms.append(statistics.median(durations))
 
     def _flood(self, ears: "Ears", found: Measured) -> None:
@@ -149,7 +149,7 @@ class Bench:
         query.stop()
 
     def _copies(self, progress: Any) -> list[Any]:
-        """Return progress events like this one, each of a later batch."""
+        """Return copies of a progress event, each with a later batch."""
         streaming = self.spark.sparkContext._jvm.org.apache.spark.sql.streaming
         event = getattr(streaming, "StreamingQueryListener$QueryProgressEvent")
         return [
@@ -196,7 +196,7 @@ class Bench:
         return recent_executed(self.spark.sparkContext._jvm, query._jsq)
 
     def telemetry(self) -> Any:
-        """Return telemetry as a driver has it, on a stream of its own."""
+        """Return telemetry like a driver's, with its own stream."""
         from listeners.spark.telemetry import Telemetry
 
         return Telemetry(
@@ -211,7 +211,7 @@ class Bench:
         )
 
     def stream(self) -> str:
-        """Return the name of the present arm's stream."""
+        """Return the name of the current arm's stream."""
         return f"events-{self._count}"
 
     def client(self) -> Any:
@@ -223,10 +223,10 @@ class Bench:
 
 # --- the arms -----------------------------------------------------------------------------
 class Ears:
-    """Nobody listens."""
+    """An arm without a listener."""
 
     def started(self, query: Any, number: int) -> None:
-        """Take note of a query."""
+        """Register a query."""
 
     def open_window(self) -> None:
         """Begin to count."""
@@ -236,16 +236,16 @@ class Ears:
         return 0
 
     def lags_ms(self) -> list[float]:
-        """Return how long after its batch's end each of them was delivered."""
+        """Return how long after the end of its batch each event was delivered."""
         return []
 
     def missing(self, batches: set[int], limit_s: float) -> int:
-        """Return how many of these batches never arrived, or only by repair."""
+        """Return how many of these batches never arrived, or arrived only by repair."""
         return 0
 
 
 class Ours(Ears):
-    """Count what has come out at the far end: entries of the Redis stream."""
+    """An arm that counts the output of our telemetry: entries in the Redis stream."""
 
     def __init__(self, bench: Bench, telemetry: Any) -> None:
         self._telemetry = telemetry
@@ -255,25 +255,25 @@ class Ours(Ears):
         self._before = 0
 
     def started(self, query: Any, number: int) -> None:
-        """Name the query, as the runtime does."""
+        """Name the query to the telemetry, as the runtime does."""
         self._telemetry.query_started(
             query=number + 1, run=number + 1, spark_run_id=query.runId, jquery=query._jsq
         )
 
     def open_window(self) -> None:
-        """Remember Valkey's time: entry ids carry it."""
+        """Remember Valkey's time, which entry ids contain."""
         seconds, micros = self._client.time()
         self._since = str(seconds * 1000 + micros // 1000)
         self._before = self._client.xlen(self._stream)
 
     def delivered(self) -> int:
-        """Return how many progress entries were added since then; counted cheaply at first."""
+        """Return how many progress entries were added since then, counted cheaply at first."""
         if self._client.xlen(self._stream) - self._before < FLOOD_EVENTS:
             return int(self._client.xlen(self._stream)) - self._before
         return len(self._progress(self._since))
 
     def lags_ms(self) -> list[float]:
-        """Return entry's time minus batch's end."""
+        """Return each entry's time minus its batch's end."""
         return [
             at - ended_at(event.body) * 1000
             for at, event in self._progress(self._since)
@@ -281,7 +281,7 @@ class Ours(Ears):
         ]
 
     def missing(self, batches: set[int], limit_s: float) -> int:
-        """Wait for the last ones; return how many are not there or came only by repair."""
+        """Wait for the last entries; return how many are missing or arrived only by repair."""
         limit = time.monotonic() + limit_s
         while True:
             lost = batches - {e.batch for _, e in self._progress("-") if not e.repaired}
@@ -302,7 +302,7 @@ class Ours(Ears):
 
 
 class Stock(Ears):
-    """Count the calls of a listener registered in PySpark's own way."""
+    """An arm that counts the calls of a listener registered in PySpark's own way."""
 
     def __init__(self) -> None:
         from pyspark.sql.streaming import StreamingQueryListener
@@ -340,18 +340,18 @@ class Stock(Ears):
             self._heard.clear()
 
     def delivered(self) -> int:
-        """Return how many calls there were."""
+        """Return the number of calls."""
         return len(self._heard)
 
     def lags_ms(self) -> list[float]:
-        """Return time of the call minus batch's end."""
+        """Return each call's time minus its batch's end."""
         with self._lock:
             return [heard - ended for heard, ended in self._heard]
 
 
 @contextmanager
 def _listening(arm: str, bench: Bench) -> Iterator[Ears]:
-    """Attach the arm's listener, and leave no trace of it afterwards."""
+    """Attach the arm's listener, and remove every trace of it afterwards."""
     from listeners.spark import listener
 
     if arm == "none":
@@ -361,7 +361,9 @@ def _listening(arm: str, bench: Bench) -> Iterator[Ears]:
         telemetry = bench.telemetry()
         telemetry.attach(bench.spark)
         if telemetry.mode != "private":
-            raise SystemExit("Spark gave us no private queue: this would measure the fallback")
+            raise SystemExit(
+                "Spark did not provide a private queue, so this would measure the fallback"
+            )
         try:
             yield Ours(bench, telemetry)
         finally:
@@ -382,7 +384,7 @@ def _listening(arm: str, bench: Bench) -> Iterator[Ears]:
 
 # --- figures ------------------------------------------------------------------------------
 def _report(results: dict[str, list[Measured]]) -> None:
-    """Print medians with their spread, and the line that others compare."""
+    """Print medians with their spread, and the JSON line for comparisons."""
     rates = {arm: [one.delivered_per_s for one in results[arm]] for arm in ("ours", "stock")}
     for arm in ("ours", "stock"):
         lags = sorted(lag for one in results[arm] for lag in one.lags_ms)
@@ -395,7 +397,7 @@ def _report(results: dict[str, list[Measured]]) -> None:
         for one, other in zip(results["ours"], results["none"], strict=True)
         for ours, none in zip(one.batches_ms, other.batches_ms, strict=True)
     ]
-    print(f"ours: batch slowdown against the window beside it {spread(slowdowns)} %")
+    print(f"ours: batch slowdown compared with the neighbouring window {spread(slowdowns)} %")
     lags = sorted(lag for one in results["ours"] for lag in one.lags_ms)
     report(
         "listener",

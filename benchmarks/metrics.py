@@ -1,14 +1,14 @@
-"""A scrape of `/metrics` with 10,000 queries, 1,000 of which run, against one of 100 and 10.
+"""Compare a scrape of `/metrics` with 10,000 queries, 1,000 of them running, and with 100 and 10.
 
-Both databases are filled as those of `benchmarks.pages`, and each running query has a lag of four
-partitions, failures and losses besides. Both are asked as Prometheus would, with gzip, through the
-whole stack of middleware.
+Both databases are filled like those of `benchmarks.pages`; in addition, each running query has a
+lag in four partitions, failures and losses. The requests are the same as Prometheus's, with gzip,
+through all middleware.
 
-- ours: the scrape at 10,000 queries (`--queries`), which must take 1 s at most;
-- baseline: the same at 100.
+- ours: the scrape with 10,000 queries (`--queries`), which must take at most 1 s;
+- baseline: the same with 100.
 
-Each scrape must have every series of every running query, 30 at most, or nothing is reported. The
-two sizes take turns in each round. The last line is JSON.
+Figures are reported only if each scrape contains all series of every running query, at most 30
+each. The two sizes take turns in each round. The last line is JSON.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PARTITIONS = 4
 
 
 def main() -> None:
-    """Fill two databases, then take turns."""
+    """Fill two databases, then measure them in turn."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--queries", type=int, default=MANY)
     options.add_argument("--rounds", type=int, default=9)
@@ -71,12 +71,12 @@ def _run(few: Server, many: Server, *, rounds: int) -> None:
 
 
 def _check(server: Server, answer: dict[str, Any]) -> None:
-    """See that each running query has its series."""
+    """Check that each running query has its series."""
     running = server.queries // 10
     if answer["status"] != 200:
-        raise SystemExit(f"/metrics answered {answer['status']}")
+        raise SystemExit(f"/metrics responded with {answer['status']}")
     if answer["queries"] != running:
-        raise SystemExit(f"{answer['queries']} queries have series, {running} run")
+        raise SystemExit(f"{answer['queries']} queries have series, {running} are running")
     if not 20 <= answer["least"] <= answer["most"] <= MOST_SERIES:
         raise SystemExit(f"a query has {answer['least']} to {answer['most']} series")
 
@@ -108,7 +108,7 @@ def _serve(folder: Path, queries: int) -> None:
 
 
 def _fill_more() -> None:
-    """Give each running query what only some have: a lag, failures, losses, state, a watermark."""
+    """Give each running query optional data: a lag, failures, losses, state, a watermark."""
     from django.db import transaction
 
     from listeners.models import Latest

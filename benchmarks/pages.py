@@ -1,16 +1,16 @@
-"""Pages with 10,000 queries against the same pages with 100.
+"""Compare pages with 10,000 queries and the same pages with 100.
 
-Two databases are filled alike: queries with a revision, a checkpoint, a run that ended, and of one
-in ten that runs a progress line with its numbers. The list, its groups, the overview and a search
-are asked for as a browser would ask, signed in, through the whole stack of middleware.
+Two databases are filled in the same way: queries have a revision, a checkpoint and an ended run;
+one query in ten is running and has a progress line with numbers. The list, its groups, the overview
+and a search are requested as by a signed-in browser, through all middleware.
 
-- ours: each page at 10,000 queries (`--queries`);
-- baseline: the same page at 100.
+- ours: each page with 10,000 queries (`--queries`);
+- baseline: the same page with 100.
 
-Each page must show what it should (rows, counts) at both sizes, and have 300 KB at most, or
-nothing is reported. The two sizes take turns in each round. Times are processor time: SQLite works
-within the process, so that nothing is waited for but other work on the machine. The last line is
-JSON: the ratio is that of the page that suffers most.
+Figures are reported only if each page shows the expected rows and counts at both sizes, and has at
+most 300 KB. The two sizes take turns in each round. Times are processor times: SQLite works in the
+same process, so any waiting is only for other work on the machine. The last line is JSON: the ratio
+is that of the page with the largest slowdown.
 """
 
 import argparse
@@ -56,7 +56,7 @@ NOW = datetime.now(UTC)
 
 
 def main() -> None:
-    """Fill two databases, then take turns."""
+    """Fill two databases, then measure them in turn."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--queries", type=int, default=MANY)
     options.add_argument("--rounds", type=int, default=7)
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 class Server:
-    """A process that answers pages out of a database of its own, one line for each."""
+    """A process that serves pages from its own database, one line per request."""
 
     def __init__(self, module: str, folder: Path, queries: int) -> None:
         folder.mkdir()
@@ -89,14 +89,14 @@ class Server:
         )
 
     def ask(self, address: str) -> dict[str, Any]:
-        """Return what the process tells of an address."""
+        """Return the process's measurements for a URL."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(address + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"the server of {self.queries} queries ended")
+            raise SystemExit(f"the server for {self.queries} queries exited")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -146,7 +146,7 @@ def _ratio(found: dict[str, list[float]]) -> float:
 
 
 def _check(server: Server, address: str, answer: dict[str, Any]) -> None:
-    """See that a page shows what it should."""
+    """Check that a page shows the expected content."""
     if answer["status"] != 200:
         raise SystemExit(f"{address} answered {answer['status']}")
     if answer["kb"] > LARGEST_KB:
@@ -182,13 +182,13 @@ def _serve(folder: Path, queries: int) -> None:
 
 
 def answers(addresses: Iterable[str], ask: Callable[[str], dict[str, Any]]) -> None:
-    """Answer each line with what `ask` tells of it."""
+    """Respond to each line with the measurements of its page."""
     for line in addresses:
         print(json.dumps(ask(line.strip())), flush=True)
 
 
 def configure(folder: Path) -> None:
-    """Set Django up on a database of its own in the folder, without a Redis."""
+    """Set up Django with its own database in the folder, without Redis."""
     os.environ.update(
         DJANGO_SETTINGS_MODULE="controlplane.settings",
         HEADGATE_HOME=str(folder / "home"),
@@ -210,7 +210,7 @@ def configure(folder: Path) -> None:
 
 
 def signed_in() -> Any:
-    """Return a browser in which an admin is signed in."""
+    """Return a client in which an admin is signed in."""
     from django.contrib.auth.models import User
     from django.test import Client
 
@@ -221,7 +221,7 @@ def signed_in() -> Any:
 
 
 def fill(count: int, *, running: bool = True) -> None:
-    """Write so many queries, of which one in ten runs, or none at all."""
+    """Write a number of queries, of which one in ten is running, or none."""
     from django.core.management import call_command
     from django.db import transaction
 

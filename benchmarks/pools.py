@@ -1,14 +1,14 @@
-"""A light query beside heavy ones: FIFO against the pools that Headgate advises.
+"""Compare a light query next to heavy ones: with FIFO, and with the pools that Headgate advises.
 
-One driver on two cores, three heavy queries of 128 tasks a batch and one light query of one task,
-the heavy ones as fast as possible and the light one every second. Two arms take turns in it:
+One driver on two cores runs three heavy queries with 128 tasks per batch, as fast as possible, and
+one light query with one task, every second. Two arms take turns in it:
 
-- FIFO: all queries in one FIFO pool, where Spark serves the older job first;
-- pools: the light query's pool has a minimum share of 1, the heavy ones share another.
+- FIFO: all queries are in one FIFO pool, where Spark serves the older job first;
+- pools: the light query's pool has a minimum share of 1, and the heavy queries share another pool.
 
-First each arm's batches are checked: ids without a hole, every row of them read. `ratio` is the
-p95 of the light query's batches under FIFO / with pools; `heavy_kept` is what of their throughput
-the heavy ones keep with pools. The last line is JSON.
+Each arm's batches are checked first: their ids have no holes, and all their rows were read. `ratio`
+is the p95 of the light query's batches with FIFO / with pools; `heavy_kept` is the share of the
+heavy queries' throughput that remains with pools. The last line is JSON.
 """
 
 import argparse
@@ -44,7 +44,7 @@ Turn = tuple[list[float], float]  # the light query's batches in ms, the heavy o
 
 
 def main() -> None:
-    """Let the arms take turns, print the figures."""
+    """Let the arms take turns, and print the figures."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--seconds", type=float, default=45.0, help="measured in each turn")
@@ -110,11 +110,11 @@ def _running(spark: Any, places: dict[str, Path], light: str, heavy: str) -> Ite
 
 
 def _measured(queries: dict[str, Any], seconds: float) -> Turn:
-    """Measure for `seconds` once every query has committed; leave where a batch is not whole."""
+    """Measure for `seconds` once every query has committed; exit if a batch is incomplete."""
     end = time.monotonic() + LIMIT_S
     while not all(len(query.recentProgress) > 1 for query in queries.values()):
         if time.monotonic() > end:
-            raise SystemExit("a query did not begin")
+            raise SystemExit("a query did not start")
         time.sleep(0.2)
     time.sleep(WARM_UP_S)
     before = {name: query.lastProgress["batchId"] for name, query in queries.items()}
@@ -130,7 +130,7 @@ def _measured(queries: dict[str, Any], seconds: float) -> Turn:
             raise SystemExit(f"a batch of {name} did not read its {rows} rows")
     light = batches.pop("light")[before["light"] + 1 :]
     if not light:
-        raise SystemExit("the light query made no batch")
+        raise SystemExit("the light query did not execute a batch")
     heavy = sum(
         one["numInputRows"] for name, found in batches.items() for one in found[before[name] + 1 :]
     )

@@ -1,15 +1,15 @@
-"""How long it takes to know whether a changed definition goes on from its checkpoint.
+"""Measure how long it takes to find out whether a changed definition can use its checkpoint.
 
-- ours: a preflight over REST, from the click to the operation's end: a copy of the checkpoint,
-  a Spark of its own, the newest batch again, what is new, the sink's throw-away folder, the
-  two plans compared. Of a stateful SQL query with a window changed, while it streams.
-- baseline: what one did before: restart the real query on it, from the click to its first
-  commit (or its failure, and then everybody knows).
+- ours: a preflight over REST, from the click to the operation's end: a copy of the checkpoint, a
+  separate Spark, the newest batch again, new data, the sink's temporary folder, and a comparison of
+  the two plans. It tests a stateful SQL query with a changed window, while the query is streaming.
+- baseline: the alternative without a preflight: restart the real query with the new definition,
+  from the click to its first commit (or to its failure, which affects all users).
 
-Both take turns on one running system (`manage.py up`, the demo's real flights), whose drivers
-share the machine with the probe. A preflight of the demo's Python query stands beside them. At
-the end the live query's batches are looked at: not one may be missing or run by another. The
-last line is JSON; `slowest_s` is to stay under 30.
+Both take turns on one running system (`manage.py up`, the demo's real flights), whose drivers share
+the machine with the probe. In addition, a preflight of the demo's Python query is measured. At the
+end, the live query's batches are checked: none must be missing or come from another run. The last
+line is JSON; `slowest_s` must stay under 30.
 """
 
 import argparse
@@ -30,7 +30,7 @@ PYTHON = "flights-by-hour"
 
 
 def main() -> None:
-    """Start the system, measure, end it."""
+    """Start the system, measure, stop the system."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=5)
     rounds = max(5, options.parse_args().rounds)
@@ -48,9 +48,9 @@ def main() -> None:
             _check(system, STREAMING)
         finally:
             system.close()
-    _print("preflight of a stateful SQL query, a window changed", tried)
+    _print("preflight of a stateful SQL query with a changed window", tried)
     _print("preflight of a Python query", python)
-    _print("restart of the real one to its first commit", restarts)
+    _print("restart of the real query to its first commit", restarts)
     report(
         "preflight",
         ours=round(statistics.median(tried), 3),
@@ -66,16 +66,16 @@ def _has_run(system: System, name: str) -> bool:
 
 
 def _changed(system: System) -> dict[str, Any]:
-    """Return the streaming query's definition with windows twice as long."""
+    """Return the streaming query's definition with its windows twice as long."""
     spec: dict[str, Any] = dict(system.query(STREAMING)["spec"])
     changed = spec["sql"].replace("1 hour", "2 hours")
     if changed == spec["sql"]:
-        raise SystemExit("the demo's query has no window of 1 hour any more")
+        raise SystemExit("the demo's query no longer has a window of 1 hour")
     return {**spec, "sql": changed}
 
 
 def _preflight(system: System, name: str, spec: dict[str, Any] | None, verdict: str) -> float:
-    """Try a definition; return the seconds from the click to the end."""
+    """Run a preflight for a definition; return the seconds from the click to the end."""
     operation = system.verb(name, "preflight", {"spec": spec} if spec else None)
     path = f"operations/{operation['id']}/?wait=30"
     ended = system.wait("the preflight's end", lambda: _over(system.get(path)))
@@ -101,7 +101,7 @@ def _restart(system: System, name: str) -> float:
 
 
 def _check(system: System, name: str) -> None:
-    """See that the live query went on all the while, in one run and batch after batch."""
+    """Check that the live query kept running, in one run and batch after batch."""
     rows = system.get(f"queries/{name}/runs/")["results"]
     if len(rows) != 1:
         raise SystemExit(f"{name} was disturbed: {len(rows)} runs")

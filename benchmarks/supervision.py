@@ -1,12 +1,12 @@
-"""How long supervision takes: a start in a living driver, a death noticed, first batches.
+"""Measure how long supervision takes: a start in a running driver, a detected exit, first batches.
 
-- ours: click to first commit of a query that starts in a driver that lives already;
-- baseline: the same query, in an application of its own: the same click, a fresh driver.
+- ours: click to first commit of a query that starts in a driver that is already running;
+- baseline: the same query in its own application: the same click, a new driver.
 
-Both arms take turns on one running system (`manage.py up`, embedded Redis, SQLite, the demo's
-real flights). Beside them: from `kill -9` of a driver's Python to the row that says so, and
-from the address printed to five batches of each demo query. Times are read off the rows, all
-on this machine's clock. The last line is JSON.
+Both arms take turns on one running system (`manage.py up`, embedded Redis, SQLite, the demo's real
+flights). Two other times are measured: from `kill -9` of a driver's Python to the row that records
+its exit, and from the printed URL to five batches of each demo query. Times are read from the rows,
+all by this machine's clock. The last line is JSON.
 """
 
 import argparse
@@ -28,7 +28,7 @@ DEMO = ("flight-delays", "long-delays", "flights-by-hour")
 
 
 def main() -> None:
-    """Start the system, measure, end it."""
+    """Start the system, measure, stop the system."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=5)
     rounds = max(5, options.parse_args().rounds)
@@ -49,10 +49,10 @@ def main() -> None:
                 _stop(system, "long-delays-alone")
         finally:
             system.close()
-    _print("start in a living driver, click to first commit", warm)
-    _print("start in a fresh driver, click to first commit", cold)
-    _print("kill -9 of a driver's Python to its exit in the rows", noticed)
-    print(f"address to five batches of each demo query: {first_batches:.1f} s")
+    _print("start in a running driver, click to first commit", warm)
+    _print("start in a new driver, click to first commit", cold)
+    _print("kill -9 of a driver's Python to its recorded exit", noticed)
+    print(f"printed URL to five batches of each demo query: {first_batches:.1f} s")
     report(
         "supervision",
         ours=round(statistics.median(warm), 3),
@@ -68,18 +68,18 @@ def _has(system: System, name: str) -> bool:
 
 
 def _define(system: System) -> None:
-    """Define the baseline's query: the demo's, in an application of its own."""
+    """Define the baseline's query: the demo's query in its own application."""
     spec: dict[str, Any] = dict(system.query("long-delays")["spec"], pool="")
     spec["sink"] = {"format": "noop"}
     application = {"conf": {"spark.sql.shuffle.partitions": "4"}}
     body = {"name": "long-delays-alone", "spec": spec, "application_spec": application}
     status, answer = system.call("POST", "queries/", body)
     if status != 201:
-        raise SystemExit(f"the baseline's query was refused: {answer}")
+        raise SystemExit(f"the baseline's query was rejected: {answer}")
 
 
 def _start(system: System, name: str) -> float:
-    """Stop the query where it runs, then start it; return seconds from click to first commit."""
+    """Stop the query if it is running, then start it; return seconds from click to first commit."""
     _stop(system, name)
     clicked = datetime.now(UTC)
     _await(system, system.verb(name, "start"))

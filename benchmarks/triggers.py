@@ -1,7 +1,7 @@
-"""Record in → record out under four triggers: what each one's latency is.
+"""Measure the latency from record in to record out with four triggers.
 
-Kafka → Kafka, stateless, one broker, one feed (500 records a second over 5 partitions), one
-driver (`local[6]`: continuous and real time hold a core per partition). The arms take turns, and
+Kafka → Kafka, stateless, one broker, one feed (500 records a second to 5 partitions), one driver
+(`local[6]`, because continuous and real time occupy a core per partition). The arms take turns, and
 the order changes with each round:
 
 - micro-batch: as fast as possible;
@@ -9,11 +9,11 @@ the order changes with each round:
 - continuous: epochs of 1 s;
 - real time: batches of 5 s.
 
-First every arm copies the same 2,000 records, and what it wrote is compared with a batch over
-them: nothing may be missing or made up. Then latency is measured: each record carries the time
-at which it was handed to the producer, and a consumer of the sink notes when it has it, by the
-same clock. A turn's first seconds are not measured. `ratio` is micro-batch p50 / real-time p50.
-The last line is JSON.
+First, every arm copies the same 2,000 records, and its output is compared with a batch over them:
+no record must be missing or invented. Then latency is measured: each record contains the time at
+which it was passed to the producer, and a consumer of the sink records when it receives the record,
+by the same clock. The first seconds of a turn are not measured. `ratio` is micro-batch p50 /
+real-time p50. The last line is JSON.
 """
 
 import argparse
@@ -58,7 +58,7 @@ ARMS: dict[str, tuple[dict[str, str], str, dict[str, str]]] = {
 
 
 def main() -> None:
-    """Start broker and driver, check every arm, run the rounds, print the figures."""
+    """Start the broker and the driver, check every arm, run the rounds, and print the figures."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--seconds", type=float, default=8.0, help="measured in each turn")
@@ -83,7 +83,7 @@ class Bench:
         self.spark = spark_session(folder, cores=PARTITIONS + 1, kafka=True)
 
     def check(self) -> None:
-        """Let each arm copy the same records; leave where one loses or invents any."""
+        """Let each arm copy the same records; exit if an arm loses or invents any."""
         source = self._broker.topic("checked", partitions=PARTITIONS)
         self._broker.produce(source, ((f"key-{n % 50}", f"row-{n}") for n in range(CHECKED)))
         expected = Counter((one.key, one.value) for one in self._broker.read(source))
@@ -97,11 +97,11 @@ class Bench:
                         raise SystemExit(f"{arm} lost {(expected - found).total()} records")
                     found = Counter((one.key, one.value) for one in self._broker.read(sink))
             if found.keys() - expected.keys():
-                raise SystemExit(f"{arm} wrote records that nobody had sent")
+                raise SystemExit(f"{arm} wrote records that had not been sent")
             print(f"checked: {arm} copied all {CHECKED} records", flush=True)
 
     def rounds(self, number: int, seconds: float) -> dict[str, list[list[float]]]:
-        """Return each arm's latencies (ms) by round."""
+        """Return each arm's latencies (ms) for each round."""
         source = self._broker.topic("in", partitions=PARTITIONS)
         turns: dict[str, list[list[float]]] = {arm: [] for arm in ARMS}
         feed = {"rate": RATE, "partitions": PARTITIONS, "linger_ms": 0}
@@ -158,7 +158,7 @@ class Bench:
 
 
 class Ear:
-    """A consumer of a sink that notes how old each record is when it has it."""
+    """A consumer of a sink that records how old each record is when it arrives."""
 
     def __init__(self, broker: KafkaBroker, topic: str) -> None:
         self._consumer = Consumer(
@@ -189,12 +189,12 @@ class Ear:
         self._consumer.close()
 
     def wait_for_first(self) -> None:
-        """Wait until a record has come out."""
+        """Wait until a record has been written to the sink."""
         if not self._first.wait(LIMIT_S):
-            raise SystemExit("no record came out of a query that runs")
+            raise SystemExit("a running query did not write any record")
 
     def measure(self) -> None:
-        """Begin to measure: records that are sent from now on."""
+        """Start measuring records that are sent from now on."""
         with self._guard:
             self._since = time.time()
 

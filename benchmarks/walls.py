@@ -1,14 +1,14 @@
-"""What walls cost a driver: the time to its first batch, and the events a second that it tells.
+"""Measure the cost of isolating a driver: the time to its first batch, and its events per second.
 
-Real drivers, `--rounds` (5) of one in each mode that this host can give. They start one after the
-other, in turn; then all warm up for `--warm` (30) seconds, and each is measured `--windows` (5)
-times for `--seconds` (4) while the others are stopped by a signal: a machine that is slow for a
-while is slow for all modes. Each runs one query whose source always has a batch of 1,000 rows.
-Accounts are made for the time and removed; that takes root and a Python that other accounts get
-to, and a mode that cannot be had is said and left out.
-The last line is JSON: `ours` and `ratio` are the events a second within the walls that cost most,
-over those without; `start_s` and `start_ratio` by mode are the median times from launch to the
-first commit. Promised: within 5 %.
+There are `--rounds` (5) rounds, each with one real driver in each mode that this host supports. The
+drivers start one after the other; then all warm up for `--warm` (30) seconds, and each is measured
+`--windows` (5) times for `--seconds` (4) while the others are stopped by a signal: if the machine
+is slow for a while, it is slow for all modes. Each driver runs one query whose source always has a
+batch of 1,000 rows. Accounts are created for the benchmark and removed afterwards; this requires
+root and a Python that other accounts can reach. Modes that are not available are reported and
+skipped. The last line is JSON: `ours` is the events per second in the isolation mode that costs
+most, and `ratio` compares them with those without isolation; `start_s` and `start_ratio` are, by
+mode, the median times from launch to the first commit. The promised cost is at most 5 %.
 """
 
 import argparse
@@ -34,7 +34,7 @@ _AT_ONCE = {"kind": "processing_time", "interval": "0 seconds"}
 
 
 def started(driver: DriverUnderTest) -> float:
-    """Return the seconds from the launch of a driver to its query's first commit."""
+    """Return the seconds from a driver's launch to its query's first commit."""
     began = time.monotonic()
     driver.launch(checkpoints=(f"file://{driver.home}/checkpoints/q1",)).ready()
     driver.start(10, rate_query(sources=[_SOURCE], trigger=_AT_ONCE))
@@ -45,7 +45,7 @@ def started(driver: DriverUnderTest) -> float:
 def by_turns(
     drivers: Mapping[Mode, DriverUnderTest], warm: float, windows: int, seconds: float
 ) -> dict[Mode, float]:
-    """Return the events a second of each driver while it has the machine for itself."""
+    """Return each driver's events per second while it has the machine to itself."""
     time.sleep(warm)  # the JVMs compile what they run most
     told = dict.fromkeys(drivers, 0)
     for driver in drivers.values():
@@ -63,7 +63,7 @@ def by_turns(
 
 
 def _signal(driver: DriverUnderTest, number: signal.Signals) -> None:
-    """Send a signal to the driver's processes; its shim goes on and looks after them."""
+    """Send a signal to the driver's processes; its shim continues to watch them."""
     for process in psutil.Process(driver.ident().pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # Hadoop starts a `chmod` for each file that it writes
             process.send_signal(number)
@@ -74,7 +74,7 @@ def _events(driver: DriverUnderTest) -> int:
 
 
 def missing() -> dict[Mode, str]:
-    """Return the modes that this host cannot give, and why."""
+    """Return the modes that this host does not support, and why."""
     why = {
         Mode.BUBBLEWRAP: pieces.missing_walls(),
         Mode.ACCOUNTS: pieces.missing_accounts() or pieces.missing_way(),
@@ -84,7 +84,7 @@ def missing() -> dict[Mode, str]:
 
 @contextmanager
 def _accounts(folder: Path, modes: Sequence[Mode]) -> Iterator[tuple[str, ...]]:
-    """Make an account where that mode is measured; yield its name."""
+    """Create an account if the accounts mode is measured; yield the account's name."""
     if Mode.ACCOUNTS not in modes:
         yield ()
         return
@@ -95,7 +95,7 @@ def _accounts(folder: Path, modes: Sequence[Mode]) -> Iterator[tuple[str, ...]]:
 def a_round(
     folder: Path, modes: Sequence[Mode], names: Sequence[str], options: argparse.Namespace
 ) -> dict[Mode, tuple[float, float]]:
-    """Return seconds to the first commit, and events a second, of one driver in each mode."""
+    """Return the seconds to the first commit, and events per second, of one driver in each mode."""
     drivers: dict[Mode, DriverUnderTest] = {}
     starts: dict[Mode, float] = {}
     try:
@@ -120,7 +120,7 @@ def a_round(
 def take_turns(
     modes: Sequence[Mode], options: argparse.Namespace
 ) -> dict[Mode, list[tuple[float, float]]]:
-    """Return what was measured in each mode; each begins a round as often as the others."""
+    """Return the measurements in each mode; each mode begins a round equally often."""
     found: dict[Mode, list[tuple[float, float]]] = {mode: [] for mode in modes}
     with workplace("walls") as folder:
         folder.chmod(0o711)
@@ -136,7 +136,7 @@ def take_turns(
 
 
 def main() -> None:
-    """Measure, and print a line of JSON."""
+    """Measure all modes, and print a line of JSON."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--seconds", type=float, default=4)
@@ -148,20 +148,20 @@ def main() -> None:
         print(f"{mode}: not measured; {reason}")
     walled = [mode for mode in (Mode.BUBBLEWRAP, Mode.ACCOUNTS) if mode not in lacking]
     if not walled:
-        raise SystemExit("This host has no walls to measure.")
+        raise SystemExit("This host does not support any isolation to measure.")
     found = take_turns((Mode.NEITHER, *walled), asked)
     for mode, figures in found.items():
         starts, events = zip(*figures, strict=True)
         pairs = [own / base for own, (_, base) in zip(events, found[Mode.NEITHER], strict=True)]
         print(
             f"{mode}: start {spread(starts, '.2f')} s, {spread(events, '.2f')} events/s, "
-            f"{spread(pairs, '.3f')} of those without in the same round"
+            f"{spread(pairs, '.3f')} of the values without isolation in the same round"
         )
     tell(found, walled)
 
 
 def tell(found: Mapping[Mode, Sequence[tuple[float, float]]], walled: Sequence[Mode]) -> None:
-    """Print the line of JSON."""
+    """Print the JSON line."""
     starts = {mode: median(each[0] for each in found[mode]) for mode in found}
     events = {mode: median(each[1] for each in found[mode]) for mode in found}
     baseline, start_baseline = events[Mode.NEITHER], starts[Mode.NEITHER]

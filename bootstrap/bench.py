@@ -2,8 +2,8 @@
 
     python bootstrap/bench.py [NAME | all] [OPTIONS OF THE BENCHMARK…]
 
-A benchmark states how long it takes (`TAKES`) and whether it needs Kafka (`NEEDS_KAFKA`) in plain
-assignments, which are read without importing it.
+A benchmark declares how long it takes (`TAKES`) and whether it needs Kafka (`NEEDS_KAFKA`) in plain
+assignments, which are read without importing the benchmark.
 """
 
 import ast
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What a benchmark's file declares."""
+    """The declarations in a benchmark's file."""
 
     name: str
     module: str
@@ -52,7 +52,7 @@ def benchmarks() -> list[Benchmark]:
 
 
 def measure(one: Benchmark, options: list[str]) -> None:
-    """Print the expected duration, start what it needs, run it, print the actual duration."""
+    """Start prerequisites, run the benchmark, and print the expected and actual duration."""
     say(f"\n{one.name}: {one.about}\n  takes about {one.takes} on two quiet cores")
     if one.needs_kafka:
         run(sys.executable, str(FOLDER.parent / "bootstrap" / "kafka.py"), "--jars")

@@ -1,8 +1,9 @@
-"""Run before each commit: lint, and the tests without Spark, browser or broker.
+"""Run the checks for each commit: lint, and the tests without Spark, browser or broker.
 
-The checks of `make lint` run one after the other, in parallel with the tests; their output comes at
-the end. Property tests try a share of their examples, and the permission table tests only the roles
-on either side of each line; `make test` tries everything. Arguments are passed to pytest.
+The checks of `make lint` run one after the other, in parallel with the tests; their output is
+printed at the end. Property tests try only some of their examples, and the permission table tests
+only the strongest user without each permission and the weakest one with it; `make test` tries
+everything. Arguments are passed to pytest.
 """
 
 import os

@@ -3,7 +3,7 @@
     python bootstrap/dist.py [FOLDER]
 
 Wheels are built from a copy, since building leaves folders behind, and with this environment's
-setuptools. Needs no network.
+setuptools. No network is needed.
 """
 
 import os
@@ -47,11 +47,11 @@ def _build(source: Path, target: Path) -> None:
     )
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
-        fail(f"{source.name} could not be built.", "The lines above say why.")
+        fail(f"{source.name} could not be built.", "The lines above show the cause.")
 
 
 def _changed_at() -> str:
-    """Return the checkout's commit time, in seconds, which makes its builds identical."""
+    """Return the checkout's commit time, in seconds, which makes builds reproducible."""
     command = ["git", "-C", str(REPOSITORY), "log", "-1", "--format=%ct"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -61,7 +61,7 @@ def _changed_at() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Build everything and print where it is."""
+    """Build everything, and print the location of the files."""
     target = Path(arguments[0] if arguments else REPOSITORY / "dist").resolve()
     server = next(one for one in wheels(target) if one.name.startswith("headgate_server-"))
     release = "-".join(server.name.split("-")[:2])

@@ -1,4 +1,4 @@
-"""The compose project for `make try-containers`, under its own name."""
+"""Manage the compose project for `make try-containers`, under its own name."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def _free_port() -> int:
 
 
 class Engine:
-    """One compose project; nothing else on the engine is touched."""
+    """One compose project; nothing else on the engine is changed."""
 
     def __init__(self, folder: Path, stand_ins: Mapping[str, str], network: str) -> None:
         self.project = f"headgate-try-{secrets.token_hex(3)}"
@@ -105,7 +105,7 @@ class Engine:
         )
         if done.returncode:
             said = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
-            fail(f"{said}\n{' '.join(command[-6:])} failed.", "Its own words are above.")
+            fail(f"{said}\n{' '.join(command[-6:])} failed.", "Its output is above.")
         return done.stdout
 
     def state(self, service: str) -> dict[str, Any]:
@@ -119,15 +119,15 @@ class Engine:
         return {}
 
     def healthy(self, service: str, *, other_than: str = "") -> bool:
-        """Return whether a service is healthy, in a process with a different start time."""
+        """Return whether a service is healthy, in a process with another start time than before."""
         state = self.state(service).get("State", {})
         again = state.get("StartedAt", "") != other_than
         return again and bool(state.get("Health", {}).get("Status") == "healthy")
 
     def crash(self, service: str) -> None:
-        """Kill a container's first process from outside, unnoticed by the engine.
+        """Kill a container's first process from outside, so that the engine sees a crash.
 
-        After `docker kill` the engine would not restart the container, because that counts as the
+        After `docker kill`, the engine would not restart the container, because that counts as the
         user's request.
         """
         pid = str(self.state(service)["State"]["Pid"])
@@ -141,7 +141,7 @@ class Engine:
         self.compose("up", "--detach", "--no-build", "--no-deps", "--force-recreate", service)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the JSON from a REST call; None if there is no answer or it is not 2xx."""
+        """Return the JSON from a REST call; None if there is no response or it is not 2xx."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/api/v1/{path}",
             method=method,
@@ -161,7 +161,7 @@ class Engine:
         return None
 
     def batch_since(self, query: str, moment: datetime) -> int | None:
-        """Return the query's newest batch if it started after a given time; else None."""
+        """Return the query's newest batch if it started after a given time; otherwise None."""
         line = (self.call("GET", f"queries/{query}/") or {}).get("last_progress")
         if line and datetime.fromisoformat(line["timestamp"]).astimezone(UTC) > moment:
             return int(line["batch_id"])
@@ -177,7 +177,7 @@ class Engine:
         outcome = wait(f"the end of {verb}", ended)
         if outcome != "DONE":
             said = self.call("GET", f"operations/{operation['id']}/")
-            raise RuntimeError(f"{verb} of {query} ended as {outcome}: {json.dumps(said)}")
+            raise RuntimeError(f"{verb} of {query} ended with {outcome}: {json.dumps(said)}")
 
     def down(self) -> None:
         """Remove the project's containers, network and volumes."""

@@ -2,10 +2,10 @@
 
     python bootstrap/kafka.py [--jars | --connector [NAME…]]
 
-With `--jars` nothing is started; with `--connector` the broker's jars are left out as well, and
-connectors other than Kafka's can be named. Coordinates are in `connectors/*/pom.xml`. Each jar
-folder is replaced as a whole and stores the digest of its pom: if that matches, nothing is resolved
-and no network is needed.
+With `--jars`, nothing is started; with `--connector`, the broker's jars are not downloaded either,
+and connectors other than Kafka's can be specified. Coordinates are in `connectors/*/pom.xml`. Each
+jar folder is replaced as a whole and contains the digest of its pom: if the digest matches, nothing
+is resolved and no network is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STAMP = ".pom.sha256"
 
 
 def main(arguments: list[str]) -> None:
-    """Resolve what is missing, then exec the command that starts the broker."""
+    """Download missing jars, then exec the command that starts the broker."""
     home = Path(os.environ.get("HEADGATE_HOME") or REPOSITORY / "var").resolve()
     connectors = Path(os.environ.get("HEADGATE_CONNECTORS") or home / "connectors").resolve()
     for name in _named(arguments):
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _named(arguments: list[str]) -> list[str]:
-    """Return the requested connectors: Kafka's, unless others are named."""
+    """Return the requested connectors: Kafka's, unless others are specified."""
     names = [one for one in arguments if not one.startswith("-")] or ["kafka"]
     recipes = sorted(path.parent.name for path in REPOSITORY.glob("connectors/*/connector.toml"))
     if unknown := [name for name in names if name not in recipes]:
@@ -88,11 +88,12 @@ def _copy_dependencies(maven: str, pom: Path, target: Path) -> None:
         sys.stderr.write("".join(line for line in said if "ERROR" in line)[:4000])
         fail(
             f"Maven could not resolve {pom.relative_to(REPOSITORY)} (code {code}).",
-            "Check the network, and that Maven can reach its repository (set a proxy or mirror in "
-            "~/.m2/settings.xml). Then try again: what has been fetched is kept.",
+            "Check the network, and that Maven can reach its repository (set a proxy or mirror "
+            "in ~/.m2/settings.xml). Then try again; files that have been downloaded are not "
+            "downloaded again.",
         )
     if not any(target.glob("*.jar")):
-        fail(f"Maven copied no jar of {pom.relative_to(REPOSITORY)}.", "Check that file.")
+        fail(f"Maven did not copy any jar for {pom.relative_to(REPOSITORY)}.", "Check that file.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Run every static check even after a failure, so that one run shows all problems."""
+"""Run every static check, even after a failure, so that one run shows all problems."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Resolve the requirements (requirements*.in) into locked versions (requirements*.txt).
 
-Each version includes its files' digests, so that pip installs nothing else under that name,
-whichever index it uses.
+Each version includes the digests of its files, so that pip does not install any other file under
+that name, regardless of the index that it uses.
 """
 
 import sys

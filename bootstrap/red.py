@@ -1,6 +1,6 @@
-"""A pytest plugin for `sabotage.py`: each test's result, and whether an assertion caused it.
+"""Record, as a pytest plugin for `sabotage.py`, each test's result and whether an assertion failed.
 
-Before the first test it checks whether the program starts.
+Before the first test, the plugin checks whether the program starts.
 """
 
 import importlib
@@ -21,7 +21,7 @@ _verdicts: dict[str, str] = {}
 
 
 def pytest_sessionstart() -> None:
-    """Run the checks that `manage.py` runs, and import each program; exit here on failure."""
+    """Run the same checks as `manage.py`, and import each program; exit on failure."""
     from django.core.management import call_command
 
     try:
@@ -52,9 +52,9 @@ def _write() -> None:
 
 
 def verdict(raised: "pytest.ExceptionInfo[BaseException] | None", phase: str, test: Path) -> str:
-    """Return a phase's verdict on its test: an assertion counts only in the test's own file.
+    """Return a phase's verdict on its test; only an assertion in the test's own file counts.
 
-    An assertion elsewhere is a helper's timeout, or belongs to the program itself.
+    An assertion elsewhere comes from a helper's timeout or from the program itself.
     """
     if raised is None:
         return PASSED

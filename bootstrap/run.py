@@ -2,8 +2,8 @@
 
     python3 bootstrap/run.py [--dev | --as-it-is] ARGUMENTS OF PYTHON…
 
-Needs only the standard library, and says what to do if something is missing. If the stamp in .venv
-matches the locked requirements, nothing is installed and no network is needed.
+The script needs only the standard library, and prints what to do if something is missing. If the
+stamp in .venv matches the locked requirements, nothing is installed and no network is needed.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def say(line: str) -> None:
 
 
 def fail(problem: str, way_out: str) -> None:
-    """Print what is wrong and how to fix it, and exit."""
+    """Print the problem and how to fix it, then exit."""
     sys.stderr.write(f"{problem}\n  {way_out}\n")
     sys.exit(1)
 
 
 def use_python_new_enough(arguments: list[str], mode: str) -> None:
-    """Continue under a newer Python on this host if this one is too old."""
+    """Continue with a newer Python on this host if the current one is too old."""
     if sys.version_info >= OLDEST:
         return
     for minor in range(NEWEST_TRIED, OLDEST[1] - 1, -1):
@@ -66,7 +66,7 @@ def use_python_new_enough(arguments: list[str], mode: str) -> None:
     fail(
         f"Headgate needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}.",
         "Install one (Debian, Ubuntu: `sudo apt-get install python3.11 python3.11-venv`), or "
-        "name it: `make run PYTHON=/path/to/python3.11`.",
+        "specify it: `make run PYTHON=/path/to/python3.11`.",
     )
 
 
@@ -113,8 +113,8 @@ def install(*names: str) -> None:
         sys.stderr.write("".join(said[-15:]))
         fail(
             f"pip could not install {lists} (code {code}).",
-            "Check the network and the free disk space. Then try again: what has been fetched "
-            "is kept.",
+            "Check the network and the free disk space. Then try again; packages that have been "
+            "downloaded are not downloaded again.",
         )
     for name in wanted:
         _stamp(name).write_text(digests[name] + "\n")
@@ -137,8 +137,8 @@ def follow(
 ) -> tuple[int, list[str]]:
     """Run a command; return its exit code and the last lines of its output.
 
-    Lines that match are counted and shown as `text`: on a terminal in a single updating line,
-    elsewhere only every tenth one. A line that starts with a key of `steps` is shown as that step.
+    Matching lines are counted and shown as `text`: on a terminal, in a single updating line;
+    elsewhere, only every tenth one. A line that starts with a key of `steps` is shown as that step.
     """
     process = subprocess.Popen(
         command,

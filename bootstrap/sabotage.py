@@ -1,12 +1,12 @@
-"""Remove one guard at a time and verify that its tests fail by an assertion.
+"""Remove one guard at a time, and verify that its tests fail because of an assertion.
 
     python bootstrap/sabotage.py [--list] [--only NAME]…
 
-`guards.toml` next to this file says what each guard is and what to remove from which file.
-Everything happens in copies of the tracked files in a temporary folder, with their own settings,
-data and temporary files: neither this folder nor an installation in it is touched. A guard counts
-as caught if the program without it still starts and each of the named tests fails by an assertion
-(`red.py`); the same tests must pass before anything is removed.
+`guards.toml` next to this file describes each guard and the text to remove from a file. Everything
+happens in copies of the tracked files in a temporary folder, with their own settings, data and
+temporary files: neither this folder nor an installation in it is changed. A guard counts as caught
+if the program still starts without the guard and each of the listed tests fails because of an
+assertion (`red.py`); the same tests must pass before any guard is removed.
 """
 
 import argparse
@@ -51,7 +51,7 @@ _OURS = (
 
 @dataclass(frozen=True)
 class Guard:
-    """One guard, and how it is removed."""
+    """One guard, and how to remove it."""
 
     name: str
     holds: str  # what it guarantees, in the words of docs/reliability.md
@@ -61,10 +61,14 @@ class Guard:
     tests: tuple[str, ...]  # pytest ids; if an id has no parameters, any case will do
 
     def moved(self, tree: Path) -> str:
-        """Return what is wrong with its position in a tree; "" if it occurs exactly once."""
+        """Return a problem with the guard's text in a tree; "" if it occurs exactly once."""
         path = tree / self.file
         count = path.read_text().count(self.old) if path.exists() else 0
-        return "" if count == 1 else f"{self.file} has its text {count} times: the guard has moved"
+        return (
+            ""
+            if count == 1
+            else (f"{self.file} contains the guard's text {count} times: the guard has moved")
+        )
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Plan:
-    """The guards, and the tests that must pass without each of them."""
+    """The guards, and the tests that must still pass without any one of them."""
 
     guards: tuple[Guard, ...]
     alive: tuple[str, ...]
@@ -87,7 +91,7 @@ class Plan:
 
     @property
     def tests(self) -> list[str]:
-        """Return every named test, once."""
+        """Return every listed test, once."""
         return list(dict.fromkeys([*self.alive, *(t for one in self.guards for t in one.tests)]))
 
 
@@ -119,7 +123,7 @@ class Copy:
         }
 
     def take_tree(self, source: Path) -> None:
-        """Copy the files that git tracks, as they currently are in the folder."""
+        """Copy the files that git tracks, with their current contents in the folder."""
         listed = subprocess.run(
             ["git", "ls-files", "-z", "-co", "--exclude-standard"],
             cwd=source,
@@ -155,7 +159,7 @@ class Copy:
     def test(self, tests: Sequence[str]) -> dict[str, str]:
         """Check whether the program starts, and run tests; return the result of each case.
 
-        {"": why} if it does not start, or no tests could be run.
+        Returns {"": reason} if the program does not start, or no tests could be run.
         """
         found = self.folder / "verdicts.json"
         found.unlink(missing_ok=True)
@@ -189,14 +193,14 @@ class Copy:
 
     @staticmethod
     def _write(path: Path, text: str) -> None:
-        """Write a module and delete its compiled form, which is matched only by size and second."""
+        """Write a module; delete its compiled form, which is matched only by size and seconds."""
         path.write_text(text)
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
             compiled.unlink()
 
 
 def cases_of(test: str, verdicts: Mapping[str, str]) -> list[str]:
-    """Return the results of a named test's cases."""
+    """Return the results of a listed test's cases."""
     return [
         verdict
         for case, verdict in verdicts.items()
@@ -205,7 +209,7 @@ def cases_of(test: str, verdicts: Mapping[str, str]) -> list[str]:
 
 
 def is_red(cases: Sequence[str]) -> bool:
-    """Return whether a test has failed by its assertion."""
+    """Return whether a test has failed because of its assertion."""
     return ASSERTION in cases
 
 
@@ -215,18 +219,18 @@ def is_green(cases: Sequence[str]) -> bool:
 
 
 def is_skipped(cases: Sequence[str]) -> bool:
-    """Return whether a test needs something that this machine lacks."""
+    """Return whether a test was skipped because this machine lacks a prerequisite."""
     return bool(cases) and set(cases) == {SKIPPED}
 
 
 def judge(guard: Guard, alive: Iterable[str], verdicts: Mapping[str, str]) -> list[str]:
-    """Return why a guard does not count as caught; [] if it does."""
+    """Return the reasons why a guard does not count as caught; [] if it is caught."""
     if "" in verdicts:
         return [verdicts[""]]
     problems = []
     for test in alive:
         if not is_green(cases := cases_of(test, verdicts)):
-            problems.append(f"without it nothing works any more: {test} {_told(cases)}")
+            problems.append(f"without the guard, nothing works any more: {test} {_told(cases)}")
     for test in guard.tests:
         if not is_red(cases := cases_of(test, verdicts)):
             problems.append(f"{test} {_told(cases)}")
@@ -261,7 +265,7 @@ def _last(output: str) -> str:
 
 
 def names_of(plan: Plan, asked: Sequence[str]) -> Plan:
-    """Return the plan with the requested guards; exit if there is no such guard."""
+    """Return the plan with only the requested guards; exit if one does not exist."""
     known = {one.name: one for one in plan.guards}
     for name in asked:
         if name not in known:
@@ -270,9 +274,9 @@ def names_of(plan: Plan, asked: Sequence[str]) -> Plan:
 
 
 def sabotage(plan: Plan, folder: Path, source: Path = REPOSITORY) -> list[Result]:
-    """Remove a plan's guards, one per copy at a time; exit if one has moved.
+    """Remove a plan's guards, one at a time in each copy; exit if a guard has moved.
 
-    It also exits if a test fails before anything has been removed. A guard whose tests are skipped
+    It also exits if a test fails before any guard has been removed. A guard whose tests are skipped
     here is not removed, and does not count as caught.
     """
     moved = [f"{one.name}: {one.moved(source)}" for one in plan.guards if one.moved(source)]
@@ -307,9 +311,9 @@ def sabotage(plan: Plan, folder: Path, source: Path = REPOSITORY) -> list[Result
 
 
 def _untried(guard: Guard, skipped: set[str]) -> Result:
-    """Return that a guard cannot be tried on this machine."""
+    """Return the result for a guard that cannot be tested on this machine."""
     tests = ", ".join(sorted(skipped & {*guard.tests}))
-    result = Result(guard, 0.0, problems=(f"not tried on this machine, which skips {tests}",))
+    result = Result(guard, 0.0, problems=(f"not tested on this machine, which skips {tests}",))
     _tell(result)
     return result
 
@@ -332,9 +336,9 @@ def _tell(result: Result) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """List the guards, or remove them; return 0 if every one is caught."""
+    """List the guards, or remove them; return 0 if every guard is caught."""
     options = argparse.ArgumentParser(prog="make sabotage", description=__doc__)
-    options.add_argument("--list", action="store_true", help="say which guards there are")
+    options.add_argument("--list", action="store_true", help="list the guards")
     options.add_argument("--only", action="append", default=[], metavar="NAME")
     asked = options.parse_args(arguments)
     plan = names_of(read(), asked.only)

@@ -3,8 +3,8 @@
     python bootstrap/sbom.py [FILE]
 
 The wheels are those in requirements.txt, with their digests. Jars are PySpark's and those of the
-downloaded connectors. A jar's coordinates are read from it; one without any is named after its
-file. Needs no network.
+downloaded connectors. A jar's coordinates are read from the jar; a jar without coordinates is named
+after its file. No network is needed.
 """
 
 import re
@@ -33,7 +33,7 @@ _NAMED = re.compile(r"(.+?)-(\d[\w.\-+]*)")  # scala-library-2.13.18
 
 
 def wheels(locked: str) -> Iterator[Component]:
-    """Return the packages of a locked list."""
+    """Return the packages in a locked list."""
     for name, version, rest in _WHEEL.findall(locked):
         digests = sorted(set(re.findall(r"sha256:([0-9a-f]{64})", rest)))
         yield _component(PackageURL("pypi", None, name, version), digests)
@@ -60,7 +60,7 @@ def _component(purl: PackageURL, digests: list[str]) -> Component:
 def _coordinates(jar: Path) -> PackageURL:
     """Return the coordinates that Maven wrote into a jar, or otherwise its file name.
 
-    A shaded jar also contains the coordinates of other jars.
+    A shaded jar also contains the coordinates of the jars that it includes.
     """
     with zipfile.ZipFile(jar) as archive:
         held = [name for name in archive.namelist() if name.endswith("/pom.properties")]

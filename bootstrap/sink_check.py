@@ -2,9 +2,9 @@
 
     python sink_check.py SINK CHECKPOINT ROWS_PER_SECOND SQL
 
-The input is what the checkpoint's last commit has read: the source numbers its rows from 0 and
-spaces their times evenly from the second that it stores in the checkpoint. Prints a JSON line: rows
-in the sink, rows expected, and how many of them are missing or surplus.
+The input consists of the rows up to the checkpoint's last commit: the source numbers its rows from
+0 and spaces their times evenly, starting at the second that it stores in the checkpoint. The script
+prints a JSON line: rows in the sink, expected rows, and how many rows are missing or surplus.
 """
 
 import json
@@ -21,7 +21,7 @@ def newest(folder: Path) -> int:
 
 
 def main(sink: str, checkpoint: str, rows_per_second: str, sql: str) -> None:
-    """Compute both outputs and print the difference."""
+    """Compute both outputs, and print the difference."""
     root = Path(checkpoint)
     batch = newest(root / "commits")
     seconds = int((root / "offsets" / str(batch)).read_text().split("\n")[2])

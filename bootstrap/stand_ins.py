@@ -1,7 +1,8 @@
 """Build stand-ins for the base images from Debian's archive, if no registry can be reached.
 
-They are for trying the image and the compose file, not for production. They have their own names,
-so that nobody mistakes one for the original. Requires root and `debootstrap`.
+The stand-ins are for testing the image and the compose file, not for production. They have their
+own names, so that they are not mistaken for the originals. Building them requires root and
+`debootstrap`.
 """
 
 import os
@@ -83,7 +84,7 @@ def present(image: str) -> bool:
 
 
 def insist_on_engine() -> None:
-    """Exit with instructions if no container engine responds: nothing else is worth trying."""
+    """Exit with instructions if no container engine responds."""
     if shutil.which("docker") is None:
         fail("There is no `docker` in PATH.", "Install Docker with Compose 2.24 or newer.")
     asked = ("docker", "info", "--format", "{{.ServerVersion}}")
@@ -91,9 +92,9 @@ def insist_on_engine() -> None:
     if told.returncode:
         said = (told.stderr.strip() or told.stdout.strip()).splitlines()
         fail(
-            f"The container engine does not answer: {said[-1] if said else 'docker info failed'}",
-            "Start it (`sudo systemctl start docker`), see that this account may use it (group "
-            "docker), or name another one with DOCKER_HOST.",
+            f"The container engine does not respond: {said[-1] if said else 'docker info failed'}",
+            "Start it (`sudo systemctl start docker`), make sure that this account can use it "
+            "(the docker group), or specify another one with DOCKER_HOST.",
         )
 
 
@@ -106,7 +107,7 @@ def pull() -> None:
             if subprocess.run(asked, timeout=LIMIT_S, check=False).returncode:
                 fail(
                     f"The engine cannot fetch {image}.",
-                    "Where no registry can be reached, try on stand-ins for the base images: "
+                    "If no registry can be reached, use stand-ins for the base images: "
                     '`make try-containers ARGS="--stand-ins"`.',
                 )
 
@@ -114,7 +115,7 @@ def pull() -> None:
 def make(network: str) -> None:
     """Build the missing stand-ins; exit with instructions if one cannot be built.
 
-    `network` is the engine's network for builds: "default" or "host".
+    `network` is the network that the engine uses for builds: "default" or "host".
     """
     with tempfile.TemporaryDirectory(prefix="headgate-stand-ins-") as name:
         folder = Path(name)
@@ -137,10 +138,10 @@ def make(network: str) -> None:
 def _make_base(root: Path) -> None:
     if os.geteuid() or shutil.which("debootstrap") is None:
         fail(
-            "The stand-ins' Debian is made by debootstrap, as root.",
+            "The Debian of the stand-ins is built by debootstrap, which must run as root.",
             "Install it (Debian, Ubuntu: `sudo apt-get install debootstrap`) and run this as root.",
         )
-    say("Stand-in: a small Debian, some minutes…")
+    say("Building a small Debian as a stand-in; this takes some minutes…")
     _run(
         *("debootstrap", "--variant=minbase", "--include=ca-certificates"),
         *(RELEASE, str(root)),
@@ -168,7 +169,7 @@ def _import(root: Path, image: str) -> None:
             ("docker", "import", "-", image), stdin=tar.stdout, timeout=LIMIT_S, check=False
         )
     if done.returncode or tar.returncode:
-        fail(f"The engine did not take {image}.", "Its own words are above.")
+        fail(f"The engine did not accept {image}.", "Its output is above.")
 
 
 def _context(folder: Path, dockerfile: str) -> Path:

@@ -1,6 +1,6 @@
 """Run and print commands; at the end, print each part's duration and its failures.
 
-Failures are printed again because CI cuts its log in the middle.
+Failures are repeated at the end because CI cuts the log in the middle.
 """
 
 import shlex
@@ -24,9 +24,9 @@ LINES = 150
 
 
 def run(*command: str, go_on: bool = False, part: str = "") -> int:
-    """Run a command and return its exit code; unless `go_on`, exit with that code if it is not 0.
+    """Run a command and return its exit code; unless `go_on` is set, exit if the code is not 0.
 
-    With `part`, its duration is printed at the end under that name.
+    With `part`, the command's duration is printed at the end under that name.
     """
     say(f"\n$ {shlex.join(_shown(command))}")
     began = time.monotonic()
@@ -67,7 +67,7 @@ class Beside:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Print each part's duration at the end, including after an error."""
+    """Print each part's duration at the end, also after an error."""
     began = time.monotonic()
     try:
         yield
@@ -104,7 +104,7 @@ class Reports:
 
 @contextmanager
 def repeated() -> Iterator[Reports]:
-    """Provide report files; at the end, print the failures in them, including after an error."""
+    """Provide report files; at the end, also after an error, print the failures in them."""
     with tempfile.TemporaryDirectory(prefix="headgate-reports-") as folder:
         reports = Reports(Path(folder))
         try:

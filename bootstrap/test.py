@@ -1,4 +1,4 @@
-"""Run the tests: the pure parts with full branch coverage, then all others.
+"""Run the tests: those of the pure parts with full branch coverage, then all others.
 
 Each group runs in several processes, one file at a time; its duration and its failures are printed
 at the end. Arguments are passed to pytest and narrow the run; coverage and groups are then skipped.
@@ -47,7 +47,7 @@ SHARED = "-XX:SharedArchiveFile={file} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def at_once(more: int = 0) -> tuple[str, str]:
-    """Return pytest's option for one process per core, plus `more`."""
+    """Return pytest's option for one process per core, and `more` processes in addition."""
     return "-n", str(min((os.cpu_count() or 1) + more, MOST_AT_ONCE))
 
 
@@ -62,7 +62,7 @@ def on_postgresql_too() -> list[str]:
 
 
 def main(narrowed: list[str]) -> int:
-    """Run what was requested; return the exit code of the first failing group, else 0."""
+    """Run the requested tests; return the exit code of the first failing group, otherwise 0."""
     python = sys.executable
     os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
     # Otherwise each of hundreds of Python processes would recompile every module.

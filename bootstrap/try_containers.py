@@ -1,11 +1,12 @@
-"""Try the image and the compose file on this host's container engine, and measure them.
+"""Test the image and the compose file on this host's container engine, and measure them.
 
     python bootstrap/try_containers.py [--stand-ins] [--build-network host]
 
-Builds the image, starts everything as a separate project, runs the README's first query, kills and
-recreates worker, redis, postgres and web while a query writes files, and compares those with a
-batch over the same input. Removes the project at the end; the images are kept. The last line is
-JSON. `--stand-ins` uses base images made from Debian's archive, if no registry can be reached.
+The script builds the image, starts everything as a separate project, runs the README's first query,
+kills and recreates the worker, redis, postgres and web services while a query writes files, and
+compares the files with a batch over the same input. At the end, it removes the project, but not the
+images. The last line is JSON. `--stand-ins` uses base images built from Debian's archive, if no
+registry can be reached.
 """
 
 import argparse
@@ -36,7 +37,7 @@ FIGURES: dict[str, float | int] = {}
 
 
 def main() -> None:
-    """Try everything; exit with 1 and a message if a check fails."""
+    """Test everything; exit with 1 and a message if a check fails."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--stand-ins", action="store_true")
     options.add_argument("--build-network", choices=("default", "host"), default="default")
@@ -44,7 +45,7 @@ def main() -> None:
     stand_ins.insist_on_engine()
     images = dict(stand_ins.STAND_INS) if asked.stand_ins else {}
     if images:
-        say("On stand-ins for the base images.")
+        say("Using stand-ins for the base images.")
         stand_ins.make(asked.build_network)
     else:
         stand_ins.pull()
@@ -66,7 +67,7 @@ def _try(engine: Engine) -> None:
     with _timed("build_s", "Building the image…"):
         engine.compose("build", "web", limit_s=BUILD_LIMIT_S)
     FIGURES["image_mb"] = int(engine.docker("image", "inspect", "-f", "{{.Size}}", IMAGE)) // 10**6
-    with _timed("all_healthy_s", "Bringing everything up…"):
+    with _timed("all_healthy_s", "Starting everything…"):
         engine.compose("up", "--detach", "--no-build")
         for service in LONG_LIVED:
             wait(f"{service} healthy", partial(engine.healthy, service))
@@ -75,7 +76,9 @@ def _try(engine: Engine) -> None:
     _first_query(engine, first)
     kept = _kept_query(first)
     engine.call("POST", "queries/", kept)
-    with _timed("second_query_start_s", "A query that writes files, with the Kafka connector…"):
+    with _timed(
+        "second_query_start_s", ("Starting a query that writes files, with the Kafka connector…")
+    ):
         engine.verb("kept", "start")
     _jars_are_on_the_class_path(engine)
     for service in VICTIMS:
@@ -111,13 +114,13 @@ def _readme_query() -> dict[str, Any]:
 
 def _first_query(engine: Engine, definition: dict[str, Any]) -> None:
     engine.call("POST", "queries/", definition)
-    with _timed("first_query_start_s", "The README's first query…"):
+    with _timed("first_query_start_s", "Running the README's first query…"):
         engine.verb(definition["name"], "start")
     engine.verb(definition["name"], "stop")
 
 
 def _kept_query(first: dict[str, Any]) -> dict[str, Any]:
-    """Return the README's query, which writes files, in an application with a connector."""
+    """Return the README's query, which writes files, in an application that has a connector."""
     return {
         "name": "kept",
         "application_spec": {**first["application_spec"], "connectors": ["kafka"]},
@@ -133,7 +136,7 @@ def _jars_are_on_the_class_path(engine: Engine) -> None:
 
 
 def _outlive(engine: Engine, service: str, how: str, strike: Callable[[str], object]) -> None:
-    """Strike a service; record the seconds until it is healthy and until a newer batch appears."""
+    """Crash or recreate a service; record the seconds until it is healthy and until a new batch."""
     say(f"{service}: {how}…")
     before = engine.state(service)["State"]["StartedAt"]
     began = time.monotonic()

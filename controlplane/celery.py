@@ -1,7 +1,7 @@
-"""The Celery application: short idempotent tasks, JSON only, a static beat schedule.
+"""Configure the Celery application: short idempotent tasks, JSON only, a static beat schedule.
 
-Worker and beat also send heartbeats here (`controlplane.signs_of_life`), whose age `/readyz` and
-the pages check.
+The worker and Celery beat also send heartbeats here (`controlplane.signs_of_life`); `/readyz` and
+the pages check their age.
 """
 
 import logging
@@ -37,12 +37,12 @@ leaving = threading.Event()
 
 @signals.setup_logging.connect
 def _keep_our_logging(**_: Any) -> None:
-    """Keep Celery from setting up its own logging, which it skips if this signal has a receiver."""
+    """Keep Celery from setting up its own logging: it does not if this signal has a receiver."""
 
 
 @signals.worker_init.connect
 def _worker_begins(**_: Any) -> None:
-    """Claim the host's name before anything is taken from its queue."""
+    """Claim the host's name before the worker takes any task from the host's queue."""
     connections.settings["default"].update(CONN_MAX_AGE=CONNECTION_KEPT_S, CONN_HEALTH_CHECKS=True)
     name = HostName()
     try:
@@ -55,7 +55,7 @@ def _worker_begins(**_: Any) -> None:
 
 
 def _leave(taken: NameTaken) -> None:
-    """Stop this worker like SIGTERM, with an exit code that gives the reason."""
+    """Stop this worker as SIGTERM would, with an exit code that gives the reason."""
     from celery.worker import state
 
     logger.error("%s", taken)

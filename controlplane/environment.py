@@ -1,4 +1,4 @@
-"""Read settings from the environment; an invalid value aborts the start with a clear error.
+"""Read settings from the environment; on an invalid value, abort the start with a clear error.
 
 The error names the variable, shows the value (unless it is secret) and says what to do. Each
 variable read is recorded in `DECLARED`, which a test compares with `docs/settings.md`.
@@ -31,15 +31,16 @@ def wrong(name: str, value: str, way_out: str) -> ImproperlyConfigured:
 
 
 def text(name: str, default: str, *, shown: str | None = None) -> str:
-    """Return a text; an empty variable counts as unset. `shown` is the documented default."""
+    """Return a text; an empty variable counts as unset. `shown` is the default to document."""
     DECLARED[name] = default if shown is None else shown
     return os.environ.get(name, "").strip() or default
 
 
 def secret(name: str, default: str = "", *, shown: str | None = None) -> str:
-    """Return a secret from the variable, or from the file that NAME_FILE names.
+    """Return a secret from the variable, or from the file whose path is in NAME_FILE.
 
-    A container engine shows a container's variables to anyone allowed to ask, but not its files.
+    A container engine shows a container's variables, but not its files, to anyone who can query the
+    engine.
     """
     text(name, default, shown=shown)
     text(f"{name}_FILE", "")
@@ -47,12 +48,12 @@ def secret(name: str, default: str = "", *, shown: str | None = None) -> str:
 
 
 def given(name: str) -> str:
-    """Return the value of NAME or the content of the NAME_FILE file, "" if neither is set."""
+    """Return the value of NAME or the content of the file in NAME_FILE; "" if neither is set."""
     plain, file = (os.environ.get(one, "").strip() for one in (name, f"{name}_FILE"))
     if not file:
         return plain
     if plain:
-        raise wrong(f"{name}_FILE", file, f"{name} is also set; keep one of them.")
+        raise wrong(f"{name}_FILE", file, f"{name} is also set. Set only one of them.")
     try:
         held = Path(file).read_text().strip()
     except (OSError, ValueError) as error:
@@ -75,7 +76,7 @@ def whole(name: str, default: int, *, low: int, high: int, shown: str | None = N
 
 
 def mode(name: str, default: str) -> int:
-    """Return a umask, written in octal as in shells: "022"."""
+    """Return a umask, written in octal as in a shell: "022"."""
     raw = text(name, default)
     if not re.fullmatch(r"0?[0-7]{3}", raw):
         raise wrong(name, raw, "Use three octal digits, such as 022 or 027.")
@@ -120,19 +121,19 @@ def networks(name: str) -> list[str]:
 
 
 def labels(name: str) -> dict[str, str]:
-    """Return labels written as `team=data env=prod`."""
+    """Return the labels in a text such as `team=data env=prod`."""
     raw = text(name, "")
     parts = [one.partition("=") for one in raw.replace(",", " ").split()]
     found = {key: value for key, _, value in parts}
     fit = all(LABEL.fullmatch(key) and LABEL.fullmatch(value) for key, value in found.items())
     if not fit or len(found) != len(parts) or len(found) > MOST_LABELS:
-        way_out = f"Use at most {MOST_LABELS} labels such as team=data, each name once."
+        way_out = f"Use at most {MOST_LABELS} labels such as team=data, each name only once."
         raise wrong(name, raw, way_out)
     return found
 
 
 def issuer(name: str, *, http_allowed: bool) -> str:
-    """Return the identity provider's issuer, which is an https address, "" if none.
+    """Return the identity provider's issuer, which is an https URL; "" if there is none.
 
     Plain http is accepted only for this machine, or if a setting allows it.
     """
@@ -146,7 +147,7 @@ def issuer(name: str, *, http_allowed: bool) -> str:
 
 
 def database(name: str, default: str, *, shown: str) -> dict[str, Any]:
-    """Return Django's form of a database address: sqlite:///PATH or postgres://…"""
+    """Return Django's settings for a database URL: sqlite:///PATH or postgres://…"""
     raw = secret(name, default, shown=shown)
     way_out = "Use sqlite:////absolute/path or postgres://USER:PASSWORD@HOST:PORT/NAME."
     if not raw.startswith(("sqlite:", "postgres:", "postgresql:")):
@@ -161,7 +162,7 @@ def database(name: str, default: str, *, shown: str) -> dict[str, Any]:
 
 
 def redis_url(name: str, default: str, *, shown: str) -> str:
-    """Return the address of a Redis: redis://, rediss:// or unix://."""
+    """Return the URL of a Redis: redis://, rediss:// or unix://."""
     raw = secret(name, default, shown=shown)
     if not re.fullmatch(r"(rediss?://[^\s]*[^\s:/]+.*|unix://.+)", raw):
         raise wrong(name, raw, "Use redis://HOST:PORT/DB, rediss://… or unix:///path?db=0.")

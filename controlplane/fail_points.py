@@ -1,9 +1,9 @@
-"""Named points at which a test can have a process killed; inert in every other process.
+"""Define named points at which a test can have a process killed; elsewhere, they do nothing.
 
-Worker, shim and ingester pass them. `HEADGATE_FAIL_POINT` selects one: a process that reaches it is
-ended by SIGKILL, as by the OOM killer or an operator, without output or cleanup. Besides the points
-below, each step of a multi-step operation has two, before and after its action: `<verb>.<step
-number>.before` and `.after`.
+The worker, shim and ingester pass these points. `HEADGATE_FAIL_POINT` selects one: a process that
+reaches it is ended by SIGKILL, as by the OOM killer or an operator, without output or cleanup.
+Besides the points below, each step of a multi-step operation has two, before and after its action:
+`<verb>.<step number>.before` and `.after`.
 """
 
 import os
@@ -23,6 +23,6 @@ NAMES = (AFTER_INTENT, AFTER_SPAWN, BEFORE_IDENT, AFTER_IDENT, AFTER_EXIT, BEFOR
 
 
 def reach(name: str) -> None:
-    """Pass a point; do not return if a test has named it."""
+    """Pass a point; do not return if a test has selected it."""
     if os.environ.get(ENVIRONMENT) == name:
         os.kill(os.getpid(), signal.SIGKILL)

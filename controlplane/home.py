@@ -1,7 +1,8 @@
-"""An installation's choices, in small files in HEADGATE_HOME.
+"""Store an installation's choices in small files in HEADGATE_HOME.
 
-Settings read them too, so that a `manage.py` command uses the same Redis and the same secret key as
-the processes started by `make run`. This module does not import Django, because settings use it.
+The settings module reads these files too, so that a `manage.py` command uses the same Redis and the
+same secret key as the processes started by `make run`. This module does not import Django, because
+the settings module uses it.
 """
 
 import errno
@@ -15,7 +16,7 @@ from headgate_server import places
 
 
 class Trouble(Exception):
-    """Something is missing or in the way; the message says what, and `way_out` how to fix it."""
+    """Something prevents a start; the message says what, and `way_out` says how to fix it."""
 
     def __init__(self, message: str, way_out: str) -> None:
         self.way_out = way_out
@@ -23,7 +24,7 @@ class Trouble(Exception):
 
 
 class Home:
-    """The data folder of an installation, with names for its contents."""
+    """The data folder of an installation, with the paths of its contents."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -48,7 +49,7 @@ class Home:
         self.ending = self.run / "ending"
 
     def make(self) -> None:
-        """Create the folders, closed to other users; raise `Trouble` on failure."""
+        """Create the folders, inaccessible to other users; raise `Trouble` on failure."""
         try:
             for folder in (self.root, self.valkey, self.logs, self.run):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,29 +76,29 @@ class Home:
         return None
 
     def known_redis_url(self) -> str:
-        """Return the address of the embedded Redis, "" before its first start."""
+        """Return the URL of the embedded Redis; "" before its first start."""
         return read_line(self.redis_url)
 
     def keep_host(self, name: str) -> None:
-        """Store the host's name for later starts, unless one is stored already."""
+        """Store the host's name for later starts, unless a name is already stored."""
         if not self.host.exists():
             write_private(self.host, name)
 
     def ensure_secret_key(self) -> str:
-        """Return the secret key, created at the first call."""
+        """Return the secret key, which the first call creates."""
         if not self.secret_key.exists():
             write_private(self.secret_key, secrets.token_urlsafe(50))
         return self.secret_key.read_text().strip()
 
 
 def write_private(path: Path, content: str) -> None:
-    """Replace a file atomically, readable by its owner only."""
+    """Replace a file atomically; only its owner can read it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(path, content + "\n")
 
 
 def read_line(path: Path) -> str:
-    """Return a small file's text, or "" if there is no readable one."""
+    """Return a small file's text, or "" if there is no readable file."""
     try:
         return path.read_text().strip()
     except OSError:

@@ -1,7 +1,7 @@
-"""What the wiring needs to know about hosts: a row's queue, and the holder of this host's name.
+"""Look up hosts for the wiring: a row's queue, and the holder of this host's name.
 
-The tables belong to `queries`, which `listeners` may not import; settings name the modules, as they
-name the launcher (`controlplane.launcher`).
+The tables belong to `queries`, which `listeners` is not allowed to import; settings specify the
+modules, in the same way as the launcher (`controlplane.launcher`).
 """
 
 import logging
@@ -28,7 +28,7 @@ DATABASE_ERRORS = (DatabaseError, InterfaceError)
 
 
 def queue_of(kind: str, row_id: int) -> str:
-    """Return the queue whose worker acts for an "application", "driver" or "operation"."""
+    """Return the queue of the worker that acts for an "application", "driver" or "operation"."""
     found: str = import_string(f"{settings.HOST_SELECTORS}.queue_of_{kind}")(row_id)
     return found
 
@@ -40,13 +40,13 @@ def heard_of() -> frozenset[str]:
 
 
 def drivers_here(ids: set[int]) -> set[int]:
-    """Return those drivers whose files are on this host."""
+    """Return the drivers whose files are on this host."""
     found: set[int] = import_string(f"{settings.HOST_SELECTORS}.drivers_here")(ids)
     return found
 
 
 class NameTaken(Exception):
-    """Another worker acts for this host's name; the message says so to an operator."""
+    """Another worker acts for this host's name; the message explains this to an operator."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -66,14 +66,14 @@ class HostName:
     def take(self) -> None:
         """Claim the name; raise `NameTaken` if another live worker holds it.
 
-        A claim whose process is visibly gone is taken over immediately; one from another machine or
-        container is watched until it is renewed, or has been silent for long enough (15 s). Waits
+        A claim whose process is known to be gone is taken over immediately; a claim from another
+        machine or container is watched until it is renewed, or has not been renewed for 15 s. Waits
         for a database that is not responding.
         """
         self._until_free(take=True)
 
     def refuse_another(self) -> None:
-        """Check as `take` does, but leave the name for the worker that is about to start."""
+        """Check in the same way as `take`, but leave the name to the worker that starts next."""
         self._until_free(take=False)
 
     def _until_free(self, *, take: bool) -> None:
@@ -101,7 +101,7 @@ class HostName:
         ).start()
 
     def release(self) -> None:
-        """Release the name, so that the next worker need not wait."""
+        """Release the name, so that the next worker does not have to wait."""
         self._over.set()
         try:
             self._service.release(self._worker)
@@ -111,7 +111,7 @@ class HostName:
             connections.close_all()
 
     def _renew(self, lost: Callable[[NameTaken], None]) -> None:
-        """Renew through one connection; opening another takes longer than everything else."""
+        """Renew the claim through one connection, because opening another one takes too long."""
         signed = time.clock_gettime(time.CLOCK_BOOTTIME)  # includes time that the machine sleeps
         try:
             while not self._over.wait(self._service.SIGN_EVERY_S):

@@ -1,7 +1,7 @@
-"""The key of a driver's Spark UI, and tokens signed with it.
+"""Derive the key of a driver's Spark UI, and sign tokens with it.
 
 Spark's own `org.apache.spark.ui.JWSFilter` checks the token on every path of the UI: requests
-without it get 403.
+without a token get 403.
 """
 
 import base64

@@ -1,7 +1,7 @@
-"""The launcher configured for this installation.
+"""Return the launcher configured for this installation.
 
-`queries.launchers.configured` adds its type; `listeners`, which may not import `queries`, reads
-drivers' spools through it.
+`queries.launchers.configured` adds the type; `listeners`, which is not allowed to import `queries`,
+reads drivers' spools through this launcher.
 """
 
 from functools import cache
@@ -13,5 +13,5 @@ from django.utils.module_loading import import_string
 
 @cache
 def launcher() -> Any:
-    """Return this process's launcher, of the kind in HEADGATE_LAUNCHER."""
+    """Return this process's launcher, whose kind is in HEADGATE_LAUNCHER."""
     return import_string(settings.LAUNCHERS[settings.LAUNCHER])()

@@ -6,9 +6,9 @@ from headgate_ground.masking import mask_text
 
 
 class Masked(logging.Formatter):
-    """Format a record, masking what looks like a secret.
+    """Formats a record, masking everything that looks like a secret.
 
-    This works on the finished text, so tracebacks and arguments are covered too.
+    The finished text is masked, including tracebacks and arguments.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -17,6 +17,6 @@ class Masked(logging.Formatter):
 
 
 def not_a_probe(record: logging.LogRecord) -> bool:
-    """Pass a record unless it is about a health check, whose response says everything."""
+    """Pass a record unless it is about a health check; its response already has the information."""
     request = getattr(record, "request", None)
     return getattr(request, "path", "") not in ("/readyz", "/healthz")

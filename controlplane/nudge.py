@@ -1,7 +1,7 @@
-"""Wake supervision and pages after a commit; losing a nudge costs only seconds.
+"""Wake supervision and pages after a commit; a lost nudge causes a delay of only seconds.
 
-Services and the ingester say *what changed*, not who acts on it. The sweep (`queries.tasks.sweep`)
-finds what a lost nudge would have announced.
+Services and the ingester specify *what changed*, not who acts on it. If a nudge is lost, the sweep
+(`queries.tasks.sweep`) finds the change.
 """
 
 import logging
@@ -32,7 +32,7 @@ _left_alone_until = 0.0  # monotonic
 
 @contextmanager
 def _redis() -> Iterator[redis.Redis]:
-    """Yield the connection; raise `redis.TimeoutError` immediately while Redis is left alone."""
+    """Yield the connection; raise `redis.TimeoutError` at once during a pause after a timeout."""
     global _left_alone_until
     if time.monotonic() < _left_alone_until:
         raise redis.TimeoutError("Redis did not respond a moment ago")
@@ -61,7 +61,7 @@ def advance_soon(operation_id: int) -> None:
 
 
 def advance_deploys_soon() -> None:
-    """Request the next steps of deploys, by any worker, once the transaction has committed."""
+    """Request the next steps of deploys, from any worker, once the transaction has committed."""
     transaction.on_commit(_send_deploys)
 
 
@@ -73,7 +73,7 @@ def _send_deploys() -> None:
 
 
 def send_to_others(task: str, *, expires_s: float) -> None:
-    """Send a task to each other host that has a heartbeat."""
+    """Send a task to every other host that has a heartbeat."""
     for host in sorted(hosts.heard_of() - {settings.HEADGATE_HOST}):
         _put(task, [], f"{settings.QUEUE}.{host}", expires_s)
 
@@ -86,10 +86,10 @@ def _send(task: str, kind: str, row_id: int) -> None:
 
 
 def _put(task: str, args: list[int], queue: str, expires_s: float) -> None:
-    """Put a task into a queue, unless it is so long that its worker must be stuck.
+    """Put a task into a queue, unless the queue is so long that its worker must be stuck.
 
-    The length is read first, with our own client: if nothing is listening, this fails at once,
-    whereas Celery would retry for six seconds in the middle of a request.
+    The queue's length is read first, with our own client: if Redis is not running, this fails
+    immediately, whereas Celery would retry for six seconds in the middle of a request.
     """
     prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
     with _redis() as client:
@@ -101,7 +101,7 @@ def _put(task: str, args: list[int], queue: str, expires_s: float) -> None:
 
 
 def changed(*topics: str) -> None:
-    """Notify open pages, after commit, that topics such as "query:42" have changed."""
+    """Notify open pages, after the commit, that topics such as "query:42" have changed."""
     transaction.on_commit(lambda: _publish(topics))
 
 
@@ -117,9 +117,9 @@ def _publish(topics: tuple[str, ...]) -> None:
 
 @contextmanager
 def lease(name: str, *, limit_s: float) -> Iterator[bool]:
-    """Hold a name among all workers while the block runs, at most `limit_s`.
+    """Hold a name among all workers while the block runs, for at most `limit_s`.
 
-    Yields whether the name was free; without Redis it never is.
+    Yields whether the name was free; without Redis, it never counts as free.
     """
     lock = connection().lock(f"{settings.QUEUE}:lease:{name}", timeout=limit_s)
     try:

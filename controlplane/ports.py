@@ -1,4 +1,4 @@
-"""Local ports for servers started by Headgate: Redis, the trial broker, a Spark UI."""
+"""Find local ports for servers started by Headgate: Redis, the trial broker, a Spark UI."""
 
 import secrets
 import socket

@@ -1,4 +1,4 @@
-"""Connections to Redis from control plane processes, with a limit on every wait."""
+"""Connect to Redis from control plane processes, with a limit on every wait."""
 
 from functools import cache
 
@@ -18,7 +18,7 @@ def connection() -> redis.Redis:
 
 
 def client(url: str, *, limit_s: float, retries: int = 0) -> redis.Redis:
-    """Return a client that waits at most `limit_s` for a connection and for each answer.
+    """Return a client that waits at most `limit_s` for a connection and for each response.
 
     A broken connection is reopened `retries` times; a request that timed out is not repeated. By
     default, redis-py would retry for up to seven more seconds, in the middle of a request.

@@ -1,6 +1,7 @@
-"""What the control plane knows about the drivers that send events, for `listeners`.
+"""Look up the drivers that send events, for `listeners`.
 
-The tables belong to `queries`, which `listeners` may not import; a setting names the module.
+The tables belong to `queries`, which `listeners` is not allowed to import; a setting specifies the
+module.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,25 +13,25 @@ from django.utils.module_loading import import_string
 
 
 def drivers(ids: Collection[int]) -> Mapping[int, Any]:
-    """Return `listeners.senders.Sender` by driver id, without drivers that have no row."""
+    """Return `listeners.senders.Sender` by driver id; drivers that have no row are omitted."""
     found: Mapping[int, Any] = import_string(f"{settings.SENDER_SELECTORS}.drivers")(ids)
     return found
 
 
 def runs(ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
-    """Return the driver and the query of runs by id, without those that have no row."""
+    """Return each run's driver and query, by run id; runs that have no row are omitted."""
     found: Mapping[int, tuple[int, int]] = import_string(f"{settings.SENDER_SELECTORS}.runs")(ids)
     return found
 
 
 def living() -> Mapping[int, int]:
-    """Return the epochs of the drivers that may send now, by id."""
+    """Return the epochs of the drivers that are currently allowed to send, by id."""
     found: Mapping[int, int] = import_string(f"{settings.SENDER_SELECTORS}.living")()
     return found
 
 
 def revoked() -> Mapping[int, int]:
-    """Return the epochs of the drivers that must end wherever they run, by id."""
+    """Return the epochs of the drivers that must exit, wherever they run, by id."""
     found: Mapping[int, int] = import_string(f"{settings.SENDER_SELECTORS}.revoked")()
     return found
 
@@ -38,8 +39,8 @@ def revoked() -> Mapping[int, int]:
 def event_key(driver: int, epoch: int) -> bytes:
     """Return the 32-byte key that seals a driver's events.
 
-    It is derived from SECRET_KEY, and so never stored in the database or in a backup of it. With a
-    new SECRET_KEY, live drivers' events are rejected until the drivers are restarted.
+    The key is derived from SECRET_KEY, so it is never stored in the database or in a backup of it.
+    With a new SECRET_KEY, live drivers' events are rejected until the drivers are restarted.
     """
     return _secret("headgate.driver.events", driver, epoch)
 

@@ -1,8 +1,8 @@
-"""Every setting, with its default, and its unit in its name; an invalid value aborts the start.
+"""Define every setting, with its default, and its unit in its name; reject invalid values.
 
-The environment variables are documented in `docs/settings.md`; a test compares that table with what
-is read here. Small files in HEADGATE_HOME, written by `make run`, replace SECRET_KEY and REDIS_URL
-if these are not set.
+An invalid value aborts the start. The environment variables are documented in `docs/settings.md`; a
+test compares that table with the variables read here. Small files in HEADGATE_HOME, written by
+`make run`, replace SECRET_KEY and REDIS_URL if these are not set.
 """
 
 import secrets
@@ -244,7 +244,7 @@ if bool(TLS_CERT) != bool(TLS_KEY):
 BIND = env.text("HEADGATE_BIND", "127.0.0.1")
 if BIND not in ("127.0.0.1", "::1", "localhost") and not TLS_CERT:
     raise env.wrong(
-        "HEADGATE_BIND", BIND, "Passwords would be readable in transit: set HEADGATE_TLS_CERT too."
+        "HEADGATE_BIND", BIND, "Passwords would be readable in transit. Set HEADGATE_TLS_CERT too."
     )
 #: Browsers share cookies between the ports of a host; two installations differ by name.
 SESSION_COOKIE_NAME = f"headgate_session_{HEADGATE_PORT}"

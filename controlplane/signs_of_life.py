@@ -1,7 +1,7 @@
-"""Heartbeats of the system's own processes, stored in Redis with their time.
+"""Store heartbeats of the system's own processes in Redis, with their times.
 
-A working process sends one every few seconds; readers go by its age. All heartbeats are stored in
-one hash, so that one round trip reads everything.
+A working process sends a heartbeat every few seconds; readers check its age. All heartbeats are
+stored in one hash, so that one round trip reads them all.
 """
 
 import json
@@ -35,7 +35,7 @@ def _key() -> str:
 
 
 def say(client: redis.Redis, name: str, *, now: datetime) -> None:
-    """Record a heartbeat. Raises `redis.RedisError`; callers continue without it."""
+    """Record a heartbeat; raise `redis.RedisError` on failure, which callers ignore."""
     sign = json.dumps({"at": now.isoformat(), "host": settings.HEADGATE_HOST})
     pipeline = client.pipeline(transaction=False)
     pipeline.hset(_key(), name, sign)

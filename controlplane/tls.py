@@ -1,4 +1,4 @@
-"""TLS for requests to this host's own web process, whose certificate names another host."""
+"""Use TLS for requests to this host's web process, whose certificate is for another name."""
 
 import ssl
 
@@ -6,9 +6,9 @@ from django.conf import settings
 
 
 def own_certificate(url: str) -> ssl.SSLContext | None:
-    """Return a context that trusts only HEADGATE_TLS_CERT, for an address of this machine.
+    """Return a context that trusts only HEADGATE_TLS_CERT, for a URL of this machine.
 
-    Returns None for every other address; those are verified as usual, by name.
+    Returns None for every other URL; those are verified as usual, by name.
     """
     if not settings.TLS_CERT or not url.startswith("https://127.0.0.1:"):
         return None

@@ -1,4 +1,4 @@
-"""A row being processed, its outcome, and the rules for its calls: limits, retries, pace."""
+"""Define rows being processed, their outcomes, and the rules for calls: limits, retries, pace."""
 
 import random
 from collections.abc import Callable, Hashable
@@ -17,7 +17,7 @@ class Entry(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome of a row. Each admitted row gets exactly one."""
+    """The outcome of a row; each admitted row gets exactly one outcome."""
 
     row: Any
     result: Any  # what the function returned; None if it failed
@@ -28,10 +28,10 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before another attempt: exponential, with full jitter.
+    """The time to wait before another attempt: exponential, with full jitter.
 
-    Full jitter after M. Brooker, "Exponential Backoff and Jitter" (2015): callers that failed
-    together do not retry together.
+    Full jitter follows M. Brooker, "Exponential Backoff and Jitter" (2015): callers that failed at
+    the same time do not retry at the same time.
     """
 
     first_s: float = 0.05
@@ -39,13 +39,13 @@ class Backoff:
     chance: Callable[[], float] = random.random
 
     def delay(self, tried: int) -> float:
-        """Return the seconds to wait after `tried` failed attempts (1 and above)."""
+        """Return the seconds to wait after `tried` failed attempts (at least 1)."""
         return self.chance() * min(self.most_s, self.first_s * 2.0 ** min(tried - 1, 32))
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How calls are made. Times are in seconds."""
+    """The rules for making calls; times are in seconds."""
 
     timeout_s: float = 30.0
     retries: int = 3
@@ -58,7 +58,7 @@ class Rules:
 
 
 class NoClients:
-    """Used for functions that need no client."""
+    """The clients of functions that do not need a client."""
 
     current: Any = None
 
@@ -73,8 +73,8 @@ class NoClients:
 class Pace:
     """Space calls evenly: at most `per_second`, with a burst of at most a tenth of that.
 
-    The generic cell rate algorithm (ITU-T I.371): one number, the moment when the next call would
-    be due at an even pace, and how far ahead of it a call may come.
+    This is the generic cell rate algorithm (ITU-T I.371): it stores only the moment at which the
+    next call would be due at an even pace, and a call can be at most a given time ahead of it.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -83,7 +83,7 @@ class Pace:
         self._due = 0.0
 
     def reserve(self, now: float) -> float:
-        """Reserve the next slot; return the seconds to wait for it (0.0: immediately)."""
+        """Reserve the next slot; return the seconds to wait for it (0.0 means no wait)."""
         due = max(self._due, now)
         self._due = due + self._interval
         return max(0.0, due - self._ahead - now)

@@ -1,4 +1,4 @@
-"""Clients of the remote service: opened once, kept between batches, reopened after an error."""
+"""Manage clients of the remote service: open once, keep between batches, reopen after errors."""
 
 import asyncio
 import contextlib
@@ -14,8 +14,9 @@ CLOSE_S = 5.0
 class AsyncClients:
     """One client for coroutines, shared by all calls of a Python worker.
 
-    `current` is the open client, or None if one must be opened first: callers check it and await
-    `get()` only then. Callers that need a client while one is being opened all wait for that one.
+    `current` is the open client, or None if one must be opened first: callers check this and await
+    `get()` only if it is None. All callers that need a client while one is being opened wait for
+    that one.
     """
 
     def __init__(self, setup: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
@@ -27,7 +28,7 @@ class AsyncClients:
         self.opened = 0
 
     async def get(self) -> Any:
-        """Return the open client; raise the error if it could not be opened."""
+        """Return the open client; raise the original error if it could not be opened."""
         if self.current is not None:
             return self.current
         if self._opening is None:
@@ -64,7 +65,7 @@ class AsyncClients:
 
 
 async def _leave(context: AbstractAsyncContextManager[Any] | None) -> None:
-    """Exit a client's context. A broken client may fail to close; this is ignored."""
+    """Exit a client's context, ignoring errors, since a broken client may fail to close."""
     if context is None:
         return
     with contextlib.suppress(Exception, asyncio.CancelledError):
@@ -83,7 +84,7 @@ class ThreadClients:
         self.opened = 0
 
     def get(self) -> Any:
-        """Return this thread's client, opening one if it has none."""
+        """Return this thread's client, opening it first if necessary."""
         context = getattr(self._mine, "context", None)
         if context is None:
             context = self._setup()

@@ -1,11 +1,11 @@
-"""What a scheduler has counted since it was last read, as plain sums that can be added up."""
+"""The counts of a scheduler since they were last read, as plain sums that can be added up."""
 
 from dataclasses import dataclass, fields
 
 
 @dataclass(slots=True)
 class Counts:
-    """One task's sums over a period. They are transferred in field order."""
+    """One task's sums over a period; they are transferred in the order of the fields."""
 
     calls: float = 0  # attempts that ended, successful or not
     retries: float = 0  # attempts after the first
@@ -25,7 +25,7 @@ class Counts:
     opened: float = 0  # clients opened
 
     def as_list(self) -> list[float]:
-        """Return the sums in field order."""
+        """Return the sums in the order of the fields."""
         return [float(getattr(self, one.name)) for one in fields(self)]
 
 

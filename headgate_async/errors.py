@@ -1,12 +1,12 @@
-"""The errors of an operator; each message says what to do."""
+"""Define the errors of an operator; each message says what to do."""
 
 
 class AsyncMapError(Exception):
-    """The base of everything that `headgate_async` itself raises."""
+    """The base class of all errors that `headgate_async` itself raises."""
 
 
 class BadArgument(AsyncMapError, ValueError):
-    """An argument of `map_async` that is invalid."""
+    """An argument of `map_async` is invalid."""
 
 
 class CallTimedOut(AsyncMapError, TimeoutError):
@@ -14,8 +14,8 @@ class CallTimedOut(AsyncMapError, TimeoutError):
 
 
 class CallStuck(AsyncMapError, TimeoutError):
-    """A call continued after its cancellation, so the order of its key can no longer be kept."""
+    """A call continued after its cancellation, so its key's order can no longer be guaranteed."""
 
 
 class BadResult(AsyncMapError, TypeError):
-    """The function returned something that is not a row of the schema."""
+    """The function returned a value that is not a row of the schema."""

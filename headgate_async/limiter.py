@@ -1,15 +1,15 @@
-"""How many calls may be in flight: a fixed number, or one determined from measurements.
+"""Limit the calls in flight: to a fixed number, or to one determined from measurements.
 
 The automatic limiter climbs the curve of throughput over calls in flight, as in H.-U. Heiss and R.
 Wagner, "Adaptive Load Control in Transaction Processing Systems" (VLDB 1991, the method of
-incremental steps), and leaves it by multiplicative decrease when calls fail, as in D.-M. Chiu and
+incremental steps), and backs off by multiplicative decrease when calls fail, as in D.-M. Chiu and
 R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer
 Networks" (1989).
 
 It searches for the knee of that curve: the smallest number in flight that gives nearly the best
 throughput. Below it, each additional call in flight is free; above it, each one only waits longer
-at the remote service. Latency alone is not enough: it also grows while this side's own CPU is busy,
-and in that case more calls in flight still help.
+at the remote service. Latency alone is not a sufficient signal: it also grows while the local CPU
+is busy, and in that case more calls in flight still help.
 """
 
 import math
@@ -29,7 +29,7 @@ class Window:
 
 
 class Limiter(Protocol):
-    """Decides how many calls may be in flight."""
+    """Decides how many calls can be in flight."""
 
     @property
     def allowed(self) -> int:
@@ -38,7 +38,7 @@ class Limiter(Protocol):
 
     @property
     def window_s(self) -> float:
-        """Return how long it wants the next window to be; infinity for never."""
+        """Return the wanted length of the next window in seconds; infinity for no windows."""
         ...
 
     def observe(self, window: Window) -> None:
@@ -91,9 +91,10 @@ REST_MOST = 32
 class Auto:
     """Find the knee on a ladder of numbers, each the square root of two times the previous one.
 
-    It keeps the throughput of each rung, stays on the knee, and from time to time tries two rungs
-    up and one rung down from it. Windows in which the limit held nothing back say nothing about a
-    rung and are skipped, as is the first window on a rung, whose calls began on another.
+    It records the throughput of each rung, stays on the knee, and from time to time tries two rungs
+    up and one rung down from the knee. Windows in which the limit did not hold back any call give
+    no information about a rung and are skipped, as is the first window on a rung, whose calls began
+    on another rung.
     """
 
     def __init__(self, cap: int, *, start: int = START) -> None:
@@ -116,7 +117,7 @@ class Auto:
 
     @property
     def window_s(self) -> float:
-        """Return the length of the next window: several latencies, longer once it has settled."""
+        """Return the length of the next window: several latencies, and longer once settled."""
         least = FIRST_S if len(self._rates) < 4 else SETTLED_S
         return max(least, LATENCIES * self._latency_s)
 
@@ -188,7 +189,7 @@ class Auto:
 
 
 def _ladder(first: int, last: int) -> list[int]:
-    """Return rising integers from first to last, each about the square root of two apart."""
+    """Return increasing integers from first to last, each about the square root of two apart."""
     steps = math.ceil(2 * math.log2(last / first)) if last > first else 0
     between = {round(last / 2 ** (step / 2)) for step in range(steps)}
     return sorted({first, last} | {one for one in between if one > first})

@@ -1,7 +1,8 @@
-"""Whether the rows of a key already arrive in one task, in order: read from the stream's plan.
+"""Find out from a stream's plan whether the rows of a key already arrive in one task, in order.
 
-A Kafka producer puts a key's records into one partition, and Spark reads a partition in one task,
-in the order of its offsets. If the key is the record's own key, a shuffle is therefore not needed.
+A Kafka producer writes all records of a key to one partition, and Spark reads a partition in one
+task, in the order of its offsets. Therefore, if the key is the record's own key, no shuffle is
+needed.
 """
 
 from typing import Any
@@ -16,8 +17,8 @@ _THROUGH = {"Filter", "SubqueryAlias", "EventTimeWatermark", "View", "LocalLimit
 def keyed_by_kafka(df: Any, name: str) -> bool:
     """Return whether a column is the key of the one Kafka topic that a stream reads.
 
-    Casts, renamings, filters and watermarks between the two are followed; anything else between
-    them means no.
+    Casts, renamings, filters and watermarks between the source and the column are followed; for
+    anything else between them, the result is False.
     """
     try:
         plan = df._jdf.queryExecution().analyzed()
@@ -58,7 +59,7 @@ def _through_project(plan: Any, wanted: int) -> int | None:
 
 
 def _source_of(expression: Any) -> int | None:
-    """Return the attribute that an expression passes on, None if it creates a new value."""
+    """Return the attribute that an expression passes on, or None if it creates a new value."""
     while expression.nodeName() in ("Alias", "Cast"):
         # Bytes as text are still one key each; as numbers, "1" and "01" would be the same.
         if expression.dataType().simpleString() not in ("string", "binary"):

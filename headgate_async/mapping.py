@@ -1,4 +1,4 @@
-"""`map_async`, the function that users call."""
+"""Define `map_async`, the function that users call."""
 
 import sys
 import uuid
@@ -51,32 +51,33 @@ def map_async(
 
     - `enrich(row, client)`: a coroutine function, or a blocking function (run in threads). Returns
       one row (a dict or a tuple of the schema's columns), a list of rows, or None for no row.
-    - `key`: the column or columns whose rows keep their order; None if order does not matter. A row
-      whose key is null is not ordered.
-    - `schema`: of the result, as DDL text or StructType. All columns are nullable.
-    - `name`: the operator's name in metrics; several in one query need different names. None uses
-      the function's own name.
+    - `key`: the column or columns by which rows keep their order; None if order does not matter.
+      Rows whose key is null are not ordered.
+    - `schema`: the schema of the result, as DDL text or StructType. All columns are nullable.
+    - `name`: the operator's name in metrics; several operators in one query need different names.
+      None uses the function's own name.
     - `setup()`: returns an async context manager of a client (for a blocking function: a context
-      manager; each thread opens one). Opened once per Python worker, kept between batches,
-      reopened after an error matched by `broken`.
-    - `in_flight`: calls in flight per task: "auto" finds the number, never above `cap` (256; 64
-      threads); a number sets it; "sequential" makes one call after the other, for comparison.
+      manager; each thread opens one). The client is opened once per Python worker, kept between
+      batches, and reopened after an error matched by `broken`.
+    - `in_flight`: calls in flight per task: "auto" finds the number, which is never above `cap` (by
+      default 256, or 64 for threads); a number sets it; "sequential" makes one call after the
+      other, for comparison.
     - `shuffle`: whether a shuffle brings rows to the task of their key. "auto" does so unless the
       key is the record's own key in the one Kafka topic that is read.
     - `order_by`: the columns that define a key's order after a shuffle; None uses Kafka's partition
       and offset if both are present. `()` means that the order of arrival is sufficient.
     - `identity`: the columns that identify a row; see `Row.identity`.
-    - `timeout_s`: per attempt. `retries`: further attempts, after errors matched by `transient`
-      (exception classes, or a function that tests one), after `backoff_s` (first, maximum) seconds,
-      exponential with full jitter.
-    - `calls_per_second`: maximum calls started per second, in each task.
+    - `timeout_s`: the timeout per attempt. `retries`: the number of further attempts after errors
+      matched by `transient` (exception classes, or a function that tests an error); the wait before
+      each is exponential with full jitter, from `backoff_s` (first, maximum) in seconds.
+    - `calls_per_second`: the maximum number of calls started per second, in each task.
     - `on_error`: "fail" makes the batch fail with the error; "dead_letter" returns the row with
-      null columns, and with the error, identity and input (as JSON) in the column `dead_letter`.
-    - `ordered`: return rows in the order in which they arrived; otherwise, as they finish.
-    - `hold`: maximum rows held by a task, in addition to one Arrow batch from Spark.
+      null columns, and with the error, identity and input (as JSON) in the `dead_letter` column.
+    - `ordered`: whether to return rows in the order in which they arrived, or as they finish.
+    - `hold`: the maximum number of rows held by a task, in addition to one Arrow batch from Spark.
 
-    Exactly-once ends at the remote service: a repeated batch makes its calls again, with the same
-    identities. Raises `BadArgument` if an argument is invalid.
+    Exactly-once guarantees do not extend to the remote service: a repeated batch makes its calls
+    again, with the same identities. Raises `BadArgument` if an argument is invalid.
     """
     blocking = plans.is_blocking(enrich)
     number, most = plans.checked_in_flight(in_flight, cap=cap, blocking=blocking)
@@ -129,9 +130,9 @@ def _for_spark(plan: plans.Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterato
 
 
 def _brought_together(df: Any, keys: tuple[str, ...]) -> Any:
-    """Return the rows of each key in one task.
+    """Return the DataFrame with the rows of each key in one task.
 
-    An explicit number of tasks is kept. Without one, adaptive execution would merge small tasks,
+    The number of tasks is set explicitly: otherwise, adaptive execution would merge small tasks,
     and calls would wait.
     """
     tasks = int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))

@@ -1,8 +1,9 @@
-"""Metrics that travel with the rows: hidden columns, collected by `df.observe`.
+"""Send metrics along with the rows: in hidden columns, collected by `df.observe`.
 
-Spark puts observed metrics into each progress event, so every listener of a query's progress gets
-these too, at no additional cost. Latency and waiting time have their own columns, one value per
-row; everything else is summed, in an array that only the first row of an Arrow batch carries.
+Spark puts observed metrics into each progress event, so every listener of a query's progress also
+gets these, at no additional cost. Latency and waiting time have their own columns, with one value
+per row; all other metrics are summed, in an array that only the first row of an Arrow batch
+contains.
 """
 
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ def hidden_columns(
 
 
 def observe(df: Any, name: str, *, cap: int) -> Any:
-    """Collect the hidden columns in one observation, and remove them."""
+    """Collect the hidden columns in one observation, and drop them."""
     from pyspark.sql import functions as f
 
     sums = [f.sum(f.get(COUNTS, f.lit(at))).alias(each) for at, each in enumerate(NAMES)]

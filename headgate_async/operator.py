@@ -1,4 +1,4 @@
-"""One operator's arguments: checked on the driver, then carried to the workers."""
+"""Check one operator's arguments on the driver, before they are sent to the workers."""
 
 import inspect
 import math
@@ -46,7 +46,7 @@ class Plan:
 
 
 def is_blocking(function: Callable[..., Any]) -> bool:
-    """Return whether a function must run in a thread: it is not a coroutine function."""
+    """Return whether a function must run in a thread, because it is not a coroutine function."""
     call = getattr(function, "__call__", None)  # noqa: B004 - of an object with a coroutine for it
     return not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call))
 
@@ -80,7 +80,7 @@ def matcher(argument: str, named: Failure) -> Callable[[BaseException], bool]:
 
 
 def checked_in_flight(in_flight: Any, *, cap: int | None, blocking: bool) -> tuple[InFlight, int]:
-    """Return the requested number of calls in flight, and its cap."""
+    """Return the requested number of calls in flight, and the cap for it."""
     most = cap if cap is not None else (MOST_THREADS if blocking else 256)
     whole("cap", most)
     if in_flight in ("auto", "sequential"):

@@ -1,4 +1,4 @@
-"""What is returned to Spark: outcomes as Arrow batches, with the hidden columns."""
+"""Return outcomes to Spark as Arrow batches, with the hidden columns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,8 +34,8 @@ class Emission:
     def batch(self, outcomes: Sequence[Outcome], counts: Counts) -> pa.RecordBatch:
         """Return the batch of these outcomes.
 
-        A row without a result still gets a row here, which is not kept, for its latency; so do
-        counts that come without any outcome.
+        A row without a result still gets a temporary row here, to record its latency; so do counts
+        that arrive without an outcome.
         """
         shape, empty = self._shape, (None,) * len(self._schema)
         rows: list[tuple[Any, ...]] = []

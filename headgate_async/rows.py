@@ -1,6 +1,6 @@
-"""Rows between Arrow and the function: named tuples in, tuples of the schema out.
+"""Convert rows between Arrow and the function: named tuples in, tuples of the schema out.
 
-Both directions work column by column; the work for each row is done in C if possible.
+Both directions work column by column; if possible, the work for each row is done in C.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _EPOCH = {True: datetime(1970, 1, 1, tzinfo=UTC), False: datetime(1970, 1, 1)}  
 
 
 class Row(tuple[Any, ...]):
-    """A row of the input: `row.name`, `row["name"]` or `row[0]`, and `row.identity`.
+    """An input row, accessed by `row.name`, `row["name"]` or `row[0]`; has a `row.identity`.
 
     The subclass made for a schema has the columns' names in `_fields`.
     """
@@ -39,7 +39,7 @@ class Row(tuple[Any, ...]):
 
     @property
     def identity(self) -> str:
-        """Return an identity for this row that is the same at each replay, for idempotent writes.
+        """Return an identity of this row that is the same in each replay, for idempotent writes.
 
         For rows from Kafka, it consists of topic, partition and offset; otherwise, it is a hash of
         all values, which two equal rows share.
@@ -47,7 +47,7 @@ class Row(tuple[Any, ...]):
         return identity_of(self)
 
     def asDict(self) -> dict[str, Any]:
-        """Return the values by column name."""
+        """Return the values as a dict by column name."""
         return dict(zip(self._fields, self, strict=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ class Row(tuple[Any, ...]):
 
 
 def identity_of(row: Row) -> str:
-    """Return a row's identity, including for rows with a column named `identity`."""
+    """Return a row's identity, even if the row has a column named `identity`."""
     if row._named_by:
         return ":".join(str(tuple.__getitem__(row, at)) for at in row._named_by)
     text = repr(tuple(row)).encode("utf-8", "surrogatepass")
@@ -63,9 +63,9 @@ def identity_of(row: Row) -> str:
 
 
 def row_class(names: Sequence[str], identity: Sequence[str] | None = None) -> type[Row]:
-    """Return the class for rows with these columns, identified by the columns `identity`.
+    """Return the class for rows with these columns; the columns in `identity` identify them.
 
-    None identifies them by Kafka's columns if all are present, otherwise by a hash.
+    With None, Kafka's columns identify a row if all are present, otherwise a hash does.
     """
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if list(names).count(name) > 1})
@@ -88,7 +88,7 @@ def row_class(names: Sequence[str], identity: Sequence[str] | None = None) -> ty
 def rows_of(
     batch: pa.RecordBatch, kind: type[Row], key: Sequence[int] = ()
 ) -> tuple[list[Row], list[Any]]:
-    """Return the rows of an Arrow batch and their keys, from the positions of the key columns.
+    """Return the rows of an Arrow batch and their keys; `key` has the key columns' positions.
 
     Without key columns, the keys are None; with several, they are tuples. Timestamps with a zone
     become aware UTC datetimes.
@@ -115,17 +115,17 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 class Shape:
-    """Turn what the function returned into tuples of the schema's columns."""
+    """Converts the function's results to tuples of the schema's columns."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self._known = set(names)
 
     def tuples(self, result: Any) -> list[tuple[Any, ...]]:
-        """Return a result's rows: none for None, many for a list, otherwise one.
+        """Return a result's rows: none for None, several for a list, otherwise one.
 
-        A row is a dict by column name (a missing name is null), a tuple in the schema's order, or a
-        Row, namedtuple or PySpark Row, whose names count.
+        A row is a dict by column name (a missing name means null), a tuple in the schema's order,
+        or a Row, namedtuple or PySpark Row, whose values are assigned by name.
         """
         if result is None:
             return []
@@ -134,7 +134,7 @@ class Shape:
         return [self.one(result)]
 
     def one(self, result: Any) -> tuple[Any, ...]:
-        """Return one row as a tuple of the schema's columns."""
+        """Return one row of a result as a tuple of the schema's columns."""
         if type(result) is tuple:
             if len(result) != len(self.names):
                 raise BadResult(
@@ -164,7 +164,7 @@ class Shape:
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> list[pa.Array]:
-    """Return tuples as Arrow columns; if a value does not fit, the error names its column."""
+    """Return tuples as Arrow columns; if a value does not fit, the error contains its column."""
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(schema)
     return [_column(field, values) for field, values in zip(schema, columns, strict=True)]
 
@@ -178,7 +178,7 @@ def _column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
 
 
 def as_json(row: Row) -> str:
-    """Return a row's values by name, as JSON; bytes as hexadecimal text."""
+    """Return a row's values by name as JSON, with bytes as hexadecimal text."""
     return json.dumps(row.asDict(), default=_plain, ensure_ascii=False)
 
 

@@ -1,13 +1,13 @@
-"""Schedule calls: in order within a key, in parallel across keys, never too many.
+"""Schedule calls: in order within a key, in parallel across keys, within the limit.
 
 Pure asyncio, for one event loop; it knows nothing about Spark or Arrow. Rows enter through `admit`,
 and their outcomes leave through the `give` callback in lists.
 
 There is no lock, semaphore or task per call. A *lane* is a task that makes one call after the
-other: as many lanes run as calls may be in flight, and each ends a call and begins the next in the
-same step of the loop. A key is *busy* while one of its rows is being called or waits for another
-attempt; the rows behind it wait in a queue of the key's own, and the lane that ends a call
-continues with that queue. The busiest key therefore never waits for a slot.
+other: as many lanes run as calls can be in flight, and each lane ends a call and begins the next
+one in the same step of the loop. A key is *busy* while one of its rows is being called or waits for
+another attempt; the key's later rows wait in a queue for that key, and the lane that ends a call
+continues with this queue. Therefore, the busiest key never waits for a slot.
 """
 
 import asyncio
@@ -31,9 +31,10 @@ _new = tuple.__new__
 class Scheduler:
     """Calls `call(row, client)` for each row admitted.
 
-    `give(outcomes, counts)` is called with each full list, and with the rest once `finish` has been
-    called and everything is done; then `ended(None)` is called, or `ended(error)` as soon as a row
-    fails for good without dead letters. After that, nothing more is given.
+    `give(outcomes, counts)` is called with each full list, and with the remaining outcomes once
+    `finish` has been called and all calls are done; then `ended(None)` is called. If a row fails
+    for good without dead letters, `ended(error)` is called immediately. After that, `give` is not
+    called any more.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Scheduler:
     # --- in ---------------------------------------------------------------------------
 
     def admit(self, rows: Sequence[Any], keys: Iterable[Hashable]) -> None:
-        """Admit rows in the source's order, with their keys; None is a row without order."""
+        """Admit rows in the source's order, with their keys; None means a row without order."""
         seq, now = self._seq, self._clock()
         behind, ready, new = self._behind, self._ready, _new
         for key, row in zip(keys, rows, strict=True):
@@ -107,7 +108,7 @@ class Scheduler:
         self._wake()
 
     def finish(self) -> None:
-        """Signal that no more rows will come."""
+        """Signal that no more rows will be admitted."""
         self._finishing = True
         self._settle()
 
@@ -116,9 +117,9 @@ class Scheduler:
         self._end(error)
 
     async def close(self, *, within_s: float = 5.0) -> None:
-        """Cancel what is in flight and give nothing more; return once all calls have ended.
+        """Cancel the calls in flight, without further outcomes; return once all calls have ended.
 
-        If a call continues after its cancellation, this waits for it for at most `within_s`.
+        If a call continues after its cancellation, wait at most `within_s` for it.
         """
         self._stop()
         if self._lanes:
@@ -140,7 +141,7 @@ class Scheduler:
                 self._lanes.append(lane)
 
     async def _lane(self, number: int) -> None:
-        """Make calls as long as there are any; its step from call to call is the hot path."""
+        """Make calls as long as there are any; the step from call to call is the hot path."""
         deadlines, ready, clock, rules = self._deadlines, self._ready, self._clock, self._rules
         call, clients, pace, timeout_s = self._call, self._clients, self._pace, rules.timeout_s
         cancelled_at, ended, unbroken = self._cancelled, -1.0, 0
@@ -184,7 +185,7 @@ class Scheduler:
                 await asyncio.sleep(0)
 
     def _lane_ended(self, lane: asyncio.Task[None]) -> None:
-        """Report every lane's unexpected end: a row would be missing, and the batch never end."""
+        """Report a lane's unexpected end: a row would be missing, and the batch would never end."""
         error = None if lane.cancelled() else lane.exception()
         if self._ended is not None:
             self.fail(error or AsyncMapError("a lane was cancelled from outside"))
@@ -231,7 +232,7 @@ class Scheduler:
             self.fail(error)
 
     def _again(self, entry: Entry, delay: float) -> None:
-        """Put the row at the head of the queue after a delay; its key stays busy until then."""
+        """Put a row at the head of the queue after a delay; its key stays busy until then."""
 
         def due() -> None:
             self._later.discard(handle)
@@ -329,10 +330,10 @@ class Scheduler:
     # --- timeouts ---------------------------------------------------------------------
 
     def _sweep(self) -> None:
-        """Cancel the calls that are past their deadlines; schedule the next sweep.
+        """Cancel calls whose deadlines have passed; schedule the next sweep.
 
-        Deadlines only increase, so nothing can be due before the earliest one, and one timer serves
-        all calls.
+        Deadlines only increase, so no call can be due before the earliest one, and one timer is
+        enough for all calls.
         """
         now = self._clock()
         for number, deadline in enumerate(self._deadlines):
@@ -355,7 +356,7 @@ class Scheduler:
             self._watch = self._loop.call_later(max(0.0, earliest - now), self._sweep)
 
     def _cancel(self, number: int, cancelled: asyncio.CancelledError) -> BaseException:
-        """Return the error that a cancellation represents; re-raise one meant for the lane."""
+        """Return the error for a cancelled call; re-raise a cancellation of the lane itself."""
         if self._ended is None:
             raise cancelled
         if self._cancelled[number]:
@@ -366,7 +367,7 @@ class Scheduler:
 
 
 def _note(error: BaseException, entry: Entry) -> None:
-    """Add to the error which row failed, and how often it was attempted."""
+    """Add a note to the error: which row failed, and how often it was attempted."""
     identity = getattr(entry.row, "identity", None)
     which = f"row {identity}" if isinstance(identity, str) else f"row number {entry.seq}"
     error.add_note(f"headgate_async: {which} failed after {entry.tried + 1} tries")

@@ -1,9 +1,9 @@
-"""Sort a task's rows after a shuffle has mixed them: in Arrow, and on disk beyond memory.
+"""Sort a task's rows after a shuffle: in Arrow, and on disk if they do not fit into memory.
 
 Spark refuses to sort a stream, even within partitions. After a shuffle, a task's rows come from
-several other tasks, so all of them must have arrived before the first one can be called. Up to
-`rows` of them are sorted in memory; more are written to sorted files in a temporary folder and
-merged from there.
+several other tasks, so all rows must have arrived before the first call can be made. Up to `rows`
+of them are sorted in memory; more are written to sorted files in a temporary folder and merged from
+there.
 """
 
 import heapq
@@ -23,7 +23,7 @@ PART = 1024
 def arranged(
     batches: Iterator[pa.RecordBatch], by: tuple[str, ...], *, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches' rows ordered by columns, nulls last, holding at most about `rows`."""
+    """Yield the batches' rows ordered by columns, nulls last, holding about `rows` rows at most."""
     held: list[pa.RecordBatch] = []
     count = 0
     with tempfile.TemporaryDirectory(prefix="headgate-async-") as folder:
@@ -59,7 +59,7 @@ def _write(table: pa.Table, path: Path) -> Path:
 
 
 def _merged(files: list[Path], by: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Merge sorted files: one part of each is in memory, and rows are taken run by run."""
+    """Merge sorted files, with one part of each in memory, taking rows run by run."""
     streams = [_rows(path, by, number) for number, path in enumerate(files)]
     run: list[pa.RecordBatch] = []
     count = 0

@@ -1,8 +1,8 @@
-"""One task of the operator: rows from Spark to the scheduler's loop, and back.
+"""Run one task of the operator: pass rows from Spark to the scheduler's loop, and back.
 
-It runs in the Python worker's main thread, which reads Arrow batches from Spark and writes others,
-while the operator's loop makes the calls in a thread of its own. Neither waits for the end of an
-Arrow batch: rows are passed on in slices as space becomes free.
+A task runs in the Python worker's main thread, which reads Arrow batches from Spark and writes the
+result batches back, while the operator's loop makes the calls in its own thread. Neither thread
+waits for the end of an Arrow batch: rows are passed on in slices as space becomes free.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ class _Task:
 
 
 def _feed(scheduler: Scheduler, rows: list[Row], keys: list[Hashable]) -> None:
-    """Admit rows on the loop; an invalid key must end the batch, not the callback."""
+    """Admit rows on the loop; an invalid key must fail the batch, not only the callback."""
     try:
         scheduler.admit(rows, keys)
     except Exception as error:
@@ -125,7 +125,7 @@ def _feed(scheduler: Scheduler, rows: list[Row], keys: list[Hashable]) -> None:
 
 
 def _caller(plan: Plan, kept: Kept) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return what the scheduler calls: the function itself if possible."""
+    """Return the function that the scheduler calls: the user's function itself, if possible."""
     enrich = plan.enrich
     if plan.blocking:
         return _in_thread(plan, kept)
@@ -137,8 +137,9 @@ def _caller(plan: Plan, kept: Kept) -> Callable[[Any, Any], Awaitable[Any]]:
 def _in_thread(plan: Plan, kept: Kept) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a coroutine function that runs a blocking function in the pool.
 
-    A thread cannot be cancelled, so after its timeout, the call is given the same time again, so
-    that the next row of its key does not overtake it. Then the scheduler gives it up as stuck.
+    A thread cannot be cancelled, so after its timeout, the call gets the same time again, so that
+    the next row of its key does not overtake it. After that, the scheduler gives the call up as
+    stuck.
     """
     enrich, pool, clients = plan.enrich, kept.pool, kept.clients
     assert pool is not None

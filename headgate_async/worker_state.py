@@ -1,12 +1,11 @@
-"""State that a Python worker keeps between batches: the loop, its thread, clients, the limiter.
+"""Keep a Python worker's state between batches: the loop, its thread, clients, the limiter.
 
-Spark reuses a Python worker for task after task, and unpickles the function again each time: a
-module that was sent by value is then a new module each time, with new globals. The state is
-therefore attached to a module object in `sys.modules` whose name only this file knows, by the
-operator's ID.
+Spark reuses a Python worker for many tasks, and unpickles the function for each of them: a module
+that was sent by value is then a new module each time, with new globals. The state is therefore
+stored, by the operator's ID, in a module object in `sys.modules` whose name only this file knows.
 
-The loop runs in a thread of its own. The worker's main thread reads from and writes to Spark while
-calls continue; between batches connections answer their pings.
+The loop runs in its own thread. The worker's main thread reads from and writes to Spark while calls
+continue; between batches, connections can still respond to pings.
 """
 
 import asyncio
@@ -59,7 +58,7 @@ class Kept:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def rest(self, end: Any) -> None:
-        """Call `end` once nobody has used this for a while."""
+        """Call `end` once this state has not been used for a while."""
         self.loop.call_soon_threadsafe(self._rest, end)
 
     def _rest(self, end: Any) -> None:
@@ -75,7 +74,7 @@ class Kept:
             self._idle = None
 
     def close(self) -> None:
-        """Close clients and loop, and wait for the thread; bounded."""
+        """Close the clients and the loop, and wait for the thread, for a limited time."""
         if self.ended:
             return
         self.ended = True
@@ -93,7 +92,7 @@ class Kept:
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """End the remaining tasks, so that none is destroyed while pending."""
+    """Cancel the remaining tasks, so that none is destroyed while pending."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
@@ -110,7 +109,7 @@ class Registry:
         self._kept: dict[str, Kept] = {}
 
     def acquire(self, operator: str, make: Any) -> Kept:
-        """Return what is kept for an operator, created if necessary."""
+        """Return the state of an operator, creating it if necessary."""
         with self._guard:
             kept = self._kept.get(operator)
             if kept is None:
@@ -133,7 +132,7 @@ class Registry:
         kept.close()
 
     def close(self) -> None:
-        """Close everything, at the worker's end."""
+        """Close everything when the worker exits."""
         with self._guard:
             all_, self._kept = list(self._kept.values()), {}
         for kept in all_:

@@ -1,4 +1,4 @@
-"""Files as a protocol: replaced as a whole, and with locks that a check never takes.
+"""Use files as a protocol: they are replaced as a whole, and checks never take their locks.
 
 The launchers (server side) and the runtime (inside the driver) both use this module and do not
 import each other. There are two kinds of locks. `take_lock` takes an *open file description* lock:
@@ -8,8 +8,8 @@ are queries to the kernel. A checkpoint's lock file has one of each: byte `JVM_B
 the driver's JVM, byte `PYTHON_BYTE` by its Python.
 
 A driver runs its authors' code, so a path that it can write to may be anything: a link to a file
-that only we can read, or a fifo that nobody writes to. `open_plain` opens regular files only, and
-every function here opens through it.
+that only we can read, or a fifo without a writer. `open_plain` opens regular files only, and every
+function here opens files through it.
 """
 
 import contextlib
@@ -52,11 +52,11 @@ class NotPlain(OSError):
 
 
 def open_plain(path: Path, flags: int = os.O_RDONLY, *, within: Path | None = None) -> int:
-    """Open a regular file that somebody else may have put there; return its descriptor.
+    """Open a regular file that another account may have created; return its descriptor.
 
     A link in the last part of the path is not followed, and the call never blocks. With `within`,
-    the file must be in that folder, whatever links the path contains. Raises `NotPlain` for
-    anything else.
+    the file must be in that folder, regardless of links in the path. Raises `NotPlain` for anything
+    else.
     """
     try:
         found = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -102,12 +102,12 @@ def read_bytes(path: Path, *, within: Path | None = None) -> bytes:
     with os.fdopen(open_plain(path, within=within), "rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        raise NotPlain(errno.EFBIG, f"holds more than {MOST_BYTES >> 20} MiB", str(path))
+        raise NotPlain(errno.EFBIG, f"contains more than {MOST_BYTES >> 20} MiB", str(path))
     return data
 
 
 def read_file(path: Path, most: int = -1, *, within: Path | None = None) -> str | None:
-    """Return the text of `path`, at most `most` characters; None if there is no such file."""
+    """Return the text in `path`, at most `most` characters; None if there is no such file."""
     try:
         if most < 0:
             return read_bytes(path, within=within).decode("utf-8")
@@ -142,9 +142,9 @@ def free_bytes(folder: Path | str) -> int:
 
 
 def take_lock(path: Path, byte: int | None = None) -> int | None:
-    """Lock `path`, or one byte of it, for this open file; return its descriptor.
+    """Lock `path`, or one byte of it; return the descriptor of the open file that has the lock.
 
-    None if another process has it.
+    None if another process has the lock.
     """
     descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     request = _request(fcntl.F_WRLCK, byte)
@@ -159,14 +159,14 @@ def take_lock(path: Path, byte: int | None = None) -> int | None:
 
 
 def lock_of(place: Path) -> Path:
-    """Return the file whose lock is held to create, use or delete a folder."""
+    """Return the lock file of a folder, for processes that create, use or delete the folder."""
     return place.with_name(f".{place.name}.lock")
 
 
 def use_folder(place: Path) -> bool:
-    """Mark a kept folder as used now, so that it is not pruned; return whether it exists.
+    """Mark a stored folder as used now, so that it is not pruned; return whether it exists.
 
-    Also returns False if another process has held its lock for `WRITERS_LOCK_S`.
+    Also returns False if another process has held the folder's lock for `WRITERS_LOCK_S`.
     """
     ends = time.monotonic() + WRITERS_LOCK_S
     while place.is_dir():
@@ -185,7 +185,7 @@ def use_folder(place: Path) -> bool:
 
 
 def give_lock_back(descriptor: int) -> None:
-    """Release a lock from `take_lock`, in whichever process has inherited it, and close it."""
+    """Release a lock from `take_lock`, also in a process that inherited it, and close the file."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_UNLCK, None))
     finally:
@@ -194,7 +194,7 @@ def give_lock_back(descriptor: int) -> None:
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock among writers; raise TimeoutError rather than wait without a limit."""
+    """Hold a lock among writers; raise TimeoutError instead of waiting without a limit."""
     descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + WRITERS_LOCK_S
     try:
@@ -218,17 +218,16 @@ def is_locked(path: Path, byte: int | None = None) -> bool:
 def lock_holder(path: Path) -> int | None:
     """Return the pid of the JVM that holds a checkpoint's lock file; None if none does.
 
-    Returns 0 for a JVM in another pid namespace: from inside its isolation (walls), a driver cannot
-    see which process it is.
+    Returns 0 for a JVM in another pid namespace: an isolated driver cannot see which process it is.
     """
     return _conflict(path, fcntl.F_GETLK, JVM_BYTE)
 
 
 def use_forgiving_output() -> None:
-    """Make this process drop output that a full disk or a closed terminal does not accept.
+    """Make this process discard output that a full disk or a closed terminal does not accept.
 
-    `print` and logging then never raise, and a process does not end because a line could not be
-    written.
+    `print` and logging then never raise an error, so a process does not exit because a line could
+    not be written.
     """
     sys.stdout = _forgiving(1)
     sys.stderr = _forgiving(2)
@@ -240,7 +239,7 @@ def _forgiving(descriptor: int) -> io.TextIOWrapper:
 
 
 class _Forgiving(io.RawIOBase):
-    """Output that accepts everything, and writes what it can."""
+    """An output stream that accepts everything, and writes as much as it can."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -264,7 +263,7 @@ class _Forgiving(io.RawIOBase):
 
 
 def _request(kind: int, byte: int | None) -> bytes:
-    """Return the fcntl(2) request about a byte of a file, or about all of it."""
+    """Return the fcntl(2) request for a byte of a file, or for the whole file."""
     start, length = (0, 0) if byte is None else (byte, 1)
     return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
 

@@ -1,8 +1,7 @@
 """Mask secrets in definitions, differences, messages and logs.
 
-A definition should contain only references ("env:NAME", "file:NAME"), and those are shown. A
-plain-text secret is masked wherever it is read, and restored when a masked form is submitted
-unchanged.
+A definition should contain only references ("env:NAME", "file:NAME"), which are shown. A plain-text
+secret is masked wherever it is displayed, and restored when a masked form is submitted unchanged.
 """
 
 import json
@@ -62,7 +61,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def mask(value: Any, *, name: str = "") -> Any:
-    """Return a JSON value with its secrets masked: by their key, and within texts."""
+    """Return a JSON value with its secrets masked, both by their keys and within texts."""
     if isinstance(value, Mapping):
         return {
             key: mask(held, name=str(key) if not is_secret_name(name) else name)
@@ -79,19 +78,19 @@ def mask(value: Any, *, name: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Masks known secrets in texts, and what looks like a secret."""
+    """Masks known secrets in texts, and everything that looks like a secret."""
 
     forms: tuple[str, ...] = ()  # their possible spellings, longest first
 
     @classmethod
     def of(cls, values: Iterable[str]) -> Self:
-        """Return the mask for these values; switches and values shorter than four are omitted."""
+        """Return the mask for these values, without switches and values under four characters."""
         forms = {form for value in values for form in _forms(value)} - {"true", "false"}
         kept = (form for form in forms if len(form) >= _SHORTEST_KNOWN_SECRET)
         return cls(tuple(sorted(kept, key=lambda form: (-len(form), form))))
 
     def __call__(self, text: str) -> str:
-        """Return a text (a log, a message) with secrets, and what looks like one, masked."""
+        """Return a text (a log, a message) with known secrets, and likely ones, masked."""
         text = self.known(text)
         for pattern in _IN_TEXT:
             text = pattern.sub(rf"\g<1>{MASK}\g<3>", text)
@@ -106,8 +105,8 @@ class Mask:
     def within(self, value: Any, *, name: str = "") -> Any:
         """Return the JSON of a driver's file with its texts masked.
 
-        Names, numbers, states and offsets are kept: a secret that happens to equal one of them must
-        not make the file unreadable.
+        Names, numbers, states and offsets are unchanged: a secret that happens to equal one of them
+        must not make the file unreadable.
         """
         if isinstance(value, Mapping):
             return {
@@ -124,7 +123,7 @@ class Mask:
 
 
 def mask_text(text: str) -> str:
-    """Mask what looks like a secret in a text, if no secret is known by value."""
+    """Mask everything in a text that looks like a secret, without knowing secrets by value."""
     return _PATTERNS_ALONE(text)
 
 
@@ -132,7 +131,7 @@ _PATTERNS_ALONE = Mask()
 
 
 def _forms(value: str) -> set[str]:
-    """Return a secret, the secrets within it, and their spellings in JSON, Python and addresses."""
+    """Return a secret, the secrets within it, and their spellings in JSON, Python and URLs."""
     parts = {value, value.strip(), *(line.strip() for line in value.splitlines()[:_LINES])}
     for part in list(parts):
         parts |= {found[2] for pattern in _IN_TEXT for found in pattern.finditer(part)}
@@ -173,9 +172,9 @@ def secrets_in(value: Any, *, name: str = "") -> set[str]:
 
 
 def unmask(value: Any, *, before: Any) -> Any:
-    """Return `value` with each unchanged masked text restored from `before`.
+    """Return `value` with each unchanged masked text replaced by the original from `before`.
 
-    Lists are compared by position; a masked text without a counterpart is kept as it is.
+    Lists are compared by position; a masked text without a counterpart remains masked.
     """
     return _unmask(value, before, mask(before))
 

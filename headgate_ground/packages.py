@@ -1,4 +1,4 @@
-"""The list of our packages, and those that a driver runs."""
+"""The lists of our packages and of those that a driver runs."""
 
 #: The control plane's, as installed.
 SERVER = ("installation", "queries", "listeners", "controlplane", "headgate_server")

@@ -1,4 +1,4 @@
-"""Allowed addresses of an identity provider."""
+"""The URLs at which an identity provider can be contacted."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -8,9 +8,9 @@ LONGEST_ISSUER = 200
 
 
 def may_be_asked(address: str, *, http_allowed: bool) -> bool:
-    """Return whether an identity provider may be contacted at an address.
+    """Return whether an identity provider can be contacted at a URL.
 
-    It allows https, and http on this machine or if a setting allows it.
+    https is always allowed; http is allowed on this machine, or if a setting allows it.
     """
     try:
         parts = urlsplit(address)

@@ -1,9 +1,9 @@
-"""What counts as a secret: the only table, by key name and by shape of the value.
+"""Define what counts as a secret, in a single table: by key name and by shape of the value.
 
-It is used for saves, texts, logs, events, Spark's own masks and the browser's drafts. The patterns
-use syntax common to Python, Java and JavaScript, without capturing groups. Each row has an example,
-and a near miss that must be shown: tests check both. Repetitions that can start at many places in a
-text are bounded, so that search time is proportional to its length.
+The table is used for saves, texts, logs, events, Spark's own masks and the browser's drafts. The
+patterns use syntax common to Python, Java and JavaScript, without capturing groups. Each row has an
+example, and a near miss that must not be masked: tests check both. Repetitions that can start at
+many places in a text are bounded, so that search time is proportional to its length.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Read a driver's spool, in the format that its driver writes and repairs use.
+"""Read a driver's spool; this defines the format that drivers write and that repairs read.
 
 A spool is a folder of segments named by their first sequence number; each line is `SEQ<tab>ENTRY`,
-with the entry as sent to the stream. Segments are only appended to and deleted as a whole.
+with the entry as sent to the stream. Segments are only appended to, and only deleted as a whole.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +31,7 @@ def line(seq: int, event: bytes) -> bytes:
 def read_segment(
     path: Path, read: Callable[[Path], bytes] = Path.read_bytes
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (seq, entry) of each complete line; nothing if the segment has just been removed."""
+    """Yield (seq, entry) for each complete line; nothing if the segment has just been removed."""
     try:
         data = read(path)
     except FileNotFoundError:
@@ -46,7 +46,7 @@ def read_segment(
 def read_from(
     folder: Path, first: int, *, read: Callable[[Path], bytes] = Path.read_bytes
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (seq, entry) of a spool's events from number `first` on, in order.
+    """Yield (seq, entry) for a spool's events from number `first` on, in order.
 
     `read` returns a segment's content, which the driver's code may have replaced with anything.
     """

@@ -1,6 +1,6 @@
-"""A driver's events in the versioned format that driver and ingester share.
+"""Encode a driver's events in the versioned format that drivers and the ingester share.
 
-A stream entry has one field, `e`: an `Event`'s JSON text after its seal. `seq` rises by one for
+A stream entry has one field, `e`: an `Event`'s JSON text after its seal. `seq` increases by one for
 every event of a driver, without holes, so that each loss can be counted. An event with `seq` 0 is
 outside the sequence (the shim's exit notice).
 
@@ -37,13 +37,13 @@ def sealed(event: bytes, key: bytes) -> bytes:
 
 
 def is_sealed(entry: bytes, key: bytes) -> bool:
-    """Return whether an entry has the seal of this key."""
+    """Return whether an entry has a seal made with this key."""
     event = opened(entry)
     return hmac.compare_digest(entry[: len(entry) - len(event)], _mac(event, key))
 
 
 def opened(entry: bytes) -> bytes:
-    """Return an entry's encoded event, sealed or not."""
+    """Return an entry's encoded event, whether or not the entry is sealed."""
     return entry if entry.startswith(b"{") else entry[_SEAL:]
 
 
@@ -88,8 +88,8 @@ class Event:
     def cut(self, most: int = MOST_BYTES) -> Self:
         """Return the event with its largest parts cut until its encoding fits into `most` bytes.
 
-        A text keeps its beginning, and a list or object is removed; the body's `cut` lists all
-        these parts. Bodies of this size come from users' metrics and error texts.
+        Of a text, the beginning is retained; a list or object is removed. The body's `cut` lists
+        all these parts. Bodies of this size come from users' metrics and error texts.
         """
         event, body, names = self, dict(self.body), []
         for name in sorted(body, key=lambda name: len(orjson.dumps(body[name])), reverse=True):
@@ -104,10 +104,10 @@ class Event:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return an entry's event; raise ValueError with the reason if it contains none."""
+        """Return an entry's event; raise ValueError with the reason if it is not an event."""
         raw = orjson.loads(opened(data))  # raises a ValueError
         if not isinstance(raw, dict):
-            raise ValueError("an event is a JSON object")
+            raise ValueError("an event must be a JSON object")
         version = raw.pop("v", None)
         if version != VERSION:
             raise ValueError(f"event version {version!r} is not {VERSION}")
@@ -160,7 +160,7 @@ class ListenerTimes:
 
 @dataclass(frozen=True, slots=True)
 class QueryPulse:
-    """Whether the query of one run is alive, according to Spark."""
+    """A report, according to Spark, on whether the query of one run is alive."""
 
     run: int
     alive: bool
@@ -169,7 +169,7 @@ class QueryPulse:
 
 @dataclass(frozen=True, slots=True)
 class TaskTime:
-    """A run's task and waiting times since it began, in milliseconds."""
+    """A run's task and waiting times since its start, in milliseconds."""
 
     run: int
     task_ms: int  # run time of its tasks, summed over all cores

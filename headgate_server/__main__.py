@@ -12,7 +12,7 @@ from headgate_server import __version__, places
 #: Django commands that need no `manage`, and what they do.
 _SHORT = {
     "up": "run the whole system on this host until Ctrl-C; drivers keep streaming",
-    "stop": "stop everything that runs from this data folder, drivers included",
+    "stop": "stop everything that runs from this data folder, including drivers",
     "cluster": "start a trial Spark standalone cluster on loopback",
 }
 #: Names of the connectors that can be downloaded.

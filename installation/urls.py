@@ -1,4 +1,4 @@
-"""All addresses: pages at the root, REST below /api/v1/, and the health checks."""
+"""All URLs: pages at the root, REST below /api/v1/, and the health checks."""
 
 from django.urls import include, path
 

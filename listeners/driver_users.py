@@ -1,6 +1,6 @@
 """A Redis user for each driver: it can append to its own event stream and read its length.
 
-It can also read whether its epoch has been revoked, and nothing else.
+The user can also read whether the driver's epoch has been revoked, and nothing else.
 
 The ingester creates the users, including after a Redis restart that lost them, and deletes those of
 drivers that have ended. If Redis itself refuses to create users, events wait in the drivers'
@@ -23,13 +23,13 @@ _KEPT_S = 86_400
 
 
 class Refused(Exception):
-    """Redis does not let REDIS_URL's user create users; the message says what to do."""
+    """Redis does not let the user in REDIS_URL create users; the message says what to do."""
 
 
 def address(driver: int, epoch: int) -> str:
     """Return the Redis URL with the driver's own user.
 
-    It is REDIS_URL itself if HEADGATE_DRIVER_REDIS_USERS is off.
+    Returns REDIS_URL itself if HEADGATE_DRIVER_REDIS_USERS is off.
     """
     if not settings.DRIVER_REDIS_USERS:
         return str(settings.REDIS_URL)
@@ -43,11 +43,11 @@ def address(driver: int, epoch: int) -> str:
 def keep(
     client: Any, living: Mapping[int, int], revoked: Mapping[int, int] | None = None
 ) -> frozenset[int]:
-    """Ensure that Redis has exactly the living drivers' users, whose epochs are given by id.
+    """Ensure that Redis has users for exactly the live drivers, whose epochs are given by id.
 
-    Drivers that are `revoked` keep the user that `revoke` leaves them. Returns the epochs of
-    drivers that are shut out. Raises `redis.RedisError` if Redis is not responding, `Refused` if it
-    does not create users.
+    Drivers in `revoked` keep the user to which `revoke` has reduced them. Returns the epochs of
+    drivers whose rights were revoked by `shut_out`. Raises `redis.RedisError` if Redis is not
+    responding, and `Refused` if it does not create users.
     """
     if not settings.DRIVER_REDIS_USERS:
         return frozenset()
@@ -76,10 +76,10 @@ def keep(
 
 
 def revoke(client: Any, revoked: Mapping[int, int]) -> None:
-    """Tell drivers, given by id with their epochs, to end, and let them read only that.
+    """Tell drivers, given by id with their epochs, to exit; let them read only this message.
 
-    The revocation is a sealed value in Redis, never a missing one, so that a Redis that has lost
-    its data does not end any driver. Repeat the call regularly in case that happens.
+    The revocation is a sealed value in Redis, never a missing value, so that no driver exits
+    because Redis has lost its data. Repeat the call regularly in case that happens.
     """
     with client.pipeline(transaction=False) as pipeline:
         for driver, epoch in revoked.items():
@@ -92,14 +92,14 @@ def revoke(client: Any, revoked: Mapping[int, int]) -> None:
 
 
 def shut_out(client: Any, epoch: int) -> None:
-    """Revoke a live driver's rights for the rest of its life, and close its connections."""
+    """Revoke a live driver's rights until it ends, and close its connections."""
     name = _name(epoch)
     client.execute_command("ACL", "SETUSER", name, "off")
     client.execute_command("CLIENT", "KILL", "USER", name)
 
 
 def stream_of(epoch: int) -> str:
-    """Return the stream to which a driver writes."""
+    """Return the name of the stream to which a driver writes."""
     common: str = settings.EVENT_STREAM
     return streams.of_driver(common, epoch) if settings.DRIVER_REDIS_USERS else common
 

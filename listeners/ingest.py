@@ -1,7 +1,7 @@
-"""Bring the event streams into the database: read, decode, store once, acknowledge, trim.
+"""Store the event streams in the database: read, decode, store once, acknowledge, trim.
 
 An entry is acknowledged after its batch has committed, never before; an entry that was stored but
-not acknowledged is delivered again, which changes nothing. Any number of ingesters can therefore
+not acknowledged is delivered again, which has no effect. Therefore, any number of ingesters can
 run, and each can die at any point.
 """
 
@@ -60,7 +60,7 @@ Entry = tuple[str, bytes, dict[bytes, bytes]]
 
 
 class Ingester:
-    """One consumer of the installation's event streams."""
+    """A consumer of the installation's event streams."""
 
     def __init__(
         self,
@@ -74,9 +74,10 @@ class Ingester:
         revoked: Callable[[], Mapping[int, int]] = dict,
         batch: int = BATCH,
     ) -> None:
-        """`stream` is the common stream, from whose name the drivers' streams are derived. `known`
-        looks up drivers and runs, `living` the epochs of drivers that may send, by id, and
-        `revoked` those of drivers that must end.
+        """`stream` is the common stream, whose name is the prefix of the drivers' streams' names.
+
+        `known` looks up drivers and runs; `living` returns the epochs of drivers that are allowed
+        to send, by id, and `revoked` those of drivers that must exit.
         """
         self._client: Any = client
         self._common = stream
@@ -126,7 +127,7 @@ class Ingester:
 
     # --- reading --------------------------------------------------------------------------
     def _finish_pending(self) -> int:
-        """Store what was delivered to this consumer earlier but not acknowledged."""
+        """Store entries that were delivered to this consumer earlier but not acknowledged."""
         if not self._unfinished:
             return 0
         entries = self._read("0", block_ms=None)
@@ -157,7 +158,7 @@ class Ingester:
         ]
 
     def _look_for_streams(self, living: Mapping[int, int]) -> None:
-        """Find the existing streams, and create those of living drivers before they send."""
+        """Find the existing streams, and create the streams of live drivers before they send."""
         there = streams.found(self._client, self._common)
         wanted = {streams.of_driver(self._common, epoch) for epoch in living.values()}
         wanted = wanted if settings.DRIVER_REDIS_USERS else set()
@@ -231,7 +232,7 @@ class Ingester:
     def _store_singly(
         self, events: Sequence[tuple[str, Event]], letters: list[Letter], now: datetime
     ) -> None:
-        """Store events one by one, because one of them cannot be stored; dead-letter that one."""
+        """Store events one by one, because one of them cannot be stored; dead-letter that event."""
         for entry, event in events:
             try:
                 self._store([(entry, event)], [], now)
@@ -242,7 +243,7 @@ class Ingester:
         self._store([], letters, now)
 
     def _tell(self, events: Iterator[Event]) -> None:
-        """Reconcile what may need a new decision, and notify pages of the changes."""
+        """Reconcile applications that may need a new decision, and notify pages of the changes."""
         topics: set[str] = set()
         drivers: set[int] = set()
         for event in events:
@@ -286,11 +287,11 @@ class Ingester:
     def _keep(
         self, state: streams.State, living: Mapping[int, int], shut_out: Collection[int]
     ) -> None:
-        """Take over dead consumers' entries of a stream, and keep it short.
+        """Take over a stream's entries from dead consumers, and trim the stream.
 
-        1. A driver that floods its stream loses its pending entries and, until it has ended, its
-           Redis user.
-        2. A stream that has been read completely is deleted with its driver.
+        1. A driver that floods its stream loses its pending entries and, until it ends, its Redis
+           user.
+        2. A stream that has been read completely is deleted once its driver has ended.
         """
         epoch = streams.epoch_of(self._common, state.name)
         if state.pending or not epoch:
@@ -303,8 +304,8 @@ class Ingester:
             self._client.xtrim(state.name, maxlen=0, approximate=False)
         if state.overflow or epoch in shut_out:
             raise Flooded(
-                f"driver {epoch} has filled its event stream and can no longer write to it. "
-                "Its events wait in its spool. Check its code, then restart its application"
+                f"driver {epoch} has filled its event stream and can no longer write to it. Its "
+                "events wait in its spool. Check the driver's code, then restart its application"
             )
         if epoch not in living.values() and streams.is_through(self._client, state):
             self._streams.remove(state.name)
@@ -316,7 +317,7 @@ class Ingester:
             if name == self._consumer or self._client.exists(self._alive_key(name)):
                 continue
             if consumer["pending"]:
-                logger.info("taking over from ingester %s, which is silent", name)
+                logger.info("taking over entries from ingester %s, which is not responding", name)
                 while self._claim(stream, name):
                     pass
             elif consumer["idle"] > FORGOTTEN_MS:
@@ -324,7 +325,7 @@ class Ingester:
                 self._client.xgroup_delconsumer(stream, GROUP, name)
 
     def _claim(self, stream: str, name: str) -> int:
-        """Claim some of a dead consumer's entries; return how many it had."""
+        """Claim some of a dead consumer's entries; return how many entries it had."""
         pending = self._client.xpending_range(
             stream, GROUP, min="-", max="+", count=MOST_OF_ONE, consumername=name
         )
@@ -344,7 +345,7 @@ class Ingester:
         return f"{self._common}:ingester:{consumer}"
 
     def _leave(self) -> None:
-        """Let a successor claim the remaining entries at once, if Redis responds."""
+        """Let a successor claim the remaining entries immediately, if Redis responds."""
         try:
             self._client.delete(self._alive_key(self._consumer))
         except redis.RedisError as error:

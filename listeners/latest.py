@@ -1,4 +1,4 @@
-"""The current state: each query's latest line, the newest heartbeat, new dropped events.
+"""Update the current state: each query's latest line, the newest heartbeat, new dropped events.
 
 Events may arrive late, twice or out of order; each of these rows only moves forward. This is called
 inside the transaction that stores the events; only one such transaction runs at a time.
@@ -34,10 +34,10 @@ def advance_latest(events: Iterable[Event]) -> None:
 
 
 def advance(line: models.Latest, event: Event) -> bool:
-    """Update a line with one event; return whether anything in it has changed.
+    """Update a line with one event; return whether anything in the line has changed.
 
-    Line and idle time advance by (epoch, seq) and time; the newest batch advances by (run, batch),
-    because a batch fetched from memory has a higher number than the batches after it.
+    The line advances by (epoch, seq), the idle time by time, and the newest batch by (run, batch),
+    because a batch fetched from memory has a higher sequence number than the batches after it.
     """
     before = (line.epoch, line.seq, line.idle_at, line.progress_run, line.batch)
     at = moment(event.at)
@@ -55,7 +55,7 @@ def advance(line: models.Latest, event: Event) -> bool:
 
 
 def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
-    """Store each driver's newest heartbeat and a row for each increase of a drop counter."""
+    """Store each driver's newest heartbeat, and a row for each increase of a drop counter."""
     beats = sorted(events, key=lambda event: (event.driver, event.epoch, event.seq))
     if not beats:
         return
@@ -82,7 +82,7 @@ def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
 
 
 def _keep_task_times(beats: Iterable[Event]) -> None:
-    """Store each run's sums by bucket: the newest value in a bucket replaces the others."""
+    """Store each run's sums by bucket: the newest value in a bucket replaces earlier ones."""
     told = [
         (moment(beat.at), one) for beat in beats for one in Heartbeat.read(beat.body).task_times
     ]
@@ -111,7 +111,7 @@ def _keep_task_times(beats: Iterable[Event]) -> None:
 def rises_between(
     before: models.Heartbeat | None, beat: Event, at: datetime
 ) -> list[models.DroppedEvents]:
-    """Return what was dropped between a driver's last known heartbeat and this one."""
+    """Return the events dropped between a driver's last known heartbeat and this one."""
     old = _totals(Heartbeat.read(before.body)) if before else {}
     new = _totals(Heartbeat.read(beat.body))
     return [

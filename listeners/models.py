@@ -1,4 +1,4 @@
-"""Drivers' events, stored once; plain ids, no foreign key upwards. All [I]."""
+"""Drivers' events, each stored once; they use plain ids instead of foreign keys. All [I]."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -44,7 +44,7 @@ class Event(models.Model):
 
 
 class Progress(models.Model):
-    """One executed batch of a run: the figures that pages chart, and Spark's own JSON."""
+    """One executed batch of a run: the figures charted on the pages, and Spark's own JSON."""
 
     driver = models.BigIntegerField()
     epoch = models.BigIntegerField()
@@ -101,10 +101,10 @@ class Latest(models.Model):
 
 
 class Received(models.Model):
-    """A range of a driver's sequence, or of a run's batch ids, that is stored without a hole.
+    """A range of a driver's sequence, or of a run's batch ids, that is stored without holes.
 
-    Numbers between two ranges of one key are missing. Ranges are stored next to the events, so that
-    finding holes costs nothing, and retention does not create any.
+    Numbers between two ranges of one key are missing. Ranges are stored in addition to the events,
+    so that finding holes is cheap and retention does not create any.
     """
 
     kind = models.CharField(max_length=8)  # seq or batch
@@ -129,7 +129,7 @@ class Received(models.Model):
 
 
 class Cursor(models.Model):
-    """The progress of bulk work, its current worker, and its backlog."""
+    """The position of one kind of bulk work, its current worker, and its backlog."""
 
     name = models.CharField(max_length=20, primary_key=True)
     position = models.BigIntegerField(default=0)  # for work that reads rows in id order
@@ -149,7 +149,7 @@ class Cursor(models.Model):
 
 
 class Gap(models.Model):
-    """Events of a driver (sequence) or batches of a run (batch ids) that did not arrive."""
+    """Missing events of a driver (sequence) or missing batches of a run (batch ids)."""
 
     kind = models.CharField(max_length=8)  # seq or batch
     driver = models.BigIntegerField()
@@ -191,7 +191,7 @@ class Heartbeat(models.Model):
 
 
 class TaskTime(models.Model):
-    """Cumulative sums of a run's task and waiting times at the end of a time bucket."""
+    """A run's cumulative task and waiting times at the end of a time bucket."""
 
     run = models.BigIntegerField()
     start = models.DateTimeField(db_index=True)  # of the bucket: listeners.latest.TASK_TIME_S
@@ -210,7 +210,7 @@ class TaskTime(models.Model):
 
 
 class DroppedEvents(models.Model):
-    """An increase of Spark's drop counter between two heartbeats: how many, where, when."""
+    """An increase of Spark's drop counter between two heartbeats: number, queue and times."""
 
     driver = models.BigIntegerField(db_index=True)
     queue = models.CharField(max_length=40)  # streams, ours or outbox
@@ -241,7 +241,7 @@ class DeadLetter(models.Model):
 
 
 class Trouble(models.Model):
-    """An element that a loop skips: for as long as that lasts, or for good if it is set aside."""
+    """An element that a loop skips, either temporarily or for good if it was set aside."""
 
     loop = models.CharField(max_length=40)  # "gaps"
     about = models.CharField(max_length=120)  # "driver 7"

@@ -1,4 +1,4 @@
-"""Ranges of integers: what has arrived, and what is missing in between."""
+"""Compute ranges of integers: the numbers that have arrived, and the holes between them."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ def _runs(ascending: list[int]) -> list[Range]:
 def holes(
     ranges: Iterable[Range], *, first: int | None = None, last: int | None = None
 ) -> list[Range]:
-    """Return the gaps between ascending ranges, from `first` and up to `last` if given."""
+    """Return the holes between ascending ranges, from `first` on, and up to `last` if given."""
     missing: list[Range] = []
     following = first
     for start, end in ranges:

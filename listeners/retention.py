@@ -1,6 +1,6 @@
 """Delete rows past their retention, a few at a time.
 
-Transactions are small, because the database's single writer must not keep the ingester waiting.
+Transactions are small, so that the ingester does not wait long for the database's write lock.
 """
 
 import logging
@@ -50,7 +50,7 @@ def expire(*, now: datetime, raw_days: int, history_days: int, limit_s: float = 
 
 
 def is_due(*, now: datetime) -> bool:
-    """Return whether the last call has left something, or was long ago."""
+    """Return whether the last call left expired rows, or was some time ago."""
     row = models.Cursor.objects.filter(name=RETENTION).first()
     return row is None or row.ran_at is None or bool(row.left_rows) or row.ran_at < now - LOOK_EVERY
 
@@ -70,7 +70,7 @@ def _remove(work: BulkRun, rows: "QuerySet[Any]") -> int:
 def _expired(
     now: datetime, *, raw_days: int, history_days: int
 ) -> "Iterator[tuple[str, QuerySet[Any], str, datetime]]":
-    """Yield expired rows: their name, the column of their age, its limit."""
+    """Yield the kinds of expired rows: their name, the column with their age, and its limit."""
     raw = now - timedelta(days=raw_days)
     minutes = now - timedelta(days=min(MINUTES_KEPT_DAYS, max(raw_days, history_days)))
     history = now - timedelta(days=max(raw_days, history_days))

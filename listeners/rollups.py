@@ -1,8 +1,8 @@
-"""Sum progress into buckets of 10 s, 1 min and 1 h, from which long charts are drawn.
+"""Sum progress into buckets of 10 s, 1 min and 1 h, for charts of long periods.
 
-It is driven by newly arrived rows, not by the clock, so a late batch only recomputes its own
-buckets. A bucket is always summed as a whole, so it can be written in any slice, and again after a
-worker has died between two slices.
+Newly arrived rows trigger the summing, not the clock, so a late batch causes only its own buckets
+to be recomputed. A bucket is always summed as a whole, so it can be written in any slice, and
+written again after a worker has died between two slices.
 """
 
 import json
@@ -61,7 +61,7 @@ def _new_rows() -> list[tuple[int, int, datetime]]:
 
 
 def _sum_up(work: BulkRun, new: list[tuple[int, int, datetime]]) -> None:
-    """Write all buckets of new rows: half a step would have to be repeated."""
+    """Write all buckets of the new rows; a partial step would have to be repeated as a whole."""
     fine, middle, coarse = WIDTHS_S
     touched = {(query, start_of(at, fine)) for _, query, at in new}
     sums = _summed(models.Progress.objects.all(), "at", touched, fine, _rollup_of)
@@ -111,7 +111,7 @@ _UPSERT = _upsert_statement()
 
 
 def _stored(bucket: models.Rollup, name: str) -> Any:
-    """Return a column's value in the form for the database's driver."""
+    """Return a column's value in the form that the database's driver expects."""
     value = getattr(bucket, name)
     if name == "start":
         return connection.ops.adapt_datetimefield_value(value)
@@ -133,7 +133,7 @@ def _summed(
     width_s: int,
     part_of: Callable[[Any], models.Rollup],
 ) -> Iterable[models.Rollup]:
-    """Return the touched buckets, summed from rows whose time is in the column `at`."""
+    """Return the affected buckets, summed from rows whose time is in the `at` column."""
     buckets: dict[Bucket, models.Rollup] = {}
     for query, since, until in _reads(touched, width_s):
         found = rows.filter(**{"query": query, f"{at}__gte": since, f"{at}__lt": until})

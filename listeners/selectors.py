@@ -1,4 +1,4 @@
-"""Reads of drivers' events, for the pages, the API and the Observation."""
+"""Read drivers' events for the pages, the API and the Observation."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -48,7 +48,7 @@ _LINE = tuple(one.name for one in fields(LatestLine))
 
 @dataclass(frozen=True, slots=True)
 class BatchBar:
-    """One batch in a batch bar, oldest first."""
+    """One batch in a batch bar, which shows the oldest batch first."""
 
     batch: int
     at: datetime
@@ -61,7 +61,7 @@ class BatchBar:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Columns for a chart, in uPlot's form: equal lengths, None for missing values."""
+    """Columns for a chart in uPlot's form: of equal length, with None for missing values."""
 
     at: list[float]  # seconds since 1970, UTC
     columns: dict[str, list[float | None]]
@@ -70,7 +70,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What a query's telemetry has lost, and what was recovered."""
+    """The losses in a query's telemetry, and the recovered part."""
 
     bus: int  # dropped by Spark's queues of its driver (streams + ours)
     outbox: int
@@ -82,7 +82,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class DriverTelemetry:
-    """The newest heartbeat of a driver with its age."""
+    """The newest heartbeat of a driver, and its age."""
 
     driver: int
     at: datetime
@@ -100,9 +100,10 @@ def latest(query_ids: Iterable[int]) -> dict[int, LatestLine]:
 
 
 def input_rate(queries: QuerySet[Any]) -> float:
-    """Return the sum of the `inputRowsPerSecond` of the queries' last batches.
+    """Return the sum of `inputRowsPerSecond` over the queries' last batches.
 
-    `queries` is a subquery of their ids. Spark writes NaN and infinities as text: they count as 0.
+    `queries` is a subquery for their ids. Spark writes NaN and infinities as text; these count as
+    0.
     """
     told = KeyTextTransform("inputRowsPerSecond", "progress")
     number = Case(When(told__in=_NO_NUMBERS, then=None), default=Cast("told", FloatField()))
@@ -124,8 +125,8 @@ def progress_page(
 ) -> list[dict[str, Any]]:
     """Return progress rows, newest first: {id, run, batch, at, repaired, progress}.
 
-    `before` is the id of the previous page's last row; if retention has deleted that row, nothing
-    follows.
+    `before` is the id of the previous page's last row; if retention has deleted that row, the page
+    is empty.
     """
     rows = models.Progress.objects.filter(query=query_id)
     if run is not None:
@@ -151,9 +152,9 @@ def series(query_id: int, *, since: datetime, until: datetime, points: int = 600
 
     Columns: input_rows_per_second, processed_rows_per_second, num_input_rows, batch_duration_ms,
     one `phase_NAME` per entry of durationMs (addBatch, getBatch, latestOffset, queryPlanning,
-    walCommit, commitOffsets), watermark_delay_s, state_rows. They are downsampled (MinMaxLTTB) if
-    there are more than `points`, and taken from rollups beyond raw retention. An empty row
-    separates two runs, so that no line is drawn across a stop.
+    walCommit, commitOffsets), watermark_delay_s, state_rows. The rows are downsampled (MinMaxLTTB)
+    if there are more than `points`, and taken from rollups for times before the retention period of
+    raw progress. An empty row separates two runs, so that no line is drawn across a stop.
     """
     from listeners import series as chart
 
@@ -163,7 +164,7 @@ def series(query_id: int, *, since: datetime, until: datetime, points: int = 600
 def dropped(query_ids: Iterable[int], *, drivers: dict[int, int]) -> dict[int, Dropped]:
     """Return the losses of each query's current driver (`drivers`: query id -> driver id).
 
-    A query without a driver has no current losses, so all its numbers are zero.
+    A query without a driver has no current losses, so all of its numbers are zero.
     """
     wanted = list(query_ids)
     queues = _drops_by_driver({drivers[query] for query in wanted if query in drivers})
@@ -204,7 +205,7 @@ def drops_since(since: datetime) -> list[dict[str, Any]]:
 
 
 def holes_since(since: datetime, drivers: Iterable[int]) -> tuple[int, int]:
-    """Return (missing, repaired): these drivers' batches that went missing, and were recovered."""
+    """Return (missing, repaired): counts of these drivers' missing and recovered batches."""
     missing = repaired = 0
     for chunk in _chunks(drivers):
         back = models.Progress.objects.filter(

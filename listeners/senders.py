@@ -1,4 +1,4 @@
-"""Verify senders: each event is sealed by its driver, and is about that driver's own runs.
+"""Verify senders: each event must be sealed by its driver and be about that driver's own runs.
 
 Otherwise anyone with access to Redis, or to a spool folder, could send events for any query.
 """
@@ -23,24 +23,24 @@ _MOST_RUNS = 1_000  # per heartbeat; a driver has some tens of queries
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """A driver according to its row."""
+    """A driver, according to its row."""
 
     epoch: int
     key: bytes  # seals its events
 
 
 class Known(Protocol):
-    """The control plane's knowledge (`controlplane.senders`)."""
+    """Look-ups in the control plane's tables (`controlplane.senders`)."""
 
     def drivers(self, ids: Collection[int]) -> Mapping[int, Sender]:
-        """Return drivers by id, without those that have no row."""
+        """Return drivers by id; drivers that have no row are omitted."""
 
     def runs(self, ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
-        """Return the driver and the query of runs by id, without those that have no row."""
+        """Return each run's driver and query, by run id; runs that have no row are omitted."""
 
 
 class Senders:
-    """Verifies events; looks up once what is not cached yet."""
+    """Verifies events; looks up drivers and runs that are not cached yet, only once."""
 
     def __init__(self, known: Known) -> None:
         self._known = known
@@ -48,7 +48,7 @@ class Senders:
         self._runs: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
     def refusals(self, events: Sequence[tuple[Event, bytes]]) -> list[str]:
-        """Return for each event and its entry why it is rejected; "" if it is trusted."""
+        """Return why each event is rejected, given with its entry; "" if the event is trusted."""
         self._learn(event for event, _ in events)
         return [self._refusal(event, entry) for event, entry in events]
 
@@ -79,9 +79,9 @@ class Senders:
         for run in sorted(named):
             driver, query = self._runs.get(run, (None, None))
             if driver != event.driver:
-                return f"run number {run} is not one of driver {event.epoch}"
+                return f"run number {run} does not belong to driver {event.epoch}"
             if event.run == run and event.query != query:
-                return f"run number {run} is not one of query number {event.query}"
+                return f"run number {run} does not belong to query number {event.query}"
         if event.run is None and event.query is not None:
             return "it is about a query but contains no run"
         return ""
@@ -106,7 +106,7 @@ def _remember(memory: OrderedDict[int, Value], found: Mapping[int, Value]) -> No
 
 
 def believed_only(spooled: Spooled, known: Known) -> Spooled:
-    """Return `spooled` without untrusted lines: a spool is only a folder."""
+    """Yield `spooled` without untrusted lines, because anyone could write to a spool folder."""
     senders = Senders(known)
 
     def lines(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
@@ -118,7 +118,7 @@ def believed_only(spooled: Spooled, known: Known) -> Spooled:
                 if refusal := senders.refusals([(event, entry)])[0]:
                     raise ValueError(refusal)
             except ValueError as error:
-                logger.warning("skipped line %s of driver %s's spool: %s", seq, epoch, error)
+                logger.warning("skipping line %s of driver %s's spool: %s", seq, epoch, error)
                 continue
             yield seq, entry
 

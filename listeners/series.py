@@ -46,9 +46,9 @@ def columns(query_id: int, *, since: datetime, until: datetime, points: int) -> 
 
 
 def watermark_delay_s(at: datetime, watermark: datetime | None) -> float | None:
-    """Return how far the watermark is behind the trigger's start; None if there is none yet.
+    """Return the watermark's delay behind the trigger's start; None if there is no watermark yet.
 
-    Spark reports 1970 until the first batch with data has set the watermark.
+    Spark reports 1970 until the first batch with data sets the watermark.
     """
     if watermark is None or watermark.timestamp() <= 0:
         return None
@@ -97,7 +97,7 @@ def _bucket_row(bucket: models.Rollup) -> Row:
 
 
 def _downsample(rows: list[Row], points: int) -> list[Row]:
-    """Keep about `points` rows: those that shape the main columns, peaks included."""
+    """Keep about `points` rows: those that shape the main columns, including peaks."""
     if len(rows) <= points:
         return rows
     each = max(4, points // len(_SHAPE))

@@ -1,7 +1,7 @@
 """Store drivers' events: in bulk, once per (driver, sequence), one transaction per batch.
 
 Rows are inserted as plain SQL. Building a model object and its statement for every event would take
-several times as long as the database needs.
+several times as long as the database needs to store it.
 """
 
 from collections import defaultdict
@@ -79,7 +79,7 @@ class Batch:
 
 
 def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
-    """Store a batch completely or not at all; existing rows are unchanged.
+    """Store a batch completely or not at all; existing rows remain unchanged.
 
     `listeners.loops.slices.lies_in_the_row` distinguishes errors caused by a row that can never be
     stored from errors worth a retry.
@@ -98,7 +98,7 @@ def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
 
 
 def _one_at_a_time() -> None:
-    """Serialize two ingesters: SQLite's write lock does so by itself."""
+    """Serialize ingesters on databases that need it; SQLite's write lock already does so."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_SERIAL])
@@ -163,7 +163,7 @@ def _event_row(event: Event, received: Any, stamp: Stamp) -> tuple[Any, ...]:
 
 
 def _for_sqlite(at: datetime) -> str:
-    """Return a UTC time as Django writes it on SQLite: as text, without a zone."""
+    """Return a UTC time as Django writes it to SQLite: as text, without a time zone."""
     return str(at)[: -len("+00:00")]
 
 
@@ -172,7 +172,7 @@ def _stamp_of_database() -> Stamp:
 
 
 def _watermark(body: dict[str, Any], stamp: Stamp) -> Any:
-    """Return the watermark; None before the first, when Spark reports 1970, and after 9999."""
+    """Return the watermark; None before the first one (Spark reports 1970), and after year 9999."""
     at = time_of((body.get("eventTime") or {}).get("watermark"))
     return stamp(at) if at is not None and at.timestamp() >= 1 else None
 

@@ -1,7 +1,7 @@
 """The streams in which events wait for the ingester: one per driver, and a common one.
 
-A driver can write only to its own stream, so that misuse, including a flood, harms only itself. The
-common stream is for drivers that share REDIS_URL's password.
+A driver can write only to its own stream, so that misuse, including a flood, harms only that
+driver. The common stream is for drivers that share REDIS_URL's password.
 """
 
 import re
@@ -25,12 +25,12 @@ def of_driver(common: str, epoch: int) -> str:
 
 
 def epoch_of(common: str, name: str) -> int:
-    """Return the epoch of this stream's driver, 0 for the common one."""
+    """Return the epoch of a stream's driver; 0 for the common stream."""
     return int(name[len(common) + 1 :] or 0)
 
 
 def found(client: Any, common: str) -> list[str]:
-    """Return the names of all streams, first the common one, which may not exist."""
+    """Return the names of all streams; the first is the common stream, which may not exist."""
     pattern = re.sub(r"([][*?\\])", r"\\\1", common) + ":[0-9]*"
     names = {name.decode() for name in client.scan_iter(match=pattern, count=1000)}
     ours = {name for name in names if whole(name[len(common) + 1 :]) is not None}
@@ -38,9 +38,9 @@ def found(client: Any, common: str) -> list[str]:
 
 
 def make_groups(client: Any, names: Iterable[str]) -> None:
-    """Create the ingesters' group of each stream, and the stream with it.
+    """Create the ingesters' consumer group of each stream, and the stream if it is missing.
 
-    The group starts at the stream's beginning, so that nothing is skipped if Redis has lost its
+    The group starts at the stream's beginning, so that no entry is skipped if Redis has lost its
     data.
     """
     with client.pipeline(transaction=False) as pipeline:
@@ -63,7 +63,7 @@ class State:
 
     @property
     def overflow(self) -> str:
-        """Return its size if that is more than a driver may leave there, else ""."""
+        """Return the stream's size if it is above a driver's limit, otherwise ""."""
         if self.entries > MOST_ENTRIES:
             return f"{self.entries:,} entries"
         return f"{self.size // 2**20:,} MB" if self.size > MOST_BYTES else ""
@@ -92,9 +92,9 @@ def look(client: Any, names: Sequence[str]) -> list[State]:
 
 
 def trim(client: Any, state: State) -> None:
-    """Remove acknowledged entries from a stream, and nothing else.
+    """Remove acknowledged entries from a stream, and no others.
 
-    The newest entry is kept: it marks how far the group has read.
+    The newest entry is retained: it marks how far the group has read.
     """
     if state.delivered is None or state.entries < 2:
         return
@@ -103,7 +103,7 @@ def trim(client: Any, state: State) -> None:
 
 
 def is_through(client: Any, state: State) -> bool:
-    """Return whether everything ever written to a stream is stored and acknowledged."""
+    """Return whether all entries ever written to a stream are stored and acknowledged."""
     newest: bytes = client.xinfo_stream(state.name)["last-generated-id"]
     return state.delivered == newest and not state.pending
 
@@ -111,7 +111,7 @@ def is_through(client: Any, state: State) -> bool:
 def stored_up_to(client: Any, common: str, epochs: Iterable[int]) -> dict[int, float]:
     """Return the time up to which each epoch's events are stored, in Unix seconds.
 
-    Includes the common stream (0). Epochs with nothing pending are omitted.
+    The result includes the common stream (0) and omits epochs without pending entries.
     """
     names = {of_driver(common, epoch): epoch for epoch in epochs} | {common: 0}
     return {
@@ -124,7 +124,7 @@ def stored_up_to(client: Any, common: str, epochs: Iterable[int]) -> dict[int, f
 def busy(client: Any, common: str) -> frozenset[int] | None:
     """Return the epochs with delivered but not yet stored entries; 0 is the common stream.
 
-    None if nothing was ever delivered to an ingester.
+    Returns None if no entry was ever delivered to an ingester.
     """
     states = look(client, found(client, common))
     read = [state for state in states if state.delivered is not None]

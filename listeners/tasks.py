@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="listeners.tasks.judge_gaps")
 def judge_gaps() -> None:
-    """Update the gaps of this host's drivers, and repair them from what their spools still hold."""
+    """Update the gaps of this host's drivers, and repair them with events from their spools."""
     try:
         gaps.judge(
             client=connection(),
@@ -30,7 +30,7 @@ def judge_gaps() -> None:
             drivers_here=hosts.drivers_here,
         )
     except redis.RedisError as error:  # the next call checks again
-        logger.warning("cannot judge gaps because Redis is not responding: %s", error)
+        logger.warning("cannot check for gaps because Redis is not responding: %s", error)
 
 
 @shared_task(name="listeners.tasks.roll_up")
@@ -41,7 +41,7 @@ def roll_up() -> None:
 
 @shared_task(name="listeners.tasks.expire")
 def expire() -> None:
-    """Delete expired rows, if the last call left something or was long ago."""
+    """Delete expired rows, if the last call left some or was some time ago."""
     now = datetime.now(UTC)
     if not retention.is_due(now=now):
         return

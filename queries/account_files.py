@@ -1,4 +1,4 @@
-"""Work with files in other accounts' folders, as those accounts: they may contain links.
+"""Work with files in other accounts' folders as those accounts, because there may be links.
 
 Within account walls, a driver's files belong to the account of its application. A thread with that
 account's file rights creates files that the account can write, and cannot reach any files that the
@@ -35,7 +35,7 @@ class _Set(ctypes.Structure):
 
 
 def capabilities() -> int:
-    """Return the effective capabilities of this thread, as bits (capabilities(7))."""
+    """Return this thread's effective capabilities as bits (capabilities(7))."""
     low, high = _sets()
     return int(low.effective) | int(high.effective) << 32
 
@@ -47,7 +47,7 @@ def can_act() -> bool:
 
 
 def is_ours(folder: Path) -> bool:
-    """Return whether only root and this process's account can change where a path leads."""
+    """Return whether only root and this process's account can change the target of a path."""
     return all(_is_kept(found) for found in _on_the_way(folder))
 
 
@@ -83,7 +83,7 @@ _known: Callable[[], set[int]] = _none
 
 @contextmanager
 def acting_in(folder: Path, like: Path) -> Iterator[None]:
-    """Work with files in a folder as the driver's account that can put links into its path.
+    """Work with files in a folder as the driver's account that can create links in its path.
 
     The account is the first driver's account that owns a folder along the path. If there is none
     but anyone can write there, it is the owner of `like`, if that is a driver's account.
@@ -182,7 +182,7 @@ def _set_groups(groups: list[int]) -> None:
         return
     number = _SETGROUPS.get(platform.machine())
     if number is None:
-        raise PermissionError(f"accounts are not known to work on {platform.machine()}")
+        raise PermissionError(f"separate accounts are not supported on {platform.machine()}")
     given = (ctypes.c_uint32 * len(groups))(*groups)
     _checked(_libc.syscall(number, len(groups), given), "setgroups")
 

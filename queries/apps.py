@@ -51,7 +51,7 @@ class QueriesConfig(AppConfig):
         super().import_models()
 
     def ready(self) -> None:
-        """Connect the handlers of migrations and sign-ins: roles, audit log, drivers' accounts."""
+        """Connect the handlers for migrations and sign-ins: roles, audit log, drivers' accounts."""
         register_converter(QueryName, "query")
         import_module("queries.roles").connect()
         import_module("queries.releases").connect(self)

@@ -1,4 +1,4 @@
-"""The code roots of an application on disk: their files, and a digest of their contents.
+"""Read an application's code roots on disk: their files, and a digest of their contents.
 
 Code stored by Headgate itself, uploads and git commits, is in `code/<sha256>/0`: a root like any
 other, at the same location as the copy from which a driver that uses only this code runs.
@@ -70,7 +70,7 @@ def read_digest(path: Path) -> str:
 
 
 def digest_of(files: list[File], read: Callable[[Path], str] = read_digest) -> str:
-    """Return the digest of files' names and contents; raise `OSError` if a file is unreadable."""
+    """Return the digest of the files' names and contents; raise `OSError` if one is unreadable."""
     whole = hashlib.sha256()
     for index, root, name in files:
         whole.update(f"{index}\0{name}\0{read(Path(root) / name)}\n".encode())
@@ -78,7 +78,7 @@ def digest_of(files: list[File], read: Callable[[Path], str] = read_digest) -> s
 
 
 def has_module(roots: tuple[str, ...], name: str) -> bool:
-    """Return whether one of the roots currently has a module of this dotted name."""
+    """Return whether one of the roots currently has a module with this dotted name."""
     path = Path(*name.split("."))
     return any(
         (Path(root) / path).is_dir() or (Path(root) / path).with_suffix(".py").is_file()
@@ -91,7 +91,7 @@ _lock = threading.Lock()
 
 
 def digest_on_disk(roots: tuple[str, ...]) -> str | None:
-    """Return the digest of the roots' current contents; None if computing it is too expensive.
+    """Return the digest of the roots' current contents; None if it is too expensive to compute.
 
     The result is at most `LOOK_EVERY_S` old, because a page requests it once for each query of an
     application.

@@ -19,12 +19,12 @@ class DriverFolder:
 
     @classmethod
     def of(cls, root: Path) -> "DriverFolder":
-        """Return the folders below a directory, which need not exist."""
+        """Return the folders below a directory; they do not have to exist."""
         return cls(root, root / CONTROL, root / OWN)
 
     @classmethod
     def make(cls, root: Path) -> "DriverFolder":
-        """Create the folders of a driver that will start."""
+        """Create the folders of a driver that will be started."""
         made = cls.of(root)
         for folder in (made.control, made.own):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

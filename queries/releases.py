@@ -1,4 +1,4 @@
-"""Refuse a database from another release that this one cannot migrate."""
+"""Refuse a database from another release if this release cannot migrate it."""
 
 from typing import Any
 
@@ -34,11 +34,12 @@ def _judge(sender: Any, using: str, **_: Any) -> None:
     if BEFORE_THE_FIRST_RELEASE in names:
         raise TablesRefused(
             "The database was created before release 0.1.0 and cannot be upgraded.",
-            "Export its definitions with the version that made it (`headgate export`), start with "
-            "a new HEADGATE_HOME or an empty database, and apply them there (`headgate apply`).",
+            "Export its definitions with the version that created it (`headgate export`), start "
+            "with a new HEADGATE_HOME or an empty database, and apply them there (`headgate "
+            "apply`).",
         )
     if names:
         raise TablesRefused(
-            f"The database was created by a later release: it has the migration {names[-1]}.",
-            "Start that release, or restore a backup made before the upgrade.",
+            f"The database was created by a later release: it contains the migration {names[-1]}.",
+            "Start that release, or restore a backup from before the upgrade.",
         )

@@ -1,4 +1,4 @@
-"""Permissions: viewer reads, operator acts, author defines, admin manages users and tokens.
+"""Check permissions: viewers read, operators act, authors define, admins manage users and tokens.
 
 The roles are Django groups of these names; each includes the ones before it. A superuser is an
 admin. Pages, streams, logs and API check the same permissions.
@@ -77,7 +77,7 @@ class Reach:
         return self.teams is None and self.token_team is None and self.applications is None
 
     def holds(self, application: Application) -> bool:
-        """Return whether an application is included."""
+        """Return whether the user is allowed to act on an application."""
         team = application.team_id
         if self.teams is not None and team is not None and team not in self.teams:
             return False
@@ -97,7 +97,7 @@ def token_of(user: Any) -> AccessToken | None:
 
 
 def role_of(user: Any) -> Role | None:
-    """Return the highest role of a user; None if not signed in or not active."""
+    """Return the highest role of a user; None if the user is not signed in or not active."""
     held = highest_role(user) if user.is_authenticated and user.is_active else None
     token = token_of(user)
     if held is None or token is None:
@@ -106,7 +106,7 @@ def role_of(user: Any) -> Role | None:
 
 
 def highest_role(user: Any) -> Role | None:
-    """Return the highest role that an account holds, active or not; None if it holds none."""
+    """Return the highest role of an account, whether active or not; None if it has no role."""
     if user.is_superuser:
         return Role.ADMIN
     prefetch_related_objects([user], "groups")  # read ten times per page; each request has its user
@@ -116,15 +116,15 @@ def highest_role(user: Any) -> Role | None:
 
 
 def grant_of(user: Any) -> Grant:
-    """Return an account's grants besides its role; an empty one if an admin has granted none."""
+    """Return an account's grants in addition to its role; an empty grant if there are none."""
     prefetch_related_objects([user], "grant")
     return getattr(user, "grant", None) or Grant(user=user)
 
 
 def reach_of(user: Any) -> Reach:
-    """Return the applications that a user may act on, if the role allows any action.
+    """Return the applications on which a user may act, if the role allows any action.
 
-    An admin acts on all, because an admin could join any team.
+    An admin may act on all applications, because an admin could join any team.
     """
     token = token_of(user)
     if highest_role(user) is Role.ADMIN or grant_of(user).all_teams:
@@ -166,7 +166,7 @@ def _writes_python(user: Any) -> bool:
 
 
 def connect() -> None:
-    """Register the permissions, and create the groups whenever the database is migrated."""
+    """Register the permissions, and create the groups each time the database is migrated."""
     for permission in _PERMISSIONS:
         rules.set_perm(permission, _of_role(permission))
     rules.set_perm(WRITE_PYTHON, rules.predicate(_writes_python, name=WRITE_PYTHON))

@@ -19,11 +19,11 @@ SHORTEST = 8
 
 
 class ReferenceMissing(Exception):
-    """A secret that a definition names cannot be read; the message says which and why."""
+    """A secret referenced by a definition cannot be read; the message says which one and why."""
 
 
 class References:
-    """Resolves one driver's secrets, and remembers them so that texts can be masked."""
+    """Resolves one driver's secrets, and remembers their values so that texts can be masked."""
 
     def __init__(self, *, env_allowlist: tuple[str, ...], secrets_dir: str) -> None:
         self._allowlist = frozenset(env_allowlist)
@@ -36,7 +36,7 @@ class References:
         self._note(os.environ[name] for name in self._allowlist if name in os.environ)
 
     def take_from_environment(self) -> None:
-        """Move the allowed variables here, so that no child process inherits them.
+        """Move the allowed variables to this object, so that no child process inherits them.
 
         Spark's SQL and Hadoop's configuration read the JVM's environment through ${env:NAME}.
         """
@@ -59,7 +59,7 @@ class References:
         return secret
 
     def resolve_all(self, values: Mapping[str, str]) -> dict[str, str]:
-        """Return the mapping with every value resolved; the error names the key."""
+        """Return the mapping with every value resolved; an error contains the key."""
         resolved = {}
         for name, value in values.items():
             try:
@@ -81,7 +81,7 @@ class References:
         return [name for name, value in values.items() if is_reference(value)]
 
     def learn(self, *values: Any) -> None:
-        """Learn every secret that JSON values name or contain; unreadable ones are skipped."""
+        """Remember every secret that JSON values reference or contain, skipping unreadable ones."""
         for value in values:
             self._note(secrets_in(value))
             for name in references(value):
@@ -97,7 +97,7 @@ class References:
         return self._mask.within(value)
 
     def _note(self, values: Iterable[str]) -> None:
-        """Remember secrets; runs resolve theirs in their own threads while others mask."""
+        """Remember secrets; runs resolve them in their own threads while others mask texts."""
         with self._noting:
             if fresh := set(values) - self._values:
                 self._values |= fresh
@@ -124,7 +124,7 @@ class References:
             return path.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ReferenceMissing(
-                f"file:{name} cannot be read: {type(error).__name__}. Put the secret into a "
-                "file with that name in the secrets folder (HEADGATE_SECRETS), and restart "
-                "what needs it."
+                f"file:{name} cannot be read: {type(error).__name__}. Put the secret into a file "
+                "with that name in the secrets folder (HEADGATE_SECRETS), then restart anything "
+                "that uses it."
             ) from error

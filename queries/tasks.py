@@ -1,6 +1,6 @@
 """Celery tasks: each calls one service. Arguments are IDs; a task with a stale ID does nothing.
 
-`PROCEDURES` lists all operations with steps, which tasks advance.
+`PROCEDURES` lists all multi-step operations, which tasks advance.
 """
 
 import logging
@@ -172,14 +172,14 @@ def forget_old_incidents() -> None:
 
 @shared_task(name="queries.tasks.call_outside")
 def call_outside() -> None:
-    """Ping the external watcher while all of Headgate works."""
+    """Ping the external watcher, as long as all of Headgate works."""
     if settings.DEAD_MANS_SWITCH_URL:
         dead_mans_switch.call_outside(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.sweep")
 def sweep() -> None:
-    """Reconcile every application of this host that is due, whether or not a nudge was lost."""
+    """Reconcile every application of this host that is due, even if a nudge was lost."""
     global _swept_at
     _swept_at = time.monotonic()
     for application_id in service.due_applications(now=timezone.now()):
@@ -195,7 +195,7 @@ def advance_operation(operation_id: int) -> None:
 
 @shared_task(name="queries.tasks.advance_operations")
 def advance_operations() -> None:
-    """Nudge this host's unclaimed operations with steps, in case a nudge was lost."""
+    """Nudge this host's unclaimed multi-step operations, in case a nudge was lost."""
     for operation_id in due_operations(now=timezone.now()):
         advance_soon(operation_id)
     note_silent_hosts()
@@ -203,7 +203,7 @@ def advance_operations() -> None:
 
 @shared_task(name="queries.tasks.advance_deploys")
 def advance_deploys() -> None:
-    """Take the next steps of deploys: nudged, and by a tick in case a nudge was lost."""
+    """Take the next steps of deploys: after a nudge, and at a tick in case a nudge was lost."""
     advance_all(now=timezone.now())
 
 
@@ -231,13 +231,13 @@ def recheck_sql() -> None:
 
 @shared_task(name="queries.tasks.keep_ledger")
 def keep_ledger() -> None:
-    """Record the losses of the newest batches."""
+    """Record the losses in the newest batches."""
     loss_ledger.keep_ledger(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.repair_from_checkpoints")
 def repair_from_checkpoints() -> None:
-    """Count batches that no run reported, and restore those that only checkpoints still have."""
+    """Count batches that no run reported, and restore those that only checkpoints still contain."""
     try:
         batch_repair.count_unreported(now=timezone.now())
     except redis.RedisError as error:  # the next call checks again
@@ -247,7 +247,7 @@ def repair_from_checkpoints() -> None:
 
 @shared_task(name="queries.tasks.look_for_foreign_batches")
 def look_for_foreign_batches() -> None:
-    """Find batches in this host's checkpoints that none of our runs made; one pass at a time."""
+    """Find batches in this host's checkpoints that no run of ours wrote; one pass at a time."""
     with lease(f"look-for-foreign-batches:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             foreign_batches.look_for_foreign_batches(now=timezone.now())
@@ -255,7 +255,7 @@ def look_for_foreign_batches() -> None:
 
 @shared_task(name="queries.tasks.look_ahead")
 def look_ahead() -> None:
-    """Record forecast problems of some of this host's queries; one pass at a time."""
+    """Record forecast problems for some of this host's queries; one pass at a time."""
     with lease(f"look-ahead:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             outlook.look_ahead(now=timezone.now(), place=_outlook_round)
@@ -263,7 +263,7 @@ def look_ahead() -> None:
 
 @shared_task(name="queries.tasks.adopt")
 def adopt() -> None:
-    """Find this host's drivers again, when a worker starts and from time to time.
+    """Find this host's existing drivers, when a worker starts and from time to time.
 
     Drivers that supervision has given up are ended first, so that none of them can still write.
     """
@@ -283,20 +283,20 @@ def forget_expired_tokens() -> None:
 
 @shared_task(name="queries.tasks.chain_audit_log")
 def chain_audit_log() -> None:
-    """Chain audit log entries whose process died before it could."""
+    """Chain audit log entries whose process died before it could chain them."""
     while audit_trail.chain_entries():
         pass
 
 
 @shared_task(name="queries.tasks.prune_audit_log")
 def prune_audit_log() -> None:
-    """Delete audit log entries past their retention."""
+    """Delete audit log entries past their retention period."""
     audit_trail.prune_audit_log(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune")
 def prune() -> None:
-    """Delete old drivers' folders, and state rows that have been shown for an hour."""
+    """Delete folders of old drivers, and state rows that have been shown for an hour."""
     service.prune_folders(launcher=launcher())
     xray.forget_old_results(launcher=launcher(), now=timezone.now())
 

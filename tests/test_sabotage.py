@@ -207,7 +207,9 @@ def test_a_guard_that_has_moved_ends_the_run_before_anything_is_taken_out(
     small: Path, tmp_path: Path
 ) -> None:
     moved = _guard("moved", "it_works", old="holder")
-    with pytest.raises(SystemExit, match=r"moved: small/program.py has its text 2 times"):
+    with pytest.raises(
+        SystemExit, match=r"moved: small/program.py contains the guard's text 2 times"
+    ):
         sabotage.sabotage(_plan(moved), tmp_path / "copies", small)
     assert not (tmp_path / "copies").exists()
 
@@ -231,7 +233,7 @@ def test_a_guard_whose_test_is_skipped_is_not_caught_and_keeps_no_other_from_bei
         one.guard.name: one.problems for one in sabotage.sabotage(plan, tmp_path / "copies", small)
     }
     [problem] = told["elsewhere"]
-    assert problem.startswith("not tried on this machine, which skips")
+    assert problem.startswith("not tested on this machine, which skips")
     assert told["kept"] == ()
 
 
@@ -242,10 +244,10 @@ def test_a_guard_without_which_nothing_works_is_not_caught() -> None:
     works = "tests/test_small.py::test_it_works"
     assert sabotage.judge(guard, [works], {**verdicts, works: PASSED}) == []
     assert sabotage.judge(guard, [works], {**verdicts, works: ASSERTION}) == [
-        f"without it nothing works any more: {works} says: failed by its assertion"
+        f"without the guard, nothing works any more: {works} says: failed by its assertion"
     ]
     assert sabotage.judge(guard, [works], verdicts) == [
-        f"without it nothing works any more: {works} was not run"
+        f"without the guard, nothing works any more: {works} was not run"
     ]
 
 

@@ -1,19 +1,21 @@
-"""Calls to a slow service inside a stream: `map_async` against one call at a time.
+"""Compare ways to call a slow service in a stream: `map_async` and one call at a time.
 
-Kafka -> one call a record -> Kafka, one partition and so one task, in one run of one driver. The
-service is a TCP server in a process of its own that answers each request after so many
-milliseconds. All ways take turns, five rounds by default. Each time a way reads records of a topic
-of its own in three batches; the first warms up and does not count. Its output is compared with
-its input: one answer a record, none lost, none double, in order within a key. Beside it: a UDF with
-a thread pool for each Arrow batch, as it is written today.
+Kafka -> one call per record -> Kafka, with one partition and so one task, in one run of one driver.
+The service is a TCP server in its own process that responds to each request after a fixed number of
+milliseconds. All ways take turns, in five rounds by default. Each time, a way reads records from
+its own topic in three batches; the first is a warm-up and does not count. The output is compared
+with the input: one result per record, none lost or duplicated, in order within a key. A third way
+is a UDF with a thread pool for each Arrow batch, as users write it today.
 
-- ratio: records a second with 128 in flight, over one call at a time in the same round;
-- ideal: calls in flight over latency, over that which one call at a time measured and over that
-  which was measured with as many in flight.
+- ratio: records per second with 128 in flight, divided by those with one call at a time in the same
+  round;
+- of_ideal: the measured rate divided by the ideal rate, which is calls in flight divided by
+  latency: once with the latency of one call at a time and once with that at the same number in
+  flight.
 
-Figures are medians over the rounds, with their range. By default uniform keys and 2 ms; `--grid`
-goes through 1, 2, 5 and 20 ms and through uniform, Zipf(1.0) and one hot key, in one round each
-unless told otherwise. The last line is JSON.
+Figures are medians over the rounds, with their range. The default is uniform keys and 2 ms;
+`--grid` measures 1, 2, 5 and 20 ms with uniform keys, Zipf(1.0) keys and one hot key, by default in
+one round each. The last line is JSON.
 """
 
 import argparse
@@ -48,13 +50,13 @@ ROUNDS = 5
 
 
 async def enrich(row: Any, client: Any) -> tuple[Any, ...]:
-    """Ask the service, and pass key and answer on."""
+    """Call the service, and return the key and its response."""
     return row.key, await client.ask(row.value)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What was measured of one way."""
+    """The measurements of one way."""
 
     rate: float  # records a second, over the measured batches
     latency_ms: float  # of a call, mean
@@ -64,7 +66,7 @@ class Arm:
 
 
 class Bench:
-    """One driver and one broker; each arm gets topics of its own."""
+    """One driver and one broker; each arm gets its own topics."""
 
     def __init__(self, spark: Any, broker: KafkaBroker, folder: Path) -> None:
         self.spark, self.broker, self.folder = spark, broker, folder
@@ -103,7 +105,7 @@ class Bench:
         return _measured(progress[1:])
 
     def _check(self, sink: str, total: int, keys: str) -> None:
-        """Compare what was written with what must be; within a key also the order."""
+        """Compare the written records with the expected ones, including the order within a key."""
         found: dict[str | None, list[str | None]] = {}
         for record in self.broker.read(sink):
             found.setdefault(record.key, []).append(record.value)
@@ -111,11 +113,11 @@ class Bench:
         for key, value in _records(total, keys):
             expected.setdefault(key, []).append(f"{value}-answer")
         if found != expected:
-            raise SystemExit("the output is not what the input makes: nothing was measured")
+            raise SystemExit("the output does not match the input, so nothing was measured")
 
 
 def _records(count: int, keys: str) -> Iterator[tuple[str, str]]:
-    """Return keyed records, the same ones each time."""
+    """Return keyed records, always the same ones."""
     chance = random.Random(11)
     weights = list(itertools.accumulate(1.0 / (rank + 1) for rank in range(KEYS)))
     for number in range(count):
@@ -141,7 +143,7 @@ def _measured(progress: list[dict[str, Any]]) -> Arm:
 
 
 def ours(in_flight: Any, port: int) -> Any:
-    """Return the way of `map_async`."""
+    """Return the way that uses `map_async`."""
     return partial(
         map_async,
         enrich=enrich,
@@ -155,7 +157,7 @@ def ours(in_flight: Any, port: int) -> Any:
 
 
 def threads(number: int, port: int) -> Any:
-    """Return the way of a thread pool for each Arrow batch, a blocking client for each thread."""
+    """Return the way with a thread pool per Arrow batch and a blocking client per thread."""
 
     def lookup(frames: Iterator[Any]) -> Iterator[Any]:
         import threading
@@ -176,11 +178,13 @@ def threads(number: int, port: int) -> Any:
 
 
 def main() -> None:
-    """Measure, print a table, and a line of JSON."""
+    """Measure; print a table and a line of JSON."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--grid", action="store_true", help="all latencies and keys")
     options.add_argument("--latency", type=float, default=2.0, help="milliseconds")
-    options.add_argument("--in-flight", type=str, default="", help="of these only, by comma")
+    options.add_argument(
+        "--in-flight", type=str, default="", help=("only these, separated by commas")
+    )
     options.add_argument("--rounds", type=int, default=0, help=f"{ROUNDS}; 1 with --grid")
     chosen = options.parse_args()
     latencies = (1.0, 2.0, 5.0, 20.0) if chosen.grid else (chosen.latency,)
@@ -204,7 +208,7 @@ def main() -> None:
 def _row(
     bench: Bench, latency: float, keys: str, numbers: Any, rounds: int
 ) -> dict[str, list[Arm]]:
-    """Return what was measured of each way, an arm a round."""
+    """Return the measurements of each way, with one arm per round."""
     print(f"\n{latency:g} ms, {keys} keys")
     a_call = 1000 / (latency + 0.5)  # a second, one after the other
     with remote(latency_ms=latency) as service:
@@ -237,7 +241,7 @@ def _middle(arms: Sequence[Arm]) -> Arm:
 
 
 def _ratios(found: dict[str, list[Arm]], name: str) -> list[float]:
-    """Return a way's rate over that of one call at a time, of each round."""
+    """Return a way's rate divided by the rate of one call at a time, for each round."""
     way, one = ([arm.rate for arm in found[arms]] for arms in (name, "sequential"))
     return ratios(way, one)
 
@@ -275,7 +279,7 @@ def _bound(arm: Arm, one: Arm) -> str:
     if arm.cpu > 0.85:
         return f"the Python worker's CPU: {arm.cpu_us:.0f} µs a record"
     if arm.latency_ms > 2 * one.latency_ms:
-        return "CPU that others of this machine took: service, broker, JVM, strangers"
+        return "CPU used by other processes on this machine: service, broker, JVM, anything else"
     return "the limit"
 
 

@@ -1,10 +1,10 @@
-"""How much memory a task of `map_async` holds, whatever passes through it.
+"""Measure how much memory a `map_async` task uses, regardless of the number of rows.
 
-Runs one task's function, as a Python worker would, over Arrow batches that are made as they are
-asked for: `--rows` (10 million) rows, 3,000 keys, a call that waits for one turn of the loop, one
-hot key in ten rows so that rows do wait. Counts the rows between taken and given back, and
-measures this process's resident memory after a tenth of the rows and at its highest from there on.
-The last line is JSON; `ratio` is the highest over the first.
+This runs one task's function, as a Python worker would, over Arrow batches that are created on
+demand: `--rows` (10 million) rows, 3,000 keys, a call that waits for one iteration of the loop, and
+one hot key in ten rows so that rows have to wait. It counts the rows that were taken but not yet
+returned, and measures this process's resident memory after a tenth of the rows and its maximum from
+then on. The last line is JSON; `ratio` is the maximum divided by the first value.
 """
 
 import argparse
@@ -16,7 +16,7 @@ TAKES = "5 minutes"
 
 
 def main() -> None:
-    """Measure, and print a line of JSON."""
+    """Measure the memory, and print a line of JSON."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rows", type=int, default=10_000_000)
     found = pass_through(options.parse_args().rows)

@@ -1,4 +1,4 @@
-"""The async part of the Kafka demo: two queries that ask a remote store for each flight."""
+"""Define the async part of the Kafka demo: two queries that call a remote store for each flight."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ _QUERIES = (
     (
         topics.TAIL_NUMBERS,
         "planes_of_flights:with_planes",
-        "Each flight with its plane, looked up in a Valkey that answers after 2 ms. Start it: its "
-        "Async tab shows the calls.",
+        "Each flight with its plane, looked up in a Valkey that responds after 2 ms. Start the "
+        "query: its Async tab shows the calls.",
     ),
     (
         topics.FIRST_FLIGHTS,
         "planes_of_flights:first_in_window",
-        "A plane's first flight in ten minutes: a deduplication whose state is in the remote "
-        "store, with identities that survive a replay. Start it to try it.",
+        "Each plane's first flight in ten minutes: a deduplication whose state is in the remote "
+        "store, with identities that survive a replay. Start the query to try it.",
     ),
 )
 
@@ -38,7 +38,7 @@ def applications() -> list[DemoApplication]:
 
 
 def queries(servers: str, demo: Path) -> list[DemoQuery]:
-    """Return the queries over the broker at `servers` and the store that `planes.py` runs."""
+    """Return the queries for the broker at `servers` and the store that `planes.py` runs."""
     store = str(demo / planes.ADDRESS)
     return [
         DemoQuery(

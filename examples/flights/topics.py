@@ -1,4 +1,4 @@
-"""The Kafka demo's topics: their names and their retention."""
+"""Create the Kafka demo's topics, with their names and their retention."""
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -24,9 +24,9 @@ _KEPT = {
 
 
 def create(servers: str, *, limit_s: float = 30) -> list[str]:
-    """Create the topics that are missing and return their names.
+    """Create the missing topics and return their names.
 
-    Raises `KafkaException` where the broker does not answer within the limit.
+    Raises `KafkaException` if the broker does not respond within the limit.
     """
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     there = set(admin.list_topics(timeout=limit_s).topics)

@@ -1,4 +1,4 @@
-"""Spark's progress as sent by a driver: impossible values are removed before it is stored."""
+"""Remove impossible values from Spark's progress, as sent by a driver, before it is stored."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,12 +7,12 @@ from headgate_ground.tolerant.values import count, duration_ms, rate, time_of
 
 
 def sound_progress(body: Mapping[str, Any], *, at: str, batch: int) -> dict[str, Any]:
-    """Return Spark's progress JSON without impossible values: readers treat them as unknown.
+    """Return Spark's progress JSON without impossible values, which readers treat as unknown.
 
-    Negative counts, non-numeric rates and durations, and parts of the wrong type are removed, as
-    Spark itself omits what it does not know; a state operator or source keeps its position. The
-    event's own `at` and `batch` replace an invalid start time and batch number. The rest stays as
-    Spark wrote it, including a watermark after the year 9999.
+    Negative counts, non-numeric rates and durations, and parts of the wrong type are removed, in
+    the same way as Spark itself omits unknown values; a state operator or source keeps its
+    position. The event's own `at` and `batch` replace an invalid start time and batch number.
+    Everything else remains as Spark wrote it, including a watermark after the year 9999.
     """
     sound = {name: value for name, value in body.items() if _is_sound(name, value)}
     sound.setdefault("batchId", batch)
@@ -63,7 +63,7 @@ def _sound_part(part: object) -> dict[str, Any]:
 
 
 def total(parts: object, name: str) -> int | None:
-    """Return a count's sum over state operators; None if one lacks it, or there are none."""
+    """Return a count's sum over state operators; None without any, or if one lacks the count."""
     each = parts if isinstance(parts, list) else []
     counts = [count(one.get(name)) if isinstance(one, dict) else None for one in each]
     known = [one for one in counts if one is not None]

@@ -1,8 +1,8 @@
-"""Numbers and times written by other programs: parsed, or None if they are impossible.
+"""Parse numbers and times written by other programs; return None if they are impossible.
 
-Everything that turns outside text or milliseconds into a number or a time uses this module, so that
-an odd value becomes a single unknown and never makes everything around it fail. Pure; driver and
-server use it.
+All code that converts external text or milliseconds into a number or a time uses this module, so
+that an odd value becomes a single unknown value and never causes its whole context to fail. The
+module is pure; driver and server use it.
 """
 
 import re
@@ -24,7 +24,8 @@ _LATE_YEAR = re.compile(r"\+?[0-9]{5,}-")
 def whole(text: str | bytes) -> int | None:
     """Return an integer of ASCII digits that fits into a database; None for any other text.
 
-    `str.isdigit` also accepts what `int` does not ("²"), and `int` must not get an endless text.
+    `str.isdigit` also accepts digits that `int` does not ("²"), and `int` must not get an endless
+    text.
     """
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
         return None
@@ -38,7 +39,7 @@ def is_number(value: object) -> bool:
 
 
 def count(value: object) -> int | None:
-    """Return a count; None if it is not one, or negative, which is Spark's own "unknown"."""
+    """Return a count; None for any other value, and for a negative one, Spark's "unknown"."""
     return value if type(value) is int and 0 <= value < _BEYOND else None
 
 
@@ -50,13 +51,13 @@ def rate(value: object) -> float | None:
 
 
 def duration_ms(value: object) -> int | None:
-    """Return a duration; None if it is not one, or negative."""
+    """Return a duration; None for any other value, and for a negative one."""
     known = count(value)
     return known if known is None or known <= _LONGEST_MS else None
 
 
 def at_ms(milliseconds: object) -> datetime | None:
-    """Return the UTC time of milliseconds since 1970; None outside the years 1 to 9999."""
+    """Return the UTC time for milliseconds since 1970; None outside the years 1 to 9999."""
     if not isinstance(milliseconds, int | float) or isinstance(milliseconds, bool):
         return None
     try:
@@ -67,7 +68,7 @@ def at_ms(milliseconds: object) -> datetime | None:
 
 
 def at_s(seconds: float) -> datetime | None:
-    """Return the UTC time of seconds since 1970; None outside the years 1 to 9999."""
+    """Return the UTC time for seconds since 1970; None outside the years 1 to 9999."""
     return at_ms(seconds * 1000)
 
 
@@ -77,7 +78,7 @@ def start_of(at: datetime, width_s: int) -> datetime:
 
 
 def time_of(text: object) -> datetime | None:
-    """Return an ISO 8601 text as a UTC time, the default zone; None if it is not one."""
+    """Return the UTC time in an ISO 8601 text (UTC is the default zone); None for other text."""
     try:
         at = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:

@@ -1,7 +1,7 @@
-"""A data folder's processes: one `up`, and every process it started, by identity.
+"""Track a data folder's processes by identity: one `up`, and every process that it started.
 
-Each program writes its identity before it execs, so that after a crash the next start can end what
-is left: by (boot, pid, start time), never by a bare pid or a name.
+Each program writes its identity before it execs, so that after a crash the next start can end the
+remaining processes: by (boot, pid, start time), never by a pid or a name alone.
 """
 
 import fcntl
@@ -36,9 +36,9 @@ class Process:
 
 
 def claim(home: Home, *, address: str) -> IO[str]:
-    """Lock the data folder until this process exits; keep the returned file open.
+    """Lock the data folder until this process exits; the caller must keep the returned file open.
 
-    Raises `Trouble` naming the holder's pid if another `up` has it.
+    Raises `Trouble`, with the holder's pid, if another `up` has the lock.
     """
     file = home.lock.open("a+")
     try:
@@ -66,13 +66,13 @@ def end_holder(home: Home, *, limit_s: float) -> None:
 
 
 def started_here(home: Home) -> list[Process]:
-    """Return the processes of an earlier or the current `up` that are still running."""
+    """Return the running processes that the current or an earlier `up` has started."""
     found = map(read_identity, sorted(home.run.glob("*.process")))
     return [process for process in found if process is not None and process.alive()]
 
 
 def end(left: list[Process], *, limit_s: float) -> None:
-    """Send each SIGTERM, wait for all within the limit, then kill the rest."""
+    """Send SIGTERM to each process, wait for all of them within the limit, then kill the others."""
     for process in left:
         identities.send(process.pid, process.start_time, signal.SIGTERM)
     deadline = time.monotonic() + limit_s
@@ -82,7 +82,7 @@ def end(left: list[Process], *, limit_s: float) -> None:
 
 
 def record(home: Home, name: str, pid: int) -> None:
-    """Write the identity of a process started by `up` itself; skip it on a full disk."""
+    """Write the identity of a process started by `up` itself; skip this on a full disk."""
     who = {"boot_id": identities.boot_id(), "pid": pid, "start_time": identities.start_time(pid)}
     file = home.run / f"{name}.process"
     with suppress(OSError), file.open("r+" if file.exists() else "w") as target:
@@ -90,7 +90,7 @@ def record(home: Home, name: str, pid: int) -> None:
 
 
 def read_identity(file: Path) -> Process | None:
-    """Return the process whose identity is in a file; None if it contains none from this boot."""
+    """Return the process whose identity is in a file; None if there is none from this boot."""
     try:
         raw = json.loads(file.read_text())
         if raw["boot_id"] != identities.boot_id():

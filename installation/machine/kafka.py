@@ -1,8 +1,8 @@
-"""A Kafka broker for trials and tests: one KRaft node on loopback, not for production.
+"""Run a Kafka broker for trials and tests: one KRaft node on loopback, not for production.
 
-It is a daemon: drivers read from it, so, like them, it outlives `make run`. It has two listeners,
-without and with a password (SASL/PLAIN), and keeps its ports and its password across restarts,
-because definitions contain its address.
+The broker is a daemon: drivers read from it, so it outlives `make run`, as they do. It has two
+listeners, one without and one with a password (SASL/PLAIN), and keeps its ports and its password
+across restarts, because definitions contain its address.
 """
 
 import base64
@@ -74,7 +74,7 @@ class Address:
 
 
 class Broker:
-    """A broker in a folder: configuration, records, log, and its process identity."""
+    """A broker in a folder with its configuration, records, log, and process identity."""
 
     def __init__(
         self,
@@ -97,12 +97,12 @@ class Broker:
 
     @property
     def servers(self) -> str:
-        """The address without a password, as clients' `bootstrap.servers`."""
+        """Return the clients' `bootstrap.servers` for access without a password."""
         return f"127.0.0.1:{self.address().plain}"
 
     @property
     def sasl_servers(self) -> str:
-        """The address that requires user and password (SASL_PLAINTEXT, mechanism PLAIN)."""
+        """Return the address that requires user and password (SASL_PLAINTEXT, mechanism PLAIN)."""
         return f"127.0.0.1:{self.address().sasl}"
 
     def jaas(self, *, password: str | None = None) -> str:
@@ -118,11 +118,11 @@ class Broker:
         return any(self.jars.glob("kafka_*.jar"))
 
     def is_set_up(self) -> bool:
-        """Return whether it has been started before; if so, it runs with the system."""
+        """Return whether the broker has been started before; if so, it runs with the system."""
         return self.has_jars() and self._address.exists()
 
     def has_crashed(self) -> bool:
-        """Return whether it exited without being stopped."""
+        """Return whether the broker exited without being stopped."""
         ended = self._identity.exists() and self.process() is None
         return ended and not self._stopped.exists()
 
@@ -145,8 +145,8 @@ class Broker:
     def start(self, java_home: Path, *, limit_s: float = START_LIMIT_S) -> bool:
         """Start the broker if necessary, and wait until it responds; return whether it was down.
 
-        Raises `Trouble` if its jars are missing, one of its ports is taken, or it is not responding
-        within the limit.
+        Raises `Trouble` if its jars are missing, one of its ports is taken, or it does not respond
+        within the time limit.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _exclusive(self.folder / "start.lock", limit_s):
@@ -164,7 +164,7 @@ class Broker:
             return True
 
     def stop(self, *, limit_s: float = STOP_LIMIT_S) -> bool:
-        """Stop the broker with SIGTERM, or SIGKILL after the limit; return whether one ran."""
+        """Stop the broker (SIGTERM, SIGKILL after the limit); return whether it was running."""
         process = self.process()
         if process is None:
             return False
@@ -174,13 +174,13 @@ class Broker:
         return True
 
     def kill(self) -> None:
-        """SIGKILL the broker, as a crash would; wait until it is gone."""
+        """SIGKILL the broker, like a crash, and wait until it is gone."""
         process = self.process()
         if process is not None:
             identities.kill_and_wait(process.pid, process.start_time, STOP_LIMIT_S)
 
     def sentence(self) -> str:
-        """Return its description for users."""
+        """Return the broker's description for users."""
         return f"{self._version()} at {self.servers}, with a password at {self.sasl_servers}"
 
     def log_tail(self) -> str:
@@ -302,13 +302,15 @@ class Broker:
         found = list(islice(free_ports(), 3))
         if len(found) < 3:
             raise Trouble(
-                "A Kafka broker needs three free ports from 20000 to 31999; fewer are free.", ""
+                "A Kafka broker needs three free ports between 20000 and 31999, but fewer are "
+                "free.",
+                "",
             )
         return found[0], found[1], found[2]
 
 
 def keep_secret(broker: Broker, secrets_folder: Path) -> None:
-    """Write the broker's password where definitions can reference it: "file:kafka-jaas"."""
+    """Write the broker's password to the file that definitions can reference: "file:kafka-jaas"."""
     secret = secrets_folder / SECRET
     if read_line(secret) != broker.jaas():
         write_private(secret, broker.jaas())

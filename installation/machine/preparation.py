@@ -1,4 +1,4 @@
-"""Prepare what the programs need: database, static files, first admin."""
+"""Prepare the prerequisites of the programs: database, static files, first admin."""
 
 import hashlib
 import os
@@ -19,14 +19,14 @@ from queries.services.supervision.installation import resume
 
 
 def database_sentence() -> str:
-    """Return the database used, without its password."""
+    """Return a description of the database in use, without its password."""
     if connection.vendor == "sqlite":
         return f"SQLite at {settings.DATABASES['default']['NAME']}"
     return f"{connection.display_name} at {mask_text(environment.given('DATABASE_URL'))}"
 
 
 def prepare_database(now: datetime) -> None:
-    """Migrate the tables, and let supervision start what was running before a stop.
+    """Migrate the tables, and let supervision restart the drivers that a stop had ended.
 
     Raises `Trouble` if the database cannot be used, or belongs to another release.
     """
@@ -45,7 +45,7 @@ def prepare_database(now: datetime) -> None:
 
 
 def collect_static_files() -> bool:
-    """Collect static files if any has changed; return whether any had."""
+    """Collect the static files if any of them has changed; return whether any had."""
     stamp = settings.STATIC_ROOT / ".collected"
     digest = _static_digest()
     if read_line(stamp) == digest:
@@ -56,7 +56,7 @@ def collect_static_files() -> bool:
 
 
 def _static_digest() -> str:
-    """Return a digest over path, size and time of every static file."""
+    """Return a digest of the path, size and time of every static file."""
     lines = []
     for finder in finders.get_finders():
         for path, storage in finder.list([]):

@@ -1,9 +1,9 @@
-"""Become one program of the system: write its identity, and outlive the supervisor or not.
+"""Become one program of the system: write its identity, and choose whether to outlive the parent.
 
-Run as a script, with the standard library only, and replaced by the program itself:
+This runs as a script, uses only the standard library, and execs the program itself:
 
     python program.py IDENTITY_FILE COMMAND…               ends when its parent ends
-    python program.py --daemon LOG IDENTITY_FILE COMMAND…  outlives all; returns at once
+    python program.py --daemon LOG IDENTITY_FILE COMMAND…  outlives all; returns immediately
 """
 
 import ctypes
@@ -17,13 +17,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Have the kernel send this process SIGTERM when its parent dies, for whatever reason."""
+    """Have the kernel send this process SIGTERM when its parent dies for any reason."""
     parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:  # it died before that took effect
-        sys.exit("the supervisor is gone")
+        sys.exit("the supervisor has exited")
 
 
 def identity() -> dict[str, object]:
@@ -36,7 +36,7 @@ def identity() -> dict[str, object]:
 
 
 def detach(log: str) -> None:
-    """Continue in a separate session, with output to `log`; the calling process exits."""
+    """Continue in a separate session, with output to `log`; the original process exits."""
     told, tell = os.pipe()
     if os.fork():
         os.close(tell)
@@ -55,7 +55,7 @@ def detach(log: str) -> None:
 def write_identity(file: str) -> None:
     """Write this process's identity.
 
-    On a full disk, write it in place, or skip it: the program matters more.
+    On a full disk, write it in place, or skip it: starting the program is more important.
     """
     text = json.dumps(identity())
     fresh = f"{file}.{os.getpid()}"

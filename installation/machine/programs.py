@@ -1,7 +1,8 @@
-"""The system's programs on one host, and the supervisord that keeps them running.
+"""Define the system's programs on one host, and run the supervisord that keeps them running.
 
-Each is restarted when it exits, with a growing delay while it fails to start. Signals go to the
-program only, never to a group: drivers run in their own sessions and outlive all of them.
+Each program is restarted when it exits, with an increasing delay while it fails to start. Signals
+go to the program only, never to a group: drivers run in their own sessions and outlive all
+programs.
 """
 
 import os
@@ -27,7 +28,7 @@ _LOG_BYTES = 10_000_000  # size at which a program's log is rotated; three are k
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: its command, its order, and its exit time limit."""
+    """One program: its command, its start order, and the time limit for its exit."""
 
     name: str
     command: tuple[str, ...]
@@ -39,7 +40,7 @@ class Program:
 
 
 def feeders(kafka_servers: str) -> list[Program]:
-    """Return the programs that feed the demo; Kafka's only if there is a broker."""
+    """Return the programs that feed the demo; the Kafka feeder only if there is a broker."""
     script = places.DATA / "examples" / "flights" / "feeder.py"
     if not script.exists():
         return []
@@ -56,7 +57,7 @@ def feeders(kafka_servers: str) -> list[Program]:
 def all_programs(
     redis_command: Sequence[str], feeders: Sequence[Program] = (), *, spark_ui_port: int
 ) -> list[Program]:
-    """Return the programs to run; that of Redis only if it is ours."""
+    """Return the programs to run; they include Redis only if it is the embedded one."""
     python = sys.executable
     celery = (python, "-m", "celery", "--app", "controlplane")
     programs = [
@@ -100,7 +101,7 @@ def worker_command() -> list[str]:
 
 
 def configuration(home: Home, programs: Sequence[Program]) -> str:
-    """Return supervisord's configuration. It contains no secret: those are in the environment."""
+    """Return supervisord's configuration, without secrets, which are in the environment."""
     blocks = [
         "[supervisord]\nnodaemon=true\nsilent=true\nloglevel=info\n"
         f"logfile={_escaped(home.logs / 'supervisord.log')}\n"

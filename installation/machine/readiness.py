@@ -1,4 +1,4 @@
-"""Wait until the system's programs work together, for as long as there is progress."""
+"""Wait until the system's programs work together, as long as there is progress."""
 
 import json
 import time
@@ -21,9 +21,9 @@ _PROGRAMS = {"redis": "valkey", "database": "web"}  # part -> program whose log 
 
 
 def wait_until_ready(home: Home, address: str, *, check: Callable[[], None], but: str = "") -> None:
-    """Wait until /readyz reports no problem other than `but`; `check` is called at each poll.
+    """Wait until /readyz reports no problem except `but`; call `check` at each poll.
 
-    Raises `Trouble` after `STANDSTILL_S` without progress, or `AT_MOST_S`.
+    Raises `Trouble` after `STANDSTILL_S` without progress, or after `AT_MOST_S`.
     """
     began = time.monotonic()
     progress = _Progress(home)
@@ -44,7 +44,7 @@ def wait_until_ready(home: Home, address: str, *, check: Callable[[], None], but
 
 
 class _Progress:
-    """The time of the last progress: another problem than before, or a busy program."""
+    """The time of the last progress: a different problem than before, or a busy program."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -72,7 +72,7 @@ def _tail(home: Home, part: str) -> str:
 
 
 def _readiness(address: str) -> tuple[bool, dict[str, str]]:
-    """Request /readyz; return whether all parts work, and the problems."""
+    """Request /readyz; return whether all parts work, and a text with the problems."""
     try:
         url = f"{address}readyz"
         with urllib.request.urlopen(url, timeout=5, context=own_certificate(url)) as answer:

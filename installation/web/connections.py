@@ -1,6 +1,6 @@
-"""Limit connections to the web processes: their number per address, and idle time.
+"""Limit connections to the web processes: their number per IP address, and their idle time.
 
-uvicorn limits neither. Bodies are timed in `front`, with better error messages.
+uvicorn limits neither. `front` limits the time for request bodies, with better error messages.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _open: Counter[str] = Counter()  # connections to this process by address
 
 
 class Bounded(H11Protocol):
-    """One connection: rejected beyond its address's cap, closed if no request comes."""
+    """A connection: rejected above its address's limit, closed if no request arrives."""
 
     _counted = ""  # the address it counts for; "" if none
     _late: asyncio.TimerHandle | None = None
@@ -51,7 +51,7 @@ class Bounded(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Handle the data, with a timeout while no request is being answered."""
+        """Handle the data, with a timeout while no request is being processed."""
         super().data_received(data)
         self._watch()
 
@@ -72,12 +72,12 @@ class Bounded(H11Protocol):
     def _refuse(self) -> None:
         most = settings.CONNECTIONS_PER_ADDRESS
         if _open[self._counted] == most + 1:  # once, not for each rejected connection
-            logger.warning("refusing connections beyond %d from %s", most, self._counted)
+            logger.warning("rejecting connections above %d from %s", most, self._counted)
         body = problem(
             503,
             "too-many-connections",
             "Too many connections",
-            f"Your address already has {most} connections to this process.",
+            f"Your IP address already has {most} connections to this process.",
             "Close some, or increase HEADGATE_CONNECTIONS_PER_ADDRESS.",
         )
         self.transport.write(
@@ -89,7 +89,7 @@ class Bounded(H11Protocol):
 
 
 def counted_as(address: str) -> str:
-    """Return the key that an address counts as: for IPv6, its 64-bit network.
+    """Return the key under which an address is counted: for IPv6, its 64-bit network.
 
     "" for a trusted proxy, which represents many clients, and for a peer without an address.
     """

@@ -1,4 +1,4 @@
-"""In front of Django: limits bodies, and takes the client address from trusted proxies."""
+"""Limit request bodies in front of Django, and get the client address from trusted proxies."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ class _Exceeded(Exception):
 
 
 def served(application: App, *, trusted: list[str]) -> App:
-    """Return an application that takes a client's address from proxies in these networks.
+    """Return an application that gets a client's address from proxies in these networks.
 
     Without trusted networks, the connection's own address counts, because anyone can send
     X-Forwarded-For.
@@ -36,11 +36,11 @@ def served(application: App, *, trusted: list[str]) -> App:
 
 
 def bounded(application: App, *, most: int, larger: Mapping[str, int] | None = None) -> App:
-    """Return an ASGI application that answers 413 to requests with larger bodies.
+    """Return an ASGI application that responds with 413 to requests with larger bodies.
 
-    It answers 408 if a body does not arrive in time. `larger` are the addresses that accept more,
+    It responds with 408 if a body does not arrive in time. `larger` are the paths that accept more,
     each with its own limit. Django itself reads a body completely, to memory and then to disk,
-    before any of its code can check its size.
+    before any of Django's code can check the size.
     """
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,6 +100,6 @@ async def _answer(send: Send, status: int, code: str, title: str, detail: str) -
 
 
 def problem(status: int, code: str, title: str, detail: str, way_out: str) -> bytes:
-    """Return the body of an answer given before Django, as in RFC 9457."""
+    """Return the body of a response given before Django, as in RFC 9457."""
     said = {"type": f"urn:headgate:problem:{code}", "title": title, "status": status}
     return json.dumps(said | {"detail": detail, "way_out": way_out}).encode()

@@ -9,8 +9,8 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
     """WhiteNoise with responses that are not streamed.
 
-    Its own responses iterate over the file in a way that Django cannot stream under ASGI: Django
-    would warn about each file, and still read it completely.
+    WhiteNoise's own responses iterate over the file in a way that Django cannot stream under ASGI:
+    Django would warn about each file, and still read it completely.
     """
 
     @staticmethod

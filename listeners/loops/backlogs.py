@@ -1,6 +1,7 @@
-"""How far behind each kind of bulk work is: pending rows, and the age of the oldest.
+"""Report how far behind each kind of bulk work is: pending rows, and the age of the oldest.
 
-Each kind records it at the end of a run (`Work.left`); the system's health reads it here.
+Each kind of work records its backlog at the end of a run (`BulkRun.left`); the system's health
+reads it here.
 """
 
 from dataclasses import dataclass
@@ -54,17 +55,17 @@ class Backlog:
 
     @property
     def late_after(self) -> timedelta:
-        """Return the age of the oldest row beyond which it is a problem."""
+        """Return the age of the oldest row above which the backlog is a problem."""
         return _KINDS[self.name].late_after
 
     @property
     def silent_after(self) -> timedelta:
-        """Return the time since the last run beyond which it is a problem."""
+        """Return the time since the last run above which the silence is a problem."""
         return _KINDS[self.name].silent_after
 
 
 def of_host(name: str, host: str) -> str:
-    """Return the cursor name of work that each host does separately; "" is no host."""
+    """Return the cursor name of work that each host does separately; "" means no host."""
     return f"{name}:{sha256(host.encode()).hexdigest()[:12]}" if host else name
 
 
@@ -93,8 +94,8 @@ def _together(name: str, rows: list[models.Cursor]) -> Backlog:
 def rows_left(name: str) -> tuple[int, datetime | None]:
     """Return the number of progress rows after a cursor, and when the oldest was received.
 
-    The number is computed from their ids, because counting a hundred thousand rows would read all
-    of them.
+    The number is computed from the rows' ids, because counting a hundred thousand rows would read
+    all of them.
     """
     position = models.Cursor.objects.filter(name=name).values_list("position", flat=True).first()
     after = models.Progress.objects.filter(pk__gt=position or 0).values_list("pk", "received_at")

@@ -1,8 +1,8 @@
 """Isolate loop elements: an error in one never stops the others.
 
-A loop over drivers, queries, sources or rows skips an element that raises: the cause is logged
-once, not in every iteration, and counted, so that the system's health can show it. Standard library
-only: the driver's loops use this too.
+A loop over drivers, queries, sources or rows skips an element that raises an error: the cause is
+logged once, not in every iteration, and counted, so that the system's health can show it. This
+module uses only the standard library, because the driver's loops use it too.
 """
 
 import logging
@@ -36,7 +36,7 @@ Note = Callable[[Trouble], None]
 
 
 class Each:
-    """The troubles of one process's loop."""
+    """The troubles of a loop in one process."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Each:
 
     @contextmanager
     def by_itself(self, about: str = "") -> Iterator[None]:
-        """Run the block for one element; an `Exception` ends only the block."""
+        """Run the block for one element; an `Exception` ends only this block."""
         try:
             yield
         except self._through:
@@ -98,7 +98,7 @@ class Each:
             return tuple(self._troubles.values())
 
     def _count(self, about: str, error: Exception) -> tuple[Trouble, bool]:
-        """Return the trouble, and whether to log it."""
+        """Count the error; return the trouble, and whether to log it."""
         text = self._mask(str(error)).strip().partition("\n")[0]
         cause = f"{type(error).__name__}: {text}"[:_CAUSE_CHARACTERS].rstrip(": ")
         place = _place_of(error)
@@ -134,7 +134,7 @@ def _forget_oldest(remembered: OrderedDict[str, Any]) -> None:
 
 
 def _place_of(error: Exception) -> str:
-    """Return what distinguishes causes: the error's type, and the line that raised it."""
+    """Return the key that distinguishes causes: the error's type, and the line that raised it."""
     line = error.__traceback__
     while line is not None and line.tb_next is not None:
         line = line.tb_next

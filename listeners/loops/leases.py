@@ -1,7 +1,7 @@
 """Leases: one worker at a time does the work that a row stands for.
 
-The column `leased_until` of the row is the whole state, and each change of it is one conditional
-update, so that of two workers exactly one succeeds:
+The row's `leased_until` column is the whole state, and each change of it is one conditional update,
+so that exactly one of two workers succeeds:
 
 | `leased_until`            | state   | who may change it                                     |
 |---------------------------|---------|-------------------------------------------------------|
@@ -33,20 +33,21 @@ class LeaseLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """Leases of this length: a dead worker's work is taken over after so long."""
+    """Leases of a given length: a dead worker's work is taken over after that time."""
 
     length: timedelta
 
     def free(self, now: datetime) -> Q:
-        """Return the condition that any worker may take a row."""
+        """Return the condition under which any worker can take a row."""
         absurd = Q(leased_until__gt=now + 2 * self.length)
         return Q(leased_until=None) | Q(leased_until__lte=now) | absurd
 
     def take(self, rows: QuerySet[Row], pk: Any, *, now: datetime, **also: Any) -> "Lease | None":
-        """Lease one of these rows and write columns with it; None if it is not free or not there.
+        """Lease one of these rows and write columns with it; None if no such row is free.
 
-        `rows` says which rows have work to do, by columns of their own: a join would become a
-        subquery, which PostgreSQL does not evaluate again when two workers take a row at once.
+        `rows` selects the rows that have work to do, using only the table's own columns: a join
+        would become a subquery, which PostgreSQL does not re-evaluate when two workers take a row
+        at the same time.
         """
         until = now + self.length
         if not rows.filter(self.free(now), pk=pk).update(leased_until=until, **also):
@@ -65,11 +66,11 @@ class Lease:
 
     @property
     def row(self) -> QuerySet[Model]:
-        """Return the row, empty once another worker has taken it over."""
+        """Return a queryset with the row, which is empty once another worker has taken it over."""
         return self.model._default_manager.filter(pk=self.pk, leased_until=self.until)
 
     def renew(self, now: datetime) -> datetime:
-        """Write and return a new end; set `until` to it once the transaction has committed.
+        """Write and return a new end; set `until` to this value once the transaction has committed.
 
         Raises `LeaseLost` if another worker has taken over.
         """

@@ -1,14 +1,14 @@
-"""Bulk work in slices: the database's single writer must not keep anyone waiting.
+"""Do bulk work in slices, so that other writers to the database never wait long.
 
 Work on a backlog (loss ledger, roll-ups, gaps, retention) reads outside any transaction and writes
 in slices: short transactions, each followed by a pause that is long enough for a waiting writer to
 get the lock. SQLite does not wake waiters: a writer that finds the lock taken sleeps and retries,
 eventually every 100 ms (its `busy_timeout`), so it would sleep through a shorter pause. All bulk
-work in a process takes turns, so that together it holds the lock no longer than a single job would.
+jobs in a process take turns, so that together they hold the lock no longer than a single job would.
 
 Each kind of work is done by one worker at a time, under a lease in the row of its cursor. Every
-slice renews the lease in its own transaction, so a worker that was frozen for longer does not write
-anything.
+slice renews the lease in its own transaction, so a worker that was frozen for longer than its lease
+does not write anything.
 """
 
 import threading
@@ -48,7 +48,7 @@ LEASE = timedelta(seconds=60)
 
 
 def lies_in_the_row(error: Exception) -> bool:
-    """Distinguish a row that can never be stored from a database that fails temporarily."""
+    """Return whether an error is due to a row that can never be stored, not to the database."""
     if isinstance(error, DataError | IntegrityError):
         return True
     return not isinstance(error, DatabaseError | InterfaceError | LeaseLost)
@@ -62,7 +62,7 @@ class Slice:
 
     @property
     def over(self) -> bool:
-        """Whether to commit now and continue with the next slice."""
+        """Return whether to commit now and continue with the next slice."""
         return time.monotonic() - self.began >= _STOP_S
 
 
@@ -91,7 +91,7 @@ _at_work = threading.BoundedSemaphore(max(1, settings.WORKER_THREADS // 2))
 
 
 class BulkRun:
-    """A run of one kind of bulk work: it holds the lease, and has a time limit."""
+    """A run of one kind of bulk work, which holds the lease and has a time limit."""
 
     def __init__(self, name: str, lease: Lease, limit_s: float) -> None:
         self.name = name
@@ -101,7 +101,7 @@ class BulkRun:
 
     @property
     def has_time(self) -> bool:
-        """Whether to start another slice; the next run does the rest."""
+        """Return whether there is time for another slice; the next run does the remaining work."""
         return time.monotonic() < self._end
 
     def size(self, kind: str = "") -> int:
@@ -110,10 +110,10 @@ class BulkRun:
 
     @contextmanager
     def slice(self, rows: int | None = None, kind: str = "") -> Iterator[Slice]:
-        """Run the block in its own short transaction, in turn; it must not read much.
+        """Run the block in its own short transaction, in turn; the block must not read much.
 
-        `rows` is the number of rows of this kind that it writes, which determines the next size.
-        Raises `LeaseLost` if another worker has taken over.
+        `rows` is the number of rows of this kind that the block writes, which determines the next
+        size. Raises `LeaseLost` if another worker has taken over.
         """
         with _turns.take():
             committed: list[float] = []
@@ -145,7 +145,7 @@ class BulkRun:
         With `whole`, the time limit is ignored.
 
         If a slice cannot be stored, its rows are written one by one, and `refused(row, error)` is
-        called, in the transaction, for each that cannot be stored by itself either.
+        called, in the transaction, for each row that still cannot be stored.
         """
         done = 0
         while done < len(rows):
@@ -179,13 +179,13 @@ class BulkRun:
                     refused(row, error)
 
     def left(self, rows: int, since: datetime | None) -> None:
-        """Record what this run has not done: the number of rows, and the age of the oldest row."""
+        """Record the remaining work: the number of rows, and the age of the oldest row."""
         self._lease.row.update(
             left_rows=rows, left_since=since if rows else None, ran_at=datetime.now(UTC)
         )
 
     def end(self) -> None:
-        """Release the lease; if the database does not allow it, the lease expires."""
+        """Release the lease; if the database does not accept that, the lease expires later."""
         with suppress(DatabaseError):
             self._lease.release()
 
@@ -194,8 +194,8 @@ class BulkRun:
 def bulk_work(name: str, *, limit_s: float) -> Iterator[BulkRun | None]:
     """Start a run of one kind of bulk work, at most `limit_s` long.
 
-    None if another worker is doing it, or if half of this process's threads are doing bulk work:
-    the others are reserved for reconcile and operations. The next tick tries again.
+    Yields None if another worker is doing this work, or if half of this process's threads are doing
+    bulk work: the others are reserved for reconciling and operations. The next tick tries again.
     """
     if not _at_work.acquire(blocking=False):
         yield None

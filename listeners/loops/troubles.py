@@ -1,7 +1,7 @@
-"""The troubles of the server's loops, stored as rows for the system's health.
+"""Store the troubles of the server's loops as rows, for the system's health.
 
-A row is deleted once its element is served again. The row of an element that was set aside stays
-until its time is over, because that element is not tried again.
+A row is deleted once its element is processed again. The row of an element that was set aside stays
+until its retention is over, because that element is not tried again.
 """
 
 import logging
@@ -34,7 +34,7 @@ WRITTEN_EVERY_S = 10.0
 
 
 class _Written:
-    """What this process has not written yet, by element."""
+    """The counts that this process has not written yet, by element."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -42,7 +42,7 @@ class _Written:
         self._at: dict[tuple[str, str], float] = {}  # monotonic
 
     def due(self, key: tuple[str, str]) -> int:
-        """Count one more; return how many to write now, 0 if none."""
+        """Count one more error; return how many to write now, or 0."""
         with self._guard:
             self._waiting[key] = self._waiting.get(key, 0) + 1
             now = time.monotonic()
@@ -61,12 +61,12 @@ _written = _Written()
 
 
 def each(loop: str, log: logging.Logger) -> Each:
-    """Return the guard for elements of one of the server's loops, whose counts are shared."""
+    """Return the guard for elements of one of the server's loops; processes share its counts."""
     return Each(loop, log, through=(LeaseLost,), met=_met, over=_over)
 
 
 def set_aside(loop: str, about: str, error: Exception, *, log: logging.Logger) -> None:
-    """Record an element that is skipped for good; inside a transaction, this is part of it."""
+    """Record an element that is skipped for good; within a transaction, as part of it."""
     found = Each(loop, log).meet(about, error)
     _write(found, 1, for_good=True)
 
@@ -86,7 +86,7 @@ def _over(trouble: Trouble) -> None:
 
 
 def _told(write: Callable[[], object]) -> None:
-    """Write if the database allows it; the database may itself be the trouble."""
+    """Write, if the database accepts it; the database itself may be the trouble."""
     try:
         write()
     except DatabaseError as error:
@@ -121,7 +121,7 @@ class Shown:
 
 
 def current(now: datetime) -> list[Shown]:
-    """Return what the server's loops skip now, and what was set aside recently."""
+    """Return the elements that the server's loops skip now or have recently set aside."""
     rows = models.Trouble.objects.filter(last_at__gt=now - SET_ASIDE_SHOWN_FOR)
     return [
         Shown(row.loop, row.about, row.cause, row.times, row.first_at, row.set_aside)
@@ -131,7 +131,7 @@ def current(now: datetime) -> list[Shown]:
 
 
 def of_drivers(now: datetime) -> list[Shown]:
-    """Return what drivers skip, according to their newest heartbeats."""
+    """Return the elements that drivers skip, according to their newest heartbeats."""
     rows = models.Heartbeat.objects.filter(received_at__gt=now - HEARTBEAT_FRESH)
     return [
         Shown(f"driver {row.driver}", one["about"], one["cause"], one["times"], row.at)

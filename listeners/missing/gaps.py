@@ -1,8 +1,8 @@
-"""Count what did not arrive, fetch it from drivers' spools, and report what is lost for good.
+"""Count missing events, fetch them from drivers' spools, and report those that are lost.
 
-A hole between stored numbers proves a loss only if nothing that arrived before its far side is
-still being stored: a driver sends in order, so the missing entry would precede it in the stream. A
-gap row is stored for each hole and updated for as long as it may still close.
+A hole between stored numbers proves a loss only if no event that arrived before the hole's upper
+end is still being stored: a driver sends in order, so the missing entries would be earlier in the
+stream. A gap row is stored for each hole and updated as long as the gap can still close.
 """
 
 import logging
@@ -46,7 +46,7 @@ Ends = dict[int, tuple[int, int]]  # of drivers that just ended: epoch, last num
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The owner of a sequence: a driver (no run id), or a run's batches."""
+    """The key of a sequence: a driver's events (no run id), or a run's batches."""
 
     driver: int
     kind: str  # seq or batch
@@ -54,13 +54,13 @@ class Key:
 
     @property
     def name(self) -> str:
-        """Return its name for logs and pages."""
+        """Return the key's name for logs and pages."""
         return f"driver {self.driver}" + (f", run {self.spark_run_id}" * bool(self.spark_run_id))
 
 
 @dataclass(slots=True)
 class Missing:
-    """What is missing for one key now."""
+    """The numbers that are currently missing for one key."""
 
     key: Key
     epoch: int
@@ -82,16 +82,17 @@ def judge(
 ) -> bool:
     """Update gaps and repair them from spools; return False if it is too early to decide.
 
-    Covers only the drivers that `drivers_here` returns, whose spools `spooled` can read; each
+    This covers only the drivers that `drivers_here` returns, whose spools `spooled` can read; each
     `host` reads the drivers' exits at its own pace.
 
     1. Record how far the streams had been delivered.
     2. Leave drivers whose stream has not been stored that far to the next call; for the common
        stream, leave all of its drivers.
-    3. Fetch what spools still hold; whatever is missing then becomes or remains a gap.
+    3. Fetch events that spools still hold; numbers that are still missing then become or remain
+       gaps.
 
     Each driver is checked separately, and everything is written in slices, for at most `limit_s`;
-    the next call continues. Also returns False if another worker is doing it.
+    the next call continues. Also returns False if another worker is doing this work.
     """
     busy = streams.busy(client, stream)
     if busy is None or 0 in busy:
@@ -141,7 +142,7 @@ def _judge_one(one: "Missing", asked: set["Key"], repaired: int, now: datetime) 
 def _left(
     missing: Sequence["Missing"], asked: set["Key"], exits: Sequence[models.Event]
 ) -> tuple[int, datetime | None]:
-    """Return the number of drivers and runs to be checked, and since when the oldest waits."""
+    """Return the number of drivers and runs to be checked, and since when the oldest has waited."""
     open_gaps = [
         gap.noticed_at
         for one in missing
@@ -154,7 +155,7 @@ def _left(
 
 
 def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) -> None:
-    """Record a driver's exit that the event stream may lack, so that its tail is checked."""
+    """Record a driver's exit that may be missing from the stream, so that its tail is checked."""
     models.Event.objects.bulk_create(
         [
             models.Event(
@@ -175,7 +176,7 @@ def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) ->
 def _find_missing(ends: Ends, busy: frozenset[int], drivers_here: Here) -> list[Missing]:
     """Return every key of the drivers here that has holes, or gaps that may still close.
 
-    Excludes `busy` epochs, some of whose events are still being stored.
+    This excludes `busy` epochs, which still have events that are being stored.
     """
     gaps: dict[Key, list[models.Gap]] = defaultdict(list)
     for gap in models.Gap.objects.filter(Q(closed_at=None) | Q(beyond_repair=True)):
@@ -231,7 +232,7 @@ def _keys_with_holes() -> set[Key]:
 def _new_exits(place: str) -> list[models.Event]:
     """Return the driver exits after a cursor.
 
-    A host that reads for the first time starts at the former shared cursor.
+    A host that reads exits for the first time starts at the former shared cursor.
     """
     rows = models.Cursor.objects.filter(name__in=(place, _EXITS))
     known = dict(rows.values_list("name", "position"))
@@ -247,10 +248,11 @@ def _ends(
     spooled: Spooled,
     now: datetime,
 ) -> tuple[Ends, int]:
-    """Return the last numbers of our ended drivers, and the exit up to which they are known.
+    """Return our ended drivers' last numbers, and the exit up to which these are known.
 
-    An exit whose spool cannot be read now is retried by the next calls, together with those after
-    it; after a while it is set aside. An exit of a `busy` epoch is also left to the next calls.
+    If the spool of an exited driver cannot be read now, the next calls retry this exit and those
+    after it; after a while, it is set aside. An exit of a `busy` epoch is also left to the next
+    calls.
     """
     ends: Ends = {}
     judged_to, whole = 0, True
@@ -276,7 +278,7 @@ def _ends(
 
 
 def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
-    """Return a dead driver's last number: from its own report, else from its spool."""
+    """Return an ended driver's last number, from its own report or otherwise from its spool."""
     said = exit_event.body.get("last_seq")
     if isinstance(said, int):
         return said
@@ -290,7 +292,7 @@ def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
 def _repair_from_spools(
     work: BulkRun, missing: list[Missing], spooled: Spooled, now: datetime
 ) -> tuple[set[Key], int]:
-    """Store missing events from spools; return whose spools were read completely, and the count."""
+    """Store missing events from spools; return the completely read spools' keys, and the count."""
     asked: set[Key] = set()
     repaired = 0
     for one in missing:
@@ -309,7 +311,7 @@ def _repair_from_spools(
 def _repair(
     work: BulkRun, one: Missing, wanted: list[Range], spooled: Spooled, now: datetime
 ) -> tuple[bool, int]:
-    """Store what a spool holds; return whether all of it was read, and the number of events."""
+    """Store a spool's missing events; return whether all were read, and the number of events."""
     found: list[Event] = []
     whole = True
     for seq, data in spooled(one.epoch, wanted[0][0]):
@@ -348,7 +350,7 @@ def _store(events: Sequence[Event], now: datetime) -> None:
 
 # --- gaps ---------------------------------------------------------------------------------
 def _open(one: Missing, now: datetime) -> None:
-    """Create a gap for each hole that has none."""
+    """Create a gap for each hole that does not have one."""
     covered = [(gap.first, gap.last) for gap in one.gaps]
     models.Gap.objects.bulk_create(
         [
@@ -373,10 +375,10 @@ def _open(one: Missing, now: datetime) -> None:
 def _update(
     gap: models.Gap, missing: list[Range], now: datetime, *, asked: bool, from_spool: bool
 ) -> None:
-    """Update a gap with what is still missing.
+    """Update a gap with the numbers that are still missing.
 
-    If the spool was `asked` for all lost sequence numbers, numbers that it does not contain are
-    lost.
+    If the spool was searched for all missing sequence numbers (`asked`), the numbers that it does
+    not contain are lost.
     """
     before = (gap.repaired, gap.beyond_repair, gap.closed_at)
     remaining = overlap((gap.first, gap.last), missing)

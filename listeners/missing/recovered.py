@@ -1,8 +1,8 @@
-"""Batches not delivered by the bus, the spool or the driver's memory.
+"""Recover batches that the bus, the spool and the driver's memory did not deliver.
 
-Only the checkpoint's logs still show that they ran, when, and how far they read. Code that can read
-checkpoints gets the list of lost batches here, and passes on what it finds; their metrics remain
-unknown, and their rows name their origin (`fromCheckpoint`).
+Only the checkpoint's logs still show that these batches ran, when, and how far they read. Code that
+can read checkpoints gets the list of lost batches here, and passes its findings to `keep`. The
+batches' metrics remain unknown, and their rows are marked with their origin (`fromCheckpoint`).
 """
 
 import logging
@@ -36,7 +36,7 @@ _RUN = 2**32  # id range of such rows per run: negative
 
 @dataclass(frozen=True, slots=True)
 class LostBatches:
-    """Batches of one run that ran but were never reported."""
+    """Batches of one run that were executed but never reported."""
 
     gap: int
     run: int
@@ -45,7 +45,7 @@ class LostBatches:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A finished run, as identified by its driver's events."""
+    """A finished run, identified in the same way as in its driver's events."""
 
     driver: int
     epoch: int  # the driver's
@@ -66,7 +66,7 @@ class Recalled:
 
 
 def lost_batches(*, now: datetime) -> list[LostBatches]:
-    """Return batches that cannot be repaired otherwise, for less than `ASKED_FOR`."""
+    """Return lost batches that cannot be repaired otherwise, from the last `ASKED_FOR` only."""
     found = []
     for gap in _gaps(now):
         with _each.by_itself(f"gap {gap.pk} of driver {gap.driver}"):
@@ -81,8 +81,8 @@ def lost_batches(*, now: datetime) -> list[LostBatches]:
 def note_unreported(ended: Ended, committed: Sequence[int], *, now: datetime) -> int:
     """Count committed but unreported batches of a run as lost; return how many.
 
-    Holes between reports are found separately (`gaps`). A run's last batches, or all of its
-    batches, are not in any hole: only the checkpoint can still show them.
+    Holes between reported batches are found separately (`gaps`). If a run's last batches, or all of
+    its batches, were not reported, there is no hole: only the checkpoint can still show them.
     """
     received = models.Received.objects.filter(
         kind="batch", driver=ended.driver, spark_run_id=ended.spark_run_id
@@ -128,9 +128,9 @@ def _received(gap: models.Gap) -> Sequence[models.Received]:
 
 
 def keep(gap_id: int, recalled: Sequence[Recalled], *, epoch: int, now: datetime) -> int:
-    """Store what a checkpoint shows about a gap's batches; return how many are still missing.
+    """Store a checkpoint's information about a gap's batches; return how many are still missing.
 
-    `epoch` is that of the gap's driver.
+    `epoch` is the epoch of the gap's driver.
     """
     gap = models.Gap.objects.get(pk=gap_id)
     with bulk_work(RECOVERED, limit_s=LIMIT_S) as work:

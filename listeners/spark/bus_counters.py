@@ -23,7 +23,7 @@ class BusCounters:
         self._capacity = 0
 
     def read(self) -> QueueCounters | None:
-        """Return the counters now; None while Spark has no such queue, or no longer responds."""
+        """Return the current counters; None if Spark has no such queue, or no longer responds."""
         try:
             if self._metrics is None and not self._look_up():
                 return None
@@ -58,7 +58,7 @@ class BusCounters:
 
 
 def jvm_heap_mb(spark: Any) -> tuple[float, float]:
-    """Return the JVM's used and maximum heap, in MB; (0, 0) if it is not responding."""
+    """Return the JVM's used and maximum heap, in MB; (0, 0) if the JVM is not responding."""
     try:
         runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
         used = runtime.totalMemory() - runtime.freeMemory()

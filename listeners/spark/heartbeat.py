@@ -24,7 +24,7 @@ _LAST_EVENTS_S = 3.0  # how long an ended run's events may still be in transit
 
 
 class Pulse:
-    """A thread that sends a heartbeat every few seconds and reads each run's memory when due."""
+    """A thread that sends heartbeats and, when it is due, reads the batches each run remembers."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class Pulse:
         self._thread.start()
 
     def run_ended(self, spark_run_id: str) -> None:
-        """Read this run's memory once more when its last events have had time to arrive."""
+        """Read this run's remembered batches once more when its last events should be here."""
         self._ended.setdefault(spark_run_id, time.monotonic())
 
     def close(self, deadline_s: float) -> None:
-        """Read every run's memory one last time, then stop; wait for at most `deadline_s`."""
+        """Read every run's remembered batches one last time, then stop, within `deadline_s`."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(deadline_s)
@@ -120,6 +120,6 @@ class Pulse:
 
 
 def _share_of_memory_s(remembered: list[dict[str, Any]], usual_s: float) -> float:
-    """Return how long to wait so that a fast query does not forget unread batches."""
+    """Return how long to wait at most, so that a fast query does not forget unread batches."""
     span_s = ended_at(remembered[-1]) - ended_at(remembered[0])
     return max(_SHORTEST_RECALL_S, min(usual_s, span_s / 3))

@@ -1,4 +1,4 @@
-"""Receive Spark's query events with one call into the JVM each, without making Spark wait.
+"""Receive each of Spark's query events with a single call into the JVM, without delaying Spark.
 
 PySpark's own listener reads every field of a progress object with a separate round trip (about 0.2
 s per event). This one takes the event's JSON and returns. It uses a private queue of Spark's
@@ -33,7 +33,7 @@ class Heard:
 
 
 class BusListener:
-    """Implement Spark's Java interface for Python listeners: take the JSON, enqueue, return."""
+    """Implement Spark's Java interface for Python listeners: take the JSON, enqueue it, return."""
 
     def __init__(self, take: Callable[[Heard], None]) -> None:
         self._take = take
@@ -70,9 +70,10 @@ def java_listener(spark: Any, listener: BusListener) -> Any:
 
 
 def attach_private(spark: Any, java: Any, *, capacity: int) -> Any | None:
-    """Put the listener on a private queue; return its bus, or None if that is not possible.
+    """Attach the listener to a private queue; return its bus, or None if that is not possible.
 
-    It receives events from all sessions. `capacity` applies if the configuration does not set one.
+    The listener receives events from all sessions. `capacity` applies if the configuration does not
+    set the queue's capacity.
     """
     context = spark.sparkContext._jsc.sc()
     jvm = spark.sparkContext._jvm
@@ -85,7 +86,7 @@ def attach_private(spark: Any, java: Any, *, capacity: int) -> Any | None:
         context.listenerBus().addToQueue(bus, QUEUE)
         return bus if queue_exists(spark, QUEUE) else None
     except (Py4JError, TypeError) as error:
-        logger.warning("no private listener queue, using the fallback: %s", error)
+        logger.warning("no private listener queue, so using the fallback: %s", error)
         return None
 
 
@@ -97,15 +98,15 @@ def queue_exists(spark: Any, queue: str) -> bool:
 
 
 def attach_to_session(session: Any, java: Any) -> None:
-    """Register the listener in one session, on the queue that it shares with all others."""
+    """Register the listener in one session, on the queue that all sessions share."""
     session._jsparkSession.streams().addListener(java)
 
 
 def remove_session_bus(session: Any) -> None:
-    """Remove a session's bus from the `streams` queue, where it would otherwise stay for good."""
+    """Remove a session's bus from the `streams` queue, where it would otherwise remain."""
     remove_bus(session, session._jsparkSession.streams().listenerBus())
 
 
 def remove_bus(spark: Any, bus: Any) -> None:
-    """Remove a bus from Spark's queues; its queue ends if it was the last one there."""
+    """Remove a bus from Spark's queues; a queue ends when its last bus is removed."""
     spark.sparkContext._jsc.sc().listenerBus().removeListener(bus)

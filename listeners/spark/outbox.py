@@ -1,8 +1,8 @@
 """Number every event and send it to Redis, even through outages of Redis.
 
 One thread adds events (numbers, spools, queues), and another sends them. Adding never waits for
-Redis: what does not fit into memory is read back from the spool once Redis accepts events again. An
-entry whose arrival is uncertain is sent again; the ingester stores each number once.
+Redis: events that do not fit into memory are read back from the spool once Redis accepts events
+again. An entry whose arrival is uncertain is sent again; the ingester stores each number once.
 """
 
 import logging
@@ -49,8 +49,8 @@ class Outbox:
     ) -> None:
         """`key` seals each event.
 
-        The sender calls `revoked` once the Redis key `revocation` says so; `revocation` is "" if
-        there is no such key.
+        The sender calls `revoked` once the value of the Redis key `revocation` revokes the epoch;
+        `revocation` is "" if there is no such key.
         """
         self._key = key
         self._revocation = revocation
@@ -83,7 +83,7 @@ class Outbox:
         self._sender.start()
 
     def add(self, event: Event) -> int:
-        """Number an event, spool it and queue it for sending; return its number. Never waits."""
+        """Number an event, spool it, and queue it for sending; return its number. Never wait."""
         with self._changed:
             self._last += 1
             line = replace(event, seq=self._last).encode()
@@ -94,28 +94,28 @@ class Outbox:
             return self._last
 
     def skip(self, count: int) -> None:
-        """Use up numbers for events that were lost before they could be added."""
+        """Skip the numbers of events that were lost before they could be added."""
         with self._changed:
             self._last += count
             self._dropped += count
 
     @property
     def last_seq(self) -> int:
-        """The number of the newest event."""
+        """Return the number of the newest event."""
         return self._last
 
     @property
     def unsent(self) -> int:
-        """How many events Redis does not have yet."""
+        """Return how many events Redis does not have yet."""
         return max(0, self._added - self._sent)
 
     @property
     def dropped(self) -> int:
-        """How many events were lost for lack of space."""
+        """Return how many events were lost because there was no space."""
         return self._dropped
 
     def close(self, deadline_s: float) -> int:
-        """Send what is left, for at most `deadline_s`; return the number of the last event."""
+        """Send the remaining events, for at most `deadline_s`; return the last event's number."""
         self._draining.set()
         with self._changed:
             self._changed.notify_all()
@@ -150,7 +150,7 @@ class Outbox:
         self._added += 1
 
     def _count_lost(self, segment: Segment) -> None:
-        """Count the events of a removed segment that are not in memory either."""
+        """Count as lost the events of a removed segment that are not in memory either."""
         if self._on_disk_from is None:
             return
         only_there = segment.last - max(segment.first, self._on_disk_from) + 1
@@ -170,7 +170,9 @@ class Outbox:
             try:
                 unread = self._post(batch)
             except (redis.RedisError, OSError) as error:
-                self._complain("events wait in the spool, Redis does not take them: %s", error)
+                self._complain(
+                    ("events wait in the spool, because Redis does not accept them: %s"), error
+                )
                 self._stopping.wait(delay)
                 delay = min(LAST_DELAY_S, delay * 2)
                 continue
@@ -207,8 +209,8 @@ class Outbox:
     def _post(self, batch: list[Entry]) -> int:
         """Send a batch in one round trip; return the stream's current length.
 
-        It also reads the driver's revocation. Only the sealed value counts: a Redis that has lost
-        its data, or does not let the driver read it, does not revoke any driver.
+        The round trip also reads the driver's revocation. Only the sealed value counts: if Redis
+        has lost its data, or does not let the driver read the key, no driver is revoked.
         """
         with self._client.pipeline(transaction=False) as pipeline:
             for _, line in batch:
@@ -250,7 +252,7 @@ class Outbox:
 
 
 def _client(url: str, timeout_s: float) -> redis.Redis:
-    """Return a client that fails fast: the sender has its own backoff."""
+    """Return a client that fails fast, because the sender has its own backoff."""
     return redis.Redis.from_url(
         url,
         socket_timeout=timeout_s,

@@ -1,7 +1,7 @@
-"""A heartbeat's report on the driver's queries: which are alive, when their tasks finished.
+"""Report the driver's queries in its heartbeat: which are alive, when their tasks finished.
 
 Spark gives every job of a query the query's run id as its group. Ended jobs produce an event, so
-only running jobs are examined, and a pass costs a few calls into the JVM.
+only running jobs are examined, and a pass needs only a few calls into the JVM.
 """
 
 import logging
@@ -30,7 +30,7 @@ class QueryPulses:
         self._task_at: dict[str, str | None] = {}
 
     def look(self, runs: Sequence[RunKnown]) -> tuple[QueryPulse, ...]:
-        """Return the pulse of each run; none if the JVM is not responding.
+        """Return the pulse of each run; an empty result if the JVM is not responding.
 
         A query counts as ended once two consecutive passes have found it ended; in between, the
         run's own thread reports how it ended.
@@ -76,6 +76,6 @@ def jvm_alive(spark: Any) -> bool | None:
 
 
 def _some_finished(before: Finished, after: Finished) -> bool:
-    """Return whether a task has finished: counted in a running job, or its job ended."""
+    """Return whether a task has finished: one more in a running job, or a job has ended."""
     counted = any(done > before.get(job, 0) for job, done in after.items())
     return counted or bool(before.keys() - after.keys())

@@ -1,8 +1,8 @@
-"""Find batches that the listener bus did not deliver, and fetch them from the query itself.
+"""Find batches that the listener bus did not deliver, and get them from the query itself.
 
-A query keeps its last progress objects (99 by default) whatever the bus drops. A run's batch ids
-rise by one, so a hole between two ids is certain; a batch that the query remembers but the bus has
-not delivered for a while counts as missing too.
+A query keeps its last progress objects (99 by default) regardless of what the bus drops. A run's
+batch ids increase by one, so a hole between two ids proves a loss; a batch that the query remembers
+but that the bus has not delivered for a while also counts as missing.
 """
 
 import json
@@ -43,11 +43,11 @@ class RunBatches:
         return True
 
     def recall(self, remembered: list[Progress], *, overdue_at: float | None) -> list[Progress]:
-        """Return those of a query's remembered batches that must be reported, oldest first.
+        """Return the query's remembered batches that still must be reported, oldest first.
 
         A batch newer than any from the bus is left to the bus unless it ended before `overdue_at`
-        (seconds since 1970); None means that the run has ended and nothing more will come. Holes
-        older than the query's memory are given up, but still count as missing.
+        (seconds since 1970); None means that the run has ended and the bus will not deliver any
+        more. Holes older than the oldest remembered batch are given up, but still count as missing.
         """
         found = []
         for progress in remembered:
@@ -77,7 +77,7 @@ class RunBatches:
 
 
 def executed(progress: Progress) -> bool:
-    """Return whether a batch ran: a trigger without data leaves an entry without a batch."""
+    """Return whether a batch was executed: triggers without data leave an entry without a batch."""
     return "addBatch" in (progress.get("durationMs") or {})
 
 

@@ -1,4 +1,4 @@
-"""The tunables of a driver's telemetry, passed as JSON in the driver's spec."""
+"""The settings of a driver's telemetry, passed as JSON in the driver's spec."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -23,6 +23,6 @@ class TelemetrySettings:
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> Self:
-        """Return settings from JSON; names unknown to this version are ignored."""
+        """Return settings from JSON, ignoring names that are unknown to this version."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in raw.items() if name in known})

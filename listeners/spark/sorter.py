@@ -1,7 +1,6 @@
-"""Turn received messages into events: with query and run, each once, in order.
+"""Turn received messages into events, each one once, in order, with its query and run.
 
-Everything happens on one thread, which handles one message after the other, so nothing here needs a
-lock.
+Everything runs on one thread, which handles one message after the other, so no lock is needed.
 """
 
 import threading
@@ -26,7 +25,7 @@ _REMEMBERED_ENDS = 1_000  # Terminated events remembered for `terminated`
 
 @dataclass(frozen=True, slots=True)
 class RunKnown:
-    """Names the query and run of one of Spark's run ids; sent by the runtime."""
+    """The runtime's message that names the query and run of one of Spark's run ids."""
 
     query: int
     run: int
@@ -36,7 +35,7 @@ class RunKnown:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A query's remembered batches."""
+    """The batches that a query remembers."""
 
     spark_run_id: str
     remembered: list[Progress]
@@ -56,7 +55,7 @@ class Said:
 
 @dataclass(slots=True)
 class RunLine:
-    """One run as known to telemetry."""
+    """A run, as known to telemetry."""
 
     known: RunKnown
     batches: RunBatches = field(default_factory=RunBatches)
@@ -73,7 +72,7 @@ class _Held:
 
 
 class Sorter:
-    """The thread's state: runs by Spark's id, held events, ends seen."""
+    """The thread's state: runs by Spark's run id, held events, ended runs."""
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class Sorter:
         self._ended = threading.Condition()
 
     def take(self, message: Heard | RunKnown | Recalled | Said) -> None:
-        """Turn one message into its events, of which there may be none or several."""
+        """Turn one message into its events; there may be none or several."""
         match message:
             case Heard():
                 self._hear(message)
@@ -109,7 +108,7 @@ class Sorter:
                 self._say(message)
 
     def release_held(self, now: float) -> None:
-        """Release events without a name that have waited too long for their run to become known.
+        """Release held events whose run has not become known in time.
 
         `now` is monotonic; infinity releases everything, for a driver that is exiting.
         """
@@ -118,13 +117,13 @@ class Sorter:
                 self._release(spark_run_id)
 
     def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
-        """Wait for a run's Terminated event; None if it does not arrive in time."""
+        """Wait for a run's Terminated event and return it; None if it does not arrive in time."""
         with self._ended:
             self._ended.wait_for(lambda: spark_run_id in self._ends, timeout_s)
             return self._ends.get(spark_run_id)
 
     def losses(self) -> tuple[int, int]:
-        """Return how many batches were missing and how many were recovered, over all runs."""
+        """Return how many batches were missing and how many were recovered, in all runs."""
         missing, repaired = self._forgotten
         for line in list(self.runs.values()):
             missing += line.batches.missing

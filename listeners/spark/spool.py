@@ -22,7 +22,7 @@ class Segment:
 
 
 class Spool:
-    """The writing side; used under its owner's lock, never by two threads at once."""
+    """The writing side of a spool; its owner's lock protects it from concurrent use."""
 
     def __init__(self, folder: Path, *, limit: int, sent_limit: int) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ class Spool:
         self._file: FileIO | None = None
 
     def append(self, seq: int, event: bytes, *, sent_to: int) -> list[Segment]:
-        """Write one event; return the segments with unsent events that were removed for space.
+        """Write one event; return the segments with unsent events that were removed to make space.
 
         `sent_to` is the last sequence number that Redis has. Raises OSError if the disk does not
         accept the event, which is then not stored in the spool.
@@ -46,7 +46,7 @@ class Spool:
         written = self._file.write(data)
         if written != len(data):
             self.close()  # a torn line ends its segment; readers skip it
-            raise OSError("the disk took only part of an event")
+            raise OSError("the disk accepted only part of an event")
         segment.last, segment.count = seq, segment.count + 1
         segment.size += len(data)
         return self._make_room(sent_to)
@@ -76,7 +76,7 @@ class Spool:
             self._file = None
 
     def _make_room(self, sent_to: int) -> list[Segment]:
-        """Remove sent segments beyond their share, then the oldest beyond the limit."""
+        """Remove sent segments above their share, then the oldest segments above the limit."""
         sent = [segment for segment in self._segments[:-1] if segment.last <= sent_to]
         surplus = sum(segment.size for segment in sent) - self._sent_limit
         for segment in sent:

@@ -1,4 +1,4 @@
-"""How queries use their driver's cores, and what they wait for, from Spark's status store.
+"""Measure how queries use their driver's cores, and what they wait for, with Spark's status store.
 
 Spark stores a stage's times as a whole, so single tasks are not read: each pass is one call for all
 stages that have ended since the last one and for those that are running.
@@ -42,7 +42,7 @@ class Stage:
 
 
 def waited(stage: Stage, others: Iterable[Stage]) -> tuple[int, dict[str, int]]:
-    """Return how long a stage waited for its first task, and for which queries, in milliseconds.
+    """Return how long, in milliseconds, a stage waited for its first task, and for which queries.
 
     The wait is divided among the queries whose tasks ran in the meantime, by each query's task
     time; a stage's task time is assumed to be spread evenly from its first task to its end.
@@ -72,7 +72,7 @@ class _Sum:
 
 
 class TaskTimes:
-    """Sums up the times of ended stages by query."""
+    """Sums up the times of ended stages for each query."""
 
     def __init__(self, spark: Any) -> None:
         self._context = spark.sparkContext
@@ -86,9 +86,9 @@ class TaskTimes:
         self._sums: defaultdict[str, _Sum] = defaultdict(_Sum)
 
     def look(self, runs: Sequence[RunKnown]) -> tuple[TaskTime, ...]:
-        """Return the sums of the runs whose sums have grown; () between two passes.
+        """Return the sums of runs whose sums have grown; () if the next pass is not due yet.
 
-        The last seconds of an ended run are not included.
+        The sums do not include the last seconds of an ended run.
         """
         if monotonic() - self._looked < LOOK_EVERY_S:
             return ()
@@ -157,7 +157,7 @@ class TaskTimes:
         return ended, running
 
     def _stage(self, row: dict[str, Any]) -> Stage | None:
-        """Return a query's stage; None if it does not belong to a query, or was not submitted."""
+        """Return a query's stage; None if the stage has no query, or was not submitted."""
         info = row["info"]
         group = self._group(info.get("description") or "", row.get("jobIds") or ())
         if not group or info["submissionTime"] is None:
@@ -171,7 +171,7 @@ class TaskTimes:
         )
 
     def _group(self, description: str, jobs: Sequence[int]) -> str:
-        """Return Spark's run id of the query that a stage belongs to; "" if none.
+        """Return Spark's run id of the query to which a stage belongs; "" if there is none.
 
         If the query's own code sets job descriptions, the job's group is read.
         """

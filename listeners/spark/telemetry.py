@@ -1,4 +1,4 @@
-"""Everything a driver reports to the control plane about its queries, in one object.
+"""Report everything about a driver's queries to the control plane, through one object.
 
 Four activities run in parallel: Spark's bus calls the listener, which enqueues; the *sorter* thread
 names and numbers events and spools them; the outbox's *sender* sends them to Redis; the *pulse*
@@ -64,9 +64,9 @@ class Telemetry:
     ) -> None:
         """`mask` removes the driver's secrets from an event's JSON before `key` seals it.
 
-        `each` guards the work for one run; `troubles` returns what the driver currently skips: the
-        subject, the cause, and how often in a row. `revocation` and `revoked` are passed to the
-        outbox.
+        `each` guards the work for one run; `troubles` returns the elements that the driver
+        currently skips: the subject, the cause, and how often in a row. `revocation` and `revoked`
+        are passed to the outbox.
         """
         self._each = each
         self._troubles = troubles
@@ -131,7 +131,8 @@ class Telemetry:
     def session_opened(self, session: Any, user_listeners: tuple[str, ...]) -> None:
         """Attach the application's own listeners (and ours in the fallback) to a session.
 
-        Raises ListenerRefused, naming the listener and the reason, before any of them is attached.
+        Raises ListenerRefused, which names the listener and the reason, before attaching any of
+        them.
         """
         loaded = [self._user_listener(name) for name in user_listeners]
         if self.mode == "fallback":
@@ -144,12 +145,12 @@ class Telemetry:
         listener.remove_session_bus(session)
 
     def detach(self) -> None:
-        """Stop receiving, if the JVM continues without this telemetry; private queue only."""
+        """Stop receiving, if the JVM continues without this telemetry; only for a private queue."""
         if self._bus is not None:
             listener.remove_bus(self._spark, self._bus)
 
     def close(self, deadline_s: float) -> int:
-        """Recall, sort and send what is left, for at most `deadline_s`; return the last number.
+        """Recall, sort and send the remaining events within `deadline_s`; return the last number.
 
         The number is also written to DIRECTORY/last_seq, from which the shim reports it.
         """
@@ -165,17 +166,17 @@ class Telemetry:
 
     # --- calls from the runtime -------------------------------------------------------------
     def query_started(self, *, query: int, run: int, spark_run_id: str, jquery: Any) -> None:
-        """Name the query and run of Spark's run id; may come after Spark's own event."""
+        """Name the query and run of a Spark run id; the call may come after Spark's own event."""
         self._inbox.put(RunKnown(query, run, spark_run_id, jquery))
 
     def query_ended(self, *, query: int, run: int, spark_run_id: str, jquery: Any) -> None:
-        """Record the end of a run: its memory is read once more, soon."""
+        """Record the end of a run, so that its remembered batches are read once more, soon."""
         self._inbox.put(RunKnown(query, run, spark_run_id, jquery))
         if self._pulse is not None:
             self._pulse.run_ended(spark_run_id)
 
     def start_failed(self, *, query: int, run: int, error_class: str, message: str) -> None:
-        """Report an error raised inside `start()`, which Spark itself does not report."""
+        """Report an error that was raised in `start()`, which Spark itself does not report."""
         body = {"error_class": error_class, "message": _sound(message)}
         self._inbox.put(Said(Kind.START_ERROR, body, query, run))
 
@@ -193,7 +194,7 @@ class Telemetry:
         self._take_heard(listener.Heard(Kind.PROGRESS, text, time.time()))
 
     def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
-        """Wait for Spark's Terminated event of a run; None if it does not arrive in time."""
+        """Wait for a run's Terminated event from Spark and return it; None if it is not in time."""
         return self._sorter.terminated(spark_run_id, timeout_s)
 
     def heartbeat(self) -> None:
@@ -226,7 +227,7 @@ class Telemetry:
 
     # --- inside ---------------------------------------------------------------------------
     def _take_heard(self, heard: listener.Heard) -> None:
-        """Enqueue; called by Spark's bus, so nothing else may happen here."""
+        """Enqueue a message; Spark's bus calls this, so it must not do anything else."""
         if self._inbox.qsize() >= _INBOX_LIMIT:
             self._overflow += 1
         else:
@@ -259,7 +260,7 @@ class Telemetry:
         return self._users[name]
 
 
-_MODES = {"private": "a queue of its own", "fallback": "every session (fallback, with repair)"}
+_MODES = {"private": "a private queue", "fallback": "every session (fallback, with repair)"}
 
 
 def _sound(text: str) -> str:

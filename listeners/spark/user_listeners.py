@@ -1,7 +1,7 @@
 """Attach users' own listeners, and time each of their calls.
 
-They are registered the standard way, at their own cost; a slow or failing one is named with its
-times and errors, so that nobody has to guess why Spark dropped events.
+They are registered in the standard way and share Spark's queue; slow or failing listeners are
+reported with their times and errors, so that users do not have to guess why Spark dropped events.
 """
 
 import importlib
@@ -18,11 +18,11 @@ _REMEMBERED_CALLS = 512  # for the p95
 
 
 class ListenerRefused(Exception):
-    """A user's listener cannot be used; the message names it and says why."""
+    """A user's listener cannot be used; the message contains its name and the reason."""
 
 
 class TimedListener(StreamingQueryListener):  # type: ignore[misc]
-    """A user's listener with a timer around each call; its exceptions are passed on to Spark."""
+    """A user's listener with a timer around each call; Spark gets the listener's exceptions."""
 
     def __init__(self, name: str, listener: StreamingQueryListener, *, slow_call_ms: float) -> None:
         self._name = name
@@ -53,7 +53,7 @@ class TimedListener(StreamingQueryListener):  # type: ignore[misc]
         self._call("onQueryTerminated", event)
 
     def times(self) -> ListenerTimes:
-        """Return the listener's cost so far; a running call counts with its age."""
+        """Return the listener's times so far; a running call counts with its current duration."""
         now = time.monotonic()
         with self._lock:
             running = [(now - began) * 1000 for began in self._running.values()]

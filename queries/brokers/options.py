@@ -1,8 +1,8 @@
 """Translate a source's options, as Spark accepts them, to librdkafka's.
 
-Spark passes `kafka.*` to Java's client; ours is a different library, with its own option names and
-without Java key stores. Options that cannot be translated are rejected, because a wrong guess would
-look like a broker that does not answer.
+Spark passes `kafka.*` to Java's client; Headgate uses a different library, which has its own option
+names and does not support Java key stores. Options that cannot be translated are rejected, because
+a wrong guess would look like a broker that does not respond.
 """
 
 import json
@@ -37,7 +37,7 @@ class Wanted:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the listed topics; none if there is a pattern."""
+        """Return the listed topics; empty if the source uses a pattern."""
         return (*self.topics, *(topic for topic, _ in self.partitions))
 
     def matches(self, topic: str) -> bool:
@@ -58,7 +58,7 @@ _TOO_SLOW: set[str] = set()
 
 
 def _matches(pattern: str, topic: str) -> bool:
-    """Return whether a pattern matches; one that once took too long no longer matches anything."""
+    """Return whether a pattern matches; a pattern that once took too long never matches again."""
     if pattern in _TOO_SLOW:
         return False
     try:
@@ -69,7 +69,7 @@ def _matches(pattern: str, topic: str) -> bool:
 
 
 def require_quick(pattern: str, *, late: bool = False) -> None:
-    """Raise `Unusable` if a pattern takes too long for one name, or (`late`) for all of them."""
+    """Raise `Unusable` if a pattern takes too long for one name or, if `late`, for all of them."""
     if late or pattern in _TOO_SLOW:
         raise Unusable(
             "subscribePattern takes too long to match. Avoid nested repetitions such as (a+)+, "
@@ -78,7 +78,7 @@ def require_quick(pattern: str, *, late: bool = False) -> None:
 
 
 def wanted(options: Mapping[str, str]) -> Wanted:
-    """Return what a source subscribes to; raise `Unusable` if it cannot be parsed."""
+    """Return a source's topics and partitions; raise `Unusable` if they cannot be parsed."""
     given = {name.lower(): value for name, value in options.items()}
     if names := given.get("subscribe"):
         return Wanted(topics=tuple(name.strip() for name in names.split(",") if name.strip()))
@@ -97,9 +97,9 @@ def wanted(options: Mapping[str, str]) -> Wanted:
 
 
 def broker_set(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the options that identify a broker set and its login: those with `kafka.*`.
+    """Return the options that identify a broker set and its login: those that begin with `kafka.`.
 
-    References to secrets are not resolved: the result is a key, and may appear in a log.
+    References to secrets are not resolved: the result serves as a key and may appear in logs.
     """
     return tuple(
         sorted(
@@ -111,7 +111,7 @@ def broker_set(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def client_options(java: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's options for Java's, with secrets resolved; raise `Unusable` otherwise."""
+    """Return librdkafka's options for Java's, with secrets resolved; raise `Unusable` on errors."""
     found = {name: value for name, value in java.items() if name in _SAME}
     if not found.get("bootstrap.servers"):
         raise Unusable("kafka.bootstrap.servers is missing.")
@@ -150,7 +150,7 @@ def _sasl(java: Mapping[str, str]) -> dict[str, str]:
 
 
 def _trust(java: Mapping[str, str]) -> dict[str, str]:
-    """Return the authorities that the client trusts; the system's own if none are given."""
+    """Return the authorities that the client trusts; the system's authorities if none are given."""
     if pem := java.get("ssl.truststore.certificates"):
         return {"ssl.ca.pem": pem}
     path = java.get("ssl.truststore.location")

@@ -1,8 +1,8 @@
-"""Read where a broker's topics begin and end, and when a record was written.
+"""Read the first and last offsets of a broker's topics, and the times of records.
 
 Nothing is committed and no consumer group is left behind: partitions are assigned manually, and one
-record is read from each. Every wait has a limit, and so does each look as a whole: a broker that
-hangs delays only its own look.
+record is read from each. Every wait has a limit, and so does each check as a whole: a broker that
+hangs delays only its own check.
 """
 
 import logging
@@ -53,12 +53,12 @@ At = tuple[str, int]  # topic, partition
 
 
 class Unreachable(Exception):
-    """The broker set does not answer, or rejects the login; the message is the broker set's own."""
+    """The broker set does not respond, or rejects the login; the message is the broker's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a partition currently begins and ends."""
+    """The current first and last offset of a partition."""
 
     earliest: int
     latest: int
@@ -78,7 +78,7 @@ class RecordSeen:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLook:
-    """A broker set's answers at one moment."""
+    """A broker set's responses at one moment."""
 
     partitions: tuple[At, ...]  # those that exist
     ends: dict[At, Ends]  # for those that currently have a leader
@@ -134,8 +134,8 @@ class BrokerReader:
     ) -> BrokerLook:
         """Return the current state of the sources' partitions.
 
-        `records` receives the ends and chooses the offsets whose records are read. Raises
-        `Unreachable` if the broker set does not answer within the limit.
+        `records` receives the ends of the partitions and chooses the offsets whose records are
+        read. Raises `Unreachable` if the broker set does not respond within the limit.
         """
         until = time.monotonic() + limit_s
         with self._answering():
@@ -156,10 +156,10 @@ class BrokerReader:
     def at_time(
         self, wanted: Iterable[Wanted], at_ms: int | None, *, limit_s: float = LOOK_S
     ) -> dict[At, tuple[Ends, int]]:
-        """Return each partition's ends and its first offset written at or after a given time.
+        """Return each partition's ends, and its first offset written at or after a given time.
 
-        `at_ms` is in milliseconds since 1970, None for no time. If nothing has been written since
-        then, the offset is the end. Raises `Unreachable`.
+        `at_ms` is in milliseconds since 1970; None means no time. If no record has been written
+        since that time, the offset is the partition's end. Raises `Unreachable`.
         """
         until = time.monotonic() + limit_s
         with self._answering():
@@ -175,7 +175,7 @@ class BrokerReader:
     def partitions(self, wanted: Iterable[Wanted], *, limit_s: float = LOOK_S) -> list[At]:
         """Return every partition that is read, for topics that exist.
 
-        Raises `Unreachable` if the broker set does not answer within the limit.
+        Raises `Unreachable` if the broker set does not respond within the limit.
         """
         with self._answering():
             return self._partitions(list(wanted), time.monotonic() + limit_s)
@@ -188,7 +188,7 @@ class BrokerReader:
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """Turn the client's errors into `Unreachable`, with the broker set's own message."""
+        """Convert the client's errors to `Unreachable`, with the broker set's own message."""
         try:
             yield
         except KafkaException as error:
@@ -272,7 +272,7 @@ class BrokerReader:
         return found
 
     def _topic_ids(self, topics: list[str], until: float) -> dict[str, str]:
-        """Return the topics' IDs; a topic that does not report its ID is left out."""
+        """Return the topics' IDs; topics whose ID the broker does not return are omitted."""
         if not topics:
             return {}
         until = min(until, time.monotonic() + IDS_S)
@@ -294,7 +294,7 @@ class BrokerReader:
         return found
 
     def _retention(self, topics: list[str], until: float) -> dict[str, Retention]:
-        """Return how long topics keep records, without topics that refuse to answer."""
+        """Return how long topics retain records, except topics for which the broker refuses it."""
         now = time.monotonic()
         due = [name for name in topics if now - self._configs.get(name, (-1e9, None))[0] > 60]
         if due:
@@ -305,7 +305,7 @@ class BrokerReader:
         return {name: kept for name in topics if (kept := self._configs[name][1]) is not None}
 
     def _records(self, offsets: dict[At, int], until: float) -> dict[At, RecordSeen]:
-        """Read one record from each partition, skipping those that do not arrive in time."""
+        """Read one record from each partition, skipping records that do not arrive in time."""
         if not offsets:
             return {}
         asked = list(offsets.items())[:RECORDS_AT_MOST]
@@ -332,7 +332,7 @@ class BrokerReader:
 
 @dataclass(slots=True)
 class _Slot:
-    """The slot for one broker set's reader; whatever uses it holds its lock."""
+    """The slot for one broker set's reader; its lock must be held to use the reader."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     reader: BrokerReader | None = None
@@ -340,7 +340,7 @@ class _Slot:
 
 
 class Readers:
-    """This process's readers, one per broker set, closed when unused."""
+    """This process's readers, one per broker set; they are closed when unused."""
 
     IDLE_S = 120.0
 
@@ -357,7 +357,7 @@ class Readers:
         records: Callable[[dict[At, Ends]], Mapping[At, int]],
         limit_s: float = LOOK_S,
     ) -> BrokerLook:
-        """Look at the broker set with this key; reconnect if it did not answer the last time."""
+        """Check the broker set with this key; reconnect if it did not respond the last time."""
         with self._guard:
             slot = self._slots.setdefault(key, _Slot())
             slot.used = time.monotonic()
@@ -391,12 +391,12 @@ class Readers:
 
 
 def _left(until: float) -> float:
-    """Return the remaining seconds, always above 0, so that a ready answer is accepted."""
+    """Return the remaining seconds, always above 0, so that a ready response is accepted."""
     return max(0.05, until - time.monotonic())
 
 
 def _result(answer: Any, until: float) -> Any:
-    """Return a future's result; raise the client's own error if the result comes too late."""
+    """Return a future's result; raise the client's own error if the result is late."""
     try:
         return answer.result(_left(until))
     except FutureTimeout as error:
@@ -434,7 +434,7 @@ def _code(error: KafkaException) -> int | None:
 
 
 def _is_silence(error: KafkaException) -> bool:
-    """Return whether an error means that the brokers do not answer, rather than refuse."""
+    """Return whether an error means that the brokers do not respond, rather than refuse."""
     return _code(error) in {
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,

@@ -1,4 +1,4 @@
-"""The message that every channel sends, and the error if it could not be sent."""
+"""The message that channels send, and the error that they raise if it could not be sent."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,7 +9,7 @@ class Message:
     """One message about one incident, in a form that every channel can send.
 
     `key` is the same for all messages about one occurrence of an incident: PagerDuty and Opsgenie
-    use it as their deduplication key, so that "resolved" closes what "opened" opened.
+    use it as their deduplication key, so that "resolved" closes the alert that "opened" created.
     """
 
     key: str
@@ -26,9 +26,9 @@ class Message:
 
 
 class SendFailed(Exception):
-    """A message was not delivered; `lasting` if trying again cannot help.
+    """A message was not delivered; `lasting` means that trying again cannot help.
 
-    The text is shown on pages and stored, so it contains no addresses or secrets.
+    The text is shown on pages and stored, so it does not contain URLs or secrets.
     """
 
     def __init__(self, sentence: str, *, lasting: bool = False) -> None:

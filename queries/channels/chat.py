@@ -1,4 +1,4 @@
-"""Chat through apprise: only the services listed here, none of which runs a program."""
+"""Send to chat services through apprise: only those listed here, none of which runs a program."""
 
 import logging
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
 
 
 def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
-    """Send the message to apprise's address `url`."""
+    """Send the message to the apprise URL `url`."""
     url = str(settings["url"])
     if scheme_of(url) not in SCHEMES:
         known = ", ".join(sorted(SCHEMES))
@@ -43,7 +43,7 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
     if not isinstance(sender, apprise.NotifyBase):
         raise SendFailed("Its URL is not supported by apprise.", lasting=True)
     if not sender.verify_certificate:
-        raise SendFailed("Its URL contains verify=no. Remove that.", lasting=True)
+        raise SendFailed("Its URL contains verify=no. Remove it.", lasting=True)
     sender.redirects = False  # a redirect could lead from https to http
     title = f"{message.title} (sent once more)" if message.repeat else message.title
     if message.step != "opened":

@@ -1,4 +1,4 @@
-"""What one kind of channel declares about itself, in the module that sends its messages."""
+"""Declare a kind of channel, in the module that sends its messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from queries.domain.alerts.channel_settings import ChannelSettings
 
 
 class Sender(Protocol):
-    """Deliver one message, or raise `SendFailed`; `settings` contain values, not references."""
+    """Delivers one message, or raises `SendFailed`; `settings` contain values, not references."""
 
     def __call__(self, settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
         """Deliver the message within `timeout_s` seconds."""
@@ -18,7 +18,7 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of channel: its settings, where it sends to, and how."""
+    """A kind of channel: its settings, its destination, and how to send."""
 
     form: ChannelSettings
     places: Places

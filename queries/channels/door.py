@@ -1,8 +1,9 @@
-"""The only way out for alerts (the outbound guard): check hosts by name, connections by address.
+"""Guard outbound connections of alerts: check hosts by name and connections by IP address.
 
-CPython reports each look-up and each connection before it is made (`sys.addaudithook`, PEP 578),
-and a hook that raises an error prevents it. So whichever library sends, even an apprise plug-in,
-the address that is checked is the one connected to, including redirects.
+All messages pass through this outbound guard. CPython reports each look-up and each connection
+before it is made (`sys.addaudithook`, PEP 578), and a hook can prevent it by raising an error. So
+whichever library sends a message, even an apprise plug-in, the address that is checked is the one
+to which it connects; this also applies to redirects.
 """
 
 import ipaddress
@@ -30,7 +31,7 @@ _REFUSED = frozenset({"socket.sendto", "socket.sendmsg", "subprocess.Popen", "os
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where one message may go."""
+    """The hosts and networks to which one message is allowed to go."""
 
     hosts: tuple[str, ...]  # names or addresses that may be looked up
     plain: bool = False  # without TLS: only in allowed networks
@@ -44,7 +45,7 @@ class _Door:
     refused: str = field(default="")  # the first refusal, in words; after that, nothing is allowed
 
     def judge(self, event: str, args: tuple[Any, ...]) -> None:
-        """Raise PermissionError if the event must not happen."""
+        """Raise PermissionError if the event is not allowed."""
         if event == "socket.getaddrinfo":
             self.refused = self.refused or self._of_name(args[0])
         elif event == "socket.connect":
@@ -67,7 +68,7 @@ class _Door:
         try:
             given = ipaddress.ip_address(str(to[0]))  # type: ignore[index]
         except (ValueError, TypeError, IndexError):
-            return "Its sender tried to connect to something other than an internet address."
+            return "Its sender tried to connect to something other than an IP address."
         inner = unwrapped(given)
         if any(one in network for one in (given, inner) for network in self.allowed):
             return ""
@@ -88,8 +89,8 @@ class _Door:
 
 #: This message does not show the host: the part of the address parsed as the host may be a secret.
 _ANOTHER = (
-    "It would go to a host that is not in its URL. Add the host, as in ntfys://ntfy.sh/topic "
-    "or zulip://bot@team.zulipchat.com/token."
+    "The message would be sent to a host that is not in the channel's URL. Add the host, as in "
+    "ntfys://ntfy.sh/topic or zulip://bot@team.zulipchat.com/token."
 )
 _NO_HOST = "Its address is link-local, multicast or reserved and cannot be a host."
 _door: ContextVar[_Door | None] = ContextVar("door", default=None)
@@ -98,9 +99,9 @@ _watching = False
 
 @contextmanager
 def through(way: Way, *, allowed: Sequence[Network] = ()) -> Iterator[None]:
-    """Within the block, restrict this thread's connections to the way's hosts.
+    """Restrict this thread's connections to the hosts in `way` while the block runs.
 
-    Raises `SendFailed` if something was refused, however the sender handled that.
+    Raises `SendFailed` if a connection was refused, even if the sender ignored that.
     """
     global _watching
     if not _watching:  # a hook cannot be removed, so install it only in processes that send
@@ -125,7 +126,7 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
 
 
 def is_public(address: Address) -> bool:
-    """Return whether an address, or the one embedded in it, is a single Internet host's."""
+    """Return whether an address, or the one embedded in it, belongs to a single Internet host."""
     inner = unwrapped(address)
     if isinstance(inner, ipaddress.IPv6Address) and inner not in _UNICAST:
         return False  # multicast, site-local, unique local and unassigned
@@ -133,9 +134,9 @@ def is_public(address: Address) -> bool:
 
 
 def unwrapped(address: Address) -> Address:
-    """Return the IPv4 address embedded in an IPv6 one, otherwise the address itself.
+    """Return the IPv4 address embedded in an IPv6 address, otherwise the address itself.
 
-    IPv4-mapped, 6to4, NAT64 and IPv4-compatible addresses embed one.
+    IPv4-mapped, 6to4, NAT64 and IPv4-compatible addresses embed an IPv4 address.
     """
     if not isinstance(address, ipaddress.IPv6Address):
         return address

@@ -8,7 +8,7 @@ from queries.channels.base import SendFailed
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> None:
-    """Post a body; return if the response is 2xx, otherwise raise `SendFailed`.
+    """Post a body; return normally if the response is 2xx, otherwise raise `SendFailed`.
 
     Trying again does not help if the response is 4xx, except for 408, 425 and 429.
     """
@@ -27,9 +27,11 @@ def ask(
     try:
         asked = urllib3.util.parse_url(url)
     except urllib3.exceptions.HTTPError:
-        raise SendFailed("Its address is not a valid URL.", lasting=True) from None
+        raise SendFailed("Its URL is not valid.", lasting=True) from None
     if asked.scheme not in ("https", "http") or not asked.host or asked.auth:
-        raise SendFailed("Its address is not a URL starting with https://.", lasting=True)
+        raise SendFailed(
+            "Its URL is not an https:// URL with a host and without a login.", lasting=True
+        )
     try:
         with urllib3.PoolManager(timeout=urllib3.Timeout(total=timeout_s), retries=False) as pool:
             answer = pool.request(
@@ -52,9 +54,9 @@ def ask(
 
 
 def _plainly(error: Exception) -> str:
-    """Return what went wrong, without the address."""
+    """Return a description of the error, without the URL."""
     if isinstance(error, urllib3.exceptions.NameResolutionError):
-        return "its host name has no address"
+        return "its host name cannot be resolved"
     if isinstance(error, urllib3.exceptions.NewConnectionError):  # it is also a TimeoutError
         return "no connection"
     if isinstance(error, urllib3.exceptions.TimeoutError):

@@ -1,4 +1,4 @@
-"""The registered kinds of channels; models, forms, pages and REST derive from this list."""
+"""The registered kinds of channels; models, forms, pages and the REST API derive from this list."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -30,14 +30,14 @@ KINDS: Mapping[ChannelKind, Kind] = {
 
 
 def choices() -> list[tuple[str, str]]:
-    """Return the kinds for the model; a migration refers to this, so a new kind needs none."""
+    """Return the model's choices; migrations refer to this function, so a new kind needs none."""
     return [(kind, kind) for kind in ChannelKind]
 
 
 def place_of(kind: str, settings: Mapping[str, Any]) -> str:
     """Return "host:port", or the name of a chat service with a fixed host ("slack").
 
-    `ANYWHERE` if the settings do not determine it, as with an address that is still a reference.
+    `ANYWHERE` if the settings do not determine it, for example if the URL is still a reference.
     """
     return KINDS[ChannelKind(kind)].places.place(settings)
 

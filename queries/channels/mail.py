@@ -1,4 +1,4 @@
-"""Mail by SMTP, always over TLS: from the first byte, or after STARTTLS."""
+"""Send mail by SMTP, always over TLS: from the first byte, or after STARTTLS."""
 
 import re
 import smtplib
@@ -25,7 +25,7 @@ _ADDRESS = re.compile(r"[^\s@<>,;\"]+@[^\s@<>,;\"]+")
 def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
     """Send the message from `sender` to `recipients` through `host` and `port`.
 
-    All mails about one occurrence of an incident form one thread.
+    All messages about one occurrence of an incident form one thread.
     """
     mail = mail_of(settings, message)
     context = ssl.create_default_context()
@@ -63,7 +63,7 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
 
 
 def mail_of(settings: Mapping[str, Any], message: Message) -> EmailMessage:
-    """Return the mail: the subject contains the step, the text contains facts and a link."""
+    """Return the email: its subject contains the step, its text contains facts and a link."""
     mail = EmailMessage()
     sender = str(settings["sender"])
     mark = {"resolved": "Resolved: ", "reminder": "Reminder: ", "escalated": "Escalated: "}
@@ -86,7 +86,7 @@ def mail_of(settings: Mapping[str, Any], message: Message) -> EmailMessage:
 
 
 def problems_of(settings: Mapping[str, Any]) -> list[Problem]:
-    """Return what is wrong with the sender, the recipients, the security and the port."""
+    """Return the problems with the sender, the recipients, the security and the port."""
     problems = []
     recipients = settings.get("recipients", [])
     if not isinstance(recipients, list):
@@ -114,7 +114,7 @@ def problems_of(settings: Mapping[str, Any]) -> list[Problem]:
 
 
 class _MailServer:
-    """The server in the setting `host`, which can be in a private network."""
+    """The server in the `host` setting, which can be in a private network."""
 
     def place(self, settings: Mapping[str, Any]) -> str:
         host = str(settings.get("host", "")).strip().lower()

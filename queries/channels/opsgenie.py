@@ -1,6 +1,6 @@
-"""Opsgenie's Alert API: one alert per occurrence of an incident, identified by its alias.
+"""Use Opsgenie's Alert API: one alert per occurrence of an incident, identified by its alias.
 
-The format is Opsgenie's: docs.opsgenie.com, "Alert API".
+The format is specified by Opsgenie: docs.opsgenie.com, "Alert API".
 """
 
 import json

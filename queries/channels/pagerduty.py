@@ -1,6 +1,6 @@
-"""PagerDuty's Events API v2: one alert per occurrence of an incident.
+"""Use PagerDuty's Events API v2: one alert per occurrence of an incident.
 
-The format is PagerDuty's: developer.pagerduty.com, "Send an Alert Event".
+The format is specified by PagerDuty: developer.pagerduty.com, "Send an Alert Event".
 """
 
 import json

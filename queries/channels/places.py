@@ -1,4 +1,4 @@
-"""Where a channel's messages and secrets are sent, for bindings and for the outbound guard."""
+"""Find where a channel sends messages and secrets, for bindings and for the outbound guard."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ _PLAIN = frozenset({"http"})
 
 
 class Places(Protocol):
-    """Where the channels of one kind send to, according to their settings."""
+    """The destinations of one kind of channel, according to the channel's settings."""
 
     def place(self, settings: Mapping[str, Any]) -> str:
-        """Return "host:port", or a service's name; `ANYWHERE` if the settings do not tell."""
+        """Return "host:port", or a service's name; `ANYWHERE` if settings do not determine it."""
 
     def way(self, settings: Mapping[str, Any]) -> Way:
         """Return the hosts that the outbound guard permits, for settings without references."""
@@ -26,7 +26,7 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AtUrl:
-    """The host in the setting `url`."""
+    """The host in the `url` setting."""
 
     default: str = ""  # the URL if the setting is empty
     #: Scheme of a service with fixed hosts, whatever its address says -> those hosts.
@@ -36,8 +36,7 @@ class AtUrl:
     def place(self, settings: Mapping[str, Any]) -> str:
         """Return "host:port", or the name of a service with a fixed host ("slack").
 
-        `ANYWHERE` if the settings do not determine it, as with an address that is still a
-        reference.
+        `ANYWHERE` if the settings do not determine it, for example if the URL is still a reference.
         """
         url = self._url(settings)
         if is_reference(url):
@@ -70,10 +69,10 @@ class AtUrl:
 
 
 def scheme_of(url: str) -> str:
-    """Return the scheme of an address, in lower case."""
+    """Return the scheme of a URL, in lower case."""
     return url.partition("://")[0].strip().lower()
 
 
 def bracketed(name: str) -> str:
-    """Return a host as it is written before a port."""
+    """Return a host in the form used before a port."""
     return f"[{name}]" if ":" in name else name

@@ -1,4 +1,4 @@
-"""Our own signed webhook: a versioned JSON body, with a signature over time and body.
+"""Post to a signed webhook: a versioned JSON body, with a signature over time and body.
 
 `docs/alerts.md` describes the format and how a receiver verifies it.
 """

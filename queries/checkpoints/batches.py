@@ -1,7 +1,7 @@
 """Read the batches in a checkpoint from its logs, a page at a time and without Spark.
 
 This works for every trigger: micro-batches have their own time and watermark, continuous epochs
-have only their files' times, and async progress tracking leaves gaps.
+have only the times of their files, and async progress tracking leaves gaps.
 """
 
 import bisect
@@ -26,7 +26,7 @@ FILES_AT_MOST = 500
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch according to the logs."""
+    """One batch, according to the logs."""
 
     number: int
     state: State
@@ -43,7 +43,7 @@ class Batch:
 
     @property
     def took_s(self) -> float | None:
-        """Return the seconds from its offsets to its commit, according to the files' times."""
+        """Return the seconds from the batch's offsets to its commit, based on the files' times."""
         if self.begun_at is None or self.committed_at is None:
             return None
         return max(0.0, (self.committed_at - self.begun_at).total_seconds())
@@ -62,7 +62,7 @@ class BatchFile:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two batches compared; `one` is the earlier."""
+    """The difference between two batches; `one` is the earlier batch."""
 
     one: Batch
     other: Batch
@@ -72,7 +72,7 @@ class Difference:
 
 
 def page(logs: CheckpointLogs, *, before: int | None = None, limit: int = 50) -> list[Batch]:
-    """Return batches, newest first, below `before` if given."""
+    """Return batches, newest first; if `before` is given, only earlier ones."""
     begun = logs.begun()
     committed = set(logs.committed())
     upto = len(begun) if before is None else bisect.bisect_left(begun, before)
@@ -81,7 +81,7 @@ def page(logs: CheckpointLogs, *, before: int | None = None, limit: int = 50) ->
 
 
 def one(logs: CheckpointLogs, number: int) -> Batch | None:
-    """Return one batch; None if it is not in the log."""
+    """Return one batch; None if the log does not contain it."""
     begun = logs.begun()
     place = bisect.bisect_left(begun, number)
     if place == len(begun) or begun[place] != number:
@@ -100,7 +100,7 @@ def files_of(logs: CheckpointLogs, number: int) -> list[BatchFile]:
 
 
 def read_nothing(logs: CheckpointLogs, number: int) -> bool:
-    """Return whether a batch ended at the offsets of the previous one.
+    """Return whether a batch ended at the previous batch's offsets.
 
     Such a batch only moves the watermark. False if one of the two batches cannot be read.
     """
@@ -111,7 +111,8 @@ def read_nothing(logs: CheckpointLogs, number: int) -> bool:
 def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> list[BatchFile]:
     """Return the files read after batch `earlier`, up to and including batch `number`.
 
-    None for `earlier` means the beginning; at most `FILES_AT_MOST`.
+    If `earlier` is None, return all files from the beginning. The result has at most
+    `FILES_AT_MOST` files.
     """
     after = logs.readable_offsets(number)
     before = logs.readable_offsets(earlier) if earlier is not None else None
@@ -138,7 +139,7 @@ def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> lis
 
 
 def compare(logs: CheckpointLogs, first: int, second: int) -> Difference | None:
-    """Return two batches and what was read between them; None if one is missing from the log."""
+    """Return two batches and the files read between them; None if one is missing from the log."""
     low, high = sorted((first, second))
     one_, other = one(logs, low), one(logs, high)
     before, after = logs.readable_offsets(low), logs.readable_offsets(high)
@@ -159,7 +160,7 @@ def compare(logs: CheckpointLogs, first: int, second: int) -> Difference | None:
 
 
 def pinned(logs: CheckpointLogs) -> dict[str, str]:
-    """Return the configuration that the newest batch pins; {} if there is none."""
+    """Return the configuration that the newest batch pins; {} if there is no batch."""
     newest = max(logs.begun(), default=None)
     return {} if newest is None else pinned_configuration(logs, newest)
 
@@ -194,7 +195,7 @@ def _batch(logs: CheckpointLogs, begun: Sequence[int], place: int, committed: se
 
 
 def _read(logs: CheckpointLogs, number: int, *, is_committed: bool) -> tuple[Offsets | None, str]:
-    """Return the contents of a batch's two files, and what is wrong with one of them."""
+    """Return the contents of a batch's two files, and the problem if one of them is unreadable."""
     offsets, problem = None, ""
     try:
         offsets = logs.offsets(number)

@@ -1,10 +1,10 @@
-"""The log of a file sink in `_spark_metadata`: roll back to a batch, seed, move aside.
+"""Change a file sink's log in `_spark_metadata`: roll back to a batch, seed, move aside.
 
-A batch whose number is in the log is silently skipped when it runs again, and a file that is not
-listed in any entry is still seen by readers that ignore the log. So a rewind removes the later
-entries and moves their files aside. Nothing is deleted: the original log and everything that was
-moved are kept in `_headgate/NAME` next to it, a folder that Spark's readers ignore. Every step can
-be repeated after a crash in the middle of it.
+A batch whose number is in the log is silently skipped when it runs again, and readers that ignore
+the log still see files that are not listed in any entry. So a rewind removes the later entries and
+moves their files aside. Nothing is deleted: the original log and all moved files are stored in
+`_headgate/NAME` next to the log, a folder that Spark's readers ignore. Every step can be repeated
+if a crash has interrupted it.
 """
 
 import json
@@ -81,9 +81,9 @@ class FileSink:
         return max(_entries(self.log), default=None)
 
     def beyond(self, batch: int, *, log: Path | None = None) -> Dropped:
-        """Return what comes after a batch; raise `CannotCopy` if the log is too short.
+        """Return the entries and files after a batch; raise `CannotCopy` if the log is too short.
 
-        `log` is an earlier copy of the log that has already been put aside.
+        `log` is an earlier copy of the log, if one has already been put aside.
         """
         folder = log or self.log
         entries = _entries(folder)
@@ -123,8 +123,9 @@ class FileSink:
     def put_back(self, batch: int, name: str) -> Dropped:
         """Reduce log and data to those of a batch; move everything later aside.
 
-        The highest entry is moved first, so that a reader sees an earlier state and never a gap;
-        then the files. This can be repeated with the same name until it has finished.
+        Entries are moved first, the highest one before the others, so that a reader sees an earlier
+        state and never a gap; then the files are moved. The call can be repeated with the same name
+        until it has finished.
         """
         before = self.keep_log(name)
         if not before.exists():
@@ -143,7 +144,7 @@ class FileSink:
 
     @_as_owner
     def move_aside(self, name: str) -> None:
-        """Move the whole log and all data files aside, as if the sink had never been written."""
+        """Move the whole log and all data files aside, as if the sink had never been written to."""
         with self._aside(name) as aside, Inside(self.root) as sink:
             aside.take(sink, LOG)
             for path in sorted(self._all_named(aside.root / LOG)):
@@ -166,7 +167,7 @@ class FileSink:
 
     @contextmanager
     def _aside(self, name: str) -> Iterator[Inside]:
-        """Yield the folder for what is moved aside, in the sink and reached through no link."""
+        """Yield the folder for moved files, which is in the sink and not reached through links."""
         with Inside(self.root) as sink:
             made = sink.folder(f"{ASIDE}/{name}")
             with Inside(self.root / ASIDE / name, made) as aside:
@@ -187,9 +188,9 @@ class FileSink:
         return {path for name in _entries(log).values() for path in self._named(log / name)}
 
     def _unnamed(self, before: Path) -> list[str]:
-        """Return an interrupted batch's part files, which never reached the log.
+        """Return an interrupted batch's part files, which the log does not list.
 
-        They are newer than the log's last entry, and were never listed in any entry.
+        These files are newer than the log's last entry, and were never listed in any entry.
         """
         entries = _entries(before)
         if not entries:

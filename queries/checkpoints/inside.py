@@ -1,7 +1,7 @@
-"""Work inside a folder whose contents a driver may replace at any time, using open folders only.
+"""Work in a folder whose contents a driver may replace at any time, through open descriptors only.
 
-Names are relative to the folder; none leads upwards or through a link, no matter when the link was
-created. So everything written ends up inside the folder, or nowhere.
+Names are relative to the folder; no name can lead upwards or through a link, no matter when the
+link was created. So everything written ends up inside the folder, or nowhere.
 """
 
 import errno
@@ -28,7 +28,7 @@ class Inside:
     """An open folder, created if it is missing. Raises `NotPlain` if it is a link."""
 
     def __init__(self, root: Path, descriptor: int | None = None) -> None:
-        """`descriptor` is the folder's, if it is already open; the caller closes it."""
+        """`descriptor` is the folder's, if it is already open; the caller must close it."""
         self.root = root
         if descriptor is None:
             root.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class Inside:
         return os.stat(last, dir_fd=folder, follow_symlinks=False).st_size
 
     def has(self, name: str) -> bool:
-        """Return whether the name exists."""
+        """Return whether an entry with this name exists."""
         self._close_most()
         try:
             self.size(name)
@@ -107,7 +107,7 @@ class Inside:
         return True
 
     def remove(self, name: str) -> None:
-        """Remove a file; raise `FileNotFoundError` if there is none."""
+        """Remove a file; raise `FileNotFoundError` if it does not exist."""
         folder, last = self._at(name)
         os.unlink(last, dir_fd=folder)
 
@@ -117,7 +117,7 @@ class Inside:
         os.rename(last, called, src_dir_fd=begin, dst_dir_fd=end)
 
     def take(self, other: "Inside", name: str) -> None:
-        """Move an entry from another folder here under the same name, if it exists."""
+        """Move an entry from another folder to this one under the same name, if it exists."""
         try:
             begin, last = other.existing(name)
         except FileNotFoundError:
@@ -127,7 +127,7 @@ class Inside:
             os.rename(last, last, src_dir_fd=begin, dst_dir_fd=end)
 
     def existing(self, name: str) -> tuple[int, str]:
-        """Return folder and last part of an existing path; raise `FileNotFoundError` otherwise."""
+        """Return folder and last part of an existing path; raise `FileNotFoundError` for others."""
         self._close_most()
         path, outer = PurePosixPath(name), self._open[PurePosixPath()]
         if path.is_absolute() or ".." in path.parts:

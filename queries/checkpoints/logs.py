@@ -1,7 +1,7 @@
 """Read a checkpoint's logs from a local file system, without Spark, while a query writes them.
 
-Files come and go during the read (Spark purges old batches), so a missing file is returned as None
-and is never an error. Reading 100 batches takes about 15 ms.
+Files appear and disappear during the read (Spark purges old batches), so None is returned for a
+missing file, which is never an error. Reading 100 batches takes about 15 ms.
 """
 
 import os
@@ -19,7 +19,8 @@ from queries.domain.checkpoints.logs import Commit, Offsets, Unreadable, read_co
 def names_in(folder: Path) -> list[str]:
     """Return the names in a folder; [] if it does not exist.
 
-    Raises `Unreadable` if it exists but cannot be listed, because it must not count as empty.
+    Raises `Unreadable` if the folder exists but cannot be listed, because it must not count as
+    empty.
     """
     try:
         return os.listdir(folder)
@@ -44,13 +45,13 @@ def numbers_of(names: Iterable[str]) -> list[int]:
 
 
 def newest_open(begun: int | None, committed: int | None) -> int | None:
-    """Return the newest batch if it was begun but not committed; otherwise None."""
+    """Return the newest batch if it was started but not committed; otherwise None."""
     is_open = begun is not None and (committed is None or begun > committed)
     return begun if is_open else None
 
 
 def modified_at(path: Path) -> datetime | None:
-    """Return a file's modification time; None if it does not exist."""
+    """Return a file's modification time; None if the file does not exist."""
     try:
         return at_s(path.stat().st_mtime)
     except (FileNotFoundError, NotADirectoryError):
@@ -66,13 +67,13 @@ class NotLocal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLogs:
-    """The two logs in one checkpoint folder."""
+    """The two logs in a checkpoint folder."""
 
     root: Path
 
     @classmethod
     def at(cls, location: str) -> "CheckpointLogs":
-        """Return the logs for a canonical location; raise `NotLocal` if it is not local."""
+        """Return the logs at a canonical location; raise `NotLocal` if that is not local."""
         path = local_path(location)
         if path is None:
             raise NotLocal(location)
@@ -91,15 +92,15 @@ class CheckpointLogs:
         return max(self.committed(), default=None)
 
     def in_flight(self) -> int | None:
-        """Return the newest batch that was begun but not committed; None if there is none."""
+        """Return the newest batch that was started but not committed; None if there is none."""
         return newest_open(max(self.begun(), default=None), self.last_commit())
 
     def keeps_state(self) -> bool:
-        """Return whether the query keeps state between batches: its operators have folders."""
+        """Return whether the query keeps state between batches; its operators then have folders."""
         return bool(numbers_in(self.root / "state"))
 
     def offsets(self, batch: int) -> Offsets | None:
-        """Return a batch's offsets; None if they are not (or no longer) in the log.
+        """Return a batch's offsets; None if they are not in the log (any more).
 
         Raises `Unreadable` if the file is not an offset log.
         """
@@ -114,7 +115,7 @@ class CheckpointLogs:
             return None
 
     def commit(self, batch: int) -> Commit | None:
-        """Return a batch's commit; None if there is none.
+        """Return a batch's commit; None if the batch is not committed.
 
         Raises `Unreadable` if the file is not a commit log.
         """
@@ -124,7 +125,7 @@ class CheckpointLogs:
     def _text(self, folder: str, batch: int) -> str | None:
         """Return a file's contents; None if there is no file.
 
-        Raises `Unreadable` if it is not text, or is a link planted by a driver.
+        Raises `Unreadable` if the file is not text, or is a link that a driver created.
         """
         try:
             return read_file(self.root / folder / str(batch), within=self.root)

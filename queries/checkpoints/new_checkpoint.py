@@ -1,10 +1,10 @@
 """Build a checkpoint without state whose sources begin at chosen offsets.
 
 A stateless query keeps its batch numbers: the new log says that the old log's newest batch has
-committed with the desired offsets, so a file sink's log continues, and code that guards by batch
-number never sees a number twice. A stateful query begins at batch 0, because Spark requires the
-state left by a committed batch; its Kafka sources find their first offsets where the source itself
-stores them.
+committed with the desired offsets, so a file sink's log continues, and code that checks batch
+numbers never sees a number twice. A stateful query begins at batch 0, because otherwise Spark would
+require the state after a committed batch; its Kafka sources find their first offsets in the place
+where the source itself stores them.
 """
 
 import json
@@ -22,7 +22,7 @@ from queries.checkpoints.source_files import ELSEWHERE
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where one source should begin."""
+    """The position at which one source should begin."""
 
     source: str  # its place in the log ("0", "1"…), or its name
     offset: Any = None  # Kafka: {topic: {partition: offset}}; None: the source's very beginning
@@ -31,13 +31,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """What was built."""
+    """The result of building a checkpoint."""
 
     batch: int | None  # the batch that counts as committed; None: the first will be batch 0
 
 
 def is_stateful(logs: CheckpointLogs) -> bool:
-    """Return whether the checkpoint contains state for any operator."""
+    """Return whether the checkpoint contains state of any operator."""
     state = logs.root / "state"
     return state.is_dir() and any(state.iterdir())
 
@@ -45,10 +45,10 @@ def is_stateful(logs: CheckpointLogs) -> bool:
 def fresh(
     logs: CheckpointLogs, destination: Path, starts: Sequence[Start], *, now_ms: int
 ) -> Fresh:
-    """Build the folder `destination` for the query with the checkpoint `logs`.
+    """Build the folder `destination` for the query whose checkpoint has `logs`.
 
-    Raises `CannotCopy` if the old checkpoint has not begun any batch, or if a stateful query's file
-    source should skip files; OSError if `destination` exists.
+    Raises `CannotCopy` if no batch has started in the old checkpoint, or if a stateful query's file
+    source should skip files; raises OSError if `destination` exists.
     """
     newest = max(logs.begun(), default=None)
     offsets = logs.offsets(newest) if newest is not None else None
@@ -96,7 +96,7 @@ def _first_offsets(draft: Inside, start: Start) -> None:
 def _logs(
     draft: Inside, batch: int, logs: CheckpointLogs, starts: Sequence[Start], now_ms: int
 ) -> None:
-    """Record `batch` as committed, ending at the offsets where the sources should begin."""
+    """Record `batch` as committed, ending at the offsets at which the sources should begin."""
     begun = logs.root / "offsets" / str(batch)
     text = read_bytes(begun, within=logs.root).decode().rstrip("\n")
     version, about, *sources = text.split("\n")

@@ -1,7 +1,7 @@
-"""A checkpoint's state operators: their kinds, stores, partitions and sizes.
+"""List a checkpoint's state operators: their kinds, stores, partitions and sizes.
 
-Read from `state/<op>/_metadata` and the folders themselves. A store's row counts are not stored in
-any plain file; they come from the query's progress.
+The information comes from `state/<op>/_metadata` and the folders themselves. The row counts of
+stores are not in any plain file; they come from the query's progress.
 """
 
 import os
@@ -21,7 +21,7 @@ FILES_AT_MOST = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of an operator, with all its stores."""
+    """One partition of an operator, with all stores."""
 
     number: int
     version: int | None  # the newest state version in it
@@ -41,7 +41,7 @@ class Operator:
 
     @property
     def bytes(self) -> int:
-        """Return the size of all its files on disk, in bytes."""
+        """Return the size of all the operator's files on disk, in bytes."""
         return sum(partition.bytes for partition in self.partitions)
 
     @property
@@ -51,7 +51,7 @@ class Operator:
 
     @property
     def skew(self) -> float | None:
-        """Return the largest partition's size over the others' mean; None if there is only one."""
+        """Return the largest partition's size divided by the others' mean; None without others."""
         others = sorted(partition.bytes for partition in self.partitions)[:-1]
         mean = sum(others) / len(others) if others else 0
         return self.largest.bytes / mean if self.largest and mean else None
@@ -112,7 +112,7 @@ def _kind(kinds: set[str]) -> str:
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
-    """Return an operator's own description: a single file, or the newest of several by batch."""
+    """Return an operator's own metadata: from a single file, or the newest of one per batch."""
     place = folder / "_metadata" / "metadata"
     if not place.exists():
         versions = folder / "_metadata" / "v2"

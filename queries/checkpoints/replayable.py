@@ -1,4 +1,4 @@
-"""Choose the batch in a checkpoint that is most informative when executed again."""
+"""Choose the batch in a checkpoint that gives the most information when executed again."""
 
 from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.checkpoints.logs import Unreadable, begun_at
@@ -8,9 +8,9 @@ LOOKED_AT = 5
 
 
 def batch_to_replay(logs: CheckpointLogs) -> int | None:
-    """Return the newest committed batch that read something, or the newest if none is near.
+    """Return the newest committed batch that read data, or the newest one if none is near.
 
-    None if nothing was committed.
+    None if no batch was committed.
     """
     committed = logs.committed()
     for batch in reversed(committed[-LOOKED_AT:]):
@@ -24,7 +24,7 @@ def batch_to_replay(logs: CheckpointLogs) -> int | None:
 
 
 def is_continuous(logs: CheckpointLogs, batch: int) -> bool:
-    """Return whether continuous processing wrote the batch, so micro-batches cannot continue."""
+    """Return whether continuous processing wrote the batch; micro-batches cannot continue then."""
     offsets = logs.readable_offsets(batch)
     return offsets is not None and offsets.timestamp_ms is None
 

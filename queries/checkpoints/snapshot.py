@@ -1,9 +1,9 @@
 """Copy a checkpoint as of one batch, by hard links, while a query may be writing to it.
 
 Spark replaces files and never rewrites them, so a link is as good as a copy and takes microseconds.
-Spark also purges old files during the copy. So files of the newest versions are linked first, files
-that have disappeared are not an error, and finally the copy is checked for everything that Spark
-needs to continue from the batch. Nothing in the original is changed.
+Spark may also purge old files during the copy. So files of the newest versions are linked first,
+files that have disappeared are not an error, and at the end, the copy is checked for everything
+that Spark needs to continue from the batch. Nothing in the original is changed.
 """
 
 import os
@@ -30,14 +30,14 @@ ATTEMPTS = 3
 
 
 class CannotCopy(NotAllowed):
-    """The checkpoint as of that batch is not available."""
+    """The checkpoint as of the requested batch is not available."""
 
     code = "cannot-copy"
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy contains."""
+    """The contents of a copy."""
 
     batch: int  # the newest batch in it
     files: int
@@ -55,18 +55,19 @@ def snapshot(
     """Copy the checkpoint at `location` (canonical) as of `batch` to the folder `destination`.
 
     `batch` must be committed; None means the newest. The copy contains offsets and commits up to
-    that batch, the sources' logs up to the end of its offsets, state up to what it left (version
-    batch + 1) and everything about the operators, but nothing from a batch in flight. With
-    `keep_commit=False` the batch itself counts as begun but not committed (no `commits/BATCH`,
+    that batch, the sources' logs up to the end of its offsets, state up to the version that it left
+    (batch + 1) and everything about the operators, but nothing from a batch in flight. With
+    `keep_commit=False` the batch itself counts as started but not committed (no `commits/BATCH`,
     state up to version `batch`): a query started on the copy executes exactly that batch again.
-    With `new_id` the copy gets its own ID; without one, Spark stops the original when both run in
-    one driver.
+    With `new_id` the copy gets its own ID; otherwise, if both ran in one driver, Spark would stop
+    the original.
 
     The copy is built next to the destination in `DESTINATION.building-…`, checked, synced to disk,
-    and renamed; leftovers of an attempt that died are removed first. An existing `destination` is
+    and renamed; leftovers of an interrupted attempt are removed first. An existing `destination` is
     never replaced: that raises OSError. If files cannot be linked between the two folders, they are
     copied. Raises `NotLocal` for a non-local location, and `CannotCopy` if the batch, the previous
-    batch, or its state is not (or no longer) available. Safe while the query is running.
+    batch, or its state is not (or no longer) available. The copy is safe while the query is
+    running.
     """
     logs = CheckpointLogs.at(location)
     for attempt in range(ATTEMPTS):
@@ -86,7 +87,7 @@ def snapshot(
 
 
 def _write_id(checkpoint: Inside, identity: str) -> None:
-    """Give a copy of a checkpoint the ID by which Spark identifies the query."""
+    """Write the ID by which Spark identifies the query to a copy of a checkpoint."""
     # A new file, because the old one may be a link to the original's.
     for gone in ("metadata", ".metadata.crc"):
         with suppress(FileNotFoundError):
@@ -107,11 +108,11 @@ def remove(location: Path) -> None:
 
 @contextmanager
 def building(destination: Path, like: Path) -> Iterator[Inside]:
-    """Yield an empty folder next to `destination`; on exit it is synced and renamed to it.
+    """Yield an empty folder next to `destination`; on exit, sync and rename it to `destination`.
 
-    It gets the mode and owner of the folder `like`. If the block raises an error, nothing is left
-    of the new folder; leftovers of a killed attempt are removed first. Raises OSError if
-    `destination` exists.
+    The new folder gets the mode and owner of the folder `like`, and is removed if the block raises
+    an error; leftovers of a killed attempt are removed first. Raises OSError if `destination`
+    exists.
     """
     with acting_in(destination.parent, like):
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -131,14 +132,14 @@ def building(destination: Path, like: Path) -> Iterator[Inside]:
 
 
 def remove_left_over(destination: Path) -> None:
-    """Remove drafts and half-removed copies of a folder."""
+    """Remove drafts and partly removed copies of a folder."""
     for name in names_in(destination.parent):
         if name.startswith((f"{destination.name}.building-", f"{destination.name}.removing-")):
             shutil.rmtree(destination.parent / name, ignore_errors=True)
 
 
 class _Copy:
-    """One attempt: linked newest first, then checked."""
+    """One attempt at a copy: files are linked, the newest first; then the copy is checked."""
 
     def __init__(self, logs: CheckpointLogs, to: Inside, keep_commit: bool) -> None:
         self._logs = logs
@@ -168,7 +169,7 @@ class _Copy:
         if batch is None:
             raise CannotCopy(
                 f"No batch has committed in {self._from}.",
-                way_out="Wait until the query has committed one.",
+                way_out="Wait until the query has committed a batch.",
             )
         if batch not in self._logs.committed():
             raise CannotCopy(
@@ -213,7 +214,7 @@ class _Copy:
                 self._link_all(within, names)
 
     def _ssts(self, store: Path) -> None:
-        """Link the SST files for each linked zip; remove a zip whose files have been purged."""
+        """Link the SST files for each linked zip; remove zips whose files have been purged."""
         linked = self._to / store
         for name in sorted(names_in(linked), key=_newest_first):
             if not name.endswith(".zip"):
@@ -230,8 +231,8 @@ class _Copy:
         """Fill the gap that async progress tracking leaves below the newest batch.
 
         When Spark starts, it reads the batch before the newest. If the newest batch is committed, a
-        copy of its offsets fills the gap, so that nothing is read twice; otherwise the last kept
-        batch is used in its place.
+        copy of its offsets fills the gap, so that nothing is read twice; otherwise, a copy of the
+        last batch in the log fills it.
         """
         place = self._to / "offsets" / str(batch - 1)
         if batch == 0 or place.exists():
@@ -324,8 +325,8 @@ def _newest_first(name: str) -> tuple[int, str]:
 
 
 def _reach(logs: CheckpointLogs) -> str:
-    """Return which batches there are, in words."""
+    """Return a sentence about the batches that the checkpoint contains."""
     committed = logs.committed()
     if not committed:
         return "No batch has committed yet."
-    return f"It contains batches {committed[0]} to {committed[-1]}."
+    return f"The checkpoint contains batches {committed[0]} to {committed[-1]}."

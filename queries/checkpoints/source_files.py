@@ -1,6 +1,6 @@
-"""The files that a file source would find now, as Spark would list them.
+"""List the files that a file source would find now, in the same way as Spark.
 
-Names that begin with "_" or "." are skipped, including folders; a path may contain wildcards, and
+Files and folders whose names begin with "_" or "." are skipped; a path can contain wildcards, and
 folders are searched recursively.
 """
 
@@ -24,7 +24,7 @@ _LEGAL = "/;:@&=+$,_-!.~'()*"
 def found_files(path: str) -> list[tuple[str, int]]:
     """Return (URI, modified in ms) for each file under a source's path, oldest first.
 
-    Raises `CannotCopy` if the path is not on a local file system, or contains too many files.
+    Raises `CannotCopy` if the path is not on a local file system or contains too many files.
     """
     place = local(path)
     if place is None:
@@ -46,7 +46,7 @@ def found_files(path: str) -> list[tuple[str, int]]:
 
 
 def exists(uri: str) -> bool | None:
-    """Return whether a file that a source has read still exists; None if it is not local."""
+    """Return whether a file that a source has read still exists; None if the file is not local."""
     parts = urlsplit(uri)
     if parts.scheme not in ("", "file"):
         return None
@@ -54,7 +54,7 @@ def exists(uri: str) -> bool | None:
 
 
 def local(path: str) -> str | None:
-    """Return a source's path on the local file system, including wildcards; None if not local."""
+    """Return a source's path on the local file system, with its wildcards; None if not local."""
     if path.startswith("/"):
         return path
     if path.startswith("file:"):

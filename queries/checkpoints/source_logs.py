@@ -1,8 +1,8 @@
-"""The log of a file source in `sources/<i>`: which files were read in which entry.
+"""Read the log of a file source in `sources/<i>`: which files were read in which entry.
 
-An entry's number is the source's own `logOffset`, not a batch number: after a crash they differ.
-The log is compacted from time to time (`19.compact` contains all entries up to 19). Other sources
-store only their first offsets there, in one file.
+An entry's number is the source's own `logOffset`, not a batch number: after a crash, the two
+differ. The log is compacted from time to time (`19.compact` contains all entries up to 19). Other
+sources store only their first offsets in `sources/<i>`, in one file.
 """
 
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ class ReadFile:
 
 
 def first_offsets(folder: Path) -> dict[str, dict[str, int]]:
-    """Return where a Kafka source began, topic -> partition -> offset; {} if it is not stored.
+    """Return a Kafka source's first offsets, topic -> partition -> offset; {} if not stored.
 
-    The format is that of Spark's KafkaSourceInitialOffsetWriter: a zero byte, a version, then the
-    offsets as JSON.
+    The format is defined by Spark's KafkaSourceInitialOffsetWriter: a zero byte, a version, then
+    the offsets as JSON.
     """
     try:
         found = orjson.loads(read_bytes(folder / "0").decode().partition("\n")[2])
@@ -47,16 +47,16 @@ def log_offset(end: Any) -> int | None:
 
 
 def numbered(name: str) -> int | None:
-    """Return the number of a plain or compacted entry; None for any other file."""
+    """Return the number in the name of a plain or compacted entry; None for any other file."""
     number = name.removesuffix(".compact")
     return whole(number)
 
 
 def kept_names(folder: Path, names: list[str], end: Any) -> list[str]:
-    """Return which of a source's files belong to a batch that ends at `end`, newest first.
+    """Return those of a source's files that belong to a batch that ends at `end`, newest first.
 
-    A file source's entries beyond `end` would be read as one batch, so they are left out; for other
-    sources, all files belong to it.
+    A file source's entries after `end` would be read as one batch, so they are omitted; for other
+    sources, all files belong to the batch.
     """
     visible = [name for name in names if not name.startswith(".")]
     upto = log_offset(end)
@@ -83,7 +83,7 @@ def is_whole(folder: Path, upto: int) -> bool:
 def entries(folder: Path, after: int, upto: int, *, limit: int) -> list[ReadFile]:
     """Return the files in the entries in (after, upto], at most `limit` of them.
 
-    Entries that were compacted away are looked up in the compacted file above them, which is read
+    Entries that were compacted away are looked up in the next compacted file, which is read only
     once.
     """
     names = set(names_in(folder))
@@ -113,7 +113,9 @@ def _lines(folder: Path, name: str) -> Iterator[ReadFile]:
     """Yield the files in an entry, with a problem for each unreadable line."""
     version, *lines = _text(folder / name).rstrip("\n").split("\n")
     if version != "v1":
-        yield ReadFile(f"entry {name}", None, -1, "It is truncated, or not a version 1 log.")
+        yield ReadFile(
+            f"entry {name}", None, -1, ("The entry is truncated, or not a version 1 log.")
+        )
         return
     for place, line in enumerate(lines, 2):
         if not line.strip():
@@ -126,11 +128,13 @@ def _lines(folder: Path, name: str) -> Iterator[ReadFile]:
             entry = count(about.get("batchId"))
             yield ReadFile(path, count(about.get("timestamp")), -1 if entry is None else entry)
         else:
-            yield ReadFile(f"entry {name}, line {place}", None, -1, "It is truncated or garbled.")
+            yield ReadFile(
+                f"entry {name}, line {place}", None, -1, ("The entry is truncated or corrupted.")
+            )
 
 
 def _text(path: Path) -> str:
-    """Return an entry's text; "" if it is gone, a link, or not text."""
+    """Return an entry's text; "" if the entry is gone, is a link, or is not text."""
     try:
         return read_file(path) or ""
     except (NotPlain, UnicodeDecodeError):

@@ -1,6 +1,6 @@
-"""The files in state stores: their versions, and whether a version can be loaded.
+"""Read the names of files in state stores: versions, and whether a version can be loaded.
 
-State version V is what batch V-1 left. For each version, a store's folder contains a change
+State version V is the state after batch V-1. For each version, a store's folder contains a change
 (`V.delta`, `V.changelog`) or the complete state (`V.snapshot`, `V.zip`); with state format 2, the
 name includes the commit's unique ID, `V_ID.zip`. A zip lists the SST files that belong to it, which
 are stored in the folder `SSTs` next to it.
@@ -52,7 +52,7 @@ def stores(state: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def missing_version(names: list[str], wanted: int) -> int | None:
-    """Return the version that is missing for loading `wanted`; None if it can be loaded."""
+    """Return the version whose absence prevents loading `wanted`; None if it can be loaded."""
     found = [file for name in names if (file := parse(name)) is not None and not file.checksum]
     changes = {file.version for file in found if not file.whole}
     base = max((file.version for file in found if file.whole and file.version <= wanted), default=0)
@@ -65,7 +65,7 @@ def missing_version(names: list[str], wanted: int) -> int | None:
 def sst_files(archive: Path) -> set[str]:
     """Return the names of the SST files that a zip needs.
 
-    Raises OSError or `zipfile.BadZipFile` if the zip is gone or truncated.
+    Raises OSError or `zipfile.BadZipFile` if the zip is missing or truncated.
     """
     with zipfile.ZipFile(archive) as opened:
         lines = opened.read("metadata").decode().split("\n", 1)

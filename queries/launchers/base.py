@@ -1,9 +1,9 @@
-"""The interface to the place where drivers run, as used by supervision.
+"""Define the interface through which supervision runs drivers.
 
 A driver is identified by its application and its epoch, a probe by the same values and
-`probe=True`. Where files are stored and which processes exist is the launcher's own business: it
-answers in texts and in the forms of `queries.domain`. `tests/launchers/test_contract.py` verifies
-this contract for every kind of launcher.
+`probe=True`. Files and processes are internal to the launcher, which returns texts and the forms of
+`queries.domain`. `tests/launchers/test_contract.py` verifies this contract for every kind of
+launcher.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,31 +19,31 @@ class Launcher(Protocol):
     """A place where drivers run; every call is idempotent and bounded in time."""
 
     def walls(self) -> Choice:
-        """Return what isolates drivers from the rest of their host; tested at the first call."""
+        """Return how drivers are isolated from the rest of their host; tested at the first call."""
 
     def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
         """Return where an operator can find a driver's files, even if they do not exist yet."""
 
     def highest_epoch(self, application: str) -> int:
-        """Return the highest epoch of the application's drivers and probes known here, or 0."""
+        """Return the highest known epoch of the application's drivers and probes here, or 0."""
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Record the intent, then start the driver.
 
-        If called again for the same epoch, it completes what is missing and never starts a second
-        driver. An epoch lower than an existing one is FENCED and never runs. Raises `LaunchRefused`
-        with a sentence if the driver cannot be started.
+        If called again for the same epoch, complete the missing steps, but never start a second
+        driver. A driver with an epoch lower than an existing one is FENCED and never runs. Raises
+        `LaunchRefused` with a sentence if the driver cannot be started.
         """
 
     def assign(self, application: str, assignment: Assignment) -> None:
         """Replace the assignment unless a higher generation exists, and nudge the driver."""
 
     def seal(self, application: str, epoch: int) -> bool:
-        """Make sure that a driver that nobody has started never will be started, by anyone.
+        """Make sure that a driver that has not been started cannot be started any more.
 
-        Returns True if its exit is recorded: the one written now (UNKNOWN), or an earlier one.
-        Returns False if anything of the driver exists or existed: the next sighting shows what.
-        Raises `LaunchRefused` if nothing can be written.
+        Returns True if an exit of the driver is recorded: the one written now (UNKNOWN), or an
+        earlier one. Returns False if any process of the driver exists or existed: the next sighting
+        shows the details. Raises `LaunchRefused` if the exit cannot be written.
         """
 
     def sight(
@@ -55,29 +55,29 @@ class Launcher(Protocol):
         locations: tuple[str, ...] = (),
         known: Mapping[str, str | int] | None = None,
     ) -> Sighting:
-        """Return what can be seen of a driver; `locations` are the checkpoints that it may hold.
+        """Return a driver's state as seen here; `locations` are checkpoints that it may hold.
 
-        `known` is its identity from an earlier sighting: a live process with that identity is seen,
-        even if every file of the driver is gone.
+        `known` is the driver's identity from an earlier sighting: a live process with that identity
+        is found even if every file of the driver is gone.
         """
 
     def living(self) -> list[tuple[str, int]]:
-        """Return the application and epoch of every driver that is really alive here; no probes."""
+        """Return the application and epoch of every live driver on this host, without probes."""
 
     def exits(self) -> AbstractContextManager[Callable[[float], int | None]]:
-        """Receive the ends of drivers and probes while the block runs.
+        """Receive notifications about exits of drivers and probes while the block runs.
 
-        Yields a function that waits for the next end, for at most the given number of seconds, and
-        returns the ID of the driver's row, or None if there was no end. This is only a hint: an end
-        may be lost if nothing is waiting for it; the sighting shows how the driver ended. Raises
-        `OSError` if ends cannot be received.
+        Yields a function that waits for the next exit, for at most the given number of seconds, and
+        returns the ID of the driver's row, or None if nothing exited. A notification is only a
+        hint: it is lost if nothing is waiting for it, and only the sighting shows how the driver
+        ended. Raises `OSError` if notifications cannot be received.
         """
 
     def terminate(self, application: str, epoch: int) -> None:
         """Ask the driver to exit."""
 
     def kill(self, application: str, epoch: int) -> None:
-        """End the driver by force, including anything left of it."""
+        """Kill the driver and any processes it has left behind."""
 
     def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """Return the content-addressed copies of code roots and their common SHA-256."""
@@ -88,17 +88,17 @@ class Launcher(Protocol):
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
         """Record the intent (`task`: `queries.domain.probes.questions`), then start the probe.
 
-        Like `launch`, but a probe replaces nothing: the application's driver continues.
+        Like `launch`, but a probe does not replace anything: the application's driver continues.
         """
 
     def probe_result(self, application: str, epoch: int) -> str:
         """Return a probe's findings so far as text; "" if there are none yet."""
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
-        """Wait at most `grace_s` for a probe to exit, then end it by force."""
+        """Wait at most `grace_s` for a probe to exit, then kill it."""
 
     def end_probes(self) -> None:
-        """End every probe by force: they hold nothing that this could harm."""
+        """Kill every probe: probes do not hold anything that this could harm."""
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove a probe's findings, because they may contain rows of personal data."""
@@ -112,21 +112,19 @@ class Launcher(Protocol):
         """Return the size of a driver's log in bytes; 0 if there is none."""
 
     def log_part(self, application: str, epoch: int, *, start: int, size: int) -> bytes:
-        """Return at most `size` bytes of a driver's log, beginning at `start`; b"" if there are
-        none.
-        """
+        """Return at most `size` bytes of a driver's log from `start` on; b"" if there are none."""
 
     def spooled(self, epoch: int, first: int) -> Iterable[tuple[int, bytes]]:
-        """Yield (seq, JSON) for the events that a driver keeps, in order, starting at `first`."""
+        """Yield (seq, JSON) for the events in a driver's spool, in order, starting at `first`."""
 
     def prune(self, application: str, *, keep: int) -> None:
-        """Remove what ended drivers and probes left behind, except the newest `keep` of each."""
+        """Remove the files of ended drivers and probes, except the newest `keep` of each."""
 
 
 class LaunchRefused(Exception):
     """The driver cannot be launched here; the message is a sentence with the remedy.
 
-    `passing`: the same launch may succeed a little later, and is tried again.
+    `passing`: the problem is temporary; the same launch is tried again a little later.
     """
 
     def __init__(self, message: str, *, passing: bool = False) -> None:

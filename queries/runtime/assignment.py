@@ -1,7 +1,7 @@
 """Read the assignment repeatedly, and make the driver's runs match it.
 
-Level-triggered: each look compares the whole file with the existing runs, so a lost or repeated
-nudge changes nothing, and an entry stays until its end has been acknowledged.
+Level-triggered: each check compares the whole file with the existing runs, so a lost or repeated
+nudge makes no difference, and an entry stays until its end has been acknowledged.
 """
 
 import logging
@@ -45,7 +45,7 @@ class Assignments:
         self.end = False  # exit when nothing is running any more
 
     def apply(self) -> None:
-        """Read the file and act on every difference."""
+        """Read the assignment and act on every difference."""
         assignment = self._read()
         if assignment is None:
             return
@@ -60,7 +60,7 @@ class Assignments:
         self._board.driver(applied_generation=assignment.generation)
 
     def hosted(self) -> set[int]:
-        """Return the queries whose runs are still known here."""
+        """Return the queries whose runs this driver still knows."""
         return {run.entry.query for run in self.runs.values()}
 
     @property
@@ -69,7 +69,7 @@ class Assignments:
         return any(self._has_not_ended(run) for run in self.runs)
 
     def _drop(self, run: int) -> None:
-        """Forget a run that has ended; stop one that is still running, to drop it later."""
+        """Forget a run that has ended; stop one that is still running, and drop it later."""
         known = self.runs.get(run)
         if known is not None and (self._has_not_ended(run) or known.working):
             known.ask(Want.STOP)
@@ -98,7 +98,7 @@ class Assignments:
             )
 
     def _start(self, entry: AssignmentEntry) -> None:
-        """Start a run; if that is impossible, the run has failed and the other runs continue."""
+        """Start a run; if that is impossible, mark it as failed and let the other runs continue."""
         try:
             self.runs[entry.run] = self._begin(entry)
         except Exception as error:
@@ -112,7 +112,7 @@ class Assignments:
         return status is not None and status.state not in ENDED
 
     def _read(self) -> Assignment | None:
-        """Return the assignment; None if it cannot be read now (the next look may succeed)."""
+        """Return the assignment; None if it cannot be read now (the next check may succeed)."""
         with self._each.by_itself(self._path.name):
             text = read_file(self._path)
             assignment = Assignment.loads(text) if text is not None else None

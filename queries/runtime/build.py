@@ -1,8 +1,8 @@
-"""Build a ready-to-start writer from a definition, in a session of the query's own.
+"""Build a ready-to-start writer from a definition, in the query's own session.
 
-Every error names the part that it belongs to ("source 'flights' (json)"). Nothing here may start a
-query or change anything: SQL texts are parsed first and accepted only if they are queries, and a
-user's function that calls `start()` itself is rejected.
+Every error names the part of the definition that it belongs to ("source 'flights' (json)"). Nothing
+here is allowed to start a query or change anything: SQL texts are parsed first and accepted only if
+they are queries, and a user's function that calls `start()` itself is rejected.
 """
 
 import functools
@@ -48,11 +48,11 @@ class NotAWriter(Exception):
 
 
 class StartsItself(Exception):
-    """The function starts a query itself: let it return the DataStreamWriter, unstarted."""
+    """The function starts a query itself; it must return an unstarted DataStreamWriter instead."""
 
 
 class CallsNeedBatches(Exception):
-    """Calls by `map_async` need micro-batches, which the definition's trigger does not make."""
+    """Calls by `map_async` need micro-batches, and the definition's trigger does not create any."""
 
 
 def writer(
@@ -68,9 +68,9 @@ def writer(
 ) -> Any:
     """Return a definition's DataStreamWriter, complete except for `start()`.
 
-    If given, `callbacks` counts the calls of its foreachBatch function, and `roots` limits where it
-    reads and writes. Settings in its code that have no effect are passed to `tell`, one sentence
-    each. Raises `StepFailed`, which names the part that failed.
+    If given, `callbacks` counts the calls of its foreachBatch function, and `roots` limits where
+    the query reads and writes. Settings in its code that have no effect are passed to `tell`, one
+    sentence each. Raises `StepFailed`, which names the part that failed.
     """
     spec = QUERY.validate_python(raw)
     _building.callbacks = callbacks
@@ -123,7 +123,7 @@ def session_conf(raw: dict[str, Any], references: References) -> dict[str, str]:
 
 
 def views(raw: dict[str, Any]) -> set[str]:
-    """Return the names of the temporary views that a definition creates."""
+    """Return the names of a definition's temporary views."""
     parts = [*raw.get("sources", ()), *raw.get("tables", ())]
     return {part["name"] for part in parts}
 
@@ -135,7 +135,7 @@ def refuse_starts_while_building(data_stream_writer: type) -> None:
 
 
 def count_callbacks(data_stream_writer: type) -> None:
-    """Make `foreachBatch` count its function's calls, in a thread that is building."""
+    """Make `foreachBatch` count its function's calls, in threads that are building a writer."""
     given: Any = data_stream_writer.foreachBatch  # type: ignore[attr-defined]
 
     @functools.wraps(given)
@@ -147,7 +147,7 @@ def count_callbacks(data_stream_writer: type) -> None:
 
 
 def note_while_building(data_stream_writer: type) -> None:
-    """Record what a definition's function sets on its writer."""
+    """Record the settings that a definition's function makes on its writer."""
     note_what_is_said(data_stream_writer, when=lambda: getattr(_building, "active", False))
 
 
@@ -224,7 +224,7 @@ def _from_function(
 
 
 def _called(session: Any, spec: PythonQuery, references: References) -> Any:
-    """Return what the function returns: a writer, or a streaming DataFrame."""
+    """Call the function and return its result: a writer, or a streaming DataFrame."""
     with _step(f"function {spec.function!r}", error_class=USER_CODE), _no_starts():
         module, _, name = spec.function.partition(":")
         function = getattr(importlib.import_module(module), name)
@@ -268,9 +268,9 @@ def _guarded(method: Any, name: str) -> Any:
 def _refuse_calls_without_batches(frame: Any, trigger: Trigger) -> None:
     """Raise if `map_async` would run under a trigger without micro-batches.
 
-    Spark does not accept its operator in either mode: continuous processing allows projections and
-    filters only, and real-time mode does not have it on its allowlist. With that check switched
-    off, rows come out no sooner than the end of the batch.
+    Spark does not accept the operator of `map_async` in continuous processing, which allows only
+    projections and filters, or in real-time mode, whose allowlist does not contain it. Even with
+    that check switched off, rows are output only at the end of the batch.
     """
     if not trigger.holds:
         return

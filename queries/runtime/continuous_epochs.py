@@ -1,4 +1,4 @@
-"""The continuous epochs of a query, read from its checkpoint and reported as progress."""
+"""Read a query's continuous epochs from its checkpoint and report them as progress."""
 
 import time
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Epochs:
         self.last = before  # the newest epoch reported, or committed before the run
 
     def look(self) -> list[dict[str, Any]]:
-        """Report the continuous epochs committed since the last look; return their progress."""
+        """Report the continuous epochs committed since the last check; return their progress."""
         if not self._checkpoint.local:
             if time.monotonic() - self._looked < REMOTE_LOOK_S:
                 return []

@@ -1,7 +1,7 @@
-"""Before a query starts, reject anything that it would read or write outside the data roots.
+"""Reject anything that a query would read or write outside the data roots, before it starts.
 
-The control plane checked the definition when it was saved; here Spark has parsed it, on the host
-where the links exist.
+The control plane checked the definition when it was saved. Here Spark has parsed it, on the host
+where its files and links exist.
 """
 
 import os
@@ -34,14 +34,14 @@ class OutsideRoots(Exception):
 
 
 def roots_of(spec: DriverSpec) -> DataRoots | None:
-    """Return the roots that a driver was given; None if its release did not have them."""
+    """Return the roots that a driver was given; None if its release did not have data roots yet."""
     return DataRoots(spec.data_roots, spec.own_folders) if spec.data_roots else None
 
 
 def require_options(roots: DataRoots | None, name: str, options: Mapping[str, str]) -> None:
-    """Raise `OutsideRoots` for a reader's or writer's option that reaches outside the roots.
+    """Raise `OutsideRoots` for an option of a reader or writer that leads outside the roots.
 
-    This covers paths, and options that would become Hadoop configuration and could redirect a path.
+    This covers paths, and options that become Hadoop configuration and could redirect a path.
     """
     if roots is None:
         return
@@ -52,11 +52,11 @@ def require_options(roots: DataRoots | None, name: str, options: Mapping[str, st
 
 
 def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
-    """Raise `OutsideRoots` for anything that merely analyzing a SQL text would read.
+    """Raise `OutsideRoots` for anything outside the roots that Spark reads to analyze a SQL text.
 
-    Spark lists a path, and infers columns from its files, before there is a plan to check, and
+    Before there is a plan to check, Spark lists a path and infers columns from its files, and
     errors in that analysis reveal both. So the parsed text is checked first: files (json.`/path`),
-    the options that WITH passes to their reader, and options of functions.
+    the options that WITH passes to their reader, and the options of functions.
     """
     if roots is None:
         return
@@ -78,7 +78,7 @@ def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
 
 
 def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, str]) -> None:
-    """Check a table in a text: a file by its format, and the reader options from WITH."""
+    """Check a table in a SQL text: files by their format, and the reader options from WITH."""
     first, last = parts[0].lower(), parts[-1]
     is_file = len(parts) == 2 and (first in KNOWN or "." in first or "/" in last or ":" in last)
     given = dict(options)
@@ -92,14 +92,14 @@ def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, 
 
 
 def _identifier(expression: Any) -> str:
-    """Return the argument of IDENTIFIER(); checking a computed name would come too late."""
+    """Return the argument of IDENTIFIER(); reject expressions, whose value is known too late."""
     if expression.getClass().getSimpleName() != "Literal":
         raise OutsideRoots("the SQL uses IDENTIFIER() with an expression. Use a string literal.")
     return str(expression.value())
 
 
 def _calls(node: Any) -> Iterator[Any]:
-    """Yield the function calls by name in a parsed node, including those in a WINDOW clause."""
+    """Yield the function calls in a parsed node, with names, including those in WINDOW clauses."""
     waiting = list(_members(node.expressions()))
     if node.getClass().getSimpleName() == "WithWindowDefinition":
         waiting += _members(node.windowDefinitions().values().toSeq())
@@ -111,11 +111,13 @@ def _calls(node: Any) -> Iterator[Any]:
 
 
 def _require_call(roots: DataRoots, called: Any) -> None:
-    """Raise `OutsideRoots` if a function is passed a file, or options that may specify one."""
+    """Raise `OutsideRoots` if a function is passed a file, or options that could specify a file."""
     if called.getClass().getSimpleName() == _BY_IDENTIFIER:
         if called.otherExprs().isEmpty():
             return  # a column
-        raise OutsideRoots("the SQL calls a function through IDENTIFIER(). Use its name.")
+        raise OutsideRoots(
+            "the SQL calls a function through IDENTIFIER(). Use the function's name."
+        )
     name = _texts(called.nameParts())[-1].lower()
     arguments = [_value(one) for one in _members(called.arguments())]
     if name in _OF_PROTOBUF:
@@ -128,7 +130,7 @@ def _require_call(roots: DataRoots, called: Any) -> None:
 
 
 def _require_descriptor(roots: DataRoots, name: str, one: Any) -> None:
-    """Raise if Protobuf's descriptor file is outside the roots; bytes and options are allowed."""
+    """Raise if the Protobuf descriptor file is outside the roots; bytes and options are allowed."""
     kind = one.getClass().getSimpleName()
     if kind == "Literal" and one.dataType().typeName() == "string":
         _require(roots, f"{name}()", str(one.value()))
@@ -139,7 +141,7 @@ def _require_descriptor(roots: DataRoots, name: str, one: Any) -> None:
 
 
 def _require_map(name: str, kind: str, one: Any) -> None:
-    """Raise if options are not written as map('name', 'value'), or if one may specify a file."""
+    """Raise if options are not written as map('name', 'value'), or if one could specify a file."""
     if one.getClass().getSimpleName() == "Literal" and one.value() is None:
         return
     keys = _members(one.arguments())[::2] if _is_map(one) else [one]
@@ -179,7 +181,7 @@ def _members(sequence: Any) -> list[Any]:
 def require_plan(roots: DataRoots | None, frame: Any) -> None:
     """Raise `OutsideRoots` for a file or folder that a frame's plan reads directly.
 
-    SQL's json.`/path` is an example. Streaming sources were checked by their options.
+    An example is json.`/path` in SQL. Streaming sources were already checked by their options.
     """
     if roots is None:
         return

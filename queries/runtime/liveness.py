@@ -1,8 +1,8 @@
-"""Signs of life from a running query: commits, idle triggers, its newest batch.
+"""Detect signs of life from a running query: commits, idle triggers, its newest batch.
 
 A commit is read from the checkpoint if that is cheap, otherwise from the query's own progress; an
-idle trigger shows up as progress that executed nothing (trap 14). A continuous query has no
-progress: its continuous epochs replace it.
+idle trigger shows up as progress without an executed batch (trap 14). A continuous query reports no
+progress: its continuous epochs are used instead.
 """
 
 import json
@@ -20,7 +20,7 @@ UNPROVEN_S = 0.4  # the same, until something has shown that source and plan wor
 
 
 class Life:
-    """What one run has shown so far."""
+    """The signs of life that one run has shown so far."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Life:
         self.last_batch: int | None = None  # the last batch committed in this run
 
     def look(self) -> dict[str, Any]:
-        """Return the changes in the run's status since the last look."""
+        """Return the changes in the run's status since the last check."""
         changes: dict[str, Any] = {}
         told = self._epochs.look() if self._epochs else []
         if told:
@@ -54,7 +54,7 @@ class Life:
         return changes
 
     def at_failure(self) -> dict[str, Any]:
-        """Return the batch in flight, its offsets and the last progress before it."""
+        """Return the batch in flight, its offsets, and the last progress before that batch."""
         batch = left_out(self._checkpoint.in_flight, None)
         found: dict[str, Any] = {"failed_batch": batch}
         if batch is not None:

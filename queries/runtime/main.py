@@ -1,8 +1,8 @@
-"""The driver: `python -m queries.runtime.main DIRECTORY`, one process of one application.
+"""The driver: `python -m queries.runtime.main DIRECTORY`, one process for one application.
 
-It executes `assignment.json`, reports in `status.json`, and exits with a code that says why.
-Everything the control plane knows about it comes from these files, from the kernel and from the
-event stream; nothing here waits for the control plane.
+It executes `assignment.json`, reports in `status.json`, and exits with a code that gives the
+reason. Everything the control plane knows about a driver comes from these files, from the kernel
+and from the event stream; nothing here waits for the control plane.
 """
 
 import logging
@@ -56,7 +56,7 @@ FENCED = 72  # current.json names a later epoch, or its own was revoked
 
 
 def main(arguments: list[str]) -> int:
-    """Run the driver of a directory; return its exit code."""
+    """Run the driver of the given directory; return its exit code."""
     directory = Path(arguments[0])
     folder = DriverFolder.of(directory)
     spec = DriverSpec.loads((folder.control / SPEC).read_text())
@@ -102,7 +102,7 @@ class Driver:
         self._executors_told: tuple[tuple[ExecutorSeen, ...], ExecutorsWanted | None] = (), None
 
     def run(self) -> int:
-        """Start Spark, execute the assignment until the end is requested or occurs, then exit."""
+        """Start Spark, execute the assignment until the driver must end, then exit."""
         self.wake.catch_signals()
         self.board.write()
         try:
@@ -175,7 +175,7 @@ class Driver:
 
     @contextmanager
     def _said_while_it_queues(self) -> Iterator[None]:
-        """Report while YARN has not started the application, for which Spark's start waits."""
+        """Report while Spark's start is waiting for YARN to start the application."""
         if self.spec.master != "yarn":
             yield
             return
@@ -192,7 +192,7 @@ class Driver:
             queue.over.set()
 
     def _meet_users_code(self) -> None:
-        """Make Spark's own classes refuse, or count, what users' code does with them."""
+        """Patch Spark's own classes to reject, count or record certain calls by users' code."""
         from pyspark.sql.streaming import DataStreamWriter
 
         build.refuse_starts_while_building(DataStreamWriter)
@@ -212,11 +212,11 @@ class Driver:
     # --- the loop ---------------------------------------------------------------------
 
     def _turn(self, assignments: Assignments, sessions: Sessions) -> int | None:
-        """Do what needs to be done, then sleep; return an exit code when it is time to exit."""
+        """Perform the pending work, then sleep; return an exit code when it is time to exit."""
         if self.wake.leave:
             return 0
         if self._is_fenced():
-            logger.error("a later epoch has taken over; leaving")
+            logger.error("a later epoch has taken over; exiting")
             return FENCED
         if self.spark_stopped.is_set():
             logger.error("Spark was stopped while its queries were running; exiting")
@@ -246,11 +246,11 @@ class Driver:
         return None
 
     def _look(self, assignments: Assignments) -> int | None:
-        """Return the exit code if the driver has its own reason to exit."""
+        """Return an exit code if a subclass has another reason to exit; this class has none."""
         return None
 
     def _see_executors(self) -> None:
-        """Put lost and found executors on the board, and report them."""
+        """Record lost and new executors on the board, and report them."""
         if self.executors is None:
             return
         seen, wanted = self.executors.look(), self.executors.wanted()
@@ -261,7 +261,7 @@ class Driver:
             self.telemetry.driver_changed()
 
     def _follows_the_jvm(self, error: Exception) -> bool:
-        """Return whether an error comes from a JVM that has ended, which ends the driver too."""
+        """Return whether an error comes from the JVM having ended, which also ends the driver."""
         return type(error).__module__.startswith("py4j") and self.wake.has_ended(JVM)
 
     def _is_fenced(self) -> bool:
@@ -289,7 +289,7 @@ class Driver:
         end = time.monotonic() + self.spec.stop_timeout_s
         if code == JVM_DIED:
             self.jvm_gone.set()
-            logger.error("the JVM has died; leaving")
+            logger.error("the JVM has died; exiting")
         elif assignments is not None and code != SPARK_STOPPED:
             for run in assignments.runs.values():
                 with self.each.by_itself(f"{run.entry.called}: its stop"):
@@ -299,7 +299,7 @@ class Driver:
         self.board.write()
         with self.each.by_itself("the last events"):
             last = self.telemetry.close(min(FLUSH_S, max(1.0, (end - time.monotonic()) / 2)))
-            logger.info("leaving with code %s after event %s", code, last)
+            logger.info("exiting with code %s after event %s", code, last)
         with self.each.by_itself("the end of the JVM"):
             self._end_jvm(max(1.0, end - time.monotonic()))
         logging.shutdown()
@@ -307,14 +307,16 @@ class Driver:
         os._exit(code)
 
     def _end_revoked(self) -> None:
-        """End immediately, whatever is under way: a user has declared this driver's host gone.
+        """Exit immediately, whatever is in progress: a user has declared this driver's host gone.
 
-        Another host may have taken the checkpoint by now, so nothing here may commit any more.
+        Another host may have taken the checkpoint by now, so this driver must not commit any more.
         """
         if self.gateway is not None:
             self.shim.tell("jvm-killed 1")  # otherwise the shim would blame an outsider
             self.gateway.proc.kill()
-        logger.error("the host was declared gone and epoch %s revoked; left", self.spec.epoch)
+        logger.error(
+            ("the host was declared gone and epoch %s was revoked; exiting"), self.spec.epoch
+        )
         os._exit(FENCED)
 
     def _end_jvm(self, timeout_s: float) -> None:

@@ -1,6 +1,6 @@
-"""What driver and probe processes share: log, lock, messages to the shim.
+"""Functions that driver and probe processes share: log, lock, messages to the shim.
 
-A driver's logs are kept small, and sacrificed first when the disk is full.
+A driver's logs are kept small, and they are the first to be deleted when the disk is full.
 """
 
 import json
@@ -38,7 +38,7 @@ def begin(directory: Path) -> int | None:
         handler.addFilter(lambda record: "/py4j/" not in record.pathname)
     lock = take_lock(directory / DRIVER_LOCK)
     if lock is None:
-        logging.getLogger("headgate").error("another process works in %s", directory)
+        logging.getLogger("headgate").error("another process is working in %s", directory)
         return None
     started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     claim()  # otherwise a child of users' code would inherit it
@@ -71,7 +71,7 @@ def keep_small(directory: Path) -> None:
 
 @cache
 def claim() -> int | None:
-    """Return the descriptor that claims the epoch, open until this process ends.
+    """Return the descriptor that claims the epoch; it stays open until this process ends.
 
     None if the shim did not provide one (`queries.launchers.process.epoch_claims`).
     """
@@ -83,7 +83,7 @@ def claim() -> int | None:
 
 
 def end_jvm(process: Any, timeout_s: float, shim: "Shim") -> None:
-    """Wait for the JVM's end, kill it if it takes too long, and report its code to the shim."""
+    """Wait for the JVM to exit, kill it if it takes too long, and report its code to the shim."""
     try:
         code = process.wait(timeout_s)
     except Exception:  # it did not exit: the shim must not have to wait for it
@@ -102,7 +102,7 @@ class Shim:
             os.set_inheritable(self.descriptor, False)
 
     def tell(self, line: str) -> None:
-        """Send a line; without a shim, or with a dead one, the process continues."""
+        """Send a line; without a shim, or if the shim has died, the process continues."""
         try:
             os.write(self.descriptor, f"{line}\n".encode())
         except OSError:

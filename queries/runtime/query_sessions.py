@@ -1,8 +1,8 @@
 """One Spark session per query, reused when the query restarts.
 
 Two queries must not see each other's views and configuration, and each session that streams leaves
-a bus on Spark's listener queue until it is removed. So a session is created once per query, reused,
-and closed when the query has been away for a while.
+a bus on Spark's listener queue until that bus is removed. So a session is created once per query,
+reused, and closed when the query has not run here for a while.
 """
 
 import threading
@@ -59,7 +59,7 @@ class Sessions:
         return session
 
     def close_unused(self, hosted: set[int]) -> None:
-        """Close sessions of queries that have not been hosted for a while."""
+        """Close sessions of queries that have not run in this driver for a while."""
         now = time.monotonic()
         with self._lock:
             for query in hosted & self._kept.keys():

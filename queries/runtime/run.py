@@ -1,9 +1,10 @@
-"""One run of one query, from lock to end, in a thread of its own.
+"""Execute one run of one query, from lock to end, in its own thread.
 
-How a run ended is decided by what this thread requested and what the query itself reports
-(`isActive`, `exception()`); Spark's events may be dropped, so they only add details. Whether it has
-ended, and whether its checkpoint may be released, is decided by `queries.domain.run_end`, because
-`isActive` is false as soon as a stop begins. Nothing that happens to one run affects another.
+The outcome of a run depends on what this thread requested and on what the query itself reports
+(`isActive`, `exception()`); Spark's events may be dropped, so they only add details.
+`queries.domain.run_end` decides whether a run has ended and whether its checkpoint can be released,
+because `isActive` is false as soon as a stop begins. Nothing that happens to one run affects
+another.
 """
 
 import logging
@@ -54,7 +55,7 @@ JVM_NEWS_S = 2  # for the main loop to notice that the JVM is gone
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all runs of a driver share."""
+    """The objects that all runs of a driver share."""
 
     spark: Any
     sessions: Sessions
@@ -70,11 +71,11 @@ class Surroundings:
 
 
 class NotAllowedToStart(Exception):
-    """An admin has not allowed what the definition names; the message has the remedy."""
+    """The definition needs something that an admin has not allowed; the message has the remedy."""
 
 
 class _JvmGone(Exception):
-    """The JVM has died: the driver's end, reported by the shim, not a failure of the query."""
+    """The JVM has died: the driver ends and the shim reports it; the query has not failed."""
 
 
 #: Spark's message for a query that has not ended although its run has.
@@ -82,7 +83,7 @@ _STILL_ACTIVE = "a query with that name is already active"
 
 
 class Run:
-    """A run in its own thread."""
+    """A run of a query, in its own thread."""
 
     def __init__(self, entry: AssignmentEntry, around: Surroundings) -> None:
         self.entry = entry
@@ -113,7 +114,7 @@ class Run:
         return self._thread.is_alive()
 
     def ask(self, want: Want, deadline: str | None = None) -> None:
-        """Request an end; a STOP is never revoked, and a later deadline replaces an earlier one."""
+        """Request the run's end. A STOP is never revoked; a later deadline replaces an earlier."""
         with self._guard:
             if self._over or want is Want.RUN:
                 return
@@ -125,14 +126,14 @@ class Run:
         self._news.set()
 
     def lock_lost(self, error: RunError) -> None:
-        """Stop immediately: another process holds the checkpoint, or the holder is unknown."""
+        """Stop immediately: another process, or an unknown one, holds the checkpoint."""
         self._refusal = error
         self.ask(Want.STOP)
 
     def check_start(self) -> None:
-        """Report a start that takes too long as a failure; if it succeeds later, stop it.
+        """Report a start that takes too long as a failure; if it succeeds later, stop the query.
 
-        The query being built keeps its lock, because its thread may start it at any time.
+        The query being built keeps its lock, because its thread may still start it.
         """
         limit, waited = self._around.start_deadline_s, time.monotonic() - self._taken_at
         if limit is None or waited <= limit or not self._building or self._over:
@@ -218,7 +219,7 @@ class Run:
         return checkpoint_refused(refused.error, holder, self.entry.checkpoint)
 
     def _start(self, checkpoint: Checkpoint) -> Any:
-        """Return the started query; None if its end was requested before it started."""
+        """Return the started query; None if the run's end was requested before it started."""
         entry, around = self.entry, self._around
         try:
             if entry.refused:
@@ -264,7 +265,7 @@ class Run:
         return query
 
     def _look_at_topics(self, frame: Any, session: Any, checkpoint: Checkpoint) -> None:
-        """Report the topics that it reads; raise if one is not what its checkpoint has read."""
+        """Report the query's topics; raise if one is not the topic that its checkpoint has read."""
         seen = topics.check(
             frame,
             remembered=self.entry.topic_ids,
@@ -327,7 +328,9 @@ class Run:
                 raise _JvmGone from error
             # Spark waited in vain for the query's thread for spark.sql.streaming.stopTimeout.
             self._stop_timed_out = True
-            logger.warning("stop of %s hangs: %s", self.entry.called, type(error).__name__)
+            logger.warning(
+                ("the stop of %s is hanging: %s"), self.entry.called, type(error).__name__
+            )
 
     def _note(self, life: Life) -> None:
         changes = life.look()
@@ -362,7 +365,7 @@ class Run:
         self._show(Hangs.NOTHING)  # of a run whose outcome was known before its end
 
     def _tell_end(self, jquery: Any) -> None:
-        """Make telemetry read the query's recent progress once more."""
+        """Tell telemetry to read the query's recent progress once more."""
         self._around.telemetry.query_ended(
             query=self.entry.query,
             run=self.entry.run,
@@ -371,7 +374,7 @@ class Run:
         )
 
     def _outlive(self, jquery: Any, failure: Read) -> None:
-        """Return once nothing of the run is left that could write; until then, report hangs."""
+        """Return once no part of the run can write any more; until then, report hangs."""
         began, stop_again = time.monotonic(), 0.0
         while True:
             late = self._stop_timed_out or time.monotonic() - began > END_S
@@ -398,7 +401,7 @@ class Run:
         )
 
     def _tell_hanging(self, verdict: RunVerdict, failure: Read) -> None:
-        """Report what hangs, and that the run has failed if that is known."""
+        """Report what is hanging and, if it is known, that the run has failed."""
         self._show(verdict.hangs)
         if self._over:
             return
@@ -442,9 +445,9 @@ class Run:
         return Failure(replace(error, unknown_batch=unknown), changes)
 
     def _blame_no_query_for_a_stopped_spark(self) -> None:
-        """Raise if Spark itself was stopped (a SIGTERM to the JVM, users' `spark.stop()`).
+        """Raise if Spark itself was stopped (a SIGTERM to the JVM, `spark.stop()` in users' code).
 
-        Its queries then fail with arbitrary errors, but it is the driver that has ended.
+        The queries then fail with arbitrary errors, although they are not the cause of the end.
         """
         around = self._around
         if around.spark.sparkContext._jsc.sc().isStopped():
@@ -460,7 +463,7 @@ class Run:
             self._around.board.run(self.entry.run, state=state, ended_at=now(), **changes)
 
     def _show(self, hangs: Hangs) -> None:
-        """Report which part of the run hangs, even if the run already has an outcome."""
+        """Report which part of the run is hanging, even if the run already has an outcome."""
         with self._guard:
             status = self._around.board.read(self.entry.run)
             if status is None or status.hangs is hangs:
@@ -494,7 +497,7 @@ class Run:
             return True
 
     def _is_jvm_gone(self, error: BaseException) -> bool:
-        """Distinguish a dead JVM from a failed call; an event notifies the main loop of its end."""
+        """Return whether the JVM is gone, as opposed to a failed call; wait a moment to know."""
         if isinstance(error, StepFailed):
             error = error.cause
         broken = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)

@@ -1,4 +1,4 @@
-"""Start Spark for our drivers: what a definition may set, and what it may not change.
+"""Start Spark for our drivers, with the definition's settings and those that it cannot change.
 
 Only what the JVM needs to start is on its command line; everything else, including resolved
 secrets, is set in the JVM itself, where it does not appear in any process list.
@@ -81,7 +81,7 @@ def launch_jvm(spec: DriverSpec, own: Path, lock: int) -> Any:
 
 
 def guard_callbacks(gateway: Any) -> None:
-    """Accept calls only from this process's own JVM. Raises if that is impossible.
+    """Accept callback connections only from this process's own JVM; raise if that is impossible.
 
     PySpark starts py4j's callback server without a token, and gives the JVM a client without one:
     anyone who can reach the port could call any Python object that the JVM holds, or have it
@@ -100,7 +100,7 @@ def guard_callbacks(gateway: Any) -> None:
     field.setAccessible(True)
     field.set(client, token)
     if field.get(client) != token:
-        raise RuntimeError("the JVM's callback client keeps no token")
+        raise RuntimeError("the JVM's callback client does not store a token")
 
 
 def start_spark(
@@ -130,7 +130,7 @@ _REFLECT = r"java\.util\.UUID\.randomUUID,java\.lang\.Thread\.sleep"
 
 
 def _on_loopback(master: str) -> bool:
-    """Return whether nothing outside the driver's host has to reach the driver."""
+    """Return whether only processes on the driver's host need to reach the driver."""
     hosts = master.removeprefix("spark://").split(",")
     return master.startswith("local") or all(
         host.rpartition(":")[0] in ("127.0.0.1", "localhost") for host in hosts
@@ -145,7 +145,7 @@ def _ship_code(context: Any, roots: tuple[str, ...], folder: Path) -> None:
 
 
 def close_in_forked_children(gateway: Any, *descriptors: int) -> None:
-    """Keep forked children from keeping an orphaned JVM alive (trap 23).
+    """Prevent forked children from keeping an orphaned JVM alive (trap 23).
 
     A child that inherits the JVM's standard input or the gateway's sockets keeps the JVM from
     noticing that its driver has died.
@@ -227,7 +227,7 @@ def _guarded_ui(spec: DriverSpec) -> dict[str, str]:
     """Return the UI's port, and the settings that make the UI require a signature with our key."""
     port = spec.ui_port
     if port and not _is_free(port):  # Spark would use the next port, or end the driver
-        logger.warning("port %s is in use: Headgate cannot show this driver's Spark UI", port)
+        logger.warning("port %s is in use, so Headgate cannot show this driver's Spark UI", port)
         port = 0
     conf = {"spark.ui.port": str(port)}
     if spec.ui_key:
@@ -253,8 +253,8 @@ def _is_free(port: int) -> bool:
 def makes_its_secret(master: str) -> bool:
     """Return whether Spark itself creates the secret for an application's ports (SecurityManager).
 
-    A standalone cluster has one secret for all its applications, which its admin would give to
-    each.
+    A standalone cluster has one secret for all its applications, and its admin would have to give
+    it to each of them.
     """
     return master.startswith(("local", "yarn", "k8s:"))
 

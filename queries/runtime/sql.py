@@ -1,8 +1,8 @@
 """Accept a SQL text only if it is a query: `spark.sql` runs commands immediately.
 
 By the time `session.sql("DROP TABLE t")` returns, the table has been dropped. So the text is parsed
-first, and every node of the parsed plan is checked, including inside WITH and inside each part of a
-union, where an INSERT may be hidden.
+first, and every node of the parsed plan is checked, including those inside WITH and inside each
+part of a union, where an INSERT could be hidden.
 """
 
 import re
@@ -22,7 +22,7 @@ class QueryOnly(Exception):
 
 
 def require_query(session: Any, text: str) -> None:
-    """Raise `QueryOnly` with what the text would do, unless it is only a query."""
+    """Raise `QueryOnly`, which says what the text would do, unless the text is only a query."""
     class_for = session._jvm.java.lang.Class.forName
     doing = [class_for(name) for name in _DOING]
     for node in parsed_nodes(session, text):

@@ -1,4 +1,4 @@
-"""status.json: the driver's report about itself, written as a whole and only by its main loop.
+"""Write status.json, the driver's report about itself: always as a whole, only by its main loop.
 
 Runs report from their own threads; the board keeps each run's newest status and notifies the main
 loop when there is something to write.
@@ -28,10 +28,10 @@ ENDED = frozenset({RunState.ENDED, RunState.FAILED, RunState.REFUSED})
 
 
 class TellState(Protocol):
-    """Sends an event when a run's state has changed."""
+    """Send an event when a run's state has changed."""
 
     def __call__(self, *, query: int, run: int, state: str) -> None:
-        """Send it; returns immediately."""
+        """Send the event; return immediately."""
 
 
 def now() -> str:
@@ -65,7 +65,7 @@ class Board:
         self.tell_state: TellState | None = None
 
     def driver(self, **changes: Any) -> None:
-        """Change the driver's own fields, which are written with the next `write`."""
+        """Change the driver's own fields, which the next `write` writes to the file."""
         with self._lock:
             changed = replace(self._status, **changes)
             self._dirty = self._dirty or changed != self._status
@@ -96,7 +96,7 @@ class Board:
         self.call()
 
     def warn(self, run: int, text: str) -> None:
-        """Add a warning to a run's status, once; from any thread, and about any run."""
+        """Add a warning to a run's status, once; any thread can add one, about any run."""
         with self._lock:
             run = self._adopted.get(run, run)
             before = self._runs.get(run)
@@ -112,7 +112,7 @@ class Board:
             return self._runs.get(self._adopted.get(run, run))
 
     def known(self) -> set[int]:
-        """Return the runs with a status; of those started by a script, only the adopted ones."""
+        """Return the runs with a status; of the runs started by a script, only the adopted ones."""
         with self._lock:
             return {run for run in self._runs if run > 0}
 
@@ -130,7 +130,7 @@ class Board:
             self._dirty = True
 
     def adopt(self, number: int, *, run: int, query: int) -> None:
-        """Give a found query's status the keys of its rows, which now exist."""
+        """Add to a found query's status the keys of its rows, which now exist."""
         with self._lock:
             status = self._runs.pop(-number)
             self._runs[run] = replace(status, run=run, query=query)
@@ -145,9 +145,9 @@ class Board:
             self._dirty = True
 
     def write(self) -> None:
-        """Write status.json if there is something new, or if it has not been written for long.
+        """Write status.json if there is something new, or if it has not been written for some time.
 
-        If it cannot be written, that is logged and tried again at the next call.
+        If the file cannot be written, this is logged, and the next call tries again.
         """
         with self._lock:
             age = time.monotonic() - self._written

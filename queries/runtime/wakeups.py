@@ -1,4 +1,4 @@
-"""What the driver's main loop waits for: signals, news from its runs, the JVM's end."""
+"""Wake the driver's main loop: on signals, on changes in its runs, and when the JVM ends."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ class Wake:
         self.leave = False  # a SIGTERM was received
 
     def catch_signals(self) -> None:
-        """Install the handlers; they only set a flag and write the wake-up byte (trap 4)."""
+        """Install the signal handlers; they only set a flag and write the wake-up byte (trap 4)."""
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         signal.signal(signal.SIGUSR1, self._nudged)
         signal.signal(signal.SIGTERM, self._asked_to_leave)
@@ -29,7 +29,7 @@ class Wake:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch(self, descriptor: int, name: str) -> None:
-        """Also wake when the descriptor becomes readable; `wait` then returns its name."""
+        """Also wake when a descriptor becomes readable; `wait` then returns its name."""
         self._others[descriptor] = name
 
     def call(self) -> None:

@@ -1,7 +1,7 @@
-"""Spark's own analyzer without a session: names, types and watermarks over known columns.
+"""Run Spark's own analyzer without a session: names, types and watermarks over known columns.
 
-Catalyst resolves a text against temporary views in an in-memory catalog. Nothing else of Spark
-runs: no context, no data source, and no file is opened.
+Catalyst resolves a SQL text against temporary views in an in-memory catalog. No other part of Spark
+runs: there is no context and no data source, and no file is opened.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ _HOLDS_PLAN = "view.storingAnalyzedPlan"
 
 
 class Analyzer:
-    """One catalog and analyzer of a JVM, for one question."""
+    """A catalog and an analyzer in a JVM, for analyzing one text."""
 
     def __init__(self, jvm: Any, question: Question) -> None:
         self._jvm = jvm
@@ -70,7 +70,7 @@ class Analyzer:
         return logical.LocalRelation(attributes, rows, view.streaming, self._none)
 
     def _view(self, name: str, plan: Any) -> Any:
-        """Return a temporary view like `Dataset.createTempView` makes it."""
+        """Return a temporary view as `Dataset.createTempView` creates it."""
         given = {
             "identifier": self._sql.catalyst.TableIdentifier(name),
             "tableType": self._object(f"{_CATALYST}.catalog.CatalogTableType").VIEW(),

@@ -1,4 +1,4 @@
-"""Spark's own SQL parser and analyzer in a small JVM, where nothing else of Spark runs."""
+"""Run Spark's own SQL parser and analyzer in a small JVM, without the rest of Spark."""
 
 import contextlib
 import logging
@@ -29,11 +29,11 @@ _OPTIONS = ["-Xmx160m", "-Xss4m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
 class NoParser(Exception):
-    """The parser cannot run here, or has failed; the text may be right or wrong."""
+    """The parser cannot run here, or has failed; the text may be valid or not."""
 
 
 class SparkParser:
-    """One JVM, which ends with this process and with the block. Not thread-safe."""
+    """A JVM for the parser, which ends with the block or with this process. Not thread-safe."""
 
     def __init__(self) -> None:
         jars = Path(pyspark.__file__).parent / "jars"
@@ -72,7 +72,7 @@ class SparkParser:
         self.close()
 
     def judge(self, question: Question) -> SqlVerdict:
-        """Return Spark's verdict on a text; raise `NoParser` if there is none."""
+        """Return Spark's verdict on a SQL text; raise `NoParser` if there is none."""
         try:
             if self._parser is None:
                 package = self._gateway.jvm.org.apache.spark.sql.catalyst.parser
@@ -87,7 +87,7 @@ class SparkParser:
         return self._analyzed(question, parsed)
 
     def _analyzed(self, question: Question, parsed: Any) -> SqlVerdict:
-        """Return the analyzer's verdict; what only a driver can judge is not a rejection."""
+        """Return the analyzer's verdict; what only a driver can decide is not a rejection."""
         try:
             plan = Analyzer(self._gateway.jvm, question).plan(parsed)
             shapes = of_plan(nodes_of(plan), question.output_mode)

@@ -1,7 +1,7 @@
-"""Take an analyzed plan apart into texts that can be compared without Spark.
+"""Convert an analyzed plan into texts that can be compared without Spark.
 
-Only what state depends on is included: keys, aggregates, filters, watermarks, joins, and how
-columns are derived from others. `queries.domain.probes.plan_shapes` interprets the result.
+Only parts on which state depends are included: keys, aggregates, filters, watermarks, joins, and
+how columns are derived from others. `queries.domain.probes.plan_shapes` interprets the result.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ def _node(plan: Any, definitions: dict[int, Any]) -> dict[str, Any]:
 
 
 def _reference(plan: Any, definitions: dict[int, Any]) -> dict[str, Any]:
-    """Return what WITH defines, with its columns' names as used."""
+    """Return a relation that WITH defines, with its columns' names as they are used."""
     child = definitions[int(plan.cteId())]
     here, there = _texts(plan.output()), _texts(child.output())
     return {

@@ -112,7 +112,7 @@ def test_a_receiver_that_never_answers_is_waited_for_so_long_and_no_longer(
     ["ftp://example.org/", "https://", "x", "https://user:pw@example.org/", "https://a:99999/"],
 )
 def test_what_is_no_address_of_a_webhook_is_refused(url: str) -> None:
-    with pytest.raises(SendFailed, match=r"is not a (valid )?URL") as failed:
+    with pytest.raises(SendFailed, match="Its URL is not") as failed:
         deliver("webhook", {"url": url, "secret": "x"})
     assert failed.value.lasting
     assert "pw" not in str(failed.value)

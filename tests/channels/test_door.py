@@ -184,7 +184,7 @@ def test_an_address_that_leads_to_a_host_which_it_does_not_name_is_refused(
 ) -> None:
     with pytest.raises(SendFailed) as failed:
         send("chat", {"url": url}, MESSAGE, timeout_s=2)
-    assert "not in its URL" in str(failed.value)
+    assert "not in the channel's URL" in str(failed.value)
     assert looked_up == []
 
 
@@ -275,7 +275,7 @@ def test_what_would_lead_around_the_door_is_refused_within_it_and_works_outside(
 
 def test_a_refusal_that_a_sender_swallows_is_raised_all_the_same() -> None:
     with (
-        pytest.raises(SendFailed, match="not in its URL"),
+        pytest.raises(SendFailed, match="not in the channel's URL"),
         through(Way(("example.org",))),
         suppress(OSError),
     ):

@@ -122,8 +122,8 @@ def test_the_gap_that_async_progress_tracking_leaves_is_filled(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
-        (12, "Batch 12 is not committed .* It contains batches 5 to 9"),
-        (4, "Batch 4 is not committed .* It contains batches 5 to 9"),
+        (12, "Batch 12 is not committed .* The checkpoint contains batches 5 to 9"),
+        (4, "Batch 4 is not committed .* The checkpoint contains batches 5 to 9"),
         (5, "offsets/4 has been purged"),
     ],
 )

@@ -112,7 +112,7 @@ def test_the_example_deploys_what_is_merged(shell: Shell, stage: Stage, folder: 
             committed.append("delays")
 
     shell.meanwhile = committing
-    for name in ("Deploy", "What runs now"):
+    for name in ("Deploy", "Show the running queries"):
         shell.script(next(step["run"] for step in steps() if step["name"] == name))
     assert interval() == "8 seconds"
     assert "delays" in (shell.folder / "summary.md").read_text()

@@ -93,7 +93,7 @@ def repository(folder: Path) -> None:
 def test_the_example_says_on_a_pull_request_what_would_change(shell: Shell, stage: Stage) -> None:
     repository(shell.folder)
     shell.env |= {"HEADGATE_OWNER": "repo", "GITHUB_STEP_SUMMARY": str(shell.folder / "summary.md")}
-    difference = next(step["run"] for step in steps() if step["name"] == "Say what would change")
+    difference = next(step["run"] for step in steps() if step["name"] == "Show what would change")
     shell.script(difference)
     summary = (shell.folder / "summary.md").read_text()
     assert "created       Query delays" in summary

@@ -6,7 +6,7 @@ import pytest
 
 from queries.domain.walls import Mode, choose
 
-LACKS = "bubblewrap is not installed; it is in the package bubblewrap."
+LACKS = "bubblewrap is not installed; it is in the bubblewrap package."
 
 
 @pytest.mark.parametrize(

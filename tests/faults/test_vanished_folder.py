@@ -179,7 +179,7 @@ def test_a_shim_whose_epoch_lives_elsewhere_starts_nothing(mount: Mount) -> None
     driver = _fake_driver(directory)
     try:
         code, said = _shim(directory, 3)
-        assert (code, "a driver of epoch 3 lives" in said) == (76, True)
+        assert (code, "a driver with epoch 3 is running" in said) == (76, True)
         assert mount.pythons(3) == []
         # The one that lives will have its own exit; nothing may be said in its place.
         assert not (directory / "control" / EXIT).exists()
@@ -229,7 +229,7 @@ def test_stop_names_and_ends_a_driver_without_its_folder(tmp_path: Path) -> None
             timeout=120,
             check=False,
         )
-        assert "1 driver whose directory is gone, by looking at processes: flights (epoch 7)." in (
+        assert "1 driver whose directory is gone, by checking processes: flights (epoch 7)." in (
             done.stdout
         ), done.stdout + done.stderr
         assert "Ending 1 driver" in done.stdout

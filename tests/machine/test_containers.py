@@ -225,7 +225,7 @@ def test_an_engine_that_does_not_answer_is_what_the_advice_is_about(
     with pytest.raises(SystemExit):
         stand_ins.insist_on_engine()
     said = capsys.readouterr().err
-    assert "does not answer: Cannot connect to the Docker daemon" in said
+    assert "does not respond: Cannot connect to the Docker daemon" in said
     assert "Start it" in said
     assert "stand-ins" not in said
 

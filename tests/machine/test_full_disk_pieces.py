@@ -86,7 +86,7 @@ def test_logs_give_way_while_the_disk_is_nearly_full_and_count_what_they_left_ou
     assert log.say("three\n") == "one\n"
     assert not old.exists()
     log.free = KEEP_FREE
-    assert log.say("four\n") == "one\n(2 lines were left out: the disk was full)\nfour\n"
+    assert log.say("four\n") == "one\n(2 lines were omitted because the disk was full)\nfour\n"
     log.logger.close()
 
 
@@ -106,7 +106,9 @@ def test_a_log_line_that_finds_no_room_ends_nobody(log: Log) -> None:
     handler.stream = Path("/dev/full").open("ab")  # noqa: SIM115
     log.say("lost\n")
     log.say("after\n")
-    assert log.file.read_text() == ("before\n(1 line was left out: the disk was full)\nafter\n")
+    assert log.file.read_text() == (
+        "before\n(1 line was omitted because the disk was full)\nafter\n"
+    )
     log.logger.close()
 
 

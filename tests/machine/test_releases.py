@@ -34,7 +34,7 @@ def applied(name: str) -> Iterator[None]:
         (BEFORE_THE_FIRST_RELEASE, "created before release 0.1.0", "headgate export"),
         (
             "0099_of_tomorrow",
-            "created by a later release: it has the migration 0099",
+            "created by a later release: it contains the migration 0099",
             "Start that rel",
         ),
     ],

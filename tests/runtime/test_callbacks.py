@@ -77,5 +77,5 @@ def test_a_jvm_that_keeps_no_token_starts_no_driver(
     named = SimpleNamespace(forName=lambda _: Forgetful())
     java = SimpleNamespace(lang=SimpleNamespace(Class=named))
     monkeypatch.setattr(gateway, "jvm", SimpleNamespace(java=java))
-    with pytest.raises(RuntimeError, match="keeps no token"):
+    with pytest.raises(RuntimeError, match="does not store a token"):
         guard_callbacks(gateway)

@@ -1,8 +1,8 @@
-"""Flights and delays by hour, kept up to date in a small SQLite table.
+"""Count flights and delays by hour, in a small SQLite table that is kept up to date.
 
-A query of kind "python": Headgate calls `build(spark, params)` and sets checkpoint, name and
-trigger of the writer it returns. A batch may be executed twice (after a crash), so the
-function upserts: writing the same rows again changes nothing.
+This is a query of kind "python": Headgate calls `build(spark, params)`, and sets the checkpoint,
+name and trigger of the returned writer. A batch may be executed twice (after a crash), so the
+function upserts: writing the same rows again does not change anything.
 """
 
 import sqlite3
@@ -36,7 +36,7 @@ DELETE FROM flights_by_hour WHERE hour <= (
 
 
 def build(spark: SparkSession, params: dict[str, Any]) -> DataStreamWriter:
-    """Return the writer: hours that a batch has changed go into `params["database"]`."""
+    """Return the writer, which writes the hours changed by a batch to `params["database"]`."""
     flights = (
         spark.readStream.format("json")
         .schema(SCHEMA)
@@ -61,7 +61,7 @@ def build(spark: SparkSession, params: dict[str, Any]) -> DataStreamWriter:
 
 
 def upsert(frame: DataFrame, database: str) -> None:
-    """Write the hours that changed; the transaction makes a batch whole or nothing."""
+    """Write the changed hours; the transaction writes a batch completely or not at all."""
     rows = [tuple(row) for row in frame.select("hour", "flights", "late", "mean_delay").collect()]
     with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
         connection.execute(CREATE)

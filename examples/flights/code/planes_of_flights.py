@@ -1,7 +1,8 @@
-"""Two streams that ask a remote store for each flight: a lookup, and a deduplication by window.
+"""Build two streams that call a remote store for each flight: a lookup, and a deduplication.
 
-The store answers after 2 ms and a bit: one call after the other would be some 400 flights a
-second in a task. `map_async` keeps many in flight, in order within a tail number.
+The store responds after slightly more than 2 ms, so one call after the other would process about
+400 flights a second in a task. `map_async` keeps many calls in flight, in order within a tail
+number.
 """
 
 import json
@@ -25,11 +26,11 @@ PASSING = (ConnectionError, TimeoutError, redis.ConnectionError, redis.TimeoutEr
 
 @asynccontextmanager
 async def store(address: str) -> AsyncIterator[Any]:
-    """Open the store whose address is in a file; the file is read again at each opening."""
+    """Open the store whose address is in a file; the file is read each time the store is opened."""
     try:
         where = json.loads(Path(address).read_text())
     except FileNotFoundError:
-        raise ConnectionError(f"the store is not up: there is no {address}") from None
+        raise ConnectionError(f"the store is not running: {address} does not exist") from None
     client = redis.asyncio.Redis(**where, decode_responses=True, max_connections=256)
     try:
         yield client
@@ -38,7 +39,7 @@ async def store(address: str) -> AsyncIterator[Any]:
 
 
 def flights(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    """Return the flights' records: tail number (the record's own key), JSON, and their offsets."""
+    """Return the flights' records: the tail number (the record's key), the JSON, and offsets."""
     options = {
         "kafka.bootstrap.servers": params["servers"],
         "subscribe": params["topic"],
@@ -60,7 +61,7 @@ def flights(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 def each(spark: SparkSession, params: dict[str, Any], call: Any) -> DataFrame:
-    """Return the store's answer for each flight, as Kafka records."""
+    """Return the store's result for each flight, as Kafka records."""
     return map_async(
         flights(spark, params),
         call,
@@ -80,22 +81,22 @@ def with_planes(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 async def look_up(row: Any, client: Any) -> dict[str, Any]:
-    """Look up the flight's plane, and add it to the flight."""
+    """Look up a flight's plane, and add it to the flight."""
     plane = await client.hgetall(f"plane:{row.tail_number}") if row.tail_number else {}
     known = {name: plane[name] for name in ("manufacturer", "model", "year") if name in plane}
     return {"key": row.tail_number, "value": json.dumps({**json.loads(row.flight), **known})}
 
 
 def first_in_window(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    """Return the first flight of each plane in each ten minutes of arrival."""
+    """Return each plane's first flight in each ten-minute window of arrival times."""
     return each(spark, params, first_only)
 
 
 async def first_only(row: Any, client: Any) -> dict[str, Any] | None:
-    """Pass a flight on where it is its plane's first in the window.
+    """Pass a flight on if it is its plane's first in the window.
 
-    The store keeps who was first, by identity. A repeated batch finds its own identity
-    there and answers as before, so the deduplication survives a replay.
+    The store contains the identity of the first flight. A repeated batch finds its own identity
+    there and returns the same result, so the deduplication survives a replay.
     """
     if row.tail_number is None:
         return None

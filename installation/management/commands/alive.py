@@ -1,4 +1,4 @@
-"""Tell a container engine whether one of our processes works, by its heartbeat."""
+"""Tell a container engine, from a heartbeat, whether one of our processes works."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ PARTS = ("worker", "beat", "ingester")
 
 
 class Command(BaseCommand):
-    """Exit with 0 if the named part works (for the worker: this host's), else 1 and the reason."""
+    """Exit with 0 if the part works (of workers, this host's), otherwise with 1 and the reason."""
 
     help = "Check one part of the system: worker, beat or ingester."
     requires_system_checks = ()
@@ -29,4 +29,6 @@ class Command(BaseCommand):
             if one.name == part and not one.ok:
                 raise CommandError(one.sentence)
         if part == "worker" and settings.HEADGATE_HOST not in heard_of():
-            raise CommandError(f"The worker of host {settings.HEADGATE_HOST} is silent.")
+            raise CommandError(
+                f"The worker of host {settings.HEADGATE_HOST} is not sending heartbeats."
+            )

@@ -1,4 +1,4 @@
-"""Start a Spark standalone cluster on loopback: what `make cluster` calls."""
+"""Start a Spark standalone cluster on loopback; `make cluster` calls this."""
 
 import sys
 from typing import Any
@@ -12,7 +12,7 @@ from installation.machine.cluster import WORKERS, Cluster
 
 
 class Command(BaseCommand):
-    """Start the trial cluster if necessary; print how an application uses it."""
+    """Start the trial cluster if necessary; print how to use it in an application."""
 
     help = "Start a trial Spark standalone master and two workers on this host."
     requires_system_checks = ()

@@ -1,4 +1,4 @@
-"""Create an API token on the command line, for scripts that set up CI."""
+"""Create an API token from the command line, for scripts that set up CI."""
 
 from typing import Any
 
@@ -12,24 +12,28 @@ from queries.services.console.tokens import DEFAULT_DAYS, DEFAULT_SCOPE, create_
 
 
 class Command(BaseCommand):
-    """Print a user's new token, and nothing else."""
+    """Print a new token for a user, and nothing else."""
 
-    help = "Print a new API token of USER, and nothing else. It cannot be shown again."
+    help = "Print a new API token for USER, and nothing else. It cannot be shown again."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the user, the token's name, its limits and its lifetime."""
         parser.add_argument("user", metavar="USER")
         parser.add_argument("--name", default="command line", help="what the token is for")
         parser.add_argument("--scope", choices=[*Scope], default=DEFAULT_SCOPE, help="its scope")
-        parser.add_argument("--team", default="", help="limit it to this team's applications")
+        parser.add_argument(
+            "--team", default="", help=("limit the token to this team's applications")
+        )
         parser.add_argument(
             "--application",
             action="append",
             default=[],
             metavar="NAME",
-            help="limit it to this application; repeatable",
+            help="limit the token to this application; repeatable",
         )
-        parser.add_argument("--days", type=int, default=DEFAULT_DAYS, help="days until it expires")
+        parser.add_argument(
+            "--days", type=int, default=DEFAULT_DAYS, help=("days until the token expires")
+        )
 
     def handle(self, *args: Any, user: str, name: str, days: int, **options: Any) -> None:
         """Create the token; raise `CommandError` if the user or a value is invalid."""

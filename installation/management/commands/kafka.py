@@ -1,4 +1,4 @@
-"""Start the trial Kafka broker: what `make kafka` calls once the jars exist."""
+"""Start the trial Kafka broker; `make kafka` calls this once the jars exist."""
 
 import sys
 from typing import Any
@@ -18,8 +18,10 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the switch that stops it."""
-        parser.add_argument("--stop", action="store_true", help="end the broker, keep its records")
+        """Declare the switch that stops the broker."""
+        parser.add_argument(
+            "--stop", action="store_true", help=("end the broker, but keep its records")
+        )
 
     def handle(self, *args: Any, stop: bool, **options: Any) -> None:
         """Start or stop."""
@@ -40,13 +42,16 @@ class Command(BaseCommand):
             self.stderr.write(str(trouble))
             sys.exit(1)
         self.stdout.write(f"Kafka  {broker.sentence()}")
-        self.stdout.write("Started." if started else "It is already running.")
+        self.stdout.write("Started." if started else "The broker was already running.")
         self.stdout.write(
-            f"User {kafka.USER}; queries set the password with kafka.sasl.jaas.config = "
+            f"User {kafka.USER}; to set the password in queries, use kafka.sasl.jaas.config = "
             f"file:{kafka.SECRET}"
         )
         if settings.HOME.holder() is None:
-            said = "`make run` feeds it and shows the streams; `make stop` ends both."
+            said = (
+                "`make run` sends records to the broker and shows the streams; `make stop` ends "
+                "both."
+            )
         else:
             said = (
                 "Headgate is already running. Stop it with Ctrl-C and run `make run` again to see "

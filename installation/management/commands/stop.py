@@ -1,4 +1,4 @@
-"""Stop the whole system of one host, drivers included: what `make stop` calls."""
+"""Stop the whole system on one host, including drivers; `make stop` calls this."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ UP_LIMIT_S = 90
 class Command(BaseCommand):
     """End the drivers, then the programs; each query keeps its desired state."""
 
-    help = "Stop everything that runs from this data folder, drivers included."
+    help = "Stop everything that runs from this data folder, including drivers."
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """If supervision runs, have it end the drivers; end the rest, and print the result."""
+        """Have supervision end the drivers if it is running, end the rest, and print the result."""
         self.home = settings.HOME
         pid = self.home.holder()
         living = len(drivers.living())
@@ -45,12 +45,12 @@ class Command(BaseCommand):
         if cluster.stop():  # after the drivers that run on it
             self.stdout.write("Ended the trial cluster.")
         if broker.stop():
-            self.stdout.write("Ended the Kafka broker; its records are kept.")
+            self.stdout.write("Ended the Kafka broker. Its records are retained.")
         said = "Stopped. The next `make run` restarts the queries that should run."
         self.stdout.write(places.with_local_commands(said))
 
     def _worker_runs(self) -> bool:
-        """Return whether the worker runs, or `up`, which restarts it."""
+        """Return whether the worker is running, or `up`, which would restart it."""
         return any(one.name == "worker" for one in claims.started_here(self.home)) or (
             self.home.holder() is not None and not self.home.ending.exists()
         )
@@ -62,7 +62,7 @@ class Command(BaseCommand):
                 if len(lost) == 1
                 else f"{len(lost)} drivers whose directories are gone"
             )
-            self.stdout.write(f"Found {gone}, by looking at processes: {', '.join(lost)}.")
+            self.stdout.write(f"Found {gone}, by checking processes: {', '.join(lost)}.")
         noun = "driver" if count == 1 else "drivers"
         self.stdout.write(f"Ending {count} {noun} after the batches in flight…")
         now = timezone.now()
@@ -75,7 +75,10 @@ class Command(BaseCommand):
                 )
             killed = drivers.end(now=now, limit_s=ASKED_DIRECTLY_S)
         except DatabaseError as error:
-            self.stderr.write(f"The database is not responding ({error}); signalling the drivers.")
+            self.stderr.write(
+                f"The database is not responding ({error}), so sending signals to the drivers "
+                "directly."
+            )
             killed = drivers.end_without_rows(limit_s=ASKED_DIRECTLY_S)
         if killed:
             self.stdout.write(f"{killed} did not exit and had to be killed.")

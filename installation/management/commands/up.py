@@ -1,4 +1,4 @@
-"""Run the whole system on one host: what `make run` calls."""
+"""Run the whole system on one host; `make run` calls this."""
 
 import errno
 import os
@@ -41,13 +41,13 @@ STOP_LIMIT_S = 60  # sum of the programs' limits, rarely needed
 
 
 class Command(BaseCommand):
-    """Start web, worker, beat, ingester, Redis and feeder; on Ctrl-C stop all but the drivers."""
+    """Start web, worker, beat, ingester, Redis and feeder; on Ctrl-C, stop all but the drivers."""
 
     help = "Run the whole system on this host until Ctrl-C. Drivers keep running."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the switch for `make`, which must not leave the system behind."""
+        """Declare the switch for `make`, which must not leave the system running when it ends."""
         parser.add_argument(
             "--with-parent",
             action="store_true",
@@ -55,7 +55,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, with_parent: bool, **options: Any) -> None:
-        """Start everything, print the address, wait, and stop everything."""
+        """Start everything, print the URL, wait, and stop everything."""
         use_forgiving_output()
         self.stdout, self.stderr = OutputWrapper(sys.stdout), OutputWrapper(sys.stderr)
         if with_parent:
@@ -112,7 +112,7 @@ class _Run:
         self._write(places.with_local_commands(line))
 
     def prepare(self) -> None:
-        """Choose Java, Redis and database, print them, and prepare them."""
+        """Choose Java, Redis and the database, print them, and prepare them."""
         self.home.make()
         self.home.keep_host(settings.HEADGATE_HOST)
         self.claim = claims.claim(self.home, address=self.address)
@@ -156,7 +156,7 @@ class _Run:
             self.say("Collected the static files")
 
     def start(self) -> None:
-        """Start the programs and wait until they work together."""
+        """Start the programs, and wait until they work together."""
         assert self.redis is not None
         servers = self.broker.servers if self.broker is not None else ""
         feeders = programs.feeders(servers) if settings.DEMO else []
@@ -168,7 +168,7 @@ class _Run:
         self._wait_until_ready(but=SETUP)  # which `announce` handles
 
     def announce(self) -> None:
-        """Install the demo and the first admin if they are missing; print the address."""
+        """Install the demo and create the first admin if they are missing; print the URL."""
         if settings.DEMO:
             self._install_demo()
         password = preparation.first_admin()
@@ -218,7 +218,7 @@ class _Run:
             os.close(descriptor)
 
     def stop(self) -> None:
-        """Stop every program, whatever its state, and print what keeps running."""
+        """Stop every program, regardless of its state, and print which processes keep running."""
         if self.claim is None:
             return  # another `up` holds the data folder
         with suppress(OSError):  # on a full disk `make stop` waits longer
@@ -248,7 +248,7 @@ class _Run:
             return any(ready == supervisor for ready, _ in poll.poll())
 
     def _start_broker(self) -> None:
-        """Start the trial broker if it has been set up; the rest continues without it."""
+        """Start the trial broker if it has been set up; if that fails, continue without it."""
         assert self.java is not None
         broker = kafka.Broker(self.home.kafka)
         if not broker.is_set_up():
@@ -257,7 +257,10 @@ class _Run:
             started = broker.start(self.java.home)
             kafka.keep_secret(broker, settings.SECRETS_DIR)
         except Trouble as trouble:
-            self.say(f"Kafka     {trouble}\n  Queries that read from it wait for it.")
+            self.say(
+                f"Kafka     {trouble}\n  Queries that read from the broker wait until it is "
+                "running."
+            )
             return
         self.broker = broker
         self.say(f"Kafka     {broker.sentence()}{'' if started else ' (already running)'}")
@@ -272,7 +275,7 @@ class _Run:
             ) from taken
 
     def _check_certificate(self) -> None:
-        """Raise `Trouble` if HEADGATE_TLS_CERT and _KEY cannot be used together."""
+        """Raise `Trouble` if HEADGATE_TLS_CERT and HEADGATE_TLS_KEY cannot be used together."""
         if not settings.TLS_CERT:
             return
         try:
@@ -292,8 +295,8 @@ class _Run:
             free = (one for one in ports.free_ports() if one != port)
             self.spark_ui_port = next(free, second)
             self.say(
-                f"Spark UI  port {second} is in use; it is at port {self.spark_ui_port} until the "
-                "next start. HEADGATE_SPARK_UI_PORT chooses another for good"
+                f"Spark UI  port {second} is in use, so port {self.spark_ui_port} is used until "
+                "the next start. Set HEADGATE_SPARK_UI_PORT to choose another one permanently"
             )
         if not ports.port_is_free(port):
             raise Trouble(

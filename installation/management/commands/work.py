@@ -1,7 +1,7 @@
 """Run a worker in a container, and end its drivers before the container stops.
 
-On a host, drivers outlive the worker. In a container, all processes end with the first one, so the
-drivers are given time to finish the batches in flight.
+On a host, drivers outlive the worker. In a container, all processes end with the first one, so
+drivers get time to finish the batches in flight.
 """
 
 import signal
@@ -21,7 +21,7 @@ DRIVERS_LEAVE_S = 90
 
 
 class Command(BaseCommand):
-    """Run the worker; on SIGTERM stop it first, so that nothing is started, then the drivers."""
+    """Run the worker; on SIGTERM, stop it first, so that it starts no drivers, then end them."""
 
     help = "Run a Celery worker, and end this host's drivers when it is stopped."
 

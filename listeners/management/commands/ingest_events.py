@@ -1,4 +1,4 @@
-"""`manage.py ingest_events`: the process that brings the event stream into the database."""
+"""`manage.py ingest_events`: the process that stores the event streams in the database."""
 
 import os
 import signal
@@ -18,9 +18,9 @@ from listeners.ingest import BLOCK_MS, Ingester
 
 
 class Command(BaseCommand):
-    """Ingest until SIGTERM or SIGINT; several at once are safe."""
+    """Ingest events until SIGTERM or SIGINT; several processes can run at the same time."""
 
-    help = "Bring events from Redis into the database until SIGTERM or SIGINT."
+    help = "Store events from Redis in the database until SIGTERM or SIGINT."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the ingester in this thread."""

@@ -1,4 +1,4 @@
-"""Code as drivers run it: a copy named after its contents, which no later edit can change."""
+"""Copy code for drivers: a copy is named after its contents, and no later edit can change it."""
 
 import contextlib
 import shutil
@@ -63,8 +63,8 @@ def _digest(files: list[File]) -> str:
 def _copy(files: list[File], count: int, code_dir: Path) -> str:
     """Copy to a draft, then rename, so that a copy is complete or absent. Return its SHA-256.
 
-    It is named after what was copied, which may differ from `files` if there was an edit in
-    between.
+    It is named after the copied contents, which may differ from `files` if a file was edited in the
+    meantime.
     """
     code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=code_dir))

@@ -1,6 +1,6 @@
-"""The environment of shims and drivers: built from an allowlist, never inherited.
+"""Build the environment of shims and drivers from an allowlist; they never inherit one.
 
-A driver runs users' code, so it must not see what only the control plane may know.
+A driver runs users' code, so it must not see values that are only for the control plane.
 """
 
 import os

@@ -1,10 +1,10 @@
-"""An epoch claimed in the kernel, outside the folder that contains a driver's other guards.
+"""Claim an epoch in the kernel, outside the folder that contains a driver's other locks.
 
-The drivers' folder may disappear while they run, for example when a mount flaps, and with it every
-lock and `ident.json`. A claim is an abstract Unix socket (unix(7)) named after the driver's
-directory. Binding it is exclusive, it is not on any file system, and it lasts until the last
-process that inherited the descriptor is gone. The shim binds it; the driver's Python and JVM hold
-it. A claim is visible within one network namespace: on one host, or in one container.
+The folder of all drivers may disappear while they run, for example when a mount flaps, and with it
+every lock and `ident.json`. A claim is an abstract Unix socket (unix(7)) named after the driver's
+directory. Only one process can bind it, it is not on any file system, and it lasts until the last
+process that inherited the descriptor is gone. The shim binds the socket; the driver's Python and
+JVM hold it. A claim is visible within one network namespace: on one host, or in one container.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def is_taken(directory: Path) -> bool:
 
 
 def taken(folder: Path) -> set[int]:
-    """Return the claimed epochs for directories in a folder, even if these no longer exist."""
+    """Return the claimed epochs of directories in a folder, even of deleted directories."""
     start = f"@{family(folder)}"  # the kernel writes the leading NUL as @
     words = (line.rpartition(" ")[2] for line in _LIST.read_text(errors="replace").splitlines())
     found = (whole(word.removeprefix(start)) for word in words if word.startswith(start))

@@ -1,4 +1,4 @@
-"""A driver's exit, announced on its own host without a broker or a database.
+"""Announce a driver's exit on its own host, without a broker or a database.
 
 After writing `exit.json`, a shim sends the ID of its driver's row to an abstract Unix socket
 (unix(7)) named after the folder of all drivers, on which the host's worker listens. This is only a

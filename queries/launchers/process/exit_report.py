@@ -1,4 +1,4 @@
-"""A shim's report on its driver's end: the exit codes, and the end of the log without secrets."""
+"""Write a shim's report on its driver's exit: exit codes, and the log's end without secrets."""
 
 import contextlib
 import json
@@ -56,12 +56,12 @@ def build(
 
 
 def warm_up(folder: DriverFolder, spec: DriverSpec) -> None:
-    """Import and compile what masks a log, usually while the JVM is still ending."""
+    """Prepare the masking of a log (imports, patterns), usually while the JVM is still ending."""
     _masked(folder, spec, read_tail(folder.own / DRIVER_LOG, LOG_TAIL_BYTES))
 
 
 def write(folder: DriverFolder, report: ExitReport) -> None:
-    """Write exit.json, without the log if there is no room; give up after a while.
+    """Write exit.json, without the log if there is not enough space; give up after a while.
 
     Until then the shim's lock prevents the exit from being treated as unknown.
     """
@@ -80,7 +80,7 @@ def write(folder: DriverFolder, report: ExitReport) -> None:
 
 
 def _last_seq(folder: DriverFolder) -> int | None:
-    """Return the last number that the driver reports having sent; None if there is none."""
+    """Return the last event number that the driver reported as sent; None if there is none."""
     try:
         said = (read_file(folder.own / LAST_SEQ, most=_LONGEST_NUMBER + 2) or "").strip()
     except (OSError, ValueError):  # a link, a folder, or not text: the driver's code wrote it
@@ -89,7 +89,7 @@ def _last_seq(folder: DriverFolder) -> int | None:
 
 
 def _masked(folder: DriverFolder, spec: DriverSpec, log: str) -> str:
-    """Return a log without the secrets given to the driver, which its files list."""
+    """Return a log without the secrets given to the driver, which are read from its files."""
     found = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
     try:
         for name in (SPEC, ASSIGNMENT, TASK):

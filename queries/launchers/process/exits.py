@@ -1,4 +1,4 @@
-"""How an exit is named, what the kernel adds to it, and how the shim announces it."""
+"""Name a driver's exit, add the kernel's out-of-memory counts, and announce it."""
 
 import importlib
 import signal
@@ -25,7 +25,7 @@ def exit_name(code: int) -> str:
 
 
 def never_started() -> ExitReport:
-    """Return the exit of a driver that never had a process: UNKNOWN, without any report."""
+    """Return the exit of a driver that never had a process: UNKNOWN, without a report."""
     at = datetime.now(UTC).isoformat()
     return ExitReport("UNKNOWN", "UNKNOWN", core=False, oom=False, at=at, last_seq=0)
 
@@ -66,7 +66,7 @@ def _counts(file: Path) -> dict[str, int]:
 def killer(
     python: str, jvm: str, *, by_us: Mapping[str, Killer], before: OutOfMemory, after: OutOfMemory
 ) -> Killer:
-    """Return what ended a driver; `by_us` says why we ended "python" or "jvm", if we did.
+    """Return the cause of a driver's end; `by_us` says why we ended "python" or "jvm", if we did.
 
     Python takes precedence, because the JVM ends with it.
     """
@@ -82,13 +82,13 @@ def killer(
 
 
 def prepare_notice(spec: DriverSpec) -> None:
-    """Import the client before it is needed: an exit must be known within a second."""
+    """Import the client before it is needed: an exit must be announced within a second."""
     if spec.redis_url:
         importlib.import_module("redis")
 
 
 def notify(spec: DriverSpec, report: ExitReport) -> None:
-    """Post the exit to the event stream; it is only a hint, so a failure is left to the sweep."""
+    """Post the exit to the event stream; this is only a hint: the sweep finds the exit anyway."""
     if not spec.redis_url:
         return
     import redis

@@ -1,4 +1,4 @@
-"""Processes as identities: (boot_id, pid, start_time), never only a PID.
+"""Identify processes by (boot_id, pid, start_time), never only by a PID.
 
 PIDs are reused; a pidfd that is opened first and compared afterwards cannot refer to another
 process.
@@ -17,12 +17,12 @@ _PROC = Path("/proc")
 
 
 def boot_id() -> str:
-    """Return the identity of this boot of the host."""
+    """Return the ID of the host's current boot."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def pid_space() -> str:
-    """Return the identity of the PID namespace: a PID identifies a process only within one."""
+    """Return the ID of the PID namespace: a PID identifies a process only within its namespace."""
     return os.readlink(_PROC / "self/ns/pid")
 
 
@@ -39,7 +39,7 @@ def state(pid: int) -> str:
 
 
 def is_alive(pid: int, started: int | None) -> bool:
-    """Return whether that very process is still running; a zombie does not count."""
+    """Return whether exactly that process is still running; a zombie does not count."""
     return started is not None and start_time(pid) == started and state(pid) not in ("Z", "X", "")
 
 
@@ -68,7 +68,7 @@ def command_line(pid: int) -> str:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """Return the environment that a process was started with; {} if it cannot be read."""
+    """Return the environment with which a process was started; {} if it cannot be read."""
     try:
         text = os.fsdecode((_PROC / str(pid) / "environ").read_bytes())
     except OSError:
@@ -103,7 +103,7 @@ def descendants(pid: int) -> list[int]:
 
 @contextmanager
 def handle(pid: int, started: int | None) -> Iterator[int | None]:
-    """Open a pidfd for that very process; None if it is gone (or `started` is unknown)."""
+    """Open a pidfd for exactly that process; None if it is gone (or `started` is unknown)."""
     try:
         descriptor = os.pidfd_open(pid)
     except (ProcessLookupError, OSError):
@@ -117,7 +117,7 @@ def handle(pid: int, started: int | None) -> Iterator[int | None]:
 
 
 def send(pid: int, started: int | None, number: signal.Signals) -> bool:
-    """Send a signal to that very process and to no other; False if it is gone."""
+    """Send a signal to exactly that process; return False if it is gone."""
     with handle(pid, started) as descriptor:
         if descriptor is None:
             return False
@@ -129,7 +129,7 @@ def send(pid: int, started: int | None, number: signal.Signals) -> bool:
 
 
 def wait_end(pid: int, started: int | None, timeout_s: float) -> bool:
-    """Wait for that very process to end; False if it outlives the time limit."""
+    """Wait for exactly that process to end; return False if it outlives the time limit."""
     with handle(pid, started) as descriptor:
         if descriptor is None:
             return True
@@ -139,7 +139,7 @@ def wait_end(pid: int, started: int | None, timeout_s: float) -> bool:
 
 
 def kill_and_wait(pid: int, started: int | None, timeout_s: float) -> bool:
-    """SIGKILL that very process and wait for it to end; False if it outlives the time limit."""
+    """SIGKILL exactly that process and wait for its end; return False if it outlives the limit."""
     return not send(pid, started, signal.SIGKILL) or wait_end(pid, started, timeout_s)
 
 

@@ -1,7 +1,7 @@
-"""Drivers as processes on this host, one directory each: the production launcher.
+"""Run drivers as processes on this host, one directory each: the production launcher.
 
 `DRIVERS_DIR/<application>/<epoch>/` contains a driver's files. This module gets all its information
-from there and from the kernel, so any worker can continue where another died.
+from there and from the kernel, so if a worker dies, any other worker can continue its work.
 """
 
 import os
@@ -75,7 +75,7 @@ PROBES = "probes"  # folder of an application's probes, next to its drivers' dir
 
 
 def configured() -> "LocalProcessLauncher":
-    """Return the launcher for this installation's folders and walls."""
+    """Return the launcher for this installation's folders and isolation settings."""
     return LocalProcessLauncher(
         drivers_dir=settings.DRIVERS_DIR,
         code_dir=settings.CODE_DIR,
@@ -110,7 +110,7 @@ class LocalProcessLauncher:
         )
 
     def walls(self) -> Choice:
-        """Return the walls that new drivers get; tested at the first call."""
+        """Return the isolation that new drivers get; tested at the first call."""
         return self._raising.choice()
 
     def directory(self, application: str, epoch: int, *, probe: bool = False) -> Path:
@@ -133,11 +133,11 @@ class LocalProcessLauncher:
         return max([*known, *claimed, *_epochs(folder), *_epochs(folder / PROBES)])
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
-        """Write the intent, spawn the shim, and return once it holds its directory.
+        """Write the intent, spawn the shim, and return once the shim holds its directory.
 
         1. The directory, its spec, pools and assignment are on disk (the intent).
         2. `current.json` contains this epoch, unless it contains a later one.
-        3. The shim is spawned; a second shim for the same directory exits by itself.
+        3. The shim is spawned; a second shim for the same directory exits immediately.
         """
 
         def write_intent(directory: Path) -> None:
@@ -158,10 +158,10 @@ class LocalProcessLauncher:
             self._signal(directory, signal.SIGUSR1)
 
     def seal(self, application: str, epoch: int) -> bool:
-        """Write the exit of a driver that nobody has started, under its shim's lock.
+        """Write the exit of a driver that has not been started, under its shim's lock.
 
-        A worker that has been asleep since the intent finds this exit, and so does a shim that the
-        worker has spawned.
+        A worker that was suspended after writing the intent finds this exit, and so does a shim
+        that the worker has spawned.
         """
         directory = self.directory(application, epoch)
         try:
@@ -195,11 +195,11 @@ class LocalProcessLauncher:
         locations: tuple[str, ...] = (),
         known: Mapping[str, str | int] | None = None,
     ) -> Sighting:
-        """Return what can be seen of a driver; `locations` are the checkpoints that it may hold."""
+        """Return a driver's state as seen here; `locations` are checkpoints that it may hold."""
         return sighting.look(self.directory(application, epoch, probe=probe), locations, known)
 
     def living(self) -> list[tuple[str, int]]:
-        """Return the application and epoch of every driver whose processes are really alive."""
+        """Return the application and epoch of every driver with live processes."""
         found = {(path.parent.name, int(path.name)) for path in self._folders("*")}
         return [each for each in sorted(found) if self.sight(*each).liveness in LIVING]
 
@@ -212,7 +212,7 @@ class LocalProcessLauncher:
         self._signal(self.directory(application, epoch), signal.SIGTERM)
 
     def kill(self, application: str, epoch: int) -> None:
-        """SIGKILL the driver's Python and JVM, including an orphaned JVM; wait until they end."""
+        """SIGKILL the driver's Python and JVM, also an orphaned JVM, and wait for their end."""
         self._kill(self.directory(application, epoch))
 
     def _kill(self, directory: Path) -> None:
@@ -232,9 +232,10 @@ class LocalProcessLauncher:
                 identities.kill_and_wait(pid, started, KILL_WAIT_S)
 
     def _appearing(self, directory: Path) -> list[tuple[int, int]]:
-        """Return a claimed driver's processes as soon as /proc shows them, waiting a moment.
+        """Return a claimed driver's processes, waiting a moment until /proc shows them.
 
-        While a process executes another program, its command line and environment are empty.
+        While a process is executing another program (execve), its command line and environment are
+        empty.
         """
         end = time.monotonic() + EXEC_S
         while epoch_claims.is_taken(directory) and time.monotonic() < end:
@@ -244,7 +245,7 @@ class LocalProcessLauncher:
         return []
 
     def _end_walls(self, ident: Ident) -> None:
-        """Give the first process inside the walls time to report how the driver ended."""
+        """Give the sandbox's first process time to report how the driver ended."""
         init = (ident.init_pid, ident.init_start_time)
         if init[0] is not None and not identities.wait_end(init[0], init[1], KILL_WAIT_S):
             identities.kill_and_wait(init[0], init[1], KILL_WAIT_S)
@@ -252,7 +253,7 @@ class LocalProcessLauncher:
     # --- probes -----------------------------------------------------------------------
 
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
-        """Write the intent (spec, task), spawn the shim, and return once it holds the directory."""
+        """Write the intent (spec, task), spawn the shim, and return once it holds its directory."""
         self._launch(
             spec, lambda directory: direct(DriverFolder.of(directory).control / TASK, task)
         )
@@ -310,9 +311,7 @@ class LocalProcessLauncher:
             return 0
 
     def log_part(self, application: str, epoch: int, *, start: int, size: int) -> bytes:
-        """Return at most `size` bytes of a driver's log, beginning at `start`; b"" if there are
-        none.
-        """
+        """Return at most `size` bytes of a driver's log from `start` on; b"" if there are none."""
         try:
             with os.fdopen(open_plain(self._own(application, epoch) / DRIVER_LOG), "rb") as file:
                 file.seek(start)
@@ -321,7 +320,7 @@ class LocalProcessLauncher:
             return b""
 
     def spooled(self, epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (seq, entry) from the spool of the epoch's driver; nothing if it is gone."""
+        """Yield (seq, entry) from the spool of the epoch's driver; nothing if the spool is gone."""
         for directory in self._drivers.glob(f"*/{epoch}"):
             own = DriverFolder.of(directory).own
             yield from spool.read_from(own / spool.FOLDER, first, read=partial(_segment, own))
@@ -337,11 +336,11 @@ class LocalProcessLauncher:
     # --- helpers ----------------------------------------------------------------------
 
     def _own(self, application: str, epoch: int, *, probe: bool = False) -> Path:
-        """Return the folder that a driver or probe writes to."""
+        """Return the folder to which a driver or probe writes."""
         return DriverFolder.of(self.directory(application, epoch, probe=probe)).own
 
     def _folders(self, below: str) -> Iterator[Path]:
-        """Yield the existing directories, and those in which live processes work."""
+        """Yield the existing directories, and those that live processes use."""
         folders = set(self._drivers.glob(f"{below}/*"))
         depth = len((self._drivers / below).parts) + 1
         in_use = sighting.directories_in_use(self._drivers)

@@ -1,9 +1,9 @@
 """The process between a worker and a driver: it starts one driver and reports how it ended.
 
 `python -m queries.launchers.process.shim DIRECTORY`. Workers may come and go; the shim stays as
-long as its driver lives, waits on pidfds for Python and the JVM to end, reaps what they leave
-behind and writes `exit.json`. It uses only files, never the database. If the shim itself is killed,
-the driver keeps streaming, because it does not depend on the shim.
+long as its driver is alive, waits on pidfds for Python and the JVM to end, reaps the processes that
+they leave behind and writes `exit.json`. It uses only files, never the database. If the shim itself
+is killed, the driver keeps streaming, because it does not depend on the shim.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def main(arguments: list[str]) -> int:
-    """Take the directory's lock, leave the launcher's process tree, supervise one driver."""
+    """Take the directory's lock, leave the launcher's process tree, and supervise one driver."""
     directory = Path(arguments[0])
     folder = DriverFolder.of(directory)
     lock = take_lock(folder.control / SHIM_LOCK)
@@ -63,7 +63,9 @@ def main(arguments: list[str]) -> int:
         return 0  # another shim holds it
     claim = epoch_claims.take(directory)
     if claim is None:  # no report: this epoch's exit is that of the live driver
-        sys.stderr.write(f"a driver of epoch {directory.name} lives; no second one is started\n")
+        sys.stderr.write(
+            f"a driver with epoch {directory.name} is running; not starting a second one\n"
+        )
         return epoch_claims.TAKEN
     # The lock belongs to the open file. The child keeps it when this process ends, so anything that
     # waits for this process finds the lock held.
@@ -104,7 +106,7 @@ class Shim:
     _memory: OutOfMemory = field(default_factory=OutOfMemory.now)
 
     def run(self) -> None:
-        """Start the driver, wait for both ends, end what is left, report, remove its files."""
+        """Start the driver, wait for Python and the JVM, end leftovers, report, and clean up."""
         self._become_subreaper()
         wake = self._catch_sigterm()
         told = self._start()
@@ -131,7 +133,7 @@ class Shim:
         return self.folder.root.parents[2 if self.spec.probe else 1]
 
     def report(self) -> ExitReport:
-        """Return how the driver ended, as far as that was observed."""
+        """Return how the driver ended, as far as the shim observed it."""
         python = self._exit_of(self.python_pid)
         jvm = self.jvm_said or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
         within = self.walls.ended.values() if self.walls else ()
@@ -150,7 +152,7 @@ class Shim:
     # --- start ------------------------------------------------------------------------
 
     def _become_subreaper(self) -> None:
-        """Inherit the driver's orphans, so that they are reaped here and not by init."""
+        """Inherit the driver's orphans, so that the shim reaps them instead of init."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
@@ -249,7 +251,7 @@ class Shim:
                 self._hear(word, value)
 
     def _hear(self, word: str, value: str) -> None:
-        """Process one line; users' code can also write lines, so a PID must be one of ours."""
+        """Process one line; users' code can also write lines, so a PID must be the driver's."""
         try:
             number = int(value)
         except ValueError:
@@ -262,7 +264,7 @@ class Shim:
             self.by_us["jvm"] = Killer.JVM_LATE
 
     def _mine(self, number: int) -> int | None:
-        """Return the outer PID of a process specified by the driver; None if it is not ours."""
+        """Return the outer PID of a process that the driver reported; None if it is not its own."""
         if self.walls is not None:
             return self.walls.outer(number)
         return number if number in identities.descendants(os.getpid()) else None
@@ -280,7 +282,7 @@ class Shim:
     # --- clean up ---------------------------------------------------------------------
 
     def _end_jvm(self) -> None:
-        """Give the JVM, now our child, its 5 s; then SIGKILL it."""
+        """Give the JVM, now our child, 5 s to exit; then SIGKILL it."""
         if self.jvm_pid is None:  # Python died before it could report it
             mine = identities.descendants(os.getpid())
             self.jvm_pid = next((pid for pid in mine if identities.is_spark(pid)), None)
@@ -300,7 +302,7 @@ class Shim:
                 self.walls.know(self.jvm_pid)
 
     def _end_descendants(self) -> None:
-        """SIGKILL and reap whatever else the driver left: Python workers, users' children."""
+        """SIGKILL and reap the driver's remaining processes: Python workers, users' children."""
         if self.walls is not None:  # when the first process inside ends, the kernel ends all others
             identities.kill_and_wait(self.walls.init_pid, self.walls.init_start, REAP_S)
         deadline = time.monotonic() + REAP_S
@@ -316,7 +318,7 @@ class Shim:
             self._wait_for(left[0], deadline - time.monotonic())
 
     def _wait_for(self, pid: int, timeout_s: float) -> None:
-        """Wait on its pidfd for a child to end, then reap it."""
+        """Wait for a child to end, using its pidfd, then reap it."""
         try:
             descriptor = os.pidfd_open(pid)
         except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What can be proven about a driver from its directory and the kernel, without touching it."""
+"""Find out a driver's state from its directory and the kernel, without touching the driver."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ FormT = TypeVar("FormT", bound=Form)
 
 
 def loaded(form: type[FormT], path: Path) -> FormT | None:
-    """Return the form in a file; None if there is no file."""
+    """Return the content of a file as a form; None if there is no file."""
     text = read_file(path)
     return None if text is None else form.loads(text)
 
@@ -36,9 +36,10 @@ def loaded(form: type[FormT], path: Path) -> FormT | None:
 def look(
     directory: Path, locations: tuple[str, ...], known: Mapping[str, str | int] | None = None
 ) -> Sighting:
-    """Return everything that can be seen of a driver, reading only files and /proc.
+    """Return everything visible about a driver, reading only files and /proc.
 
-    `known` is the identity that was seen earlier, if any: the files may have disappeared since.
+    `known` is the identity that was seen earlier, if any: the files may have disappeared since
+    then.
     """
     folder = DriverFolder.of(directory)
     ident = loaded(Ident, folder.control / IDENT)
@@ -69,9 +70,9 @@ def _process(ident: Ident | None) -> dict[str, str | int]:
 
 
 def _status(folder: DriverFolder, ident: Ident | None) -> Status | None:
-    """Return the driver's status; None if there is no readable one.
+    """Return the driver's status; None if there is no readable status file.
 
-    A power failure may have left half a file, and a driver's code may have written anything at all.
+    A power failure may have left an incomplete file, and a driver's code may have written anything.
     """
     try:
         status = loaded(Status, folder.own / STATUS)
@@ -81,7 +82,7 @@ def _status(folder: DriverFolder, ident: Ident | None) -> Status | None:
 
 
 def _seen_from_here(status: Status, ident: Ident | None) -> Status:
-    """Return a status with the JVM's PID as seen here: a driver within walls sees another PID."""
+    """Return a status with the JVM's PID as seen here: a sandboxed driver sees a different PID."""
     if ident is None or ident.jvm_pid is None or status.jvm_pid in (None, ident.jvm_pid):
         return status
     said = status.jvm_pid
@@ -97,8 +98,9 @@ def _seen_from_here(status: Status, ident: Ident | None) -> Status:
 def processes_of(directory: Path) -> list[tuple[int, int]]:
     """Return (PID, start time) for the driver's own processes in /proc, oldest first.
 
-    They have the directory in their environment; Python and the JVM also have it on their command
-    line. This is used only if ident.json does not contain enough; the shim is not among them.
+    These processes have the directory in their environment; Python and the JVM also have it on
+    their command line. The function is used only if ident.json is incomplete; it does not return
+    the shim.
     """
     found = []
     for pid in identities.all_pids():
@@ -138,9 +140,10 @@ def _names(line: str, directory: Path) -> bool:
 def _prove_without_files(
     directory: Path, known: dict[str, str | int], liveness: Liveness
 ) -> tuple[Liveness, dict[str, str | int]]:
-    """Check again a driver whose files show nothing alive; they may have vanished with a mount.
+    """Check a driver without its files, which show no process and may have vanished with a mount.
 
-    Returns what the kernel shows for the identity that was seen earlier and for the epoch's claim.
+    The result is based on the identity that was seen earlier and on the epoch's claim, both of
+    which are checked with the kernel.
     """
     boot = identities.boot_id()
     pid, started = known.get("pid"), known.get("start_time")
@@ -188,7 +191,7 @@ def _prove(
 def _outlived(
     folder: DriverFolder, ident: Ident, status: Status | None, locations: tuple[str, ...]
 ) -> bool:
-    """Return whether anything has outlived the driver's Python."""
+    """Return whether any process of the driver has outlived the driver's Python."""
     directory = folder.root
     left = ((ident.jvm_pid, ident.jvm_start_time), (ident.init_pid, ident.init_start_time))
     if any(pid is not None and identities.is_alive(pid, started) for pid, started in left):

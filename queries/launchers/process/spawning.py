@@ -1,4 +1,4 @@
-"""How a shim starts its driver: as its own child, under another account, or within walls."""
+"""Start a shim's driver: as the shim's child, under another account, or in a sandbox."""
 
 import os
 import socket
@@ -30,7 +30,7 @@ class Begun:
 
 
 def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun:
-    """Start the driver for a folder, and leave the claim on its epoch to the driver alone."""
+    """Start the driver for a folder, and leave the claim on its epoch to the driver only."""
     tmp = folder.own / TMP
     account = Account.of(spec.account) if spec.account else None
     tmp.mkdir(mode=0o700, exist_ok=True)
@@ -109,10 +109,10 @@ def _begin_within(
     log: int,
     passed: tuple[int, ...],
 ) -> tuple[int, Walls | None, Killer]:
-    """Start the driver within bubblewrap's walls; return its outer PID, and the walls.
+    """Start the driver in the bubblewrap sandbox; return its outer PID, and the sandbox.
 
-    If they cannot be set up, the PID is bubblewrap's own, the last value says so, and the driver's
-    log contains bubblewrap's reason.
+    If the sandbox cannot be set up, the PID is bubblewrap's own, the last value says so, and the
+    driver's log contains bubblewrap's reason.
     """
     walls = Walls.raise_around(
         argv,

@@ -2,14 +2,15 @@
 
 The lock must be held exactly as long as the processes that execute batches exist: the JVM, and this
 Python process, in which `foreachBatch` runs and may still write after the JVM is gone. So each
-process locks one byte of the lock file, and anything that wants the checkpoint locks both.
+process locks one byte of the lock file, and a process that wants the checkpoint must lock both
+bytes.
 
 The JVM's lock is a POSIX record lock. Such a lock vanishes silently when *any* channel on its file
 is closed in the same JVM, or when the garbage collector reclaims the channel. So there is one
 registry per driver, keyed by the file itself and checked before anything is opened, and every
-handle is pinned in the JVM. The kernel, never Java, is asked whether a lock still exists. Python's
-lock belongs to its open file, so other accesses to the file cannot release it; forked children
-close theirs.
+handle is pinned in the JVM. Whether a lock still exists is checked with the kernel, never with
+Java. Python's lock belongs to its open file, so other accesses to the file cannot release it;
+forked children close their copies.
 """
 
 import json
@@ -48,7 +49,7 @@ Key = tuple[int, int]  # (st_dev, st_ino) of the lock file
 class Refused(Exception):
     """The checkpoint is not available; `why` is held, own, fenced or foreign.
 
-    `run` is the run of this driver that holds the checkpoint, None if it is not one of ours.
+    `run` is the run of this driver that holds the checkpoint; None if another process holds it.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Locks:
         host: str,
         sees: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`sees` returns whether a location is within the driver's isolation (walls)."""
+        """`sees` returns whether a location is visible in the driver's sandbox."""
         self._jvm = jvm
         self._jvm_pid = jvm_pid
         self._owner = {"installation": installation, "driver": driver, "host": host}
@@ -110,8 +111,8 @@ class Locks:
         if not self._sees(location):
             # Treated like a lock that only a new driver can get: supervision replaces an idle one.
             text = (
-                f"The checkpoint {location} is outside the folders that this driver was "
-                "started with. Restart the application; its next driver can use it."
+                f"The checkpoint {location} is outside the folders with which this driver was "
+                "started. Restart the application; its next driver can use the checkpoint."
             )
             raise Refused("own", text, self._jvm_pid)
         held = (
@@ -127,7 +128,7 @@ class Locks:
         return held
 
     def release(self, held: Held) -> None:
-        """Release a checkpoint; call this only once nothing of the run writes to it any more."""
+        """Release a checkpoint; call this only once no part of the run can write to it any more."""
         with self._guard:
             if held.key is None:
                 if self._unlocked.get(held.location) is held:
@@ -145,14 +146,14 @@ class Locks:
                     give_lock_back(held.descriptor)
 
     def still_active(self, told: str) -> Refused:
-        """Return the refusal for a start whose query is active without a run of ours."""
+        """Return the error for a start whose query is already active without one of our runs."""
         text = f"An earlier run of the query has not ended in this driver. Spark reports: {told}"
         return Refused("own", text, self._jvm_pid)
 
     def lost(
         self, each: Callable[[str], AbstractContextManager[object]] = nullcontext
     ) -> list[tuple[Held, int | None]]:
-        """Return the locks that the kernel no longer shows as ours, with their current holders.
+        """Return the locks that the kernel no longer reports as ours, with their current holders.
 
         If nobody holds a lock, it is first taken again on the same channel (never by opening the
         file), and is returned only if that fails. `each` guards the check of each lock.
@@ -180,7 +181,7 @@ class Locks:
     # --- the lock ---------------------------------------------------------------------
 
     def _note(self, location: str, run: int, epoch: int) -> Held:
-        """Separate this driver's runs if locking is impossible; other drivers are not kept out."""
+        """Separate only this driver's runs if locking is impossible; do not block other drivers."""
         with self._guard:
             if location in self._unlocked:
                 raise self._own_run(self._unlocked[location])

@@ -1,7 +1,7 @@
-"""Read a checkpoint's own logs: which batches were begun, and which were committed.
+"""Read a checkpoint's own logs: which batches were started, and which were committed.
 
-The bus may drop events; `offsets/` and `commits/` always show what was executed. For continuous
-processing they are the only sign of progress.
+Spark's listener bus may drop events; `offsets/` and `commits/` always show what was executed. In
+continuous processing, these logs are the only sign of progress.
 """
 
 from contextlib import suppress
@@ -37,7 +37,7 @@ class Checkpoint:
 
     @property
     def local(self) -> bool:
-        """Return whether a look costs microseconds."""
+        """Return whether the checkpoint is local, so that reading it takes only microseconds."""
         return self._path is not None
 
     def last_commit(self) -> int | None:
@@ -45,7 +45,7 @@ class Checkpoint:
         return self._last("commits")
 
     def committed_after(self, batch: int | None) -> list[int]:
-        """Return the batches committed after this one (None: all in the log), oldest first."""
+        """Return the batches committed after the given one (None: all in the log), oldest first."""
         return [each for each in self._batches("commits") if batch is None or each > batch]
 
     def written_at(self, name: str) -> datetime | None:
@@ -59,7 +59,7 @@ class Checkpoint:
         return at_ms(changed_ms)
 
     def in_flight(self) -> int | None:
-        """Return the batch that was begun but not committed; None if there is none."""
+        """Return the batch that was started but not committed; None if there is none."""
         return newest_open(self._last("offsets"), self._last("commits"))
 
     def kafka_topics(self) -> set[str]:
@@ -75,7 +75,7 @@ class Checkpoint:
     def offsets(self, batch: int) -> dict[str, Any]:
         """Return a batch's {source: {"start": …, "end": …}}, from its log and the previous one.
 
-        Sources are identified by their place ("0", "1"…) unless the log itself names them.
+        Sources are identified by their position ("0", "1"…) unless the log itself names them.
         """
         after = self._offsets(batch)
         if after is None:
@@ -113,7 +113,7 @@ class Checkpoint:
         return numbers_of(names)
 
     def _read(self, name: str) -> str:
-        """Return a file's text, "" if it is missing; raise `Unreadable` if it is too long."""
+        """Return a file's text, or "" if there is no file; raise `Unreadable` if it is too long."""
         if self._path is not None:
             text = read_file(self._path / name, MOST_OF_ENTRY + 1) or ""
             long = len(text) > MOST_OF_ENTRY

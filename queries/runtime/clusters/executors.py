@@ -1,7 +1,7 @@
-"""A cluster driver's executors: the current ones, and which were lost, when and why.
+"""Watch a cluster driver's executors: the current ones, and which were lost, when and why.
 
-Spark's scheduler continues without a lost executor and reports the loss only in its log; operators
-must see it next to the queries.
+Spark's scheduler continues without a lost executor and reports the loss only in its log, but
+operators must see the loss next to the queries.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Executors:
         self._seen: tuple[ExecutorSeen, ...] = ()
 
     def look(self) -> tuple[ExecutorSeen, ...]:
-        """Return the executors, active ones first; the result may be up to `LOOK_EVERY_S` old."""
+        """Return the executors, active ones first; they are at most `LOOK_EVERY_S` seconds old."""
         if self._store is None or time.monotonic() - self._looked < LOOK_EVERY_S:
             return self._seen
         self._looked = time.monotonic()
@@ -62,7 +62,7 @@ class Executors:
         return self._seen
 
     def wanted(self) -> ExecutorsWanted | None:
-        """Return what is requested if no executor has been active for `NONE_FOR`; else None."""
+        """Return the requested resources if none has been active for `NONE_FOR`; otherwise None."""
         since = self._none_since
         if self._store is None or since is None or datetime.now(UTC) - since < NONE_FOR:
             return None
@@ -78,7 +78,7 @@ class Executors:
         )
 
     def _ask(self) -> None:
-        """Query a standalone cluster's master, or YARN, in a thread, to block nothing else."""
+        """Query a standalone cluster's master, or YARN, in a separate thread, without blocking."""
         late = time.monotonic() - self._asked >= ASK_EVERY_S
         busy = self._asking is not None and self._asking.is_alive()
         if late and not busy and (self._master == "yarn" or self._master.startswith("spark://")):
@@ -98,7 +98,7 @@ class Executors:
             self._workers = self._free = None
 
     def _listed(self) -> yarn.Nodes:
-        """Return the workers' (cores, MB), from the same source as the master's own page."""
+        """Return (cores, MB) for each worker, from the same source as the master's own page."""
         host, _, port = self._master.removeprefix("spark://").split(",")[0].rpartition(":")
         jvm, spark = self._jvm, "org.apache.spark"
         address = jvm.org.apache.spark.rpc.RpcAddress(host, int(port))

@@ -1,7 +1,7 @@
-"""What YARN has, and what it has not started yet: Spark reports neither.
+"""Read YARN's resources, and the requests that it has not fulfilled yet: Spark reports neither.
 
 Each request creates its own client in the driver's JVM and waits as long as Hadoop does, so call
-these functions in a thread.
+these functions in a separate thread.
 """
 
 import logging
@@ -25,7 +25,7 @@ Nodes = tuple[tuple[int, int], ...]  # (cores, MB)
 
 
 def nodes(gateway: Any) -> tuple[Nodes, Nodes]:
-    """Return the total and the free resources of the running node managers."""
+    """Return the total and free resources of the running node managers."""
     records = gateway.jvm.org.apache.hadoop.yarn.api.records
     running = gateway.new_array(records.NodeState, 1)
     running[0] = records.NodeState.RUNNING
@@ -55,7 +55,7 @@ def beyond_heap_mb(conf: Any, memory_mb: int) -> int:
 
 
 class Queue(threading.Thread):
-    """While the session starts, check whether YARN has started the application, and report if not.
+    """During the start of a session, report if YARN has not started the application yet.
 
     Spark's start blocks until YARN has started the application master.
     """
@@ -86,7 +86,8 @@ class Queue(threading.Thread):
                         self._tell(wanted)
             except Exception as error:  # no manager, or a JVM that is ending: Spark reports it
                 logger.warning(
-                    "could not get from YARN what it is waiting for: %s", type(error).__name__
+                    "could not find out from YARN why the application is waiting: %s",
+                    type(error).__name__,
                 )
 
     def _waits(self) -> bool:

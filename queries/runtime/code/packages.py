@@ -1,8 +1,8 @@
-"""Let users' code import its application's packages, after everything already on the path.
+"""Let users' code import its application's packages, after everything already on the import path.
 
 A folder in PYTHONPATH would come before Spark's own packages. So the package folder is appended to
-the import path once Python is up: in the driver, and in the process from which Spark forks its
-Python workers, which is started as this module (`spark.python.daemon.module`).
+the import path once Python is running: in the driver, and in the process from which Spark forks its
+Python workers. That process runs this module (`spark.python.daemon.module`).
 """
 
 import os
@@ -17,18 +17,18 @@ DAEMON = "queries.runtime.code.packages"
 
 
 def add(folder: str) -> None:
-    """Append a package folder to the import path, including children's; "" for none."""
+    """Append a package folder to the import path, for child processes too; "" for none."""
     if folder:
         os.environ[VARIABLE] = folder
         site.addsitedir(folder)
 
 
 def worker_conf(folder: str, master: str, given: dict[str, str]) -> dict[str, str]:
-    """Return the configuration that gives Spark's Python workers the folder; {} for none.
+    """Return the configuration that gives Spark's Python workers the folder; {} without a folder.
 
-    `given` is the application's own configuration. Executors of a cluster get the folder as an
-    archive, which Spark unpacks in their working directory, together with the module as which their
-    workers are started.
+    `given` is the application's own configuration. The executors of a cluster get the folder as an
+    archive, which Spark unpacks in their working directory, together with the module that starts
+    their workers.
     """
     if not folder:
         return {}
@@ -45,7 +45,7 @@ def worker_conf(folder: str, master: str, given: dict[str, str]) -> dict[str, st
 
 
 def lead_to_daemon(folder: str, master: str) -> None:
-    """Let workers started by the driver's own JVM find the module that is sent to executors.
+    """Let workers that the driver's own JVM starts find the module that is sent to executors.
 
     Call this before the JVM is started, because it inherits the path.
     """

@@ -1,4 +1,4 @@
-"""Record what users' code sets on a DataStreamWriter, until the query is started.
+"""Record the settings that users' code makes on a DataStreamWriter until the query is started.
 
 Spark's own writer, in the JVM, cannot be queried, so each relevant method is recorded when it is
 called.
@@ -47,7 +47,7 @@ class Callbacks:
 
 @dataclass(slots=True)
 class Said:
-    """What was set on one writer."""
+    """The settings made on one writer."""
 
     name: str = ""
     format: str = ""
@@ -58,7 +58,7 @@ class Said:
 
 
 def said_to(writer: Any) -> Said:
-    """Return what has been set on a writer so far."""
+    """Return the settings made on a writer so far."""
     found = writer.__dict__.get("_headgate")
     if found is None:
         found = writer._headgate = Said()

@@ -42,15 +42,15 @@ class StepFailed(Exception):
 
 
 class ExitInUsersCode(Exception):
-    """Users' code requested that the process end: SystemExit, KeyboardInterrupt and the like.
+    """Users' code asked the process to exit: SystemExit, KeyboardInterrupt or the like.
 
     These are not subclasses of `Exception`, so handlers for `Exception` do not catch them: a thread
-    would end silently, and Spark would wait forever for a callback's answer.
+    would end silently, and Spark would wait forever for a callback to return.
     """
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """Return what was raised, and where in the user's own code."""
+        """Return an error with the exception that was raised, and its place in the user's code."""
         place = users_place(traceback.extract_tb(error.__traceback__))
         found = cls(f"{error!r} was raised{f' in {place}' if place else ''}")
         found.__cause__ = error
@@ -60,7 +60,7 @@ class ExitInUsersCode(Exception):
 def users_place(frames: Iterable[traceback.FrameSummary]) -> str:
     """Return the innermost frame that is in users' code: "module.py, line 12".
 
-    "" if there is none: all belong to Python, to installed packages, or to us.
+    "" if there is none: all frames belong to Python, to installed packages, or to Headgate.
     """
     paths = sysconfig.get_paths()
     ours = Path(__file__).parents[3]
@@ -82,7 +82,8 @@ def _below(file: str, folder: str) -> bool:
 def from_python(error: BaseException, mask: Mask) -> RunError:
     """Return a Python exception as a `RunError`, including Java's part of its chain.
 
-    If it cannot be read, for example when out of memory, the result contains only its type.
+    If the exception cannot be read, for example when memory is exhausted, the result contains only
+    its type.
     """
     cause = error.cause if isinstance(error, StepFailed) else error
     kind = _type_name(cause)
@@ -131,7 +132,7 @@ def from_java(throwable: Any, mask: Mask) -> RunError:
 def refusal(
     why: str, message: str, holder_pid: int | None = None, *, owner_epoch: int | None = None
 ) -> RunError:
-    """Return the error for a start that the checkpoint's lock or owner forbids."""
+    """Return the error for a start that the checkpoint's lock or owner file prevents."""
     return RunError(
         error_class="",
         type_name="CheckpointRefused",
@@ -201,7 +202,7 @@ def _stack(throwable: Any) -> str:
 
 
 def _python_root(text: str) -> tuple[str, str] | None:
-    """Return the type and message of the last exception in a Python traceback in a Java message."""
+    """Return type and message of the last exception in a Java message's Python traceback."""
     if "Traceback (most recent call last)" not in text:
         return None
     last = text.rpartition("Traceback (most recent call last)")[2]
@@ -215,13 +216,13 @@ def _python_root(text: str) -> tuple[str, str] | None:
 
 
 def _words(error: BaseException) -> str:
-    """Return an exception's message; users' exceptions may fail to produce theirs."""
+    """Return an exception's message; for users' exceptions, getting the message may itself fail."""
     return left_out(partial(str, error), "")
 
 
 def _told(mask: Mask, text: str, limit: int) -> str:
     """Mask a text, then cut it: cutting first could leave half a secret.
 
-    The middle of a very long text is removed before masking, since it is cut in any case.
+    The middle of a very long text is removed before masking, because it is cut in any case.
     """
     return bounded(mask(bounded(text, _MASKED * limit)).strip(), limit)

@@ -1,4 +1,4 @@
-"""Describe why a run failed, or why it may not start, as reported in its status."""
+"""Describe why a run failed, or why it is not allowed to start, as reported in its status."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ TERMINATED_WAIT_S = 2  # seconds to wait for the event that may contain the erro
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a run failed, and what its status reports in addition to the error."""
+    """Why a run failed, and the details that its status reports in addition to the error."""
 
     error: RunError
     changes: dict[str, Any] = field(default_factory=dict)
@@ -28,12 +28,12 @@ Read = Callable[[], Failure | None]
 
 
 def none() -> Failure | None:
-    """Return that nothing has failed."""
+    """Return the value for a run that has not failed."""
     return None
 
 
 def start_timed_out(thread: threading.Thread, limit_s: float, mask: Mask) -> RunError:
-    """Return that a start took too long, and where in users' code its thread is now."""
+    """Return the failure of a start that took too long, with its thread's place in users' code."""
     frame = sys._current_frames().get(thread.ident or 0)
     frames = traceback.extract_stack(frame) if frame is not None else []
     place = users_place(frames)
@@ -44,7 +44,7 @@ def start_timed_out(thread: threading.Thread, limit_s: float, mask: Mask) -> Run
 
 
 def checkpoint_refused(error: RunError, holder: RunStatus | None, checkpoint: str) -> RunError:
-    """Return why a checkpoint is not available, with details of this driver's run that holds it.
+    """Return why a checkpoint is not available, with details of the run in this driver holding it.
 
     `holder` is that run's status, None if the run is not one of this driver's.
     """

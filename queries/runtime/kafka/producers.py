@@ -1,10 +1,10 @@
-"""Find a driver's queries that share a Kafka producer, and detect when the producer hangs.
+"""Find queries of one driver that share a Kafka producer, and detect when the producer hangs.
 
 Spark keeps one producer in a JVM for each set of `kafka.*` options, no matter which queries use it.
-A batch that the broker rejects as too large is split by the producer and sent again. If
-`kafka.batch.size` is above the topic's limit, each part is as large as the whole, and this
-continues until `kafka.delivery.timeout.ms` (two minutes) turns it into a timeout. Until then, every
-query that flushes the same producer waits, without an error of its own.
+If the broker rejects a batch as too large, the producer splits the batch and sends it again. If
+`kafka.batch.size` is above the topic's limit, each part is as large as the whole, and the producer
+keeps splitting until `kafka.delivery.timeout.ms` (two minutes) ends this with a timeout. Until
+then, every query that flushes the same producer waits, without any error.
 """
 
 import logging
@@ -32,7 +32,7 @@ _EXPIRED = re.compile(r"Expiring \d+ record\(s\) for \S+-\d+:")
 
 
 class Producers:
-    """The runs of one driver that write to Kafka, by their producers' settings."""
+    """The runs of one driver that write to Kafka, grouped by their producers' settings."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,7 +89,7 @@ class SinkProducer:
             self._splits = self._splits_before = splits(self._gateway)
 
     def look(self) -> None:
-        """Periodically report that the producer is splitting batches, and who shares it."""
+        """Report, at intervals, that the producer is splitting batches, and who shares it."""
         if self._gateway is None or time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + LOOK_EVERY_S
@@ -99,7 +99,7 @@ class SinkProducer:
             self._warn(self._run, waits(list(others.values())))
 
     def named(self, error: RunError) -> RunError:
-        """Report a batch rejected by the broker as too large, here and to queries it held up."""
+        """Report a batch rejected by the broker as too large, also to the queries it held up."""
         if self._gateway is None:
             return error
         others = self._producers.sharing(self._run)
@@ -118,7 +118,7 @@ class SinkProducer:
 def splits(gateway: Any) -> float:
     """Return how many batches this JVM's producers have split because they were too large.
 
-    0.0 if there are none, or if their metrics cannot be read.
+    0.0 if there are no producers, or if their metrics cannot be read.
     """
     try:
         jvm = gateway.jvm
@@ -131,7 +131,7 @@ def splits(gateway: Any) -> float:
 
 
 def _ask(gateway: Any, method: str, *arguments: Any) -> Any:
-    """Call a method of the JVM's MBean server by its interface: its class is not accessible."""
+    """Call a method of the JVM's MBean server by its interface; the class is not accessible."""
     jvm = gateway.jvm
     of = jvm.java.lang.Class.forName
     kinds = gateway.new_array(jvm.java.lang.Class, 2)
@@ -145,9 +145,10 @@ def _ask(gateway: Any, method: str, *arguments: Any) -> Any:
 
 
 def named(error: RunError, *, split: float, others: list[str]) -> RunError:
-    """Return a producer's timeout as its real cause, if it was splitting batches in vain.
+    """Return a producer's timeout with its real cause, if the producer split batches in vain.
 
-    `split` is the number of batches split in this run, `others` are the queries that waited for it.
+    `split` is the number of batches split in this run; `others` are the queries that waited for the
+    producer.
     """
     if split <= 0 or not _EXPIRED.search(f"{error.root_cause}\n{error.message}"):
         return error
@@ -164,14 +165,15 @@ def waits(others: list[str]) -> str:
     """Return the warning for a query whose producer is splitting batches now."""
     shared = f", which it shares with {', '.join(sorted(others))}," if others else ""
     return (
-        f"The Kafka producer of its sink{shared} is splitting batches that the broker rejects "
-        "as too large (MESSAGE_TOO_LARGE); this batch waits until the producer gives up."
+        f"The Kafka producer of the query's sink{shared} is splitting batches that the broker "
+        "rejects as too large (MESSAGE_TOO_LARGE); this batch waits until the producer gives up."
     )
 
 
 def held_up(by: str) -> str:
     """Return the warning for a query whose producer was held up by another query's batch."""
     return (
-        f"Its sink shares a Kafka producer with {by}, whose batch the broker rejected as too "
-        "large, so its own batches had to wait. Set a separate kafka.client.id to avoid this."
+        f"The query's sink shares a Kafka producer with {by}, whose batch the broker rejected as "
+        "too large, so the query's own batches had to wait. Set a separate kafka.client.id to "
+        "avoid this."
     )

@@ -1,7 +1,7 @@
 """Let one run skip a gap in its sources, no matter how they are built.
 
-An operator has accepted the loss. For that run only, each source is read with
-`failOnDataLoss=false`, in SQL definitions and in users' functions alike; the definition is not
+This is for a run whose data loss an operator has accepted. For that run only, each source is read
+with `failOnDataLoss=false`, in SQL definitions and in users' functions alike; the definition is not
 changed, and the next run fails again at a gap.
 """
 
@@ -14,7 +14,7 @@ _accepting = threading.local()
 
 
 def install(data_stream_reader: type) -> None:
-    """Make streams that are loaded within `accepting` read past gaps."""
+    """Make streams that are loaded in an `accepting` block read past gaps."""
     load = data_stream_reader.load  # type: ignore[attr-defined]
 
     def over_gaps(self: Any, *args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""While a run lasts, query Kafka repeatedly about topics that only its code knows.
+"""Query Kafka repeatedly, during a run, about topics that are known only to the run's code.
 
 For the sources in a definition, the control plane queries the brokers itself; the options of
 sources in users' functions, including passwords, exist only in the driver.
@@ -32,8 +32,9 @@ class TopicWatch:
     ) -> None:
         """`ids` were seen at the start; `read` returns the topics in the checkpoint.
 
-        `tell` is called with all IDs when one is new. The ID of a recreated topic counts as new
-        only if its source fails on data loss: a query that skips gaps is not at risk.
+        `tell` is called with all IDs when one of them is new. The ID of a recreated topic counts as
+        new only if the topic's source fails on data loss; otherwise, the query skips gaps and is
+        not at risk.
         """
         self._ids = dict(ids)
         self._read = read
@@ -46,7 +47,7 @@ class TopicWatch:
         self._thread = threading.Thread(target=self._run, name="topic-watch", daemon=True)
 
     def begin(self) -> None:
-        """Start watching, if there is anything to watch."""
+        """Start watching, if there are any topics to watch."""
         if self._known:
             self._thread.start()
 
@@ -55,7 +56,7 @@ class TopicWatch:
         self._over.set()
 
     def look(self) -> None:
-        """Check once; report recreated topics, and those seen for the first time."""
+        """Check the topics once; report recreated ones, and those seen for the first time."""
         before = dict(self._ids)
         read = self._read()
         for source, known in self._known:

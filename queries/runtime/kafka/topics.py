@@ -1,8 +1,8 @@
 """Check, just before a query starts, that its Kafka topics are those that its checkpoint has read.
 
-This uses Kafka's own client, which the connector includes, and the source's own options: whatever
-Spark may read can be queried here, and the sources in users' functions are covered as well. If
-there is no answer, the start continues, and the control plane's check of the brokers follows later.
+This uses Kafka's own client, which the connector includes, and the source's own options: any topic
+that Spark can read can be queried here, including those of sources in users' functions. If the
+brokers do not respond, the start continues, and the control plane checks the brokers later.
 """
 
 import logging
@@ -23,12 +23,12 @@ SOURCES_S = 10.0  # for all sources of a query
 
 
 class TopicRecreated(Exception):
-    """A topic is not the one that the checkpoint's offsets belong to."""
+    """A topic was deleted and recreated, so the checkpoint's offsets belong to another topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One Kafka source of a query, as planned by Spark."""
+    """One Kafka source of a query, as Spark has planned it."""
 
     options: Mapping[str, str]
 
@@ -43,11 +43,11 @@ class Source:
 
     @property
     def client(self) -> dict[str, str]:
-        """Return its options for Kafka's client."""
+        """Return the source's options for Kafka's client."""
         return {k[len("kafka.") :]: v for k, v in self.options.items() if k.startswith("kafka.")}
 
     def topics(self, read: Sequence[str]) -> list[str]:
-        """Return the topics that it specifies, or those in `read` if it specifies a pattern."""
+        """Return the topics that the source lists, or those in `read` if it specifies a pattern."""
         if self.option("subscribePattern"):
             return list(read)
         return [name.strip() for name in self.option("subscribe").split(",") if name.strip()] or [
@@ -57,7 +57,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The brokers' answers about a query's topics."""
+    """The brokers' responses about a query's topics."""
 
     ids: dict[str, str]  # topic -> ID, for topics with a known ID
     warnings: tuple[str, ...] = ()
@@ -68,9 +68,9 @@ def check(
 ) -> Seen:
     """Return the topic IDs for a streaming DataFrame that is about to start.
 
-    `remembered` are the IDs that its checkpoint's offsets belong to, `read` the topics that it has
-    offsets for. Raises `StepFailed` if one of these was deleted and recreated and its source fails
-    on data loss.
+    `remembered` are the topic IDs that the checkpoint's offsets belong to; `read` are the topics
+    that it has offsets for. Raises `StepFailed` if one of these topics was deleted and recreated
+    and its source fails on data loss.
     """
     until = time.monotonic() + SOURCES_S
     seen: dict[str, str] = {}
@@ -90,7 +90,7 @@ def check(
         )
         if source.fails_on_loss:
             raise StepFailed("Kafka source", TopicRecreated(text), error_class=CONDITION)
-        warnings.append(f"{text} It starts anyway because of failOnDataLoss=false.")
+        warnings.append(f"{text} The query starts anyway because of failOnDataLoss=false.")
     return Seen(seen, tuple(warnings))
 
 
@@ -112,7 +112,7 @@ def sources_of(frame: Any) -> list[Source]:
 
 
 def ids_of(jvm: Any, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]:
-    """Return the IDs of the topics that answered in time."""
+    """Return the topic IDs that the brokers returned in time."""
     found = {}
     until = time.monotonic() + ANSWER_S
     try:

@@ -1,8 +1,8 @@
-"""Limit what a probe reads, and keep its output away from the definition's targets.
+"""Limit a probe's input, and keep its output away from the definition's targets.
 
 Definitions of both kinds create readers and writers through PySpark's own classes, so the limits
-are set there: a source returns a little at a time and never cleans up its files, and a user's own
-writer reports where it would have written.
+are set there: a source returns a little data at a time and never cleans up its files, and a user's
+own writer records where it would have written.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _BOUNDS = {
 
 
 def bound_readers(reader: type) -> None:
-    """Make every stream that is read from now on small, and leave its files alone."""
+    """Limit the batch size of every stream read from now on, and never clean up its files."""
     option, load, use = reader.option, reader.load, reader.format  # type: ignore[attr-defined]
 
     def noted_format(self: Any, source: str) -> Any:
@@ -78,7 +78,7 @@ def _bound(reader: Any, option: Callable[..., Any]) -> None:
 
 
 def note_writers(writer: type) -> None:
-    """Make every writer remember its format and output mode, which Spark does not expose."""
+    """Make every writer record its format and output mode, which Spark does not expose."""
     use, mode = writer.format, writer.outputMode  # type: ignore[attr-defined]
 
     def noted_format(self: Any, source: str) -> Any:
@@ -124,6 +124,6 @@ def tracks_asynchronously(writer: Any) -> bool:
 
 
 def written_to(writer: Any) -> tuple[str, str]:
-    """Return the format and output mode that were set on a user's own writer."""
+    """Return the format and output mode set on a user's own writer."""
     held = writer.__dict__
     return held.get("_probed_format", ""), held.get("_probed_mode", "append")

@@ -1,8 +1,9 @@
-"""The probe driver: `python -m queries.runtime.probes.main DIRECTORY`, Spark for one question.
+"""The probe driver: `python -m queries.runtime.probes.main DIRECTORY`, Spark for a single task.
 
-The same shim starts, watches and reports it as a driver. It reads `probe.json`, and writes its
-findings to `result.json` after every step. It holds no checkpoint and reports nowhere else: it has
-no listener and sends no events. When its time is up it ends itself, whatever Spark is doing.
+The same shim that runs drivers starts and watches a probe, and reports its exit. The probe reads
+`probe.json`, and writes its findings to `result.json` after every step. It does not hold a
+checkpoint and does not report anywhere else: it has no listener and sends no events. When its time
+is up, it exits, whatever Spark is doing.
 """
 
 import logging
@@ -70,7 +71,7 @@ class Probe:
         self.shim = Shim()
 
     def run(self) -> int:
-        """Start Spark, answer, end Spark; report every step as it begins."""
+        """Start Spark, perform the task, end Spark; report every step as it begins."""
         watch = self._end_after(self.spec.start_deadline_s or self.task.limit_s)
         code = 0
         try:
@@ -106,14 +107,14 @@ class Probe:
         return code
 
     def say(self, **changes: Any) -> None:
-        """Update the result on disk with what is known now."""
+        """Update the result on disk with the current findings."""
         self.found = replace(self.found, **changes)
         text = self.found.dumps(self.references.mask_within)
         replace_file(self.folder.own / RESULT, text, durable=False)
 
     @contextmanager
     def step(self, phrase: str) -> Iterator[None]:
-        """Report the current step, and afterwards how long it took."""
+        """Report the step in the block, and afterwards how long it took."""
         self.say(at=phrase)
         began = time.monotonic()
         try:
@@ -140,7 +141,7 @@ class Probe:
         return watch
 
     def _give_up(self, limit_s: float) -> None:
-        """End everything: the time is up, and a call into Spark may hang."""
+        """End the probe and its JVM: the time is up, and a call into Spark may be hanging."""
         text = f"Not finished within {limit_s:.0f} s, at: {self.found.at}."
         logger.error(text)
         error = {"error_class": "", "type_name": "ProbeLate", "root_cause": text, "message": text}
@@ -148,7 +149,7 @@ class Probe:
         self._leave(LATE)
 
     def _leave(self, code: int) -> None:
-        """End the JVM, by force if it does not exit immediately, and exit."""
+        """End the JVM, by force if it does not exit immediately, then exit."""
         if self.gateway is not None:
             process = self.gateway.proc
             process.stdin.close()  # the JVM exits by itself when its standard input ends

@@ -1,8 +1,8 @@
-"""Try a definition against copies of its query's checkpoint, without touching anything real.
+"""Test a definition against copies of its query's checkpoint, without changing real data.
 
-The source is the real one. The newest batch in the copy is executed again, followed by a little of
-what the source has after it, both into nothing (`noop`). If the sink writes files, the same batch
-is also written to a throw-away folder. What Spark reports for each attempt is stored.
+The test reads from the real source. It executes the newest batch in the copy again, followed by a
+little new data from the source; the output of both is discarded (`noop`). If the sink writes files,
+the same batch is also written to a temporary folder. Spark's report about each attempt is stored.
 """
 
 import contextlib
@@ -51,10 +51,10 @@ class Teller(Protocol):
     found: Any
 
     def say(self, **changes: Any) -> None:
-        """Replace the published findings with what is known now."""
+        """Replace the published findings with the current ones."""
 
     def step(self, phrase: str) -> Any:
-        """Report what is being done, and how long it took."""
+        """Report the step in the block, and afterwards how long it took."""
 
 
 def run(
@@ -66,9 +66,9 @@ def run(
     code_roots: tuple[str, ...] = (),
     roots: DataRoots | None = None,
 ) -> None:
-    """Execute a preflight's task; raises only if the definition cannot be built at all.
+    """Execute a preflight's task; raise only if the definition cannot be built at all.
 
-    `code_roots` are those from which the new definition's code is imported.
+    `code_roots` are the folders from which the new definition's code is imported.
     """
     from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
@@ -128,7 +128,7 @@ class Tries:
         return _plan(self.frame, self.mode)
 
     def wanted(self, attempt: Attempt) -> bool:
-        """Return whether there is anything to try."""
+        """Return whether any attempt is requested."""
         match attempt:
             case Attempt.REPLAY:
                 return bool(self.task.copy)
@@ -197,7 +197,7 @@ class Tries:
         return writer.option("checkpointLocation", checkpoint).trigger(**trigger)
 
     def _tracking(self, writer: Any) -> Any:
-        """Track progress as the definition's own sink would, if it could at all."""
+        """Track progress asynchronously if the definition's own sink would and could do so."""
         if self._trigger["kind"] in ENDING_TRIGGERS:
             raise AsyncRefused(
                 "Async progress tracking cannot be used with Once / AvailableNow trigger"
@@ -219,7 +219,7 @@ class Tries:
     def _watch(
         self, jquery: Any, attempt: Attempt, deadline: float
     ) -> tuple[AttemptEnd, int | None, int | None, Any]:
-        """Return how the attempt ends: by itself, after a batch with rows, idle, or late."""
+        """Return how the attempt ends: on its own, after a batch with rows, idle, or timed out."""
         idle_since: float | None = None
         while time.monotonic() < deadline:
             active = bool(jquery.isActive())  # read first, so that the rest is its final report
@@ -260,9 +260,9 @@ def old_plan(
     code_roots: tuple[str, ...],
     roots: DataRoots | None,
 ) -> PlanSeen:
-    """Return Spark's plan for what last ran on the checkpoint, or why it is not available.
+    """Return Spark's plan of the definition that last ran on the checkpoint, or why there is none.
 
-    None of it is executed, so importing its modules instead of the new ones is safe here.
+    The plan is never executed, so importing the old modules instead of the new ones is safe here.
     """
     assert task.old_spec is not None
     if task.old_spec.get("kind") == "python" and not task.same_code:
@@ -279,7 +279,7 @@ def old_plan(
 
 
 def _exchange_code(new: tuple[str, ...], old: tuple[str, ...]) -> None:
-    """Import from the old code from now on, and remove the new code from the import system."""
+    """Import the old code from now on, and remove the new code from the import system."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
         if any(file.startswith(f"{root}/") for root in new):
@@ -334,7 +334,7 @@ def _partitions(jquery: Any) -> dict[str, int]:
 
 
 def _idle_since(status: Any, before: float | None) -> float | None:
-    """Return since when a source that has answered has had nothing new; None: not idle."""
+    """Return since when a source that has responded has had no new data; None if it is not idle."""
     if status.isDataAvailable():
         return None
     # Between two waits it queries its source again, and reports that: it is still idle.

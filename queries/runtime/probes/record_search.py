@@ -1,8 +1,8 @@
 """Show the records that a batch read, and find the one that makes the query's SQL fail.
 
-Each source is read again as a batch: the same files, or the same offsets. If the SQL fails on them
-too, bisection finds the first record without which it does not fail. There is no state, so an error
-that depends on state does not recur.
+Each source is read again as a batch: the same files, or the same offsets. If the SQL fails on these
+records too, bisection finds the first record without which it does not fail. This reading has no
+state, so an error that depends on state does not recur.
 """
 
 import time
@@ -56,7 +56,7 @@ class Records:
         self._counts: dict[str, int] = {}
 
     def read(self) -> None:
-        """Read what the batch read from each source, at most `looked_at` records."""
+        """Read the batch's records from each source, at most `looked_at` of them."""
         from pyspark.sql import functions as f
 
         sources = {one["name"]: one for one in self._task.spec["sources"]}
@@ -91,7 +91,7 @@ class Records:
         return True, None
 
     def shown(self, failing: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-        """Return some records from each source: those around the failing one, or else the first."""
+        """Return some records from each source: those around the failing record, or the first."""
         found = []
         for name, frame in self._frames.items():
             first = 0

@@ -1,7 +1,7 @@
 """Read a limited number of rows from a state store, with Spark's own state readers.
 
-Counts cover the whole store; only a few rows are shown, each truncated. The rows leave this process
-only in `result.json`, which only the drivers' account can read.
+Counts cover the whole store, but only a few rows are shown, each of them truncated. The rows leave
+this process only in `result.json`, which only the drivers' account can read.
 """
 
 import json
@@ -129,7 +129,7 @@ def _frequent(whole: Any, kind: Any) -> list[dict[str, Any]]:
 
 
 def _value(text: str) -> str:
-    """Return the value in `{"v": …}`; a string unchanged."""
+    """Return the value in `{"v": …}`; return a string unchanged."""
     value = json.loads(text).get("v")
     return _cut(value if isinstance(value, str) else json.dumps(value))
 

@@ -1,8 +1,8 @@
 """Intercept every query start by a script, on any thread and in any session.
 
-Before Spark starts the query, its checkpoint is locked under the driver's epoch and reported,
-without waiting for the control plane. Anything that cannot be allowed raises an error in the
-script, with the remedy.
+Before Spark starts a query, its checkpoint is locked under the driver's epoch and the query is
+reported, without waiting for the control plane. A start that cannot be allowed raises an error in
+the script; the error contains the remedy.
 """
 
 import logging
@@ -49,7 +49,7 @@ _DEFAULT_PLACE = "spark.sql.streaming.checkpointLocation"
 
 
 class StartRefused(Exception):
-    """A query that the script wants to start cannot be hosted; the message contains the remedy."""
+    """A query that the script wants to start cannot run here; the message contains the remedy."""
 
 
 class Meeting:
@@ -120,25 +120,25 @@ class Meeting:
             return number in self._starting
 
     def forget(self, number: int) -> None:
-        """Drop a query whose end has been acknowledged."""
+        """Forget a query whose end has been acknowledged."""
         with self._guard:
             self.runs.pop(number, None)
         self._around.board.forget_found(number)
 
     def active(self) -> list[MetRun]:
-        """Return the runs that have not ended, including those with hanging parts."""
+        """Return the runs that have not ended, including those of which some part is hanging."""
         with self._guard:
             runs = list(self.runs.values())
         return [run for run in runs if run.working or not self._has_ended(run)]
 
     def busy(self) -> bool:
-        """Return whether anything is being started, or has not ended."""
+        """Return whether any query is being started or has not ended."""
         with self._guard:
             starting = bool(self._starting)
         return starting or bool(self.active())
 
     def newest(self) -> list[MetRun]:
-        """Return the newest run for each identity, except those that are being started again."""
+        """Return each identity's newest run, except identities that are being started again."""
         with self._guard:
             found: dict[str, MetRun] = {}
             for number in sorted(self.runs):
@@ -147,7 +147,7 @@ class Meeting:
         return [run for known, run in found.items() if known not in again]
 
     def strangers(self, spark: Any) -> list[Any]:
-        """Return the queries that were started through the JVM, without us."""
+        """Return the queries that were started directly through the JVM, past this interception."""
         with self._guard:
             if self._starting:
                 return []
@@ -165,7 +165,7 @@ class Meeting:
     # --- one start ----------------------------------------------------------------------
 
     def _await_former(self, known: str) -> None:
-        """Wait until a run that Spark has ended is gone, if its script starts the query again."""
+        """Wait until a query's former runs, which Spark has ended, are gone before it restarts."""
         with self._guard:
             runs = [run for run in self.runs.values() if run.found.identity == known]
         for run in runs:
@@ -173,7 +173,7 @@ class Meeting:
                 run.join(_FORMER_S)
 
     def _asked(self, said: Said, frame: Any) -> str:
-        """Return the canonical location that the script specifies, "" if it specifies none."""
+        """Return the canonical checkpoint location that the script specifies, or "" for none."""
         text = said.checkpoint
         if not text and said.name:
             place = frame.sparkSession.conf.get(_DEFAULT_PLACE, None)
@@ -188,7 +188,7 @@ class Meeting:
             raise StartRefused(f"checkpointLocation {text[:200]} {error} {A_LOCATION}") from error
 
     def _register(self, said: Said, frame: Any, asked: str) -> FoundQuery:
-        """Return the query with its own number; raise `StartRefused` if it is not allowed."""
+        """Return the query with a new number; raise `StartRefused` if its start is not allowed."""
         known = identity(said.name, asked)
         temporary = "" if asked else _temporary(said, frame)
         location = self._location(said, asked, known, temporary)
@@ -219,7 +219,7 @@ class Meeting:
         return FoundQuery(number, known, said.name, asked, location, temporary, said.trigger)
 
     def _ask(self, known: str, name: str, asked: str) -> None:
-        """Raise `StartRefused` and end all if a known query may have got another identity."""
+        """Raise `StartRefused`, and close, if a known query may have changed its identity."""
         found = question(self._job, self._met, identity=known, name=name, asked=asked)
         if found is None:
             return
@@ -227,9 +227,9 @@ class Meeting:
         names = {row.query: row.identity for row in self._job.known}
         missing = ", ".join(names[query] for query in found.missing)
         raise StartRefused(
-            f"The query {called(name, asked)} is new, and the script has not started queries "
-            f"that it started before: {missing}. An author must say on the application's page "
-            "whether it is one of these; until then, it is not started."
+            f"The query {called(name, asked)} is new, and the script has not started queries that "
+            f"it started before: {missing}. An author must decide on the application's page "
+            "whether the new query is one of these; until then, it is not started."
         )
 
     def _location(self, said: Said, asked: str, known: str, temporary: str) -> str:
@@ -254,7 +254,7 @@ class Meeting:
 
 
 def _temporary(said: Said, frame: Any) -> str:
-    """Return why a query's checkpoint is not used for recovery, "" if it is."""
+    """Return why a query's checkpoint is not used for recovery, or "" if it is used."""
     if said.format in _FORGETFUL_SINKS:
         return f"the {said.format} sink loses its rows when the driver ends"
     plan = frame._jdf.queryExecution().logical().toString()
@@ -266,16 +266,16 @@ def _temporary(said: Said, frame: Any) -> str:
 
 
 def _empty(location: str) -> None:
-    """Remove what an earlier driver left in one of our temporary checkpoints."""
+    """Remove the files that an earlier driver left in one of our temporary checkpoints."""
     path = local_path(location)
     if path is not None:
         shutil.rmtree(path, ignore_errors=True)
     else:
-        logger.warning("the temporary checkpoint %s is not local and is not emptied", location)
+        logger.warning("the temporary checkpoint %s is not local, so it is not emptied", location)
 
 
 class Watch:
-    """How long the newest run of each identity has failed, and whether that ends the script."""
+    """How long each identity's newest run has been failing, and whether that ends the script."""
 
     def __init__(self, meeting: Meeting, board: Any, wait_s: float) -> None:
         self._meeting = meeting
@@ -286,7 +286,7 @@ class Watch:
     def failed(self, *, at_once: bool) -> RunStatus | None:
         """Return a failed run that the script has not restarted in time; None if there is none.
 
-        `at_once`: nothing is left that could start it.
+        `at_once`: do not wait, because nothing is left that could restart it.
         """
         for run in self._meeting.newest():
             status: RunStatus | None = self._board.read(-run.found.number)

@@ -1,10 +1,10 @@
 """A script's driver, `python -m queries.runtime.scripts.main DIRECTORY`: a user's program.
 
-The program runs in the main thread, supervision in another.
+The program runs in the main thread, and supervision runs in another thread.
 
-The script decides which queries exist. The driver intercepts each of their starts, follows them,
-and handles the end: of the script by itself, of a query that the script does not start again, or of
-both because the application must stop.
+The script decides which queries exist. The driver intercepts each of their starts, follows the
+queries, and handles three kinds of ends: the script exits, a query ends and the script does not
+restart it, or the application must stop.
 """
 
 import logging
@@ -51,7 +51,7 @@ _NOTE_LIMIT = 500
 
 
 def main(arguments: list[str]) -> int:
-    """Run the driver of a directory; return its exit code."""
+    """Run the driver of the given directory; return its exit code."""
     folder = DriverFolder.of(Path(arguments[0]))
     spec = DriverSpec.loads((folder.control / SPEC).read_text())
     lock = begin(folder.own)
@@ -141,7 +141,7 @@ class ScriptDriver(Driver):
             run.stop_by_script()
 
     def _tell(self, line: str) -> None:
-        """Report something about the script on its page, once."""
+        """Show a message about the script on the application's page, once."""
         shown = self.references.mask(line)[:_NOTE_LIMIT]
         with self._noting:
             notes = self.report.notes
@@ -158,7 +158,7 @@ class ScriptDriver(Driver):
         meeting, watch = self._meeting, self._watch
         assert meeting is not None
         assert watch is not None
-        with self.each.by_itself("queries that were started past us"):
+        with self.each.by_itself("queries that were started directly through the JVM"):
             self._end_strangers(meeting)
         if assignments.end or meeting.closed:
             code, asked = self._end_all(meeting), meeting.question
@@ -190,7 +190,7 @@ class ScriptDriver(Driver):
             self._ending_since = time.monotonic()
         if time.monotonic() - self._ending_since < LISTEN_S:
             return None
-        logger.warning("the script continues although its queries have ended; ending it")
+        logger.warning("the script continues although its queries have ended; stopping it")
         return 0
 
     def _end_strangers(self, meeting: Meeting) -> None:
@@ -217,11 +217,11 @@ class ScriptDriver(Driver):
 
 
 class ScriptRuns(Assignments):
-    """A script's runs: entries refer to those that the script has started, and start none."""
+    """A script's runs: assignment entries refer to started queries and never start any."""
 
     def __init__(self, driver: ScriptDriver, around: Surroundings, meeting: Meeting) -> None:
         def begin(_: AssignmentEntry) -> Run:
-            raise ValueError("a script's driver starts no query by itself")
+            raise ValueError("a script's driver does not start queries itself")
 
         super().__init__(driver.folder.control, driver.spec.epoch, driver.board, begin, driver.each)
         self._driver = driver
@@ -229,7 +229,7 @@ class ScriptRuns(Assignments):
         self._numbers: dict[int, int] = {}  # run -> number
 
     def apply(self) -> None:
-        """Read the file and act on every difference."""
+        """Read the assignment and act on every difference."""
         super().apply()
         self.runs = {-number: run for number, run in list(self._meeting.runs.items())}
 

@@ -1,4 +1,4 @@
-"""Run a user's program in this process, as `python file` or `python -m module` would."""
+"""Run a user's program in this process, in the same way as `python file` or `python -m module`."""
 
 import importlib.util
 import logging
@@ -28,7 +28,7 @@ HELD = "HEADGATE_QUERY_IDENTITY"
 def prepare(job: ScriptJob, code_roots: tuple[str, ...]) -> None:
     """Change to the program's folder, and let it, the JVM and Python workers find its modules.
 
-    Call this before the JVM is started, because the JVM inherits both.
+    Call this before the JVM is started, because the JVM inherits the folder and the import path.
     """
     folder = Path(job.folder)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -63,11 +63,11 @@ class Program:
 
     @property
     def over(self) -> bool:
-        """Return whether it has ended, including its own threads."""
+        """Return whether the program has ended, including its own threads."""
         return self._over.is_set()
 
     def run(self) -> None:
-        """Run the program to its end, including its non-daemon threads; never raises."""
+        """Run the program to its end, including its non-daemon threads; never raise an error."""
         try:
             self._execute()
             _join_threads()
@@ -131,14 +131,14 @@ def held(question: Question) -> RunError:
 
 
 def _join_threads() -> None:
-    """Wait for the program's own threads, as Python does at its end."""
+    """Wait for the program's own threads, as Python does when it exits."""
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
 
 
 def _of_users(error: BaseException) -> Any:
-    """Return the traceback starting at the program's own first line."""
+    """Return the traceback, starting at the first frame of the program itself."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next

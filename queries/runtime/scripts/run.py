@@ -1,7 +1,7 @@
-"""Follow a query that a script has started from its start in Spark to its end, like any run.
+"""Follow a query that a script has started until it ends, like any other run.
 
-By the time this begins, the query's checkpoint has been locked and Spark has accepted it. The
-control plane learns of it from `status.json` and creates its rows; until then its status is
+By the time this begins, the query's checkpoint has been locked and Spark has accepted the query.
+The control plane finds the query in `status.json` and creates its rows; until then, its status is
 reported under `-number`.
 """
 
@@ -37,7 +37,7 @@ class MetRun(Run):
         frame: Any,
         callbacks: Callbacks,
     ) -> None:
-        """`before` is the newest batch in the checkpoint at the start; `epoch` is the driver's."""
+        """`before` is the checkpoint's newest batch at the start; `epoch` is the driver's epoch."""
         self.found = found
         self._held = held
         self._newest_before = before
@@ -61,7 +61,7 @@ class MetRun(Run):
         callbacks.returned = self._news.set
 
     def adopt(self, entry: AssignmentEntry) -> None:
-        """Take over the keys of the rows that the control plane has created for it."""
+        """Take over the keys of the rows that the control plane has created for the query."""
         with self._adoption:
             if self._adopted:
                 return

@@ -1,4 +1,4 @@
-"""What a program requests of its Spark session, and which requests our driver cannot satisfy.
+"""Find the settings that a program requests for its Spark session but that it does not get.
 
 `getOrCreate` returns the driver's session, as it does in any process that has one. Settings that
 the program requests but does not get are reported, never silently ignored.
@@ -27,10 +27,10 @@ _VALUE_LIMIT = 120
 
 
 def install(tell: Tell, stop_queries: Callable[[], None]) -> None:
-    """Make `getOrCreate` report what it cannot provide, and `stop` end queries instead of Spark.
+    """Make `getOrCreate` report settings it cannot apply, and `stop` end queries instead of Spark.
 
-    The driver stops Spark itself once the program has ended, because it must see how the queries
-    ended.
+    The driver itself stops Spark once the program has ended, because it must first see how the
+    queries ended.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def install(tell: Tell, stop_queries: Callable[[], None]) -> None:
 
 
 def missed(asked: dict[str, Any], session: Any) -> list[str]:
-    """Return a sentence for each requested setting that has a different value."""
+    """Return a sentence for each requested setting whose actual value is different."""
     context = session.sparkContext.getConf()
     lines = []
     for name, value in sorted(asked.items()):
@@ -83,8 +83,8 @@ def missed(asked: dict[str, Any], session: Any) -> list[str]:
         field = _FIELDS.get(name, "Spark configuration")
         now = f"{name} is {_short(has)}" if has is not None else f"{name} is not set"
         lines.append(
-            f"The script requests {name}={_short(wanted)}, which is not applied: {now}. Set it "
-            f"in the application's definition ({field})."
+            f"The script requests {name}={_short(wanted)}, which is not applied: {now}. Set "
+            f"{name} in the application's definition ({field})."
         )
     return lines
 

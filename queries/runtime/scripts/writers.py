@@ -19,7 +19,7 @@ def install(writer_class: Any, begin: Callable[[Any, Callable[[], Any]], Any]) -
 
 
 def _counted(method: Any) -> Any:
-    """Return `foreachBatch` with its function's calls counted."""
+    """Return a `foreachBatch` that counts its function's calls."""
 
     @wraps(method)
     def count(self: Any, func: Any) -> Any:

@@ -61,7 +61,7 @@ def test_it_is_started_healed_left_alone_and_ended(system: System, broker: kafka
     assert second.alive()
 
     stopped = system.manage("stop")
-    assert "Ended the Kafka broker; its records are kept." in stopped.stdout
+    assert "Ended the Kafka broker. Its records are retained." in stopped.stdout
     assert broker.process() is None
     assert not second.alive()
 
@@ -76,7 +76,7 @@ def test_its_own_command_says_where_it_is_and_what_names_the_password(
     assert broker.sasl_servers in started.stdout
     assert f"file:{kafka.SECRET}" in started.stdout
     assert broker.address().password not in started.stdout
-    assert "It is already running." in system.manage("kafka").stdout
+    assert "The broker was already running." in system.manage("kafka").stdout
     assert "is stopped" in system.manage("kafka", "--stop").stdout
     assert "No Kafka broker is running." in system.manage("kafka", "--stop").stdout
 

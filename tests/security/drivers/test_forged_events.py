@@ -78,14 +78,14 @@ def test_a_driver_cannot_speak_in_the_name_of_another(ours: Run, theirs: Run, sa
 
 def test_a_driver_cannot_speak_of_anothers_run(ours: Run, theirs: Run, say: Say) -> None:
     say(batch_of(theirs, query=ours.query_id, run=ours.pk), key_of(theirs))
-    assert _refusal() == f"run number {ours.pk} is not one of driver {theirs.driver.epoch}"
+    assert _refusal() == f"run number {ours.pk} does not belong to driver {theirs.driver.epoch}"
 
 
 def test_a_driver_cannot_call_its_run_one_of_another_query(
     ours: Run, theirs: Run, say: Say
 ) -> None:
     say(batch_of(theirs, query=ours.query_id), key_of(theirs))
-    assert _refusal() == f"run number {theirs.pk} is not one of query number {ours.query_id}"
+    assert _refusal() == f"run number {theirs.pk} does not belong to query number {ours.query_id}"
 
 
 def test_an_event_about_a_query_names_a_run(ours: Run, theirs: Run, say: Say) -> None:
@@ -98,7 +98,7 @@ def test_a_heartbeat_cannot_call_anothers_query_dead(ours: Run, theirs: Run, say
     body = {**beat.body, "queries": [{"run": ours.pk, "alive": False, "task_at": None}]}
     about: dict[str, Any] = {"driver": theirs.driver_id, "epoch": theirs.driver.epoch}
     say(replace(beat, body=body, **about), key_of(theirs))
-    assert _refusal() == f"run number {ours.pk} is not one of driver {theirs.driver.epoch}"
+    assert _refusal() == f"run number {ours.pk} does not belong to driver {theirs.driver.epoch}"
 
 
 def test_a_heartbeat_of_endless_length_asks_nothing_of_the_database(

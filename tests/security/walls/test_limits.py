@@ -127,7 +127,7 @@ def test_where_the_library_is_missing_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(system_calls, "LIBRARY", "libnone.so.2")
-    with pytest.raises(Missing, match="it is in the package libseccomp2"):
+    with pytest.raises(Missing, match="it is in the libseccomp2 package"):
         system_calls.compiled()
     assert proven.prove("auto", tmp_path / "drivers").mode is Mode.BUBBLEWRAP
     said = limits.sentence(account=False, unfiltered=limits.system_call_filter()[1])

@@ -177,6 +177,6 @@ def test_a_checkpoint_or_lock_that_is_a_link_starts_no_driver(
     link = place.parent / planted
     link.parent.mkdir(parents=True)
     link.symlink_to(packages)
-    with pytest.raises(LaunchRefused, match="has a link in its path"):
+    with pytest.raises(LaunchRefused, match="contains a link"):
         prepare(spec, folder)
     assert list(packages.iterdir()) == []

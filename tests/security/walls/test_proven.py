@@ -21,7 +21,7 @@ from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import bubblewrap, mounts, proven
 from tests.launchers.test_contract import _spec
 
-LACKS = "bubblewrap is not installed; it is in the package bubblewrap."
+LACKS = "bubblewrap is not installed; it is in the bubblewrap package."
 
 
 @pytest.mark.walls
@@ -97,7 +97,7 @@ def test_a_file_of_the_kernel_that_can_be_opened_to_write_is_a_hole(
     monkeypatch.setattr(mounts, "mounts", with_hole)
     choice = proven.prove("auto", tmp_path / "drivers")
     assert choice.mode is Mode.NEITHER
-    assert f"not stopped from opening a file of the kernel to write: {top}/" in choice.lacks
+    assert f"not stopped from opening a kernel file for writing: {top}/" in choice.lacks
 
 
 @pytest.mark.walls

@@ -35,7 +35,7 @@ def _start(**variables: str) -> subprocess.CompletedProcess[str]:
         ({"HEADGATE_OIDC_ISSUER": "https://id.example.org/?a=b"}, "https://HOST/PATH"),
         ({"HEADGATE_OIDC_CLIENT_ID": ""}, "HEADGATE_OIDC_CLIENT_ID"),
         ({"HEADGATE_OIDC_CLIENT_SECRET": ""}, "HEADGATE_OIDC_CLIENT_SECRET"),
-        ({"HEADGATE_OIDC_CLIENT_SECRET_FILE": "/etc/hostname"}, "keep one of them"),
+        ({"HEADGATE_OIDC_CLIENT_SECRET_FILE": "/etc/hostname"}, "Set only one of them"),
         (
             {
                 "HEADGATE_OIDC_CLIENT_SECRET": "",

@@ -133,7 +133,7 @@ def test_a_secret_may_lie_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     [
         (None, "", "It cannot be read"),
         ("", "", "The file is empty"),
-        ("one", "another", "A_SECRET is also set; keep one of them"),
+        ("one", "another", "A_SECRET is also set. Set only one of them"),
     ],
 )
 def test_a_file_that_holds_no_secret_stops_the_start(

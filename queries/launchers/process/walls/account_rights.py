@@ -1,8 +1,8 @@
 """Grant an application's account access to its driver's folder, its checkpoints, and their parents.
 
-The control plane's folders let accounts pass through without listing anything (0711). An account's
-own files are private (0700); the files that control its driver belong to the worker and can be read
-by the account's group.
+Accounts can pass through the control plane's folders, but cannot list them (0711). An account's own
+files are private (0700); the files that control its driver belong to the worker and can be read by
+the account's group.
 """
 
 import os
@@ -26,7 +26,7 @@ DATA = "data"  # the folder in HEADGATE_HOME for everybody's data; sticky, like 
 
 
 def open_folders(folder: DriverFolder, account: Account, drivers: Path) -> None:
-    """Let an account reach a driver's folder, write to its own part and read the other part.
+    """Let an account reach a driver's folder, write to the driver's part, and read the other part.
 
     Raises `LaunchRefused` if the account cannot reach the folder.
     """
@@ -47,7 +47,7 @@ def open_folders(folder: DriverFolder, account: Account, drivers: Path) -> None:
 
 
 def prepare(spec: DriverSpec, folder: DriverFolder, accounts: Accounts) -> None:
-    """Give an account what its driver writes to, and let it read its code and connectors.
+    """Give an account the folders its driver writes to, and let it read its code and connectors.
 
     Raises `LaunchRefused` if that is impossible.
     """
@@ -63,14 +63,14 @@ def prepare(spec: DriverSpec, folder: DriverFolder, accounts: Accounts) -> None:
 
 
 def give_checkpoint(location: str, account: Account, accounts: Accounts) -> None:
-    """Give a checkpoint and its lock's folder to an account; a non-local checkpoint is skipped."""
+    """Give a checkpoint and its lock's folder to an account; skip a non-local checkpoint."""
     for path in (local_path(location), lock_folder(location)):
         if path is not None:
             give_folder(Path(path), account, accounts)
 
 
 def give_sink(query: dict[str, Any], spec: DriverSpec, account: Account) -> None:
-    """Give an account the folder of a file sink whose log was written by the worker."""
+    """Give an account the folder of a file sink, if the worker wrote the sink's log."""
     options = (query.get("sink") or {}).get("options") or {}
     named = [str(value) for name, value in options.items() if name.lower() == "path"]
     path = local_path(root_of(named[0])) if named else None
@@ -85,9 +85,9 @@ def give_sink(query: dict[str, Any], spec: DriverSpec, account: Account) -> None
 
 
 def give_folder(path: Path, account: Account, accounts: Accounts) -> None:
-    """Create a folder if it is missing, and give it with all its contents to an account.
+    """Create a folder if it is missing, and give the folder and its contents to an account.
 
-    Raises `LaunchRefused` if the folder belongs to somebody else, or if the account cannot reach
+    Raises `LaunchRefused` if the folder belongs to another account, or if the account cannot reach
     it.
     """
     real = Path(os.path.realpath(path))
@@ -155,12 +155,12 @@ def _kept_from(path: Path) -> Path | None:
 
 
 def not_through(folder: Path, account: Account) -> str:
-    """Return the sentence about a folder that an account cannot enter."""
+    """Return a sentence about a folder that an account cannot enter."""
     return f"the account {account.name} cannot enter {folder}; to allow it, run chmod o+x {folder}."
 
 
 def _let_read(root: Path, account: Account, home: Path) -> None:
-    """Let accounts read a folder of code or jars: we open our own; others' must already be open."""
+    """Let accounts read a folder of code or jars; folders of others must already be readable."""
     if root.is_relative_to(home):
         let_through(root.parent, home)
         if root.is_dir() and root.stat().st_mode & 0o005 != 0o005:
@@ -173,7 +173,7 @@ def _let_read(root: Path, account: Account, home: Path) -> None:
 
 
 def _let_in(root: Path, home: Path) -> None:
-    """Let accounts read a data root in HEADGATE_HOME, and put their own files into DATA."""
+    """Let accounts read a data root in HEADGATE_HOME, and create their own files in DATA."""
     root.mkdir(mode=0o711, parents=True, exist_ok=True)
     if is_ours(root) and root.stat().st_uid == os.geteuid():
         let_through(root.parent, home)

@@ -1,8 +1,8 @@
-"""The host accounts that drivers run as: one for each application.
+"""The host accounts under which drivers run: one for each application.
 
-Which account each application has is stored in a file on the host, because accounts belong to the
-host. An assigned account is never given to another application: the first application's files may
-still exist.
+The assignment of accounts to applications is stored in a file on the host, because accounts belong
+to the host. An assigned account is never given to another application, because files of the first
+one may still exist.
 """
 
 import grp
@@ -48,7 +48,7 @@ class Account:
 
     @classmethod
     def of(cls, name: str) -> "Account":
-        """Return the account with a name; raise `Missing` if there is none."""
+        """Return the account with a name; raise `Missing` if there is no such account."""
         try:
             found = pwd.getpwnam(name)
         except KeyError:
@@ -58,7 +58,7 @@ class Account:
     def command(self, argv: list[str]) -> list[str]:
         """Return a command line that runs `argv` as this account, without any capability.
 
-        Its PID stays the same: setpriv(1) ends in execve(2).
+        The PID stays the same: setpriv(1) ends in execve(2).
         """
         return [
             *(PROGRAM, f"--reuid={self.uid}", f"--regid={self.gid}", "--init-groups"),
@@ -82,7 +82,7 @@ class Accounts:
         self.home = home
 
     def all(self) -> list[Account]:
-        """Return the accounts sorted by name; raise `Missing` if one is unsuitable."""
+        """Return the accounts, sorted by name; raise `Missing` if one of them is unsuitable."""
         names: dict[str, None] = {}
         for one in self._named:
             if one.endswith("*"):
@@ -129,7 +129,8 @@ class Accounts:
     def of(self, application: str) -> Account:
         """Return an application's account, assigning the first free one if it has none.
 
-        Raises `LaunchRefused` if all are taken, or if its account no longer exists.
+        Raises `LaunchRefused` if all accounts are taken, or if the application's account no longer
+        exists.
         """
         try:
             known = {account.name: account for account in self.all()}
@@ -147,7 +148,7 @@ class Accounts:
                     given[application] = free[0]
                     replace_file(self._file, json.dumps(given, indent=1, sort_keys=True))
         except Missing as error:
-            raise LaunchRefused(f"HEADGATE_WALLS is accounts: {error}") from error
+            raise LaunchRefused(f"HEADGATE_WALLS=accounts cannot be used: {error}") from error
         if (found := known.get(given[application])) is None:
             raise LaunchRefused(
                 f"{application} has the account {given[application]}, which is no longer in "
@@ -174,7 +175,7 @@ class Accounts:
 def refuse_incapable() -> None:
     """Raise `Missing` if this process lacks the program or a capability."""
     if shutil.which(PROGRAM) is None:
-        raise Missing("setpriv is not installed; it is in the package util-linux.")
+        raise Missing("setpriv is not installed; it is in the util-linux package.")
     held = capabilities()
     lacking = [name for name, bit in NEEDED.items() if not held >> bit & 1]
     if lacking:

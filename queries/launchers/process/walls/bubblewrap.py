@@ -1,7 +1,7 @@
 """Run a driver in its own namespaces, created by bubblewrap: mounts, processes, no capabilities.
 
-The shim stays outside and uses PIDs as the host sees them; inside, each process has another number,
-which the kernel shows in /proc/PID/status.
+The shim stays outside and uses PIDs as the host sees them; inside, each process has a different
+PID, which the kernel shows in /proc/PID/status.
 """
 
 import json
@@ -37,7 +37,7 @@ NAMESPACES = (
 
 
 class NotStarted(Exception):
-    """bubblewrap ended before the driver began; its log contains the reason, or it was too late."""
+    """bubblewrap exited or timed out before the driver started; the log may contain the reason."""
 
     def __init__(self, killed: Killer) -> None:
         super().__init__(killed)
@@ -46,7 +46,7 @@ class NotStarted(Exception):
 
 @dataclass(slots=True)
 class Walls:
-    """The walls around one driver, as held by its shim."""
+    """The sandbox of one driver, as held by its shim."""
 
     process: subprocess.Popen[bytes]  # bubblewrap itself, our child
     told: int  # lines from the init
@@ -70,9 +70,9 @@ class Walls:
         close: Iterable[int] = (),
         umask: int = 0o077,
     ) -> "Walls":
-        """Start bubblewrap; the init inside closes `close`, which are only for the driver.
+        """Start bubblewrap; its init closes the descriptors in `close`, which are for the driver.
 
-        Processes inside may make only the listed system calls, if this host supports a filter.
+        Processes inside can make only the listed system calls, if this host supports a filter.
         """
         told, tells = os.pipe()
         goes, go = os.pipe()
@@ -123,7 +123,7 @@ class Walls:
         return cls(process, told, go)
 
     def begin(self) -> int:
-        """Let the driver begin; return its outer PID. Raises `NotStarted` if it cannot begin."""
+        """Let the driver start; return its outer PID. Raises `NotStarted` if it cannot start."""
         deadline = time.monotonic() + STARTS_WITHIN_S
         while not self._started:
             if not self._await(deadline):
@@ -140,7 +140,7 @@ class Walls:
         return python
 
     def _give_up(self, why: Killer) -> NoReturn:
-        """Give bubblewrap, our child, a moment to report what it lacks, then end it."""
+        """Give bubblewrap, our child, a moment to report what is missing, then end it."""
         os.close(self._go)
         started = identities.start_time(self.process.pid)
         if not identities.wait_end(self.process.pid, started, SAYS_WITHIN_S):
@@ -148,7 +148,7 @@ class Walls:
         raise NotStarted(why)
 
     def outer(self, inner: int) -> int | None:
-        """Return the outer PID of a process inside; None if there is none."""
+        """Return the outer PID of a process inside; None if there is no such process."""
         depth = len(identities.namespace_pids(self.init_pid))
         for pid in identities.descendants(self.init_pid) if depth else ():
             known = identities.namespace_pids(pid)
@@ -168,7 +168,7 @@ class Walls:
         return self.ended.get(inner)
 
     def know(self, outer: int) -> None:
-        """Register a process inside, so that its end is recognized when it is reported."""
+        """Register a process inside, so that its end is recognized when the init reports it."""
         numbers = identities.namespace_pids(outer)
         if numbers:
             self._inner[outer] = numbers[-1]
@@ -205,7 +205,7 @@ class Walls:
 
 
 def _memory(text: str) -> int:
-    """Return a descriptor from which the text can be read."""
+    """Return a descriptor from which the given text can be read."""
     descriptor = os.memfd_create("headgate")
     os.write(descriptor, text.encode())
     os.lseek(descriptor, 0, os.SEEK_SET)

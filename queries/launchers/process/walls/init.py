@@ -1,16 +1,17 @@
-"""The first process within bubblewrap's walls: starts the driver, and reports how processes end.
+"""The first process in the bubblewrap sandbox: it starts the driver and reports exits.
 
 `python -I -S init.py COMMAND GO TOLD`, all three of them descriptors. bubblewrap's own init does
 not report signals (it returns 128 + n) and knows nothing about the JVM; this one passes on every
-wait status unchanged. It imports none of our code and lives as long as any process inside; when it
-ends, they all end.
+wait status unchanged. It does not import our code, and runs as long as any process inside does;
+when it exits, the kernel ends all of them.
 
 1. COMMAND contains {"argv", "env", "close", "limits"} as JSON; the driver is forked and waits.
 2. `start PID` is reported; the shim answers on GO once it knows the process from outside.
-3. `end PID STATUS` is reported for every child that ends, including the driver's orphans.
+3. `end PID STATUS` is reported for every child that ends, including orphans of the driver.
 
-`init.py become FILTER LIMITS ARGV…` is for drivers that run under accounts, which have no init: it
-applies the limits and the filter to itself, and becomes ARGV. FILTER is a descriptor, "" for none.
+`init.py become FILTER LIMITS ARGV…` is for drivers that run under their own accounts, without an
+init: it applies the limits and the filter to itself, then executes ARGV. FILTER is a descriptor, or
+"" for no filter.
 """
 
 import ctypes
@@ -23,7 +24,7 @@ _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2  # prctl(2)
 
 
 def main(command: int, go: int, told: int) -> None:
-    """Run the command and reap until nothing is left."""
+    """Run the command, and reap children until none is left."""
     with os.fdopen(command) as file:
         wanted = json.load(file)
     _limit(wanted["limits"])
@@ -47,7 +48,7 @@ def main(command: int, go: int, told: int) -> None:
 
 
 def become(descriptor: str, limits: str, argv: list[str]) -> None:
-    """Apply limits and filter, and become a program, keeping the same PID."""
+    """Apply limits and filter, then execute a program under the same PID."""
     _limit(json.loads(limits))
     if descriptor:
         code = os.read(int(descriptor), 1 << 20)

@@ -1,4 +1,4 @@
-"""A driver's other limits within its walls: system calls, open files, processes."""
+"""An isolated driver's other limits: system calls, open files, processes."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def limits(*, account: bool) -> dict[str, int]:
     """Return limits by their resource(3) names.
 
     Without its own account, a driver's processes belong to the worker's account. Only newer kernels
-    count them per driver, and never if that account is root.
+    count these processes per driver, and only if that account is not root.
     """
     found = {"RLIMIT_NOFILE": FILES}
     version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
@@ -32,7 +32,7 @@ def limits(*, account: bool) -> dict[str, int]:
 
 
 def system_call_filter() -> tuple[int | None, str]:
-    """Return a descriptor for the filter (to be closed by the caller), or None and the reason."""
+    """Return a descriptor for the filter (the caller must close it), or None and the reason."""
     try:
         return system_calls.compiled(), ""
     except Missing as error:
@@ -47,7 +47,7 @@ def confined(argv: Sequence[str], descriptor: int | None) -> list[str]:
 
 
 def sentence(*, account: bool, unfiltered: str) -> str:
-    """Return which limits apply to drivers; `unfiltered` says why system calls are not filtered."""
+    """Return the drivers' limits as text; `unfiltered` says why system calls are not filtered."""
     calls = f"not filtered: {unfiltered}" if unfiltered else "filtered."
     bounded = f"{FILES:,} open files for each process"
     if "RLIMIT_NPROC" not in limits(account=account):

@@ -1,7 +1,7 @@
-"""The file system as seen by a driver within bubblewrap's walls: listed folders and nothing else.
+"""The file system that a driver sees inside its bubblewrap sandbox: only the listed folders.
 
-Folders, never single files: a file that is replaced by a rename would remain the old one inside.
-The innermost folder decides, as with data roots.
+Only folders are mounted, never single files: if a rename replaced a file, the old one would remain
+visible inside. If folders are nested, the innermost one applies, as with data roots.
 """
 
 import importlib.util
@@ -42,14 +42,14 @@ _KERNELS_OWN = (
 
 @dataclass(frozen=True, slots=True)
 class Mounts:
-    """What bubblewrap should mount."""
+    """The mounts that bubblewrap should make."""
 
     options: list[str]
     descriptors: tuple[int, ...]  # of folders that it mounts; closed by whatever starts it
 
 
 class Sees(StrEnum):
-    """How a folder is seen; if two modes apply to the same folder, the later one wins."""
+    """How a driver sees a folder; if two modes apply to the same folder, the later one wins."""
 
     NOTHING = "nothing"
     SCRATCH = "scratch"  # writes go to a folder of the driver's own, which is removed with it
@@ -58,10 +58,10 @@ class Sees(StrEnum):
 
 
 def mounts(spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]) -> Mounts:
-    """Return what a driver can see of the file system.
+    """Return the mounts that make up the file system that a driver sees.
 
-    Folders to which drivers write are opened here, and mounted as they were opened, because a
-    driver may replace one with a link. The targets of links are not shown.
+    Folders to which drivers write are opened here and mounted by their descriptors, because a
+    driver could replace a folder with a link. The targets of links are not visible to the driver.
     """
     scratch = str(folder.own / TMP)
     table: dict[str, Sees] = {}
@@ -101,7 +101,7 @@ def mounts(spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]) -
 
 
 def _open_own(path: str) -> int | None:
-    """Open a folder that is not reached through a link; None if it is."""
+    """Open a folder; return None if its path contains a link."""
     try:
         found = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -135,7 +135,7 @@ def _seen(
 
 
 def _as_it_is(path: str, kind: Sees, outer: Sees | None) -> Sees | None:
-    """Return how a folder is mounted inside its surroundings; None if it does not need a mount."""
+    """Return how to mount a folder inside its surroundings; None if it does not need a mount."""
     if kind is Sees.NOTHING:
         return kind if outer not in (None, kind) and os.path.isdir(path) else None
     if kind is Sees.SCRATCH or os.path.isdir(path):
@@ -144,9 +144,9 @@ def _as_it_is(path: str, kind: Sees, outer: Sees | None) -> Sees | None:
 
 
 def _absent(outer: Sees | None) -> Sees | None:
-    """Return how to show a writable folder that does not exist.
+    """Return how to show a writable folder that does not exist on the host.
 
-    Writing to it must fail; otherwise the data would be lost with the scratch folder.
+    Writing to the folder must fail; otherwise the data would be lost with the scratch folder.
     """
     return Sees.NOTHING if outer is Sees.SCRATCH else None
 
@@ -208,7 +208,7 @@ def _python() -> set[str]:
 
 
 def _with_our_packages() -> set[str]:
-    """Return the folder of our packages, under each name by which a driver sees it."""
+    """Return the folder of our packages under each path by which a driver refers to it."""
     found = {str(places.ROOT)}
     for prefix in _python():
         if places.ROOT.is_relative_to(real := os.path.realpath(prefix)):
@@ -232,7 +232,7 @@ def _named(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _hide(paths: Iterable[str]) -> Iterator[str]:
-    """Mount nothing over existing folders and files."""
+    """Hide existing folders and files by mounting empty ones over them."""
     for path in paths:
         if os.path.isdir(path):
             yield from ("--perms", "0000", "--tmpfs", path, "--remount-ro", path)

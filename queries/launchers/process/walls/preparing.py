@@ -1,4 +1,4 @@
-"""Prepare folders and secrets outside, so that a driver finds them within its walls."""
+"""Prepare folders and secrets outside the sandbox, so that a driver finds them inside."""
 
 import contextlib
 import shutil
@@ -18,7 +18,7 @@ from queries.launchers.process.walls import mounts
 def prepare(spec: DriverSpec, folder: DriverFolder) -> None:
     """Create the folders to which the driver will write.
 
-    Raises `LaunchRefused` if the path of one of them contains a link.
+    Raises `LaunchRefused` if the path of one of the folders contains a link.
     """
     with Inside(Path("/")) as root:
         for path in mounts.writable(spec, folder):
@@ -26,13 +26,13 @@ def prepare(spec: DriverSpec, folder: DriverFolder) -> None:
                 root.folder(path.lstrip("/"))
             except NotPlain as error:
                 raise LaunchRefused(
-                    f"{path} has a link in its path ({error}). Remove the link, or give the "
+                    f"The path {path} contains a link ({error}). Remove the link, or give the "
                     "query a new checkpoint."
                 ) from error
 
 
 def hand_over(named: Iterable[object], *, secrets: Path, folder: DriverFolder) -> None:
-    """Copy the secrets that JSON values refer to into the driver's folder, skipping missing ones.
+    """Copy secrets that JSON values refer to into the driver's folder, skipping missing ones.
 
     The driver reports a missing secret when it needs it.
     """

@@ -1,6 +1,6 @@
-"""Prove walls before they are used: a process within them tries what an author might try.
+"""Test drivers' isolation before it is used: an isolated process tries what an author might try.
 
-`walls()` is the worker's answer for its whole lifetime. The result is written to `walls.json` in
+The result of `walls()` is valid for the worker's whole lifetime. It is written to `walls.json` in
 HEADGATE_HOME, for the pages and for `make run`.
 """
 
@@ -60,7 +60,7 @@ _once = threading.Lock()
 
 
 def walls() -> Choice:
-    """Return the walls for this host's drivers, proven once by this process, and record them."""
+    """Return the isolation of this host's drivers; this process tests and records it once."""
     with _once:
         return _walls()
 
@@ -80,17 +80,17 @@ def _walls() -> Choice:
 
 
 def accounts() -> Accounts:
-    """Return the accounts under which this host's drivers may run."""
+    """Return the accounts under which this host's drivers can run."""
     return Accounts(tuple(settings.WALLS_ACCOUNTS), settings.HEADGATE_HOME)
 
 
 def connect() -> None:
-    """Tell this process whose folders it must not trust, whichever launcher it uses."""
+    """Set the accounts whose folders this process must not trust, regardless of the launcher."""
     account_files.know(lambda: accounts().uids())
 
 
 def known() -> Choice | None:
-    """Return what this host's worker has recorded; None if there has been no worker yet."""
+    """Return the isolation recorded by this host's worker; None if there has been no worker yet."""
     try:
         text = read_file(settings.HEADGATE_HOME / FILE)
         held = json.loads(text) if text else None
@@ -100,7 +100,7 @@ def known() -> Choice | None:
 
 
 def prove(asked: str, drivers: Path, accounts: Accounts | None = None) -> Choice:
-    """Return the requested walls, or the best available, tested in a folder of drivers."""
+    """Return the requested isolation, or the best available, tested in a folder of drivers."""
     if asked == Mode.NEITHER:
         return choose(asked)
     try:
@@ -115,7 +115,7 @@ def prove(asked: str, drivers: Path, accounts: Accounts | None = None) -> Choice
 
 def _try_bubblewrap(drivers: Path) -> None:
     if shutil.which(bubblewrap.PROGRAM) is None:
-        raise Missing("bubblewrap is not installed; it is in the package bubblewrap.")
+        raise Missing("bubblewrap is not installed; it is in the bubblewrap package.")
     with ground(drivers) as (folder, spec, hidden):
         env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
         log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -147,7 +147,7 @@ def _try_bubblewrap(drivers: Path) -> None:
 
 
 def _try_accounts(accounts: Accounts, drivers: Path) -> None:
-    """Test the first account with what it must not reach; check that all can get there."""
+    """Test that the first account is isolated; check that every account can reach our program."""
     refuse_incapable()
     known = accounts.all()
     tried, another = known[0], known[-1]
@@ -174,7 +174,7 @@ def _unfiltered() -> str:
 
 
 def _closed(home: Path) -> list[Path]:
-    """Return what no account may read or list: HEADGATE_HOME, its files and our folders."""
+    """Return the paths no account is allowed to read: HEADGATE_HOME, its files, our folders."""
     files = (each for each in home.iterdir() if each.is_file())
     named = "SECRETS_DIR DRIVERS_DIR CHECKPOINTS_DIR CODE_DIR PACKAGES_DIR"
     ours = [getattr(settings, name) for name in named.split()]
@@ -182,7 +182,7 @@ def _closed(home: Path) -> list[Path]:
 
 
 def _status_as(account: Account, argv: list[str], folder: DriverFolder) -> int:
-    """Run a command the way an account's driver is run; return its exit code."""
+    """Run a command in the same way as an account's driver; return its exit code."""
     env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
     log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     calls, _ = limits.system_call_filter()

@@ -1,7 +1,7 @@
-"""The walls around a driver as the launcher uses them, from its spec to each assignment.
+"""Isolate a driver for the launcher, from the driver's spec to each assignment.
 
-Their contents are decided once (`spec`), prepared before the driver starts (`prepare`), and
-extended for each query that the driver is given later (`assign`).
+The isolation's contents are determined once (`spec`), prepared before the driver starts
+(`prepare`), and extended for each query that the driver gets later (`assign`).
 """
 
 import json
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Raising:
-    """Sets up the walls for one host's drivers."""
+    """Sets up the isolation of one host's drivers."""
 
     def __init__(
         self, choose: Callable[[], Choice], *, drivers: Path, secrets: Path, accounts: Accounts
@@ -37,9 +37,9 @@ class Raising:
         self._accounts = accounts
 
     def spec(self, spec: DriverSpec, folder: DriverFolder) -> DriverSpec:
-        """Return what a driver is started with, including its walls.
+        """Return the spec with which a driver is started, including its isolation.
 
-        Raises `LaunchRefused` if explicitly requested walls are not available.
+        Raises `LaunchRefused` if explicitly requested isolation is not available.
         """
         choice = self.choice()
         if choice.refused:
@@ -54,7 +54,7 @@ class Raising:
         return spec
 
     def prepare(self, spec: DriverSpec, folder: DriverFolder) -> None:
-        """Prepare what the driver must find: folders, and the secrets that it may use."""
+        """Prepare the folders that the driver needs and the secrets that it is allowed to use."""
         if not spec.walls:
             return
         if spec.account:
@@ -66,7 +66,7 @@ class Raising:
         self._hand_over(spec, folder, assignment, [json.loads(task)] if task else [])
 
     def assign(self, folder: DriverFolder, assignment: Assignment) -> None:
-        """Give a driver that may already be running what its next assignment refers to."""
+        """Give a driver, even a running one, access to its next assignment's files and secrets."""
         spec = sighting.loaded(DriverSpec, folder.control / SPEC)
         if spec is not None and spec.walls:
             self._hand_over(spec, folder, assignment, [])
@@ -86,7 +86,7 @@ class Raising:
     def _give(self, spec: DriverSpec, assignment: Assignment | None) -> None:
         """Give an assignment's checkpoints and file sinks to the driver's account.
 
-        If something cannot be given, its driver cannot write to it, and reports that.
+        If something cannot be given, the driver cannot write to it, and reports that.
         """
         for entry in assignment.queries if assignment is not None else ():
             try:
@@ -98,6 +98,6 @@ class Raising:
 
 
 def _allowed(assignment: Assignment | None) -> list[dict[str, Any]]:
-    """Return the definitions in an assignment that may have the secrets to which they refer."""
+    """Return the assignment's definitions that are allowed to have the secrets they refer to."""
     entries = assignment.queries if assignment is not None else ()
     return [entry.spec for entry in entries if not entry.refused]

@@ -1,9 +1,9 @@
-"""The system calls that a driver may make: an allowlist enforced by the kernel (seccomp(2)).
+"""The system calls that a driver can make: an allowlist enforced by the kernel (seccomp(2)).
 
-It contains what a JVM, Python and their libraries need, and nothing that container engines also
-reject: namespaces, mounts, modules, keys, BPF, io_uring, clocks, virtual machines' sockets. Other
-calls fail like calls that the kernel does not have (ENOSYS), for which libraries have a fallback.
-libseccomp creates the program for this processor.
+The list contains the calls that a JVM, Python and their libraries need, but none that container
+engines reject too: namespaces, mounts, modules, keys, BPF, io_uring, clocks, virtual machines'
+sockets. Other calls fail like calls that the kernel does not have (ENOSYS), for which libraries
+have a fallback. libseccomp creates the filter program for this processor.
 """
 
 import ctypes
@@ -78,7 +78,7 @@ class _Compared(ctypes.Structure):
 
 
 def compiled() -> int:
-    """Return a descriptor for the filter's program, at its beginning; the caller closes it.
+    """Return a descriptor for the filter's program, at its start; the caller must close it.
 
     Raises `Missing` if the library is missing or the kernel does not support filters.
     """
@@ -87,7 +87,7 @@ def compiled() -> int:
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError:
-        raise Missing(f"{LIBRARY} is not installed; it is in the package libseccomp2.") from None
+        raise Missing(f"{LIBRARY} is not installed; it is in the libseccomp2 package.") from None
     library.seccomp_init.restype = ctypes.c_void_p
     made = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(_REFUSE)))
     descriptor = os.memfd_create("headgate-system-calls")

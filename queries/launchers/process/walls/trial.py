@@ -1,4 +1,4 @@
-"""Test walls before they are used, with a process inside that tries what an author might do."""
+"""Test drivers' isolation with an isolated process that tries what an author might do."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ GIVEN = "given"  # the data root, next to what is hidden
 
 
 class Missing(Exception):
-    """This host cannot provide the desired walls; the message says what it lacks."""
+    """This host cannot provide the requested isolation; the message says what is missing."""
 
 
 #: What Linux lets every account open for writing, but checks at the write or makes private to the
@@ -93,7 +93,7 @@ def is_own(name):
 for act in (*map(look, json.loads(closed)), write, signal, environ):
     stopped(act)
 if (path := may_open()) is not None:
-    sys.exit(f"it was not stopped from opening a file of the kernel to write: {{path}}")
+    sys.exit(f"it was not stopped from opening a kernel file for writing: {{path}}")
 told = dict(line.split(":", 1) for line in open("/proc/self/status"))
 wanted = json.loads(wanted)
 if wanted["filtered"] and told["Seccomp"].strip() != "2":
@@ -103,9 +103,9 @@ for name, most in wanted["limits"].items():
         sys.exit(f"its limit {{name}} is not {{most}}")
 if rights:
     if any(int(told[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")):
-        sys.exit("it has kept capabilities")
+        sys.exit("it still has capabilities")
     if told["NoNewPrivs"].strip() != "1":
-        sys.exit("it may gain new privileges")
+        sys.exit("it can gain new privileges")
 print({PASSED!r})
 """
 
@@ -118,10 +118,10 @@ def attempt(
     filtered: bool = False,
     limits: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """Return the command that tries everything; `closed` is what it must not reach.
+    """Return the command that tests the isolation; it must not reach the paths in `closed`.
 
-    With `rights`, it must have no capability and no way to get one; with `filtered`, a system call
-    filter; and `limits` are the limits by name.
+    With `rights`, the process must have no capability and no way to get one; with `filtered`, it
+    must have a system call filter; `limits` are its limits by name.
     """
     worker = os.getpid()
     paths = json.dumps([str(path) for path in closed])
@@ -139,7 +139,7 @@ def attempt(
 
 @contextlib.contextmanager
 def ground(drivers: Path) -> Iterator[tuple[DriverFolder, DriverSpec, Path]]:
-    """Yield the folder and spec of a driver to try, and a file that it must not read."""
+    """Yield the folder and spec of a trial driver, and a file that it must not read."""
     drivers.mkdir(mode=0o700, parents=True, exist_ok=True)
     trial = Path(tempfile.mkdtemp(prefix=".walls-", dir=drivers.resolve()))
     try:
