@@ -26,7 +26,7 @@ _REMOVED_AT_ONCE = 1000
 
 
 class _Served(Conflict):
-    """The error that the same request is still being served."""
+    """The same request is still being processed."""
 
     retry_after_s = 1
 

@@ -21,7 +21,7 @@ def test_operators_come_with_figures_bound_and_advice(
     assert one["latency_ms"] == [6.0, 8.0, 9.0]
     assert one["possible_per_second"] == pytest.approx(10_000)
     assert (one["bound"], one["number"]) == ("limit", 128)
-    assert "128 in flight" in one["advice"]
+    assert "128 calls in flight" in one["advice"]
 
 
 def test_a_query_without_them_has_an_empty_list(client: Client, viewer: User, stage: Stage) -> None:

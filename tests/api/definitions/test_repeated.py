@@ -78,7 +78,7 @@ def test_a_request_that_is_being_answered_is_not_served_beside_itself(
     KeptAnswer.objects.update(status=None, body=None)
     answer = send(as_author, QUERIES, TICKS)
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:headgate:problem:conflict")
-    assert "being answered" in answer.json()["detail"]
+    assert "still being processed" in answer.json()["detail"]
     assert answer["Retry-After"] == "1"
     KeptAnswer.objects.update(created_at=timezone.now() - timedelta(hours=1))
     assert "was not completed" in send(as_author, QUERIES, TICKS).json()["detail"]

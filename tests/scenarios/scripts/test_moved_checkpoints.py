@@ -36,7 +36,7 @@ def test_the_place_of_before_and_the_one_of_now_are_named(moved: ScriptStage) ->
     assert (
         "job/counts was file:///checkpoints/local-1, and is now file:///checkpoints/local-2" in note
     )
-    assert "read again or left out" in note
+    assert "read again or skipped" in note
     assert kinds(moved) == ["checkpoint-moved"]
 
 

@@ -134,7 +134,7 @@ def test_settings_and_the_log_say_what_an_author_can_do(
     settings.HEADGATE_HOME, settings.DRIVERS_DIR = tmp_path, tmp_path / "drivers"
     settings.WALLS = "neither"
     monkeypatch.setattr("queries.services.system.health.FRESH_FOR_S", 0)
-    assert "are tested when the worker starts" in client.get("/settings/system/").content.decode()
+    assert "is tested when the worker starts" in client.get("/settings/system/").content.decode()
     proven._walls.cache_clear()
     with caplog.at_level(logging.INFO, logger=proven.__name__):
         proven.walls()
