@@ -40,7 +40,7 @@ def _named(arguments: list[str]) -> list[str]:
     names = [one for one in arguments if not one.startswith("-")] or ["kafka"]
     recipes = sorted(path.parent.name for path in REPOSITORY.glob("connectors/*/connector.toml"))
     if unknown := [name for name in names if name not in recipes]:
-        fail(f"There is no recipe for {', '.join(unknown)}.", f"There are {', '.join(recipes)}.")
+        fail(f"There is no recipe for {', '.join(unknown)}.", f"Choose {', '.join(recipes)}.")
     return names
 
 

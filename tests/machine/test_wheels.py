@@ -144,7 +144,7 @@ def test_its_own_folders_are_our_packages_and_not_what_is_installed_beside_them(
 def test_what_it_says_names_its_own_commands(environment: Environment, tmp_path: Path) -> None:
     said = shell(environment, "headgate-server stop; headgate-server connector nonsense", tmp_path)
     assert (
-        said == "Nothing is running.\nThere is no recipe for nonsense.\n  There are avro, kafka, s3.\n"
+        said == "Nothing is running.\nThere is no recipe for nonsense.\n  Choose avro, kafka, s3.\n"
     )
     text = "make run, manage.py x"
     show = f"from headgate_server import places; print(places.with_local_commands('{text}'))"
