@@ -164,7 +164,7 @@ class _Reporter:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     home = Path(os.environ.get("HEADGATE_HOME") or Path(__file__).resolve().parents[2] / "var")
     parser = argparse.ArgumentParser(description="Replay a year of real flights into Kafka.")
-    parser.add_argument("servers", help="the broker's address, as in 127.0.0.1:9092")
+    parser.add_argument("servers", help="the broker's address, for example 127.0.0.1:9092")
     parser.add_argument("--rate", type=_rate, default=RATE, help="flights per second")
     parser.add_argument("--topic", default=topics.FLIGHTS)
     parser.add_argument("--directory", type=Path, default=home / "demo" / "flights")

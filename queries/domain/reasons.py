@@ -119,7 +119,8 @@ class Detail(Enum):
     NO_PROGRESS = "It made no progress and is being restarted."
     START_LATE = "It did not start within {seconds} s; it is being ended and will be retried."
     DRIVER_LATE = (
-        "Its driver was not ready within {seconds} s; it is being ended and will be retried."
+        "Its driver was not ready within {seconds} s; the driver is being stopped, and the start "
+        "will be retried."
     )
     BATCH_ENDING = "The batch in flight is being finished or interrupted."
     STARTS_AFTER = "It restarts once it has stopped."

@@ -52,7 +52,7 @@ class Phase(Described):
     BACKOFF = "BACKOFF", "Failed; waiting for the next attempt."
     BROKEN = (
         "BROKEN",
-        "On hold: either the same error on one batch reached the poison limit (retry probes "
+        "On hold: either one batch failed with the same error up to the poison limit (retry probes "
         "try again from time to time), or starting it kills the driver (an operator must "
         "start it).",
     )

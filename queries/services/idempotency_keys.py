@@ -66,7 +66,7 @@ def take_key(*, user: str, key: str, digest: str, now: datetime) -> KeptAnswer:
         raise _Served(way_out="Wait for the response, or send the request again later.")
     if row.status is None:
         raise Conflict(
-            "The same request was not completed because its process ended.",
+            "An earlier attempt at this request was not completed because its process ended.",
             way_out="Check whether its changes were made, then send the request with a new key.",
         )
     return row

@@ -132,7 +132,7 @@ def test_a_checkpoint_is_held_until_the_python_of_its_driver_is_gone_too(
     first.kill_jvm()  # what foreachBatch runs in Python may still write
     told = _refused(second, place, run=2, epoch=2)
     assert (told["why"], told["holder"]) == ("held", None)
-    assert "is held by the Python of another driver" in told["text"]
+    assert "is held by the Python process of another driver" in told["text"]
     first.kill()
     assert second.take(place, run=2, epoch=2).run == 2
 

@@ -45,7 +45,7 @@ def package_missing(package: str) -> Advice:
         f"Spark needs the Python package {package} for this query, but the package is not "
         "installed."
         if package
-        else "Spark needs a Python package for this query that is missing or too old.",
+        else "For this query, Spark needs a Python package that is missing or too old.",
         f"Add {named} to the application's packages field, or install it in Headgate's Python "
         f"environment{how}; then restart the application and {{start}}.",
     )

@@ -174,7 +174,7 @@ class Locks:
         if holder == self._jvm_pid:
             return True
         if holder is None and self._take_again(held):
-            logger.warning("the lock on %s had vanished and was taken again", held.location)
+            logger.warning("the lock on %s had disappeared and was taken again", held.location)
             return True
         return False
 
@@ -238,7 +238,7 @@ class Locks:
             lock.release()  # Java still believes that it holds the lock
             again = channel.tryLock(*_JVMS)
         except Exception as error:  # a closed channel cannot be locked again
-            logger.warning("could not take the lock on %s again: %s", held.location, error)
+            logger.warning("could not reacquire the lock on %s: %s", held.location, error)
             return False
         if again is None:
             return False
@@ -317,7 +317,9 @@ class Locks:
 
 
 def _held_by_python(location: str) -> Refused:
-    return Refused("held", f"The checkpoint {location} is held by the Python of another driver.")
+    return Refused(
+        "held", f"The checkpoint {location} is held by the Python process of another driver."
+    )
 
 
 def _pin(key: Key) -> str:

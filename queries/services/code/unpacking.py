@@ -217,4 +217,4 @@ class _Bounded:
         while self.read(64 * 1024):
             pass
         if self._tail.strip(b"\0") or len(self._tail) < _BLOCK:
-            raise tarfile.ReadError("its end is missing, or data follows it")
+            raise tarfile.ReadError("it is truncated, or has trailing data")

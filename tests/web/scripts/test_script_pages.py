@@ -119,7 +119,7 @@ def test_an_author_answers_which_query_is_which_and_an_operator_sees_it(
     client.force_login(operator)
     page = Page(client, "/applications/job/")
     assert "“new”" in page.text or '"new" is new' in page.text
-    assert "An author must answer whether a query was renamed" in page.text
+    assert "An author must say whether a query was renamed" in page.text
     assert "/applications/job/question/" not in page.html
     assert client.get("/applications/job/question/").status_code == 403
 

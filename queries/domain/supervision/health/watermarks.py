@@ -97,5 +97,5 @@ def after_9999(spec: Mapping[str, Any]) -> str:
         "The watermark is after the year 9999, so all later rows count as late and are "
         f"dropped. The likely cause: {named} holds milliseconds since 1970, and Spark reads "
         "whole numbers in a TIMESTAMP column as seconds. Read it as BIGINT and convert it with "
-        f"timestamp_millis({example}). A watermark never goes back: reset the query afterwards."
+        f"timestamp_millis({example}). A watermark never moves back, so reset the query afterwards."
     )
