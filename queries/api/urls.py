@@ -41,6 +41,7 @@ urlpatterns = [
     _at("queries:restart/", bulk.RestartManyView, "queries-restart"),
     _at(_QUERY, queries.QueryView, "query"),
     _at(f"{_QUERY}start/", queries.QueryStartView, "query-start"),
+    _at(f"{_QUERY}takeover/", queries.QueryTakeoverView, "query-takeover"),
     _at(f"{_QUERY}stop/", queries.QueryStopView, "query-stop"),
     _at(f"{_QUERY}restart/", queries.QueryRestartView, "query-restart"),
     _at(f"{_QUERY}revisions/", queries.QueryRevisionsView, "query-revisions"),

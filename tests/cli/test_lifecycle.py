@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from queries.models.alerts import AlertRule
 from queries.models.applications import Application
-from queries.models.definitions import Query
+from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.hosts import Host
 from tests.cli.conftest import Shell, token_of
@@ -111,6 +111,23 @@ def test_a_selector_says_which_queries_and_each_has_its_outcome(shell: Shell, st
     }
     assert "is not a valid condition" in shell("stop", "-l", "team", code=1).err
     assert "0 queries: none" in shell("stop", "-l", "team=nobody").err
+
+
+def test_a_checkpoint_of_another_installation_is_taken_over_for_named_queries(
+    shell: Shell, stage: Stage
+) -> None:
+    stage.query("delays")
+    stage.start("delays")
+    stage.ready("delays")
+    stage.launcher.refuse(stage.run("delays").pk, "foreign")
+    stage.look()
+    shell.meanwhile = None
+    for wrong in (("-l", "phase=FAILED"), ("delays", "--accept-state-change")):
+        assert "named queries only" in shell("start", *wrong, "--take-over", "--yes", code=64).err
+    assert Checkpoint.objects.get().takeover_at is None
+    shell("start", "delays", "--take-over", "--yes")
+    assert Checkpoint.objects.get().takeover_at is not None
+    assert stage.row("delays").desired == "RUNNING"
 
 
 def test_a_silent_host_is_declared_gone_for_the_named_applications(

@@ -1,7 +1,7 @@
 """`start`, `stop`, `restart` and `delete`: by name, by selector, or for a whole application."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import typer
@@ -59,6 +59,11 @@ def start(
     selector: Selector = "",
     application: Application = "",
     accept_state_change: AcceptStateChange = False,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="Take over a checkpoint that another installation owns."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     dry_run: DryRun = False,
     wait: Wait = False,
     timeout: Timeout = "10m",
@@ -67,7 +72,23 @@ def start(
     """Start queries on their newest revision."""
     body = _accepting(accept_state_change, application)
     meant = Meant("start", names, selector, application, dry_run, body)
+    if take_over:
+        meant = _taking_over(meant, yes=yes)
     return _act(server(context), meant, wait, timeout, output)
+
+
+def _taking_over(meant: Meant, *, yes: bool) -> Meant:
+    """Return the takeover of the named queries' checkpoints, once it is confirmed."""
+    if not meant.names or meant.body:
+        way_out = "Name the queries, without --accept-state-change."
+        raise Ended(Code.USAGE, "--take-over applies to named queries only.", way_out)
+    if not yes:
+        note(
+            "If another installation still runs these queries, batches are executed twice and the "
+            "checkpoints can be damaged."
+        )
+        typer.confirm(f"Take over: {', '.join(meant.names)}?", abort=True, err=True)
+    return replace(meant, verb="takeover")
 
 
 def _accepting(accepted: bool, application: str) -> Json:

@@ -158,6 +158,19 @@ class QueryStartView(ApiView):
         return operations.request_start(query=definitions.query(name), **sent, **self.by)
 
 
+class QueryTakeoverView(ApiView):
+    """The `takeover` verb."""
+
+    @accepts("take_over_query", role=DEFINE)
+    def post(self, name: str) -> Operation:
+        """Take over a checkpoint that another installation owns, and start the query.
+
+        First make sure that the other installation no longer runs the query: if both write, batches
+        are executed twice and the checkpoint can be damaged.
+        """
+        return operations.confirm_takeover(query=definitions.query(name), **self.by)
+
+
 class QueryStopView(ApiView):
     """The `stop` verb."""
 

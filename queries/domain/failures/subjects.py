@@ -93,7 +93,8 @@ _QUERY = {
     ),
     "takeover": (
         "Make sure that the other installation no longer runs this query; then an author can "
-        "confirm the takeover."
+        "confirm the takeover (over REST: POST to the query's takeover/; on the command line: "
+        "headgate start NAME --take-over)."
     ),
 }
 _WORDS: dict[Subject, dict[str, str]] = {

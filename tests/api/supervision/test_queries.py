@@ -285,3 +285,20 @@ def test_executors_of_a_driver_are_in_its_body(as_viewer: APIClient, stage: Stag
         True,
     )
     assert (one["removed_at"], one["reason"]) == (None, "")
+
+
+def test_the_takeover_of_a_checkpoint_is_confirmed_by_an_author_and_starts_the_query(
+    as_author: APIClient, as_operator: APIClient, stage: Stage
+) -> None:
+    stage.query("delays")
+    stage.start("delays")
+    stage.ready("delays")
+    stage.launcher.refuse(stage.run("delays").pk, "foreign")
+    stage.look()
+    assert stage.phase("delays") == "FAILED"
+    url = "/api/v1/queries/delays/takeover/"
+    assert as_operator.post(url).status_code == 403
+    answer = as_author.post(url)
+    assert (answer.status_code, answer.json()["verb"]) == (202, "start")
+    assert Checkpoint.objects.get().takeover_at is not None
+    assert stage.row("delays").desired == "RUNNING"

@@ -190,6 +190,7 @@ queries-start: post o
 queries-stop: post o
 queries-restart: post o
 query-start: post o
+query-takeover: post d
 query-stop: post o
 query-restart: post o
 query-owner: get v delete d
