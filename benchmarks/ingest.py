@@ -3,7 +3,7 @@
 Three arms read the same stream through a consumer group in batches of the same size, decode
 with the same code and write to the same tables with the same pragmas:
 
-- ours: the complete `listeners.ingest.Ingester`, with latest lines, ranges, nudges and trimming;
+- ours: the complete `listeners.ingest.Ingester`, with latest states, ranges, nudges and trimming;
 - save: `Progress.save()` for every event;
 - bulk_create: `Progress.objects.bulk_create(…, ignore_conflicts=True)` for every batch.
 

@@ -2,8 +2,8 @@
 
     python bootstrap/dist.py [FOLDER]
 
-Wheels are built from a copy, since building leaves folders behind, and with this environment's
-setuptools. No network is needed.
+Wheels are built with this environment's setuptools, from a copy of the source, because building
+leaves folders behind. No network is needed.
 """
 
 import os

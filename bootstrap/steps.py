@@ -1,6 +1,6 @@
 """Run and print commands; at the end, print each part's duration and its failures.
 
-Failures are repeated at the end because CI cuts the log in the middle.
+Failures are repeated at the end because CI truncates the middle of the log.
 """
 
 import shlex

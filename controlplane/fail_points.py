@@ -23,6 +23,6 @@ NAMES = (AFTER_INTENT, AFTER_SPAWN, BEFORE_IDENT, AFTER_IDENT, AFTER_EXIT, BEFOR
 
 
 def reach(name: str) -> None:
-    """Pass a point; do not return if a test has selected it."""
+    """Pass through a fail point; never return if a test has selected it."""
     if os.environ.get(ENVIRONMENT) == name:
         os.kill(os.getpid(), signal.SIGKILL)

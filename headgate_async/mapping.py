@@ -51,8 +51,8 @@ def map_async(
 
     - `enrich(row, client)`: a coroutine function, or a blocking function (run in threads). Returns
       one row (a dict or a tuple of the schema's columns), a list of rows, or None for no row.
-    - `key`: the column or columns by which rows keep their order; None if order does not matter.
-      Rows whose key is null are not ordered.
+    - `key`: the column or columns of the key. Rows with equal keys stay in order; rows whose key is
+      null are not ordered. None if order does not matter.
     - `schema`: the schema of the result, as DDL text or StructType. All columns are nullable.
     - `name`: the operator's name in metrics; several operators in one query need different names.
       None uses the function's own name.

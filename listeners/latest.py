@@ -1,4 +1,4 @@
-"""Update the current state: each query's latest line, the newest heartbeat, new dropped events.
+"""Update the current state: each query's latest state, the newest heartbeat, new dropped events.
 
 Events may arrive late, twice or out of order; each of these rows only moves forward. This is called
 inside the transaction that stores the events; only one such transaction runs at a time.
@@ -16,7 +16,7 @@ TASK_TIME_S = 60
 
 
 def advance_latest(events: Iterable[Event]) -> None:
-    """Update each query's latest line with these events."""
+    """Update each query's latest state with these events."""
     wanted = list(events)
     if not wanted:
         return

@@ -82,7 +82,7 @@ class Progress(models.Model):
 
 
 class Latest(models.Model):
-    """The newest line of a query, advanced only by (epoch, seq) of its driver."""
+    """The latest state of a query, advanced only by (epoch, seq) of its driver."""
 
     query = models.BigIntegerField(primary_key=True)
     driver = models.BigIntegerField()

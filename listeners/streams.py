@@ -38,7 +38,7 @@ def found(client: Any, common: str) -> list[str]:
 
 
 def make_groups(client: Any, names: Iterable[str]) -> None:
-    """Create the ingesters' consumer group of each stream, and the stream if it is missing.
+    """Create the ingesters' consumer group on each stream, and the stream itself if missing.
 
     The group starts at the stream's beginning, so that no entry is skipped if Redis has lost its
     data.

@@ -44,7 +44,7 @@ def wait_until_ready(home: Home, address: str, *, check: Callable[[], None], but
 
 
 class _Progress:
-    """The time of the last progress: a different problem than before, or a busy program."""
+    """When progress was last seen: the reported problems changed, or a program was busy."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

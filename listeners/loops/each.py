@@ -77,7 +77,7 @@ class Each:
             self._end(about)
 
     def meet(self, about: str, error: Exception) -> Trouble:
-        """Log and count an error of one element; return the trouble."""
+        """Log and count an error in one element; return its `Trouble`."""
         found, is_news = self._count(about, error)
         if is_news:
             self._logger.error(
@@ -98,7 +98,7 @@ class Each:
             return tuple(self._troubles.values())
 
     def _count(self, about: str, error: Exception) -> tuple[Trouble, bool]:
-        """Count the error; return the trouble, and whether to log it."""
+        """Count the error; return its `Trouble`, and whether to log it."""
         text = self._mask(str(error)).strip().partition("\n")[0]
         cause = f"{type(error).__name__}: {text}"[:_CAUSE_CHARACTERS].rstrip(": ")
         place = _place_of(error)

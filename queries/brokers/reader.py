@@ -434,7 +434,7 @@ def _code(error: KafkaException) -> int | None:
 
 
 def _is_silence(error: KafkaException) -> bool:
-    """Return whether an error means that the brokers do not respond, rather than refuse."""
+    """Return whether an error means that the brokers are not responding, rather than refusing."""
     return _code(error) in {
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,

@@ -58,7 +58,10 @@ class Operation(models.Model):
 
     @property
     def cancellable(self) -> bool:
-        """Return whether it is before its point of no return and can be cancelled."""
+        """Return whether it can still be cancelled.
+
+        It must have steps, not have ended, and not have passed its point of no return.
+        """
         return self.verb not in PLAIN_VERBS and not self.outcome and not self.committed
 
 

@@ -52,7 +52,7 @@ def require_options(roots: DataRoots | None, name: str, options: Mapping[str, st
 
 
 def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
-    """Raise `OutsideRoots` for anything outside the roots that Spark reads to analyze a SQL text.
+    """Raise `OutsideRoots` for anything outside the roots that Spark reads to analyze SQL text.
 
     Before there is a plan to check, Spark lists a path and infers columns from its files, and
     errors in that analysis reveal both. So the parsed text is checked first: files (json.`/path`),
@@ -78,7 +78,7 @@ def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
 
 
 def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, str]) -> None:
-    """Check a table in a SQL text: files by their format, and the reader options from WITH."""
+    """Check a table in SQL text: files by their format, and the reader options from WITH."""
     first, last = parts[0].lower(), parts[-1]
     is_file = len(parts) == 2 and (first in KNOWN or "." in first or "/" in last or ":" in last)
     given = dict(options)

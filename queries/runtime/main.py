@@ -261,7 +261,7 @@ class Driver:
             self.telemetry.driver_changed()
 
     def _follows_the_jvm(self, error: Exception) -> bool:
-        """Return whether an error comes from the JVM having ended, which also ends the driver."""
+        """Return whether an error was caused by the JVM exiting, which also ends the driver."""
         return type(error).__module__.startswith("py4j") and self.wake.has_ended(JVM)
 
     def _is_fenced(self) -> bool:

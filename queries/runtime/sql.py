@@ -1,4 +1,4 @@
-"""Accept a SQL text only if it is a query: `spark.sql` runs commands immediately.
+"""Accept SQL text only if it is a query: `spark.sql` runs commands immediately.
 
 By the time `session.sql("DROP TABLE t")` returns, the table has been dropped. So the text is parsed
 first, and every node of the parsed plan is checked, including those inside WITH and inside each

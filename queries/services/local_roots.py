@@ -133,7 +133,7 @@ def missing_of(spec: SqlQuery | PythonQuery, name: str) -> list[str]:
 
 
 def _location(text: str) -> str | None:
-    """Return a place's location with links resolved; None if it is not a valid location."""
+    """Return a place as a location with links resolved; None if it is not a valid location."""
     try:
         return resolved(fixed_part(text), follow)
     except NotALocation:

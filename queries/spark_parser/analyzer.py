@@ -1,6 +1,6 @@
 """Run Spark's own analyzer without a session: names, types and watermarks over known columns.
 
-Catalyst resolves a SQL text against temporary views in an in-memory catalog. No other part of Spark
+Catalyst resolves SQL text against temporary views in an in-memory catalog. No other part of Spark
 runs: there is no context and no data source, and no file is opened.
 """
 

@@ -72,7 +72,7 @@ class SparkParser:
         self.close()
 
     def judge(self, question: Question) -> SqlVerdict:
-        """Return Spark's verdict on a SQL text; raise `NoParser` if there is none."""
+        """Return Spark's verdict on SQL text; raise `NoParser` if there is none."""
         try:
             if self._parser is None:
                 package = self._gateway.jvm.org.apache.spark.sql.catalyst.parser

@@ -1,4 +1,4 @@
-"""Find which operators a SQL text uses, because some triggers do not support all of them.
+"""Find which operators SQL text uses, because some triggers do not support all of them.
 
 Only operators that can be identified for certain from the text are reported. Anything that depends
 on Spark's plan (such as whether the joined table is small enough to be broadcast) is left to a

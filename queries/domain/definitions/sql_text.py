@@ -1,4 +1,4 @@
-"""Find definite errors in a SQL text before it is passed to Spark.
+"""Find definite errors in SQL text before it is passed to Spark.
 
 sqlglot can parse most of Spark's SQL, but not all of it: text that it cannot parse is left to
 Spark, which reports its own errors. Only text that Spark would certainly reject is rejected here.

@@ -1,4 +1,4 @@
-"""The verdict of Spark's own parser and analyzer on a SQL text, and how a rejection is reported."""
+"""The verdict of Spark's own parser and analyzer on SQL text, and how a rejection is reported."""
 
 import re
 from collections.abc import Mapping

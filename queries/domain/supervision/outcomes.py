@@ -225,6 +225,6 @@ def climb(
 
 
 def _again(fault: Fault, recent: Sequence[tuple[str, int | None]]) -> int:
-    """Return how often the same failure occurred immediately before this one."""
+    """Return how many times in a row the same failure occurred just before this one."""
     before = takewhile(lambda earlier: earlier[0] == fault.fingerprint, recent)
     return sum(1 for _ in before)

@@ -140,7 +140,7 @@ def _names(line: str, directory: Path) -> bool:
 def _prove_without_files(
     directory: Path, known: dict[str, str | int], liveness: Liveness
 ) -> tuple[Liveness, dict[str, str | int]]:
-    """Check a driver without its files, which show no process and may have vanished with a mount.
+    """Check a driver without its files: they show no process, or have disappeared with a mount.
 
     The result is based on the identity that was seen earlier and on the epoch's claim, both of
     which are checked with the kernel.

@@ -75,7 +75,7 @@ class Queue(threading.Thread):
         self.over = threading.Event()  # the session is up, or has failed
 
     def run(self) -> None:
-        """Check repeatedly until the start is over."""
+        """Poll until startup has finished or failed."""
         since: datetime | None = None
         while not self.over.wait(ASK_EVERY_S):
             try:

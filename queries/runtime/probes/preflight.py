@@ -260,7 +260,7 @@ def old_plan(
     code_roots: tuple[str, ...],
     roots: DataRoots | None,
 ) -> PlanSeen:
-    """Return Spark's plan of the definition that last ran on the checkpoint, or why there is none.
+    """Return Spark's plan for the definition that last ran on the checkpoint, or why there is none.
 
     The plan is never executed, so importing the old modules instead of the new ones is safe here.
     """

@@ -121,7 +121,7 @@ def _deliveries(incident: Incident) -> Iterator[Line]:
 
 
 def delivery_line(row: Delivery) -> Line:
-    """Return the result of a message."""
+    """Return a line with the result of a message's delivery."""
     step = f"“{row.step}”" + (f" number {row.repeat}" if row.repeat else "")
     match row.state:
         case DeliveryState.SENT:

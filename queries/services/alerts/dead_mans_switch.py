@@ -1,7 +1,7 @@
 """Ping an external watcher while all is well, so that it raises an alarm if Headgate is gone.
 
 A scheduled task sends the ping, so none is sent without Celery beat, a worker, Redis and the
-database. None is sent either while another part has a problem.
+database. Nor is one sent while another part has a problem.
 """
 
 import logging

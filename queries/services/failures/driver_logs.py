@@ -1,8 +1,8 @@
 """Read a driver's texts with secrets masked; every such text must be read through this module.
 
-A driver masks, by value, everything that it writes itself. However, Spark and users' code can write
-anything to its log, and a status may come from an older release, so everything is masked again
-before it is stored, sent or shown.
+A driver masks secrets, by value, in everything that it writes itself. However, Spark and users'
+code can write anything to its log, and a status may come from an older release, so everything is
+masked again before it is stored, sent or shown.
 """
 
 from collections.abc import Iterator
@@ -125,7 +125,7 @@ def whole_log(driver: Driver, *, launcher: Launcher) -> Iterator[str]:
 
 
 def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
-    """Return a driver's sighting with secrets in the texts of its status masked."""
+    """Return a driver's sighting with secrets masked in its status texts."""
     status = sighting.status
     if status is None or not _says_something(status):
         return sighting

@@ -51,7 +51,7 @@ class StalePlan(Conflict):
 
 
 def refuse_state_changes(starting: Iterable[SetItem], *, accepted: bool) -> None:
-    """Raise `StateChanges` naming the queries for which state would change its meaning."""
+    """Raise `StateChanges`, naming the queries whose state would change in meaning."""
     changed_ = {
         item.name: item.state_change.silent
         for item in starting

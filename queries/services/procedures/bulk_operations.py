@@ -64,7 +64,7 @@ def begin_many(
     arguments: dict[str, Any] | None = None,
     applications: Iterable[Application] = (),
 ) -> Operation:
-    """Insert the operation that applies a verb to each of these queries, then the applications.
+    """Insert the operation that applies a verb to each of these queries, then to the applications.
 
     For an application, the verb applies to its script; with `PRUNE`, the application is deleted
     once everything in it has ended. Raises `TooMany` if the user makes requests too often.

@@ -293,7 +293,7 @@ def update_script(script: Script, choice: ScriptDecision, *, now: datetime) -> N
 
 
 def refuse_launch(application: Application, driver: Driver, refusal: str, *, now: datetime) -> None:
-    """End a driver that was never spawned, and hold its application, giving the refusal."""
+    """End a driver that was never spawned; put its application on hold, giving the refusal."""
     with transaction.atomic():
         if not hold_application(application, refusal, now=now):
             return
@@ -315,7 +315,7 @@ def refuse_launch(application: Application, driver: Driver, refusal: str, *, now
 
 
 def hold_application(application: Application, refusal: str, *, now: datetime) -> bool:
-    """Hold an application that cannot be launched, giving the launcher's refusal.
+    """Put an application that cannot be launched on hold, giving the launcher's refusal.
 
     Returns False if the application has been changed in the meantime.
     """

@@ -345,7 +345,10 @@ class _Step:
             logger.info("launched driver %s of %s", driver.epoch, self.application.name)
 
     def _refuse(self, driver: Driver, refusal: str) -> None:
-        """Hold the application, giving the refusal; end its driver if it can no longer start."""
+        """Put the application on hold, with the refusal as the reason.
+
+        Its driver is ended if it can no longer start.
+        """
         try:
             if self.launcher.seal(self.application.name, driver.epoch):
                 decision_rows.refuse_launch(self.application, driver, refusal, now=self.now)

@@ -1,4 +1,4 @@
-"""Refuse a start without a required preflight, or if state would silently become wrong."""
+"""Refuse a start if a required preflight is missing, or if state would silently become wrong."""
 
 from queries.domain.errors import Conflict, NotAllowed
 from queries.models.definitions import Query, QueryRevision

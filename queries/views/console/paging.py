@@ -1,10 +1,10 @@
 """Long lists: their filters, cursor pages, and live updates.
 
 A list's topic contains its filters ("failures:query=delays&status=open"), so that all viewers with
-the same filters share one drawing. Rows on the page are morphed individually and keep their place.
-New rows go into a separate table body above them ("arrivals"). They are drawn hidden, and shown by
-static/js/arrivals.js, which omits rows that the page already has and waits while the pointer is
-over the list.
+the same filters share one rendering. Rows on the page are morphed individually and keep their
+place. New rows go into a separate table body above them ("arrivals"). They are rendered hidden, and
+shown by static/js/arrivals.js, which omits rows that the page already has and waits while the
+pointer is over the list.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -88,7 +88,7 @@ def _batch_is_there(failure: Failure) -> bool:
 
 
 def _may_read(request: HttpRequest, failure: Failure) -> bool:
-    """Return whether this user may see the batch's records: an author, for SQL with sources."""
+    """Return whether this user may see the batch's records: only authors, and only for SQL."""
     run = failure.run
     return (
         run is not None

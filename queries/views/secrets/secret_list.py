@@ -1,4 +1,4 @@
-"""Settings → Secrets: where each secret is used, and its bindings by admins."""
+"""Settings → Secrets: where each secret is used, and the bindings that admins have added."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Compose the sentence at the head of a query, for the pages, REST and the CLI.
 
 Facts come from several observers at different times, and each is true for its own time. They are
-combined here, so that what is shown together can be true at the same time:
+combined here, so that statements shown together never contradict each other:
 
 - if the query has read from its source since Headgate lost contact with the source, the lost
   contact does not matter;

@@ -48,7 +48,7 @@ class Account:
 
     @classmethod
     def of(cls, name: str) -> "Account":
-        """Return the account with a name; raise `Missing` if there is no such account."""
+        """Return the account with the given name; raise `Missing` if there is none."""
         try:
             found = pwd.getpwnam(name)
         except KeyError:
@@ -56,7 +56,7 @@ class Account:
         return cls(name, found.pw_uid, found.pw_gid, found.pw_dir)
 
     def command(self, argv: list[str]) -> list[str]:
-        """Return a command line that runs `argv` as this account, without any capability.
+        """Return a command line that runs `argv` as this account, without any capabilities.
 
         The PID stays the same: setpriv(1) ends in execve(2).
         """

@@ -21,8 +21,8 @@ _COUNTED_APART = (5, 14)  # the Linux version from which processes are counted p
 def limits(*, account: bool) -> dict[str, int]:
     """Return limits by their resource(3) names.
 
-    Without its own account, a driver's processes belong to the worker's account. Only newer kernels
-    count these processes per driver, and only if that account is not root.
+    If a driver has no account of its own, its processes run under the worker's account. Only newer
+    kernels count these processes per driver, and only if that account is not root.
     """
     found = {"RLIMIT_NOFILE": FILES}
     version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])

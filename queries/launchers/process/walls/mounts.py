@@ -144,7 +144,7 @@ def _as_it_is(path: str, kind: Sees, outer: Sees | None) -> Sees | None:
 
 
 def _absent(outer: Sees | None) -> Sees | None:
-    """Return how to show a writable folder that does not exist on the host.
+    """Return how to mount a writable folder that does not exist on the host.
 
     Writing to the folder must fail; otherwise the data would be lost with the scratch folder.
     """

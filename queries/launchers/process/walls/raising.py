@@ -1,7 +1,7 @@
 """Isolate a driver for the launcher, from the driver's spec to each assignment.
 
-The isolation's contents are determined once (`spec`), prepared before the driver starts
-(`prepare`), and extended for each query that the driver gets later (`assign`).
+What an isolated driver can access is determined once (`spec`), prepared before the driver starts
+(`prepare`), and extended for each query that the driver is given later (`assign`).
 """
 
 import json
