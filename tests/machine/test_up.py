@@ -146,7 +146,7 @@ def test_it_starts_says_what_it_uses_heals_and_stops_whole(system: System) -> No
         said = system.start()
     for word in ("Java      ", "Redis     ", "Database  SQLite", f"Data      {system.home}"):
         assert word in said
-    found = re.search(rf"Spark UI  port {system.port + 1} is in use; it is at port (\d+)", said)
+    found = re.search(rf"Spark UI  port {system.port + 1} is in use, so port (\d+) is used", said)
     assert found is not None
     with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/healthz", timeout=30) as answer:
         assert answer.status == 200

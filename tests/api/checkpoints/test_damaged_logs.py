@@ -187,7 +187,7 @@ def test_a_cut_line_of_a_source_log_stands_among_the_files(
     text = Page(client, "/queries/delays/checkpoint/batches/2/").text
     assert "/in/f2-0.json" in text
     assert "entry 2, line 3" in text
-    assert "truncated or garbled" in text
+    assert "truncated or corrupted" in text
 
 
 # --- any damage -------------------------------------------------------------------------
