@@ -15,7 +15,7 @@ _PARTS = ("sources", "tables")
 _S3_KEY = re.compile(
     r"spark\.hadoop\.fs\.s3a\.(bucket\..+\.)?(access\.key|secret\.key|session\.token)"
 )
-_S3_ENDPOINT = re.compile(r"spark\.hadoop\.fs\.s3a\..*(endpoint|proxy\.host)")
+_S3_ENDPOINT = re.compile(r"spark\.hadoop\.fs\.s3a\..*(endpoint|proxy\.host|accesspoint\.arn)")
 #: Fields by which an application runs users' code, which can read its configuration.
 _CODE = ("script", "python_path", "code", "packages", "listeners")
 
@@ -37,11 +37,13 @@ def uses_in(spec: Mapping[str, Any]) -> list[Use]:
     code may send secrets in other configuration, environment, parameters and options of other
     formats anywhere.
     """
+    # The code beside a query is not known here, that of an application is.
+    has_code = "master" not in spec or any(spec.get(one) for one in _CODE)
     return list(_query_parts(spec)) + [
         use
         for name, held in spec.items()
         if name not in (*_PARTS, "sink")
-        for use in _other_part(name, held, has_code=any(spec.get(one) for one in _CODE))
+        for use in _other_part(name, held, has_code=has_code)
     ]
 
 

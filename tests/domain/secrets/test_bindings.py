@@ -83,6 +83,7 @@ def test_what_code_or_spark_take_along_may_go_anywhere(
 
 
 S3 = "spark.hadoop.fs.s3a."
+APPLICATION: dict[str, Any] = {"kind": "queries", "master": "local[2]", "listeners": []}
 ENDPOINT = {f"{S3}endpoint": "http://Store:9000", f"{S3}secret.key": "env:T"}
 
 
@@ -99,6 +100,7 @@ ENDPOINT = {f"{S3}endpoint": "http://Store:9000", f"{S3}secret.key": "env:T"}
             ("store:9000", "other"),
         ),
         (ENDPOINT | {f"{S3}proxy.host": "proxy"}, ("store:9000", "proxy")),
+        (ENDPOINT | {f"{S3}bucket.b.accesspoint.arn": "arn:aws:s3:eu:1:x"}, ("store:9000", "*")),
         (ENDPOINT | {f"{S3}endpoint": "env:ENDPOINT"}, ("*",)),
         (ENDPOINT | {f"{S3}endpoint": "http://store:9000@evil"}, ("*",)),
         ({f"{S3}secret.key": "env:T"}, ("*",)),
@@ -107,17 +109,25 @@ ENDPOINT = {f"{S3}endpoint": "http://Store:9000", f"{S3}secret.key": "env:T"}
 def test_the_keys_of_an_object_store_go_to_its_endpoint(
     conf: dict[str, str], expected: tuple[str, ...]
 ) -> None:
-    found = {use.field: use.places for use in uses_in({"conf": conf, "listeners": []})}
+    found = {use.field: use.places for use in uses_in(APPLICATION | {"conf": conf})}
     assert found[f"conf.{S3}secret.key"] == expected
     if f"{S3}endpoint" in conf and conf[f"{S3}endpoint"].startswith("env:"):
         assert found[f"conf.{S3}endpoint"] == ("*",)
 
 
-@pytest.mark.parametrize("code", [{"script": {"file": "x"}}, {"listeners": ["a:B"]}])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        APPLICATION | {"script": {"file": "x"}},
+        APPLICATION | {"listeners": ["a:B"]},
+        {"kind": "sql", "sql": "SELECT 1"},  # in an application that may have code
+        {"kind": "python", "function": "a:b"},
+    ],
+)
 def test_the_keys_of_an_object_store_may_go_anywhere_where_code_reads_them(
-    code: dict[str, Any],
+    spec: dict[str, Any],
 ) -> None:
-    (use,) = uses_in({"conf": ENDPOINT, **code})
+    (use,) = uses_in({"conf": ENDPOINT, **spec})
     assert use.places == ("*",)
 
 
