@@ -78,5 +78,5 @@ def test_only_the_first_of_a_window_passes_and_a_replay_answers_the_same(address
 
 
 def test_a_store_that_is_not_up_is_an_error_to_try_again(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionError, match="the store is not up"):
+    with pytest.raises(ConnectionError, match="the store is not running"):
         call(tmp_path / "planes.json", code.look_up, flight(1))

@@ -88,7 +88,7 @@ def test_each_is_named_as_what_it_is(
     found = _failure(world, "null-topic")
     assert (found.category, found.policy) == (Category.DATA, "POISON")
     page = client.get(f"/failures/{found.pk}/").content.decode()
-    assert "the sink&#x27;s option topic" in page
+    assert "the sink&#x27;s topic option" in page
     assert "lost data" not in page
     found = _failure(world, "one-of-three")
     assert (found.category, found.policy) == (Category.CONFIGURATION, "FATAL")

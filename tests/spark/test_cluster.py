@@ -147,7 +147,7 @@ def test_a_cluster_without_a_worker_large_enough_is_said_within_a_minute(
         assert time.monotonic() - begun < 60
         assert (wanted.memory_mb, wanted.cores) == (8192, 1)
         assert wanted.workers == ((1, 1536), (1, 1536))
-        assert "Set spark.executor.memory to 1536m at most" in none_given(wanted)
+        assert "Set spark.executor.memory to at most 1536m" in none_given(wanted)
         assert executors(driver, active=True) == []
     finally:
         driver.end()

@@ -93,8 +93,7 @@ _QUERY = {
     ),
     "takeover": (
         "Make sure that the other installation no longer runs this query; then an author can "
-        "confirm the takeover (over REST: POST to the query's takeover/; on the command line: "
-        "headgate start NAME --take-over)."
+        "confirm the takeover."
     ),
 }
 _WORDS: dict[Subject, dict[str, str]] = {
