@@ -95,7 +95,7 @@ def begin_trial(
 def _copy(turn: StepContext) -> StepResult:
     """Copy the checkpoint twice: for a run without a sink, and for one with a temporary sink."""
     checkpoint = probe_steps.checkpoint_of(turn)
-    turn.result |= {"checkpoint": checkpoint.pk, "batch": None, "copy_missing": ""}
+    turn.result |= {"checkpoint": checkpoint.pk, "batch": None, "copy_missing": "", "new": False}
     place = probe_steps.folder(turn, checkpoint)
     remove(place)  # left by a worker that died here
     try:
