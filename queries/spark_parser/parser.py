@@ -3,19 +3,17 @@
 import contextlib
 import logging
 import os
-import shutil
 import subprocess
 from dataclasses import asdict
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from queries.domain.definitions.sql_verdict import Question, SqlVerdict, is_certain
 from queries.domain.probes.plan_shapes import of_plan
+from queries.jvm.compiled import SPARK_JARS, NotCompiled, java
 from queries.spark_parser.analyzer import Analyzer
 from queries.spark_parser.plans import nodes_of
 
@@ -36,13 +34,12 @@ class SparkParser:
     """A JVM for the parser, which ends with the block or with this process. Not thread-safe."""
 
     def __init__(self) -> None:
-        jars = Path(pyspark.__file__).parent / "jars"
-        (own,) = jars.glob("py4j-*.jar")
+        (own,) = SPARK_JARS.glob("py4j-*.jar")
         with open(os.devnull, "w", encoding="utf-8") as nothing:
             try:
                 port, token, self.process = launch_gateway(
                     jarpath=str(own),
-                    classpath=str(jars / "*"),
+                    classpath=str(SPARK_JARS / "*"),
                     javaopts=_OPTIONS,
                     java_path=_java(),
                     die_on_exit=True,  # it reads our end of a pipe, which closes with us
@@ -145,8 +142,7 @@ def _first_line(error: Any) -> str:
 
 
 def _java() -> str:
-    home = os.environ.get("JAVA_HOME", "")
-    found = Path(home) / "bin" / "java" if home else shutil.which("java")
-    if not found:
-        raise NoParser("Spark's parser needs Java, but there is none in JAVA_HOME or PATH")
-    return str(found)
+    try:
+        return java()
+    except NotCompiled as error:
+        raise NoParser(f"Spark's parser cannot run. {error}") from error

@@ -1,0 +1,111 @@
+"""Compile our few Java classes with the compiler that Spark brings (Janino): no JDK is needed.
+
+The sources stand next to this module. Janino knows no type inference and no try-with-resources;
+what it gets from a generic method must be cast.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JError, Py4JJavaError
+
+SOURCES = Path(__file__).parent
+SPARK_JARS = Path(pyspark.__file__).parent / "jars"
+#: Seconds; the classes take less than one.
+COMPILE_LIMIT_S = 60
+_OPTIONS = ["-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+
+
+class NotCompiled(Exception):
+    """Our classes could not be compiled; the message is a sentence."""
+
+
+def our_jar(folder: Path) -> Path:
+    """Return the jar of our classes for this PySpark, below `folder`; compile it if it is missing.
+
+    The jar is readable by every account, since drivers load it. Raises `NotCompiled` if there is no
+    Java, or if it fails.
+    """
+    sources = sorted(SOURCES.glob("*.java"))
+    text = b"".join(path.read_bytes() for path in sources) + pyspark.__version__.encode()
+    target = folder / f"headgate-{hashlib.sha256(text).hexdigest()[:16]}.jar"
+    if target.exists():
+        return target
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        folder.chmod(0o755)
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as building:
+            _compile(sources, Path(building))
+            draft = _packed(Path(building))
+            draft.chmod(0o644)
+            draft.rename(target)
+    except OSError as error:
+        raise NotCompiled(f"Headgate's Java classes cannot be written to {folder}: {error}.") from (
+            error
+        )
+    return target
+
+
+def java() -> str:
+    """Return the path of Java in JAVA_HOME or PATH; raise `NotCompiled` if there is none."""
+    home = os.environ.get("JAVA_HOME", "")
+    found = Path(home) / "bin" / "java" if home else shutil.which("java")
+    if not found:
+        raise NotCompiled("There is no Java in JAVA_HOME or PATH.")
+    return str(found)
+
+
+def _compile(sources: list[Path], target: Path) -> None:
+    (own,) = SPARK_JARS.glob("py4j-*.jar")
+    with open(os.devnull, "w", encoding="utf-8") as nothing:
+        try:
+            port, token, process = launch_gateway(
+                jarpath=str(own),
+                classpath=str(SPARK_JARS / "*"),
+                javaopts=_OPTIONS,
+                java_path=java(),
+                die_on_exit=True,
+                enable_auth=True,
+                return_proc=True,
+                redirect_stdout=nothing,
+                redirect_stderr=nothing,
+            )
+        except (Py4JError, ValueError) as error:
+            raise NotCompiled(f"Java cannot be started: {error}") from error
+    gateway = JavaGateway(
+        gateway_parameters=GatewayParameters(
+            port=port, auth_token=token, read_timeout=COMPILE_LIMIT_S
+        )
+    )
+    try:
+        compiler = gateway.jvm.org.codehaus.janino.Compiler()
+        compiler.setDestinationDirectory(gateway.jvm.java.io.File(str(target)), False)
+        files = gateway.new_array(gateway.jvm.java.io.File, len(sources))
+        for place, path in enumerate(sources):
+            files[place] = gateway.jvm.java.io.File(str(path))
+        compiler.compile(files)
+    except Py4JJavaError as error:
+        said = str(error.java_exception.getMessage()).splitlines()[0]
+        raise NotCompiled(f"Headgate's Java classes cannot be compiled: {said}") from error
+    except Py4JError as error:
+        raise NotCompiled(f"Headgate's Java classes cannot be compiled: {error}") from error
+    finally:
+        gateway.close()
+        process.stdin.close()
+        process.kill()  # it has nothing left to do
+        process.wait(COMPILE_LIMIT_S)
+
+
+def _packed(folder: Path) -> Path:
+    """Return a jar of the class files in a folder, the same for the same classes."""
+    draft = folder / "classes.jar"
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(folder.rglob("*.class")):
+            packed.writestr(zipfile.ZipInfo(str(path.relative_to(folder))), path.read_bytes())
+    return draft
