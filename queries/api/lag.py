@@ -86,11 +86,12 @@ class GapBody(Body):
     """Offsets [first, until) of one partition that were deleted before a batch committed them."""
 
 
-@shows(QueryLag, "topics total gaps certain seen_at errors")
+@shows(QueryLag, "topics total gaps certain seen_at errors unknown_because")
 class QueryLagBody(Body):
     """How far a query, running or stopped, is behind its Kafka sources.
 
     certain: Whether the gaps are certainly lost: no open run can have fetched them.
+    unknown_because: "Unknown, because …": why the committed offsets are unknown; else empty.
     """
 
 

@@ -5,13 +5,14 @@ missing file, which is never an error. Reading 100 batches takes about 15 ms.
 """
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from headgate_ground.files import read_file
-from headgate_ground.tolerant.values import at_s, whole
+from headgate_ground.tolerant.values import at_ms, at_s, whole
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.checkpoints.logs import Commit, Offsets, Unreadable, read_commit, read_offsets
 
@@ -65,11 +66,89 @@ class NotLocal(Exception):
         super().__init__(f"{location} is not on a local file system; only its driver can read it.")
 
 
+class LogsUnknown(NotLocal):
+    """What was asked of a checkpoint's logs is not known; the message says why."""
+
+    def __init__(self, why: str) -> None:
+        Exception.__init__(self, why)
+
+
+def unknown_because(error: Exception) -> str:
+    """Return the sentence for pages and REST about logs that could not be read."""
+    why = str(error) if isinstance(error, NotLocal) else f"the checkpoint cannot be read: {error}"
+    return f"Unknown, because {why}"
+
+
+class Logs(ABC):
+    """The two logs of a checkpoint, wherever they are read from."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def seen_at(self) -> datetime | None:
+        """Return when the logs were read; None if each call reads them."""
+
+    @abstractmethod
+    def begun(self) -> list[int]:
+        """Return the batches in `offsets/`, oldest first."""
+
+    @abstractmethod
+    def committed(self) -> list[int]:
+        """Return the batches in `commits/`, oldest first."""
+
+    @abstractmethod
+    def offsets(self, batch: int) -> Offsets | None:
+        """Return a batch's offsets; None if they are not in the log (any more).
+
+        Raises `Unreadable` if the file is not an offset log.
+        """
+
+    @abstractmethod
+    def written_at(self, folder: str, batch: int) -> datetime | None:
+        """Return the modification time of `offsets/BATCH` or `commits/BATCH`."""
+
+    def began_at(self, batch: int) -> datetime | None:
+        """Return the batch's own time; None if the log does not contain it (continuous epochs)."""
+        offsets = self.readable_offsets(batch)
+        return at_ms(offsets.timestamp_ms) if offsets is not None else None
+
+    def last_commit(self) -> int | None:
+        """Return the newest committed batch; None if there is none."""
+        return max(self.committed(), default=None)
+
+    def in_flight(self) -> int | None:
+        """Return the newest batch that was started but not committed; None if there is none."""
+        return newest_open(max(self.begun(), default=None), self.last_commit())
+
+    def in_flight_at_end(self, reported: int | None) -> int | None:
+        """Return `in_flight` at the end of a driver that last reported the commit `reported`.
+
+        Raises `LogsUnknown` if the logs were read too early to show it.
+        """
+        return self.in_flight()
+
+    def show_all_of(self, driver: int, began: datetime, ended: datetime) -> bool:
+        """Return whether the logs were read after a driver's run between two times had ended."""
+        return True
+
+    def readable_offsets(self, batch: int) -> Offsets | None:
+        """Return a batch's offsets; None if they are missing or the file cannot be read."""
+        try:
+            return self.offsets(batch)
+        except Unreadable:
+            return None
+
+
 @dataclass(frozen=True, slots=True)
-class CheckpointLogs:
+class CheckpointLogs(Logs):
     """The two logs in a checkpoint folder."""
 
     root: Path
+
+    @property
+    def seen_at(self) -> None:
+        """Return None: each call reads the files."""
 
     @classmethod
     def at(cls, location: str) -> "CheckpointLogs":
@@ -87,14 +166,6 @@ class CheckpointLogs:
         """Return the batches in `commits/`, oldest first."""
         return numbers_in(self.root / "commits")
 
-    def last_commit(self) -> int | None:
-        """Return the newest committed batch; None if there is none."""
-        return max(self.committed(), default=None)
-
-    def in_flight(self) -> int | None:
-        """Return the newest batch that was started but not committed; None if there is none."""
-        return newest_open(max(self.begun(), default=None), self.last_commit())
-
     def keeps_state(self) -> bool:
         """Return whether the query keeps state between batches; its operators then have folders."""
         return bool(numbers_in(self.root / "state"))
@@ -106,13 +177,6 @@ class CheckpointLogs:
         """
         text = self._text("offsets", batch)
         return read_offsets(batch, text) if text is not None else None
-
-    def readable_offsets(self, batch: int) -> Offsets | None:
-        """Return a batch's offsets; None if they are missing or the file cannot be read."""
-        try:
-            return self.offsets(batch)
-        except Unreadable:
-            return None
 
     def commit(self, batch: int) -> Commit | None:
         """Return a batch's commit; None if the batch is not committed.

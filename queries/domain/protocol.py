@@ -20,6 +20,7 @@ control/exit.json            shim        `ExitReport`
 own/driver.log               driver      stdout and stderr of Python and JVM, append
 own/spark.log                driver      log4j2's rolling file
 own/status.json              driver      `Status`
+own/checkpoint-log-ID.json   driver      `domain.checkpoints.log_report.LogReport`
 own/result.json              driver      for a probe driver: its findings so far
 own/spool/                   driver      the outbox's events (listeners.spark)
 own/driver.lock              driver      held by Python and JVM until both are gone

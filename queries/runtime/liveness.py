@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from queries.domain.failures.context import left_out
+from queries.runtime.checkpoints.log_reports import LogReports
 from queries.runtime.checkpoints.logs import Checkpoint
 from queries.runtime.continuous_epochs import Epochs
 from queries.runtime.status_report import now
@@ -28,10 +29,13 @@ class Life:
         checkpoint: Checkpoint,
         before: int | None,
         epochs: Epochs | None = None,  # of a continuous query
+        reports: LogReports | None = None,  # of a checkpoint that is not local
     ) -> None:
         self._jquery = jquery
         self._epochs = epochs
         self._checkpoint = checkpoint
+        self._reports = reports
+        self._working = False  # a batch was being executed at the last look
         self._before = before  # the checkpoint's newest commit when the run started
         self._committed = False
         self._idle = False
@@ -75,6 +79,8 @@ class Life:
 
     def _look_at_progress(self) -> dict[str, Any]:
         self._looked = time.monotonic()
+        if self._reports is not None:
+            self._look_for_a_batch(self._reports)
         found = self._jquery.lastProgress()
         if found is None:
             return {}
@@ -92,8 +98,18 @@ class Life:
             changes |= self._note_commit(progress["batchId"])
         return changes
 
+    def _look_for_a_batch(self, reports: LogReports) -> None:
+        """Notice that a batch has started, so that it is reported if it kills the driver."""
+        status = self._jquery.status()
+        working = bool(status.isTriggerActive() and status.isDataAvailable())
+        if working and not self._working:
+            reports.ask()
+        self._working = working
+
     def _note_commit(self, batch: int) -> dict[str, Any]:
         self.last_batch, at = batch, now()
+        if self._reports is not None:
+            self._reports.ask()
         first = {} if self._committed else {"first_commit_at": at}
         self._committed = True
         return {"last_batch": batch, "last_commit_at": at, **first}

@@ -24,6 +24,7 @@ from queries.domain.protocol import AssignmentEntry, Hangs, RunError, RunState, 
 from queries.domain.run_end import RunFacts, RunVerdict, judge
 from queries.runtime import build
 from queries.runtime.checkpoints.locks import Held, Locks, Refused
+from queries.runtime.checkpoints.log_reports import LogReports
 from queries.runtime.checkpoints.logs import Checkpoint
 from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.continuous_epochs import of_continuous
@@ -101,6 +102,7 @@ class Run:
         self._callbacks = Callbacks(returned=self._news.set)
         self._producer = SinkProducer(around.producers, entry.run, entry.name, around.board.warn)
         self._topics: TopicWatch | None = None
+        self._reports: LogReports | None = None  # of a checkpoint that is not local
         self._thread = threading.Thread(target=self._run, name=f"run-{entry.run}", daemon=True)
         around.references.learn(entry.spec)
         around.board.add(RunStatus(entry.run, entry.query, RunState.STARTING))
@@ -186,7 +188,15 @@ class Run:
                     before=before,
                     telemetry=around.telemetry,
                 )
-                life = Life(query._jsq, checkpoint, before, epochs)
+                if not checkpoint.local:
+                    self._reports = LogReports(
+                        checkpoint,
+                        entry.checkpoint,
+                        around.board.directory,
+                        each=around.board.each,
+                        mask=around.references.mask_within,
+                    )
+                life = Life(query._jsq, checkpoint, before, epochs, self._reports)
                 failure = partial(self._failure_of, query._jsq, life)
                 self._watch(query._jsq, life)
         except _JvmGone:  # the lock is lost with it, and with this Python process
@@ -351,6 +361,8 @@ class Run:
         try:  # nothing is left of the run: whatever else fails, its lock is released
             if jquery is not None:
                 left_out(partial(self._tell_end, jquery), None)
+            if self._reports is not None:
+                self._reports.end()
             found = failure()
         except BaseException:
             around.locks.release(held)

@@ -50,9 +50,10 @@ class Board:
         mask: Callable[[Any], Any],
         each: Each | None = None,
     ) -> None:
+        self.directory = directory  # the driver's own folder
         self._path = directory / STATUS
         self._mask = mask
-        self._each = each or Each("driver", logger)
+        self.each = each or Each("driver", logger)
         self.call = wake
         self._lock = threading.Lock()
         self._status = Status(epoch=epoch, applied_generation=0, at=now())
@@ -158,7 +159,7 @@ class Board:
             self._status = replace(self._status, at=now(), runs=runs, found=found)
             # A full disk does not end any query: changes stay pending, and the next turn tries
             # again.
-            with self._each.by_itself(self._path.name):
+            with self.each.by_itself(self._path.name):
                 replace_file(self._path, self._status.dumps(self._mask), durable=False)
                 self._dirty = self._live_dirty = False
                 self._written = time.monotonic()

@@ -14,6 +14,7 @@ from queries.domain.states import Desired
 from queries.domain.supervision.health.verdicts import Health
 from queries.models.definitions import Checkpoint, QueryRevision
 from queries.models.drivers import Run
+from queries.selectors.checkpoint_logs import logs_unknown
 from queries.selectors.kafka.lag import LagLine
 from queries.selectors.query_lines import ForeignBatches, ProgressLine, QueryLine
 
@@ -93,7 +94,7 @@ class ForeignBatchesBody(Body):
     "query.failures next_attempt_at=head.next_attempt_at crash_loop=head.crash_loop query.hold "
     "query.risk query.risk_at "
     "query.source_reachable query.source_unreachable_since "
-    "source_seen_at=lag.answered_at lag foreign_batches "
+    "source_seen_at=lag.answered_at lag foreign_batches foreign_unknown_because "
     "needs_application_restart query.labels query.discovered query.temporary "
     "kind pool checkpoint query.created_at etag spec not_checked refusal links",
     desired=Desired,
@@ -110,6 +111,7 @@ class QueryBody(Body):
     risk_at: When the first unread record is, or was, deleted.
     source_seen_at: When a source last responded: the time of `risk` and a true `source_reachable`.
     foreign_batches: Batches that no run of Headgate made, in the last 24 hours; null if none.
+    foreign_unknown_because: "Unknown, because …": why foreign batches cannot be found; else empty.
     not_checked: Checks of its definition that were skipped when it was saved.
     refusal: Why Spark's parser rejects SQL that was saved unchecked; "" if it does not.
     """
@@ -125,6 +127,10 @@ class QueryBody(Body):
     def get_etag(self, line: QueryLine) -> str:
         """Return the ETag of the definition."""
         return etag(line.query, line.revision)
+
+    def get_foreign_unknown_because(self, line: QueryLine) -> str:
+        """Return why the checkpoint's logs are unknown."""
+        return logs_unknown(line.checkpoint) if line.checkpoint else ""
 
     def get_links(self, line: QueryLine) -> dict[str, str]:
         """Return the links."""

@@ -133,12 +133,14 @@ class CandidateBody(Body):
 
     was: What it was doing when the driver died.
     batch: The batch in flight at that moment; null if there was none or it is unknown.
+    unknown_because: "Unknown, because …" for `UNKNOWN`; else empty.
     """
 
     query = serializers.CharField()
     run = serializers.IntegerField(source="run.pk")
     was = serializers.ChoiceField([str(was) for was in Candidacy if was])
     batch = serializers.IntegerField(allow_null=True)
+    unknown_because = serializers.CharField()
 
 
 @described

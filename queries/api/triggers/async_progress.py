@@ -17,7 +17,7 @@ from queries.services.triggers.async_off import turn_off
 @shows(
     Exposure,
     "interval_ms by_default kept kept_at missing newest running batches rows rows_in_flight "
-    "rows_from seconds unreadable",
+    "rows_from seconds unreadable seen_at",
 )
 class ExposureBody(Body):
     """What a query would replay after a crash now; all null if every batch is saved.
@@ -33,7 +33,8 @@ class ExposureBody(Body):
     rows_in_flight: Those rows that the running batch may have written; null if unknown.
     rows_from: How the executed batches' rows were counted.
     seconds: Seconds of work since the last saved batch.
-    unreadable: Why the checkpoint could not be read.
+    unreadable: "Unknown, because …": why the checkpoint's logs are unknown; else empty.
+    seen_at: When the driver read the checkpoint's logs; null if they were read for this answer.
     """
 
     rows_from = serializers.ChoiceField(["offsets", "progress", ""])

@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from headgate_ground.files import NotPlain, read_file
 from headgate_ground.tolerant.values import at_ms
 from queries.checkpoints.logs import modified_at, names_in, newest_open, numbers_in, numbers_of
@@ -86,6 +88,38 @@ class Checkpoint:
             for source, end in after.sources.items()
         }
 
+    def listed(self, folder: str) -> dict[int, Any]:
+        """Return Hadoop's status of each file in a log that is not local, by batch: one request.
+
+        A folder that does not exist yet is empty.
+        """
+        system, place = self._remote(folder)
+        try:
+            found = system.listStatus(place)
+        except Py4JJavaError as error:
+            if _is_missing(error):
+                return {}
+            raise
+        by_name = {str(status.getPath().getName()): status for status in found}
+        return {number: by_name[str(number)] for number in numbers_of(by_name)}
+
+    def text_of(self, folder: str, status: Any) -> str | None:
+        """Return the text of a file in a log that is not local; None if Spark has purged it.
+
+        This is one request, because the store does not have to look up the size and time again.
+        """
+        system, _ = self._remote(folder)
+        try:
+            opened = system.openFile(status.getPath()).withFileStatus(status).build().get()
+            try:
+                return bytes(opened.readAllBytes()).decode("utf-8", "replace")
+            finally:
+                opened.close()
+        except Py4JJavaError as error:
+            if _is_missing(error):
+                return None
+            raise
+
     def _offsets(self, batch: int) -> Offsets | None:
         try:
             return read_offsets(batch, self._read(f"offsets/{batch}")) if batch >= 0 else None
@@ -128,6 +162,15 @@ class Checkpoint:
 
     def _remote(self, name: str) -> tuple[Any, Any]:
         return remote(self._spark.sparkContext, f"{self._location}/{name}")
+
+
+def _is_missing(error: Py4JJavaError) -> bool:
+    """Return whether a file or folder was not found; a future wraps the error."""
+    raised = error.java_exception
+    return any(
+        one is not None and one.getClass().getName() == "java.io.FileNotFoundException"
+        for one in (raised, raised.getCause())
+    )
 
 
 def remote(context: Any, path: str) -> tuple[Any, Any]:

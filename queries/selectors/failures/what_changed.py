@@ -18,6 +18,7 @@ from queries.models.definitions import QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
+from queries.selectors.checkpoint_logs import why_not_known
 from queries.selectors.failures.failures import failures
 from queries.selectors.first_or_missing import found
 
@@ -46,6 +47,7 @@ class Candidate:
     run: Run
     was: Candidacy
     batch: int | None  # in flight; None: none, or unknown
+    unknown_because: str = ""  # a sentence, if it is unknown whether a batch was in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +111,19 @@ def death_of(failure: Failure) -> Death | None:
     if failure.run_id is not None or home.queries.filter(archived_at=None).count() < 2:
         return None
     ended = Run.objects.filter(driver=failure.driver_id, ended_at__gte=failure.at)
-    runs = list(ended.select_related("query").order_by("query__name"))
+    runs = list(
+        ended.select_related("query", "driver", "revision", "checkpoint").order_by("query__name")
+    )
     named = Failure.objects.filter(driver=failure.driver_id, error_type=KILLS_DRIVER)
     return Death(
         candidates=[
-            Candidate(run.query.name, run, Candidacy(run.at_death), run.batch_at_death)
+            Candidate(
+                run.query.name,
+                run,
+                Candidacy(run.at_death),
+                run.batch_at_death,
+                why_not_known(run) if run.at_death == Candidacy.UNKNOWN else "",
+            )
             for run in runs
             if run.at_death
         ],

@@ -13,6 +13,7 @@ from queries.domain.states import RunOutcome
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
+from queries.selectors.checkpoint_logs import logs_unknown
 from queries.selectors.newest import newest_runs
 
 #: A pass over the brokers runs every 5 s; anything older than this is not current.
@@ -54,6 +55,7 @@ class QueryLag:
     certain: bool  # the gaps are lost: no open run may have fetched them
     seen_at: datetime | None  # when the oldest of these numbers was read
     errors: tuple[str, ...]  # why numbers are old or missing
+    unknown_because: str = ""  # a sentence, if it is unknown what the query has committed
 
     @property
     def deleted_at(self) -> datetime | None:
@@ -95,7 +97,15 @@ def lag_of(query: Query, *, now: datetime) -> QueryLag:
         certain=bool(gaps) and not open_run.exists(),
         seen_at=min((row.seen_at for row in real), default=None),
         errors=tuple(dict.fromkeys(row.error for row in rows if row.error)),
+        unknown_because=_unknown_because(query, real),
     )
+
+
+def _unknown_because(query: Query, rows: Iterable[SourceLag]) -> str:
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    if checkpoint is None or all(row.committed is not None for row in rows):
+        return ""
+    return logs_unknown(checkpoint.location)
 
 
 def lag_lines(

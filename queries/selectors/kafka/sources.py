@@ -22,6 +22,7 @@ from queries.domain.kafka.lag import further, kafka_offsets, merged
 from queries.domain.states import Phase, RunOutcome
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
+from queries.selectors.checkpoint_logs import known_logs
 from queries.selectors.hosts import logs_at
 from queries.selectors.newest import current_checkpoints, newest_revisions, newest_runs
 
@@ -191,7 +192,7 @@ def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:
 def committed_at(location: str) -> Offsets:
     """Return the next offsets to read after a checkpoint's newest commit; {} if there is none."""
     try:
-        logs = logs_at(location)
+        logs = known_logs(location)
         batch = logs.last_commit()
         offsets = logs.offsets(batch) if batch is not None else None
     except (NotLocal, Unreadable, OSError):
@@ -204,13 +205,13 @@ def committed_at(location: str) -> Offsets:
 def history_at(location: str) -> list[tuple[int, Offsets]]:
     """Return the next offsets to read after each committed batch of a checkpoint, oldest first.
 
-    The history goes back only as far as the log does, and is empty if the log is not on a local
-    file system. A batch that has started but not committed counts as unread: it may fail, or start
-    again with other offsets. With async progress tracking, not every batch has its own commit, so
-    the newest commit also covers all earlier batches.
+    The history goes back only as far as what is known of the log. A batch that has started but not
+    committed counts as unread: it may fail, or start again with other offsets. With async progress
+    tracking, not every batch has its own commit, so the newest commit also covers all earlier
+    batches.
     """
     try:
-        logs = logs_at(location)
+        logs = known_logs(location)
         newest = logs.last_commit()
         batches = [] if newest is None else [one for one in logs.begun() if one <= newest]
     except (NotLocal, Unreadable, OSError):

@@ -11,10 +11,9 @@ from django.conf import settings
 from django.db.models import Exists, FilteredRelation, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce, NullIf
 
-from queries.checkpoints.logs import CheckpointLogs
 from queries.code_roots import has_module
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS, ApplicationSpec
+from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
 from queries.domain.failures.code_rules import MODULE_ADDED_LATER
 from queries.domain.failures.context import left_out
 from queries.domain.failures.error_text import missing_module
@@ -46,12 +45,12 @@ from queries.domain.supervision.observation import (
     Slots,
     Suspicion,
 )
-from queries.domain.triggers.async_progress import tracking
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.hosts import Host
+from queries.selectors.checkpoint_logs import in_flight_at_death
 from queries.selectors.code import is_to_prepare
 from queries.selectors.supervision.health import healths
 
@@ -349,7 +348,9 @@ def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
     committed = run.first_commit_at or (status and time_of(status.first_commit_at))
     idle = status and time_of(status.first_idle_at)
     trigger = str(run.revision.spec.get("trigger", {}).get("kind", ""))
-    known, batch = _in_flight(run, trigger) if driver_ended else (True, None)
+    known, batch = True, None
+    if driver_ended:
+        known, batch = left_out(lambda: (True, in_flight_at_death(run, status)), (False, None))
     return RunSeen(
         id=run.pk,
         driver=run.driver_id,
@@ -365,16 +366,6 @@ def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
         in_flight=batch,
         in_flight_known=known,
     )
-
-
-def _in_flight(run: Run, trigger: str) -> tuple[bool, int | None]:
-    """Return whether a dead driver's batch in flight can be determined, and its number."""
-    if run.driver.host != settings.HEADGATE_HOST:
-        return False, None  # its files are on a host declared gone
-    if trigger in HOLDING_TRIGGERS or tracking(run.revision.spec) is not None:
-        return False, None  # its logs lag behind the batches, or have none
-    location = run.checkpoint.location
-    return left_out(lambda: (True, CheckpointLogs.at(location).in_flight()), (False, None))
 
 
 def _suspicion(query: Query) -> Suspicion:

@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from listeners.models import Latest, Progress
-from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.checkpoints.logs import Logs, NotLocal, unknown_because
 from queries.domain.checkpoints.logged_offsets import missing_batch, records_between, resumed_after
 from queries.domain.checkpoints.logs import Unreadable
 from queries.domain.states import RunOutcome
 from queries.domain.triggers.async_progress import Tracking, rows_in_flight, tracking
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
-from queries.selectors.hosts import logs_at
+from queries.selectors.checkpoint_logs import known_logs
 
 #: Progress rows read to add up what follows the last logged batch.
 ROWS_READ = 5000
@@ -41,7 +41,8 @@ class Exposure:
     rows_from: str  # "offsets", "progress" or "", for the executed ones
     seconds: float | None  # of work since the last logged batch; None: unknown
     rows_in_flight: int | None = 0  # part of `rows` in the running batch; None: unknown
-    unreadable: str = ""  # why the checkpoint's files could not be read
+    unreadable: str = ""  # why the checkpoint's logs are unknown
+    seen_at: datetime | None = None  # when its driver read them; None: they were read now
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,10 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
     if asked is None:
         return None
     try:
-        logs = logs_at(checkpoint.location)
+        logs = known_logs(checkpoint.location)
         begun, committed = logs.begun(), logs.committed()
     except (NotLocal, OSError) as error:
-        return _blind(asked, f"The checkpoint cannot be read from here: {error}")
+        return _blind(asked, unknown_because(error))
     kept = resumed_after(begun, committed)
     rows = _behind(query, run, kept)
     counted, counted_from = _rows(logs, kept, rows)
@@ -96,16 +97,17 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
         rows_from=counted_from,
         rows_in_flight=in_flight,
         seconds=_seconds(rows, kept_at, now, live is not None),
+        seen_at=logs.seen_at,
     )
 
 
 def gap_of(location: str) -> Gap | None:
     """Return the gap at the end of a checkpoint's offset log; None if there is none.
 
-    Also None if the checkpoint cannot be read on this host: only its driver can determine the gap.
+    Also None if the log is unknown: only its driver can then determine the gap.
     """
     try:
-        begun = logs_at(location).begun()
+        begun = known_logs(location).begun()
     except (NotLocal, OSError):
         return None
     missing = missing_batch(begun)
@@ -151,7 +153,7 @@ def _behind(query: Query, run: Run | None, kept: int | None) -> list[Progress]:
     return list(rows.defer("body").order_by("-batch")[:ROWS_READ])[::-1]
 
 
-def _rows(logs: CheckpointLogs, kept: int | None, rows: list[Progress]) -> tuple[int | None, str]:
+def _rows(logs: Logs, kept: int | None, rows: list[Progress]) -> tuple[int | None, str]:
     """Return how many rows a replay would read, and how they were counted."""
     if not rows:
         return 0, ""
@@ -174,7 +176,7 @@ def rows_behind(begin: Iterable[Any], rows: list[Progress]) -> tuple[int, str]:
     return sum(row.num_input_rows for row in rows), "progress"
 
 
-def _kept_at(logs: CheckpointLogs, kept: int | None) -> datetime | None:
+def _kept_at(logs: Logs, kept: int | None) -> datetime | None:
     if kept is None:
         return None
     return logs.written_at("commits", kept) or logs.written_at("offsets", kept)
@@ -200,7 +202,7 @@ def _idles(live: Run) -> bool:
     return newest is None or line.idle_at > ended(newest)
 
 
-def _in_flight(logs: CheckpointLogs, live: Run, running: int, begun: list[int]) -> int | None:
+def _in_flight(logs: Logs, live: Run, running: int, begun: list[int]) -> int | None:
     """Return how many rows the running batch may already have written."""
     recent = list(Progress.objects.filter(run=live.pk).order_by("-batch")[:RECENT])
     logged = logs.readable_offsets(running) if running in begun else None

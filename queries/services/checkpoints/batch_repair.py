@@ -19,10 +19,11 @@ from listeners.loops.troubles import each
 from listeners.missing import recovered
 from listeners.missing.recovered import LostBatches, Recalled
 from listeners.models import Gap
-from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.checkpoints.logs import Logs, NotLocal
 from queries.domain.checkpoints.foreign_batches import AFTER_ITS_END
 from queries.domain.checkpoints.logs import Offsets, begun_at
 from queries.models.drivers import Run
+from queries.selectors.checkpoint_logs import known_logs
 
 logger = logging.getLogger(__name__)
 _each = each("repair from checkpoints", logger)
@@ -30,14 +31,19 @@ _each = each("repair from checkpoints", logger)
 
 #: How long after a run's end its reports may still arrive, from the spool or driver memory.
 UNDER_WAY = timedelta(seconds=60)
-_RUNS_AT_ONCE = 50
+_RUNS_AT_ONCE = 200  # waiting ones included
+#: How long an ended run waits for logs that cover its end. The next run's driver writes them; lost
+#: batches are not looked up for longer either (`recovered.ASKED_FOR`).
+_WAITS_FOR = recovered.ASKED_FOR
+_NOT_KNOWN = "Missing batches are unknown, because "
 
 
 def count_unreported(*, now: datetime) -> int:
     """Count the batches that this host's ended runs committed but never reported.
 
-    Runs are left to a later call if their driver's events are still being stored or its spool is
-    still being read.
+    Runs are left to a later call if their driver's events are still being stored, its spool is
+    still being read, or the checkpoint's logs are not known up to the run's end. The latter is a
+    warning of the run; it stays if the logs do not become known in time.
     """
     due = Run.objects.filter(
         commits_compared_at=None, ended_at__lte=now - UNDER_WAY, driver__host=settings.HEADGATE_HOST
@@ -58,16 +64,28 @@ def count_unreported(*, now: datetime) -> int:
             continue
         with _each.by_itself(f"the commits of run {run.pk}"):
             missing += _compare(run, now)
-            Run.objects.filter(pk=run.pk).update(commits_compared_at=now)
     return missing
 
 
 def _compare(run: Run, now: datetime) -> int:
+    """Count a run's unreported batches; leave the run for later if its logs may become known."""
+    over, unknown, committed = run.ended_at or now, "", []
     try:
-        logs = CheckpointLogs.at(run.checkpoint.location)
-    except NotLocal:
-        return 0
-    committed = committed_by(logs, run.created_at, run.ended_at or now)
+        logs = known_logs(run.checkpoint.location, host=run.driver.host)
+        committed = committed_by(logs, run.created_at, over)
+        if not logs.show_all_of(run.driver_id, run.created_at, over):
+            unknown = (
+                f"the checkpoint's logs were read last at {logs.seen_at:%H:%M:%S} UTC, before the "
+                "run ended. The next run's driver reads them again."
+            )
+    except NotLocal as error:
+        unknown = str(error)
+    compared = None if unknown and now - over < _WAITS_FOR else now
+    warnings = [one for one in run.warnings if not one.startswith(_NOT_KNOWN)]
+    warnings += [f"{_NOT_KNOWN}{unknown}"] if unknown else []
+    Run.objects.filter(pk=run.pk).update(commits_compared_at=compared, warnings=warnings)
+    if warnings != run.warnings:
+        changed(f"query:{run.query_id}")
     ended = recovered.Ended(
         driver=run.driver_id,
         epoch=run.driver.epoch,
@@ -83,7 +101,7 @@ def _compare(run: Run, now: datetime) -> int:
     return missing
 
 
-def committed_by(logs: CheckpointLogs, began: datetime, ended: datetime) -> list[int]:
+def committed_by(logs: Logs, began: datetime, ended: datetime) -> list[int]:
     """Return the batches whose commits were written between two times.
 
     The time of the commit decides, because a batch started by one run may have been committed by
@@ -91,8 +109,7 @@ def committed_by(logs: CheckpointLogs, began: datetime, ended: datetime) -> list
     """
     found = []
     for batch in logs.committed():
-        at, offsets = logs.written_at("commits", batch), logs.readable_offsets(batch)
-        timed = offsets is not None and offsets.timestamp_ms is not None
+        at, timed = logs.written_at("commits", batch), logs.began_at(batch) is not None
         if at is not None and timed and began <= at <= ended + AFTER_ITS_END:
             found.append(batch)
     return found
@@ -117,16 +134,16 @@ def repair_from_checkpoints(*, now: datetime) -> int:
 
 def _repair(one: LostBatches, run: Run, now: datetime) -> int:
     try:
-        logs = CheckpointLogs.at(run.checkpoint.location)
+        logs = known_logs(run.checkpoint.location, host=run.driver.host)
     except NotLocal:
-        return 0
+        return 0  # `_compare` has noted it
     told = [found for batch in one.batches if (found := read_batch(logs, batch)) is not None]
     if told:
         recovered.keep(one.gap, told, epoch=run.driver.epoch, now=now)
     return len(told)
 
 
-def read_batch(logs: CheckpointLogs, batch: int) -> Recalled | None:
+def read_batch(logs: Logs, batch: int) -> Recalled | None:
     """Return what the logs record about a committed batch; None if they do not contain it."""
     committed_at, offsets = logs.written_at("commits", batch), logs.readable_offsets(batch)
     began_at = at_ms(offsets.timestamp_ms) if offsets is not None else None

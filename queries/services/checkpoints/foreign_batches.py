@@ -13,13 +13,13 @@ from django.conf import settings
 from django.db.models import Max, Min, Q
 
 from controlplane.nudge import changed
-from headgate_ground.tolerant.values import at_ms
 from listeners.loops.troubles import each
 from listeners.models import Heartbeat, Received
-from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.checkpoints.logs import Logs, NotLocal
 from queries.domain.checkpoints.foreign_batches import LoggedBatch, RunSpan, foreign_batches
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
+from queries.selectors.checkpoint_logs import known_logs
 
 logger = logging.getLogger(__name__)
 _each = each("foreign batches", logger)
@@ -33,8 +33,8 @@ SPAN = timedelta(hours=24)
 def look_for_foreign_batches(*, now: datetime) -> int:
     """Check every held checkpoint of this host's queries; return how many have new findings.
 
-    Epochs of continuous queries, which have no time in the log, and checkpoints that are not on a
-    local file system are not checked.
+    Epochs of continuous queries, which have no time in the log, are not checked, and neither are
+    checkpoints whose logs are unknown: their query's Checkpoint tab and REST body say why.
     """
     held = Checkpoint.objects.filter(
         retired_at=None,
@@ -50,7 +50,7 @@ def look_for_foreign_batches(*, now: datetime) -> int:
 
 
 def _look(checkpoint: Checkpoint, since: datetime, now: datetime) -> bool:
-    logged = _logged(CheckpointLogs.at(checkpoint.location), since)
+    logged = _logged(known_logs(checkpoint.location, host=settings.HEADGATE_HOST), since)
     found = foreign_batches(logged, _spans(checkpoint, since), since=since, now=now)
     if not found:
         return False
@@ -74,12 +74,11 @@ def _look(checkpoint: Checkpoint, since: datetime, now: datetime) -> bool:
     return bool(wrote)
 
 
-def _logged(logs: CheckpointLogs, since: datetime) -> list[LoggedBatch]:
+def _logged(logs: Logs, since: datetime) -> list[LoggedBatch]:
     """Return the newest batches that have a time, oldest first."""
     found = []
     for number in logs.begun()[-BATCHES:]:
-        offsets = logs.readable_offsets(number)
-        at = at_ms(offsets.timestamp_ms) if offsets is not None and offsets.timestamp_ms else None
+        at = logs.began_at(number)
         if at is not None and at > since:
             found.append(LoggedBatch(number, at))
     return found

@@ -79,7 +79,10 @@ def _has_sink(failure: Failure) -> bool:
 
 
 def _batch_is_there(failure: Failure) -> bool:
-    """Return whether the query's current checkpoint has the batch, so that it can be linked."""
+    """Return whether the query's current checkpoint has the batch, so that it can be linked.
+
+    The link leads to the batch's files, so a driver's report on the batch is not enough.
+    """
     run = failure.run
     if failure.batch is None or run is None or run.query.archived_at or run.checkpoint.retired_at:
         return False
