@@ -74,9 +74,12 @@ class LogReports:
             self._news.clear()
             over = self._over.is_set()
             with self._each.by_itself(f"the report on {self._location}"):
-                held = asdict(self._read(ended=over))
-                replace_file(self._path, json.dumps(self._mask(held)), durable=False)
+                self._write(ended=over)
             self._over.wait(EVERY_S)
+
+    def _write(self, *, ended: bool) -> None:
+        held = asdict(self._read(ended=ended))
+        replace_file(self._path, json.dumps(self._mask(held)), durable=False)
 
     def _read(self, *, ended: bool) -> LogReport:
         at = now()
