@@ -22,6 +22,17 @@ class ReferenceMissing(Exception):
     """A secret referenced by a definition cannot be read; the message says which one and why."""
 
 
+class SecretTooShort(ReferenceMissing):
+    """A secret is too short to be masked; the message is one sentence, which lists show whole."""
+
+    def __init__(self, reference: str, length: int) -> None:
+        self.wrong = (
+            f"has {length} characters, but a secret needs at least {SHORTEST}, or it could not be "
+            "masked in texts"
+        )
+        super().__init__(f"{reference} {self.wrong}: store a longer one, then start again.")
+
+
 class References:
     """Resolves one driver's secrets, and remembers their values so that texts can be masked."""
 
@@ -50,11 +61,7 @@ class References:
         kind, _, name = value.partition(":")
         secret = self._from_env(name) if kind == "env" else self._from_file(name)
         if len(secret) < SHORTEST:
-            raise ReferenceMissing(
-                f"{value} has {len(secret)} characters. A secret needs at least {SHORTEST}: a "
-                "shorter one cannot be distinguished from other text, so it could not be "
-                "masked."
-            )
+            raise SecretTooShort(value, len(secret))
         self._note([secret])
         return secret
 

@@ -95,6 +95,14 @@ TYPE_RULES: tuple[Rule, ...] = (
         "lock.",
     ),
     rule(
+        r"SecretTooShort",
+        Category.CONFIGURATION,
+        "A secret used in the definition has fewer than 8 characters. Such a secret cannot be "
+        "masked without damaging other texts, so no driver uses it.",
+        "Give the system that the secret is for a longer one, store it in the secrets folder or "
+        "the worker's environment, then {start}.",
+    ),
+    rule(
         r"ReferenceMissing",
         Category.CONFIGURATION,
         "A secret used in the definition is missing on the driver's host.",

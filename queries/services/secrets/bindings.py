@@ -17,17 +17,21 @@ from queries.domain.validation.query_rules import name_problems
 from queries.models.grants import SecretBinding
 from queries.services.access.audit_trail import record_act
 from queries.services.changes import record_grant
+from queries.services.local_references import length_problem
 
 
 def bind(raw: Mapping[str, Any], *, actor: str, now: datetime) -> SecretBinding:
     """Bind a secret to an application or a channel, replacing its existing binding to it.
 
-    Raises `Invalid` with every problem. An identical binding is returned unchanged.
+    Raises `Invalid` with every problem, or if the secret is visible here and too short. An
+    identical binding is returned unchanged.
     """
     form = parse_binding(raw)
     holder = Holder(form.holder_kind, form.holder)
     if holder.kind is HolderKind.APPLICATION:
         require_name("holder", holder.name)
+    if short := length_problem("secret", form.secret):
+        raise Invalid([short])
     with transaction.atomic():
         before = _living(holder).filter(secret=form.secret).first()
         if before is not None and before.hosts == form.hosts:

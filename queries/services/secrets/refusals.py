@@ -16,6 +16,7 @@ from queries.domain.secrets.uses import uses_in, uses_of_brokers
 from queries.domain.validation.query_rules import option_reach
 from queries.selectors.secrets import all_bound, bound_to
 from queries.selectors.triggers.cores import parsed_or_none
+from queries.services.local_references import length_problem
 from queries.services.local_roots import conf_problems, data_problems, data_roots, outside
 
 #: A source's `kafka.*` options, with references unresolved.
@@ -23,12 +24,16 @@ Brokers = tuple[tuple[str, str], ...]
 
 
 def unbound_secrets(spec: Mapping[str, Any], holder: Holder) -> list[Problem]:
-    """Return a problem for each unbound secret in a definition's JSON form.
+    """Return a problem for each secret in a definition's JSON form that cannot be used.
 
-    A secret must be bound to its application, and to the host that it is sent to.
+    A secret must be bound to its application, and to the host that it is sent to. It may also be
+    too short, if it has changed since it was bound.
     """
     uses = uses_in(spec)
-    return unbound(uses, bound_to(holder), holder) if uses else []
+    if not uses:
+        return []
+    short = (length_problem(use.field, use.secret) for use in uses)
+    return [*unbound(uses, bound_to(holder), holder), *(one for one in short if one)]
 
 
 def unbound_sentence(spec: Mapping[str, Any], name: str) -> str:
