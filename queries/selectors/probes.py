@@ -44,16 +44,15 @@ def passed_preflight(query: Query, spec: dict[str, Any], checkpoint: Checkpoint)
     return any(one.get("verdict") != Verdict.INCOMPLETE for one in found)
 
 
-def untried(query: Query) -> str:
-    """Return why preflights of the newest revision could not try its checkpoint; "" if one could.
+def untried(query: Query, spec: dict[str, Any]) -> str:
+    """Return why preflights of a definition could not try the checkpoint; "" if one could.
 
     Also "" if none was completed.
     """
     checkpoint = query.checkpoints.filter(retired_at=None).first()
     if checkpoint is None:
         return ""
-    revision = query.revisions.order_by("-number")[0]
-    found = preflight_verdicts(query, revision.spec, checkpoint)
+    found = preflight_verdicts(query, spec, checkpoint)
     if not found or found[-1].get("verdict") != Verdict.INCOMPLETE:
         return ""
     return str(next(iter(found[-1].get("not_tried", [])), "the checkpoint"))
@@ -80,11 +79,15 @@ def is_unproven(query: Query) -> bool:
     newest = query.application.revisions.order_by("-number").first()
     if newest is None or not ApplicationSpec.model_validate(newest.spec).require_preflight:
         return False
-    revision = query.revisions.order_by("-number")[0]
+    return lacks_preflight(query, query.revisions.order_by("-number")[0].spec)
+
+
+def lacks_preflight(query: Query, spec: dict[str, Any]) -> bool:
+    """Return whether a required preflight of this definition is missing on the checkpoint."""
     checkpoint = query.checkpoints.filter(retired_at=None).first()
     if checkpoint is None:
         return False
     run = last_good_run(checkpoint)
-    if run is not None and digest(run.revision.spec) == digest(revision.spec):
+    if run is not None and digest(run.revision.spec) == digest(spec):
         return False
-    return not passed_preflight(query, revision.spec, checkpoint)
+    return not passed_preflight(query, spec, checkpoint)

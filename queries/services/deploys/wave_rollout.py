@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from queries.domain.deploys.judging import OK, TODO, Result
+from queries.domain.deploys.judging import OK, TODO, Result, bad
 from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
 from queries.domain.errors import NotAllowed
 from queries.domain.states import OperationOutcome
@@ -20,9 +20,11 @@ from queries.services.deploys.steps import (
     asked_for,
     followed,
     note,
+    refused,
     settled,
 )
 from queries.services.probes.preflight import begin_trial
+from queries.services.supervision.required_preflight import could_not_try
 
 #: Parallel preflights per deploy: each takes a start slot and a JVM's memory.
 PREFLIGHTS_AT_ONCE = 2
@@ -32,12 +34,31 @@ PREFLIGHTS_AT_ONCE = 2
 
 
 def look_at_preflight(step: DeployStep, change: DeployChange) -> Result:
-    """Return whether a query's new definition has passed a preflight."""
+    """Return whether a query's new definition has passed a preflight.
+
+    One that could not try the checkpoint is not enough if the application requires a preflight: the
+    restart would be refused after everything has been written.
+    """
     if found := settled(change):
         return found
     if change.kind != ChangeKind.QUERY or not change.spec or change.from_revision is None:
         return OK
-    return followed(change, Stage.PREFLIGHT) if Stage.PREFLIGHT in change.operations else TODO
+    if Stage.PREFLIGHT not in change.operations:
+        return TODO
+    found = followed(change, Stage.PREFLIGHT)
+    if found is not OK or not _requires_preflight(step, change):
+        return found
+    assert change.query is not None, "what has a revision is there"
+    untried = could_not_try(change.query, change.spec)
+    return found if untried is None else bad(refused(untried))
+
+
+def _requires_preflight(step: DeployStep, change: DeployChange) -> bool:
+    """Return whether a query's application will require a preflight once the deploy is written."""
+    spec = _application_to_be(step.changes, change)
+    if spec is None and change.query is not None:
+        spec = change.query.application.revisions.order_by("-number")[0].spec
+    return bool(spec and spec.get("require_preflight"))
 
 
 def begin_preflights(step: DeployStep, todo: Sequence[DeployChange]) -> bool:

@@ -1,8 +1,10 @@
 """Refuse a start if a required preflight is missing, or if state would silently become wrong."""
 
+from typing import Any
+
 from queries.domain.errors import Conflict, NotAllowed
 from queries.models.definitions import Query, QueryRevision
-from queries.selectors.probes import is_unproven, untried
+from queries.selectors.probes import is_unproven, lacks_preflight, untried
 from queries.selectors.state_changes import sentences, unaccepted_change
 
 
@@ -18,21 +20,32 @@ def refuse_unproven(query: Query) -> None:
     Automatic restarts use the revision that ran, and are not checked.
     """
     if is_unproven(query):
-        if why := untried(query):
-            raise Unproven(
-                f"Application {query.application.name} requires a preflight, but the preflight of "
-                f"{query.name} could not try {why.removesuffix('.')}.",
-                way_out="Turn “Require a preflight” off in the application.",
-            )
-        number = query.revisions.order_by("-number")[0].number
+        revision = query.revisions.order_by("-number")[0]
+        if (found := could_not_try(query, revision.spec)) is not None:
+            raise found
         raise Unproven(
-            f"Revision {number} of {query.name} has not passed a preflight on the query's "
+            f"Revision {revision.number} of {query.name} has not passed a preflight on the query's "
             f"checkpoint, and application {query.application.name} requires one.",
             way_out=(
                 "Run a preflight first: use the button on the Definition tab, or POST "
                 f"/api/v1/queries/{query.name}/preflight/."
             ),
         )
+
+
+def could_not_try(query: Query, spec: dict[str, Any]) -> Unproven | None:
+    """Return the refusal if preflights of a definition were completed, but not on the checkpoint.
+
+    None if the definition does not need one, or none was completed.
+    """
+    why = untried(query, spec) if lacks_preflight(query, spec) else ""
+    if not why:
+        return None
+    return Unproven(
+        f"Application {query.application.name} requires a preflight, but the preflight of "
+        f"{query.name} could not try {why.removesuffix('.')}.",
+        way_out="Turn “Require a preflight” off in the application.",
+    )
 
 
 class StateChanges(Conflict):

@@ -4,6 +4,7 @@ import pytest
 
 from queries.domain.deploys.states import ChangeState, DeployState
 from queries.domain.states import Desired, Phase
+from queries.models.definitions import Checkpoint
 from tests.scenarios.deploys.way import NOTE, REFUSED, Way
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 
@@ -148,6 +149,43 @@ def test_a_preflight_that_fails_ends_it_before_anything_is_written(way: Way, sta
     assert deploy.state == DeployState.FAILED
     assert "The preflight of a failed" in str(deploy.reason)
     assert stage.row("a").revisions.count() == 1
+
+
+def require_preflight(stage: Stage, name: str, location: str) -> None:
+    """Let an application require preflights, and its query's checkpoint be at a location."""
+    revision = stage.row(name).application.revisions.latest("number")
+    revision.spec = {**revision.spec, "require_preflight": True}
+    revision.save()
+    Checkpoint.objects.filter(query__name=name).update(location=location)
+
+
+def test_a_required_preflight_that_could_not_try_the_checkpoint_ends_it_before_anything_is_written(
+    way: Way, stage: Stage
+) -> None:
+    stage.query("a")
+    stage.up("a")
+    require_preflight(stage, "a", "s3a://flights/checkpoints/a")
+    epoch = stage.run("a").epoch
+    way.change("a")
+    deploy = way.probe()
+    assert deploy.state == DeployState.FAILED
+    assert (
+        "Application a requires a preflight, but the preflight of a could not try the checkpoint: "
+        "s3a://flights/checkpoints/a is not on a local file system"
+    ) in str(deploy.reason)
+    assert "Turn “Require a preflight” off" in str(deploy.reason)
+    assert stage.row("a").revisions.count() == 1
+    assert stage.run("a").epoch == epoch
+
+
+def test_one_that_was_only_asked_for_does_not(way: Way, stage: Stage) -> None:
+    stage.query("a")
+    stage.up("a")
+    Checkpoint.objects.update(location="s3a://flights/checkpoints/a")
+    way.change("a", preflight=True)
+    deploy = way.probe()
+    assert deploy.stage != "preflight"
+    assert stage.row("a").revisions.count() == 2
 
 
 def test_an_application_restarts_with_all_of_its_queries(way: Way, stage: Stage) -> None:
