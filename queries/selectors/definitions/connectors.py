@@ -91,16 +91,26 @@ def connectors() -> list[Connector]:
     """Return the connectors that are installed or that an application names, by name."""
     named = _named()
     return [
-        Connector(
-            name=name,
-            folder=str(Path(settings.CONNECTORS_DIR) / name),
-            jars=tuple(_jar(path) for path in jars_of(name)),
-            applications=tuple(named.get(name, ())),
-            declared=_declared(name)[0],
-            fault=_declared(name)[1],
-        )
+        _connector(name, tuple(named.get(name, ())))
         for name in sorted(ready_connectors() | set(named))
     ]
+
+
+def not_installed() -> list[Connector]:
+    """Return the connectors that a command would download, by name."""
+    return [_connector(name) for name in sorted(recipes() - ready_connectors())]
+
+
+def _connector(name: str, applications: tuple[str, ...] = ()) -> Connector:
+    declared, fault = _declared(name)
+    return Connector(
+        name=name,
+        folder=str(Path(settings.CONNECTORS_DIR) / name),
+        jars=tuple(_jar(path) for path in jars_of(name)),
+        applications=applications,
+        declared=declared,
+        fault=fault,
+    )
 
 
 def declared_connectors() -> dict[str, Declared]:

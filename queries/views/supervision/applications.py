@@ -6,7 +6,6 @@ The link to a driver's Spark UI is also part of this module.
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponseBase
@@ -24,7 +23,7 @@ from queries.domain.errors import NotAllowed
 from queries.domain.supervision.executors import executors
 from queries.roles import VIEW
 from queries.selectors.access.teams import teams
-from queries.selectors.definitions.connectors import connectors
+from queries.selectors.definitions.connectors import connectors, not_installed
 from queries.selectors.definitions.definitions import application_definition
 from queries.selectors.hosts import away
 from queries.selectors.labels import label_names, labelled
@@ -238,7 +237,7 @@ def open_spark_ui(request: HttpRequest, name: str) -> HttpResponseBase:
 @needs(VIEW)
 def connector_list(request: HttpRequest) -> HttpResponseBase:
     """List the connectors that are installed or referred to, with jars and applications."""
-    context = {"connectors": connectors(), "folder": settings.CONNECTORS_DIR}
+    context = {"connectors": connectors(), "not_installed": not_installed()}
     return render(request, "definitions/connectors.html", context)
 
 

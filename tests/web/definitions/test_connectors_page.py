@@ -44,7 +44,15 @@ def _application(now: datetime, *connectors: str) -> Application:
 def test_without_any_the_page_says_what_gets_one(signed_in: Client) -> None:
     page = Page(signed_in, "/connectors/")
     assert "No connectors installed" in page.text
-    assert "make kafka" in page.text
+    for command in ("make kafka", "make connector ARGS=avro", "make connector ARGS=s3"):
+        assert f"Install it with `{command}`." in page.text
+    assert "S3 and compatible object stores (s3a://) for checkpoints and files" in page.text
+
+
+def test_what_is_installed_is_not_offered_again(signed_in: Client, kafka: None) -> None:
+    page = Page(signed_in, "/connectors/")
+    assert "make kafka" not in page.text
+    assert "make connector ARGS=s3" in page.text
 
 
 def test_a_ready_one_shows_its_jars_and_who_names_it(
