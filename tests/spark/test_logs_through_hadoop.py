@@ -1,4 +1,4 @@
-"""The driver lists and reads a checkpoint's logs through Hadoop, here with its local file system."""
+"""The driver lists and reads logs through Hadoop, here with its local file system."""
 
 import json
 import subprocess
