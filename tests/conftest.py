@@ -1,6 +1,6 @@
 """The cast, the clock, and what a bare machine may lack.
 
-A test marked `browser`, `kafka`, `redis` or `spark` needs a real piece of software.
+A test marked `browser`, `hdfs`, `kafka`, `redis`, `s3` or `spark` needs a real piece of software.
 Where it is missing the test is skipped with the way to get it; in CI a missing piece is a
 failure.
 """
@@ -32,9 +32,10 @@ from tests.conftest_kafka import broker, one_broker
 from tests.examples import examples
 from tests.faults.shared import ByFile, one_system, shared_system
 from tests.scenarios.stage import Stage
+from tests.storage.stores import hadoop_jvm, hdfs, s3
 
 #: Fixtures that any test may ask for.
-__all__ = ["broker", "one_broker", "one_system", "shared_system"]
+__all__ = ["broker", "hadoop_jvm", "hdfs", "one_broker", "one_system", "s3", "shared_system"]
 
 #: No test may reach the data, the drivers or the Redis of an installation in this folder.
 _HOME = Path(tempfile.mkdtemp(prefix="headgate-tests-"))
@@ -44,10 +45,12 @@ _NEEDS: dict[str, Callable[[], str]] = {
     "accounts": pieces.missing_accounts,
     "open_python": pieces.missing_way,
     "browser": pieces.missing_browser,
+    "hdfs": pieces.missing_hdfs,
     "kafka": pieces.missing_kafka,
     "oidc": pieces.missing_identity_provider,
     "prometheus": pieces.missing_prometheus,
     "redis": pieces.missing_redis,
+    "s3": pieces.missing_s3,
     "spark": pieces.missing_java,
     "walls": pieces.missing_walls,
 }

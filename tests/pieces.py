@@ -196,11 +196,50 @@ def avro_jar() -> Path | None:
     return next(iter(sorted(_installed("connectors/avro").glob("*.jar"))), None)
 
 
-def _installed(folder: str) -> Path:
+@cache
+def missing_s3() -> str:
+    """Return why no S3 gateway can be started, or not be used by Spark; "" where all is there."""
+    missing = [
+        what
+        for what, found in (
+            ("S3 gateway", versitygw().exists()),
+            ("connector s3", any(s3_connector().glob("*.jar"))),
+        )
+        if not found
+    ]
+    if missing:
+        return f"the {' and the '.join(missing)} are missing; get them with `make s3`"
+    return missing_java()
+
+
+@cache
+def missing_hdfs() -> str:
+    """Return why no HDFS can be started, "" where one can."""
+    if not all(any((hadoop() / part).glob("*")) for part in ("jars", "classes")):
+        return "the jars and classes of Hadoop are missing; get them with `make hadoop`"
+    return missing_java()
+
+
+def versitygw() -> Path:
+    """Return the program of the S3 gateway."""
+    return _installed("s3/bin", "versitygw") / "versitygw"
+
+
+def s3_connector() -> Path:
+    """Return the folder of the connector s3's jars."""
+    return _installed("connectors/s3")
+
+
+def hadoop() -> Path:
+    """Return the folder with the `jars` and `classes` of HDFS and YARN."""
+    return _installed("hadoop/classes", "*.class").parent
+
+
+def _installed(folder: str, what: str = "*.jar") -> Path:
     """Return a folder of HEADGATE_HOME's where it holds jars, else the one of `make kafka`."""
     usual = Path(__file__).resolve().parent.parent / "var" / folder
-    own = Path(os.environ.get("HEADGATE_HOME") or usual.parent) / folder
-    return own if any(own.glob("*.jar")) else usual
+    own = Path(os.environ.get("HEADGATE_HOME") or usual.parents[len(Path(folder).parts) - 1])
+    return own / folder if any((own / folder).glob(what)) else usual
 
 
 @cache
