@@ -18,9 +18,9 @@ RUN mkdir -p /usr/share/man/man1 \
     && apt-get install -y --no-install-recommends maven \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
-COPY bootstrap/kafka.py bootstrap/run.py bootstrap/
+COPY bootstrap/fetch.py bootstrap/run.py bootstrap/
 COPY connectors/kafka connectors/kafka
-RUN HEADGATE_CONNECTORS=/opt/connectors python bootstrap/kafka.py --connector
+RUN HEADGATE_CONNECTORS=/opt/connectors python bootstrap/fetch.py --connector
 
 FROM ${BASE}
 RUN mkdir -p /usr/share/man/man1 \

@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka connector cluster check test soak soak-demo sabotage lint fix bench lock sbom dist try-containers
+.PHONY: help run stop kafka s3 hadoop connector cluster check test soak soak-demo sabotage lint fix bench lock sbom dist try-containers
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -15,7 +15,7 @@ endif
 endif
 
 help: ## Show the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
 
 run: ## Set up what is missing and run Headgate; Ctrl-C stops it, drivers keep streaming
 	@$(SETUP) manage.py up --with-parent
@@ -24,10 +24,16 @@ stop: ## Stop everything that runs from this folder, drivers included
 	@$(SETUP) --as-it-is manage.py stop
 
 kafka: ## Download the Kafka connector and a trial broker, and start the broker; make stop ends it
-	@$(SETUP) bootstrap/kafka.py $(ARGS)
+	@$(SETUP) bootstrap/fetch.py kafka $(ARGS)
+
+s3: ## Build a trial S3 gateway, download its connector, and start the gateway; make stop ends it
+	@$(SETUP) bootstrap/fetch.py s3 $(ARGS)
+
+hadoop: ## Download HDFS and YARN for trials, and start both on loopback; make stop ends them
+	@$(SETUP) bootstrap/fetch.py hadoop $(ARGS)
 
 connector: ## Download a connector: make connector ARGS=avro
-	@$(SETUP) bootstrap/kafka.py --connector $(ARGS)
+	@$(SETUP) bootstrap/fetch.py --connector $(ARGS)
 
 cluster: ## Start a trial Spark standalone cluster on loopback; make stop ends it
 	@$(SETUP) manage.py cluster
@@ -42,7 +48,7 @@ soak: ## Try supervision on 100,000 random steps; ARGS="--steps 5000 --seed 7" r
 	@$(SETUP) --dev -m tests.model $(ARGS)
 
 soak-demo: ## Break the demo on Kafka every minute for an hour, then compare all that it wrote with a batch
-	@$(SETUP) bootstrap/kafka.py --jars
+	@$(SETUP) bootstrap/fetch.py kafka --jars
 	@$(SETUP) --dev -m tests.soak $(ARGS)
 
 sabotage: ## Take out one guard at a time: its tests must fail; ARGS="--only lock", ARGS=--list

@@ -18,7 +18,7 @@ VERSION = runpy.run_path(str(HERE / "headgate_server" / "__init__.py"))["__versi
 #: Folders and files that become the data of `headgate_server` (`places.DATA`).
 DATA = (
     *("templates", "static", "examples", "connectors"),
-    *("bootstrap/kafka.py", "bootstrap/run.py"),
+    *("bootstrap/fetch.py", "bootstrap/run.py"),
 )
 _REQUIREMENT = re.compile(r"^([\w.-]+)(\[[\w,-]+\])?([^\s;#\\]*)", re.MULTILINE)
 

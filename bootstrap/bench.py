@@ -55,7 +55,7 @@ def measure(one: Benchmark, options: list[str]) -> None:
     """Start prerequisites, run the benchmark, and print the expected and actual duration."""
     say(f"\n{one.name}: {one.about}\n  takes about {one.takes} on two quiet cores")
     if one.needs_kafka:
-        run(sys.executable, str(FOLDER.parent / "bootstrap" / "kafka.py"), "--jars")
+        run(sys.executable, str(FOLDER.parent / "bootstrap" / "fetch.py"), "kafka", "--jars")
     began = time.monotonic()
     run(sys.executable, "-m", one.module, *options)
     # On stderr: the last line of the output is the benchmark's JSON.

@@ -17,9 +17,14 @@ _SHORT = {
 }
 #: Names of the connectors that can be downloaded.
 _RECIPES = sorted(path.parent.name for path in places.DATA.glob("connectors/*/connector.toml"))
-#: Options of `bootstrap/kafka.py`, which downloads jars with Maven, and their results.
-_JARS = {
-    "kafka": ((), "download the Kafka connector and a trial broker, and start the broker"),
+#: Arguments of `bootstrap/fetch.py`, which downloads connectors and trial servers, and the results.
+_FETCH = {
+    "kafka": (("kafka",), "download the Kafka connector and a trial broker, and start the broker"),
+    "s3": (
+        ("s3",),
+        "build a trial S3 gateway with Go, download its connector, and start the gateway",
+    ),
+    "hadoop": (("hadoop",), "download HDFS and YARN for trials, and start both on loopback"),
     "connector": (("--connector",), f"download a connector, by name: {', '.join(_RECIPES)}"),
 }
 
@@ -31,8 +36,8 @@ def main() -> None:
         manage(arguments)
     elif command in _SHORT:
         manage([command, *arguments])
-    elif command in _JARS:
-        _become_jars([*_JARS[command][0], *arguments])
+    elif command in _FETCH:
+        _become_fetch([*_FETCH[command][0], *arguments])
     elif command == "constraints":
         sys.stdout.write(places.LOCKED.read_text())
     elif command == "--version":
@@ -59,9 +64,9 @@ def manage(arguments: list[str], *, name: str = "headgate-server manage") -> Non
         sys.exit(str(error))
 
 
-def _become_jars(arguments: list[str]) -> None:
-    """Exec the program that downloads jars; with the `kafka` command, it starts the broker."""
-    program = places.DATA / "bootstrap" / "kafka.py"
+def _become_fetch(arguments: list[str]) -> None:
+    """Exec the program that downloads; for a trial server, it then starts the server."""
+    program = places.DATA / "bootstrap" / "fetch.py"
     home = Path(os.environ.get("HEADGATE_HOME") or places.HOME).resolve()
     os.environ["HEADGATE_HOME"] = str(home)
     os.chdir(places.DATA)
@@ -71,7 +76,7 @@ def _become_jars(arguments: list[str]) -> None:
 def _usage() -> str:
     lines = [
         *_SHORT.items(),
-        *((name, what) for name, (_, what) in _JARS.items()),
+        *((name, what) for name, (_, what) in _FETCH.items()),
         ("manage", "run a Django command, such as createtoken, changepassword, migrate or help"),
         ("constraints", "print the exact versions that this release was tested with"),
     ]

@@ -25,6 +25,8 @@ _COMMANDS = {
     "make connector ARGS=": "headgate-server connector ",
     "make stop": "headgate-server stop",
     "make kafka": "headgate-server kafka",
+    "make s3": "headgate-server s3",
+    "make hadoop": "headgate-server hadoop",
     ".venv/bin/python manage.py": "headgate-server manage",
     "manage.py": "headgate-server manage",
 }

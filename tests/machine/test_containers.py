@@ -177,7 +177,7 @@ def test_drivers_find_the_kafka_connector_where_the_image_has_it() -> None:
     [folder] = re.findall(r"HEADGATE_CONNECTORS=(\S+)", IMAGE)
     assert f"COPY --from=connectors {folder} {folder}\n" in IMAGE
     [stage] = re.findall(r"^FROM \S+ AS connectors\n(.*?)(?=^FROM )", DOCKERFILE, re.S | re.M)
-    assert f"HEADGATE_CONNECTORS={folder} python bootstrap/kafka.py --connector" in stage
+    assert f"HEADGATE_CONNECTORS={folder} python bootstrap/fetch.py --connector" in stage
     assert "connectors/kafka" in _copied(stage)
 
 

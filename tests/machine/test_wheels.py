@@ -79,7 +79,7 @@ def test_the_wheel_holds_our_packages_and_the_data_that_they_read_and_no_other_f
         *(f"{below}/{name}" for name in wheels.git_files(*data)),
         *(
             f"{below}/{name}"
-            for name in ("bootstrap/kafka.py", "bootstrap/run.py", "constraints.txt")
+            for name in ("bootstrap/fetch.py", "bootstrap/run.py", "constraints.txt")
         ),
     }
     held = {name for name in server.namelist() if ".dist-info/" not in name}
