@@ -36,7 +36,9 @@ class Home:
         self.redis_url = root / "redis_url"
         #: A JAVA_HOME of our own around the JRE from a wheel, if no other Java is found.
         self.java = root / "java"
-        self.kafka = root / "kafka"  # the trial broker: its jars, records and log; see `kafka.py`
+        #: Trial servers, each with what it runs from, its data and its log; see
+        #: `installation/machine`.
+        self.kafka, self.s3, self.hadoop = root / "kafka", root / "s3", root / "hadoop"
         self.host = root / "host"  # the host name of drivers, kept from the first start
         self.logs = root / "logs"  # one rotated log per program
         #: Files valid only while the system runs: lock, process identities, configuration.

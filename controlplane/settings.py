@@ -36,6 +36,8 @@ SPARK_UI_PORT = env.whole(
 )
 #: Port of the trial cluster's master; its page's port keeps the same distance (machine.cluster).
 CLUSTER_PORT = env.whole("HEADGATE_CLUSTER_PORT", 7077, low=1024, high=60_000)
+#: Port of the trial HDFS, which the locations of its checkpoints contain; 8020 is Hadoop's default.
+HADOOP_PORT = env.whole("HEADGATE_HADOOP_PORT", 8020, low=1024, high=65_535)
 HOME = Home(HEADGATE_HOME)
 #: `make run` keeps the first name, because drivers must find their host again if the machine is
 #: renamed.

@@ -10,18 +10,18 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from controlplane.home import Trouble
+from controlplane.home import Trouble, read_line, write_private
 from controlplane.ports import free_ports, port_is_free
 from headgate_ground.files import read_tail
 from installation.machine import claims, program
 from queries.launchers.process import identities
 
-START_LIMIT_S = 60
+_SPAWN_LIMIT_S = 60
 STOP_LIMIT_S = 30
 _LOOK_EVERY_S = 0.1  # there is no event to wait for when a port opens
 _LOG_BYTES = 5_000_000  # beyond it, the log of earlier starts is moved aside
@@ -30,11 +30,15 @@ _LOG_BYTES = 5_000_000  # beyond it, the log of earlier starts is moved aside
 class Daemon(ABC):
     """A server in a folder with its configuration, data, log, and process identity."""
 
+    label: str  # of its line in the output of `make run`
     name: str  # as in "The Kafka broker is not responding"
+    keeps: str  # what a stop leaves: "records"
+    start_limit_s: float = 60
 
     def __init__(self, folder: Path, stem: str) -> None:
         """`stem` names the log and the process identity in the folder."""
         self.folder = folder
+        self._java = "java"  # `start` names another
         self.log = folder / f"{stem}.log"  # the server's output
         self._identity = folder / f"{stem}.process"
         self._stopped = folder / "stopped"  # exists from a stop until the next start
@@ -48,6 +52,36 @@ class Daemon(ABC):
     @abstractmethod
     def sentence(self) -> str:
         """Return the server's description for users."""
+
+    def secrets(self) -> Mapping[str, str]:
+        """Return what clients must know, by the name of its file in the secrets folder."""
+        return {}
+
+    def start(self, java_home: Path, *, limit_s: float | None = None) -> bool:
+        """Start the server if necessary, and wait until it responds; return whether it was down.
+
+        Raises `Trouble` if something is missing, a port is taken, or it does not respond within
+        the time limit, which defaults to `start_limit_s`.
+        """
+        limit_s = self.start_limit_s if limit_s is None else limit_s
+        self._java = str(java_home / "bin" / "java")
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._exclusive(limit_s):
+            if self.process() is not None:
+                self._wait_until_it_responds(limit_s)
+                return False
+            command = self._prepare()
+            self._put_old_log_aside()
+            self._stopped.unlink(missing_ok=True)
+            self._spawn(command)
+            self._wait_until_it_responds(limit_s)
+            return True
+
+    def keep_secrets(self, folder: Path) -> None:
+        """Write the secrets to the files that definitions can reference: "file:kafka-jaas"."""
+        for name, value in self.secrets().items():
+            if read_line(folder / name) != value:
+                write_private(folder / name, value)
 
     def has_crashed(self) -> bool:
         """Return whether the server exited without being stopped."""
@@ -100,24 +134,6 @@ class Daemon(ABC):
         """Return the server's environment."""
         return dict(os.environ)
 
-    def _bring_up(self, limit_s: float) -> bool:
-        """Start the server if necessary, and wait until it responds; return whether it was down.
-
-        Raises `Trouble` if something is missing, a port is taken, or it does not respond within
-        the time limit.
-        """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._exclusive(limit_s):
-            if self.process() is not None:
-                self._wait_until_it_responds(limit_s)
-                return False
-            command = self._prepare()
-            self._put_old_log_aside()
-            self._stopped.unlink(missing_ok=True)
-            self._spawn(command)
-            self._wait_until_it_responds(limit_s)
-            return True
-
     def _check_ports(self) -> None:
         for port in self._ports():
             if not port_is_free(port):
@@ -154,7 +170,7 @@ class Daemon(ABC):
             cwd=self.folder,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
-            timeout=START_LIMIT_S,
+            timeout=_SPAWN_LIMIT_S,
         )
 
     def _put_old_log_aside(self) -> None:

@@ -8,9 +8,8 @@ in the folder (HADOOP_CONF_DIR).
 from pathlib import Path
 
 from controlplane.home import Trouble
-from installation.machine.daemon import START_LIMIT_S, Daemon
+from installation.machine.daemon import Daemon
 
-USUAL_PORT = 8020  # Hadoop's default for a name node
 #: The JVM's heap with YARN, and with HDFS alone.
 _HEAPS = ("1g", "256m")
 
@@ -18,13 +17,14 @@ _HEAPS = ("1g", "256m")
 class MiniHadoop(Daemon):
     """The clusters in a folder with their configuration, files, log, and process identity."""
 
-    name = "Hadoop cluster"
+    label, name, keeps = "Hadoop", "Hadoop cluster", "files"
+    start_limit_s = 180  # 12 on two idle cores
 
     def __init__(
         self,
         folder: Path,
         *,
-        port: int = USUAL_PORT,
+        port: int,
         program: Path | None = None,
         yarn_memory_mb: int = 4096,
     ) -> None:
@@ -36,21 +36,11 @@ class MiniHadoop(Daemon):
         self.program = program or folder
         self.conf = folder / "conf"  # HADOOP_CONF_DIR
         self._port, self._memory_mb = port, yarn_memory_mb
-        self._java = "java"  # `start` names another
 
     @property
     def place(self) -> str:
         """Return HDFS's address, with which locations begin."""
         return f"hdfs://localhost:{self._port}"
-
-    def start(self, java_home: Path, *, limit_s: float = START_LIMIT_S) -> bool:
-        """Start the JVM if necessary, and wait until HDFS and YARN respond.
-
-        Return whether it was down. Raises `Trouble` if its jars or classes are missing, HDFS's port
-        is taken, or they do not respond within the time limit.
-        """
-        self._java = str(java_home / "bin" / "java")
-        return self._bring_up(limit_s)
 
     def sentence(self) -> str:
         """Return the clusters' description for users."""

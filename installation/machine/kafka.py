@@ -17,7 +17,7 @@ from pathlib import Path
 
 from controlplane.home import Trouble, read_line, write_private
 from controlplane.ports import port_is_free
-from installation.machine.daemon import START_LIMIT_S, Daemon
+from installation.machine.daemon import Daemon
 
 USER = "headgate"
 SECRET = "kafka-jaas"  # file in the secrets folder with a Java client's JAAS configuration
@@ -64,7 +64,7 @@ class Address:
 class Broker(Daemon):
     """A broker in a folder with its configuration, records, log, and process identity."""
 
-    name = "Kafka broker"
+    label, name, keeps = "Kafka", "Kafka broker", "records"
 
     def __init__(
         self,
@@ -80,7 +80,6 @@ class Broker(Daemon):
         self._usual_port = usual_port  # None: any free one
         self._settings = dict(settings or {})
         self._configuration = folder / "server.properties"
-        self._java = "java"  # `start` names another
 
     @property
     def servers(self) -> str:
@@ -125,14 +124,9 @@ class Broker(Daemon):
         write_private(self._address, json.dumps(asdict(chosen)))
         return chosen
 
-    def start(self, java_home: Path, *, limit_s: float = START_LIMIT_S) -> bool:
-        """Start the broker if necessary, and wait until it responds; return whether it was down.
-
-        Raises `Trouble` if its jars are missing, one of its ports is taken, or it does not respond
-        within the time limit.
-        """
-        self._java = str(java_home / "bin" / "java")
-        return self._bring_up(limit_s)
+    def secrets(self) -> Mapping[str, str]:
+        """Return the password as a Java client's configuration."""
+        return {SECRET: self.jaas()}
 
     def sentence(self) -> str:
         """Return the broker's description for users."""
@@ -212,10 +206,3 @@ class Broker(Daemon):
             return bool(admin.list_topics(timeout=1).brokers)
         except KafkaException:
             return False
-
-
-def keep_secret(broker: Broker, secrets_folder: Path) -> None:
-    """Write the broker's password to the file that definitions can reference: "file:kafka-jaas"."""
-    secret = secrets_folder / SECRET
-    if read_line(secret) != broker.jaas():
-        write_private(secret, broker.jaas())

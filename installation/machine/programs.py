@@ -39,7 +39,7 @@ class Program:
     umask: int = 0o077  # for programs that write data: whether others can read it
 
 
-def feeders(kafka_servers: str) -> list[Program]:
+def feeders(kafka_servers: str = "") -> list[Program]:
     """Return the programs that feed the demo; the Kafka feeder only if there is a broker."""
     script = places.DATA / "examples" / "flights" / "feeder.py"
     if not script.exists():

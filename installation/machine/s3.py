@@ -8,11 +8,12 @@ import http.client
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from controlplane.home import Trouble, read_line, write_private
-from installation.machine.daemon import START_LIMIT_S, Daemon
+from installation.machine.daemon import Daemon
 
 BUCKET = "headgate"
 #: Files in the secrets folder: the access key and the secret key.
@@ -33,7 +34,7 @@ class Address:
 class Gateway(Daemon):
     """A gateway in a folder with its program, keys, data, log, and process identity."""
 
-    name = "S3 gateway"
+    label, name, keeps = "S3", "S3 gateway", "objects"
 
     def __init__(
         self, folder: Path, *, program: Path | None = None, usual_port: int | None = USUAL_PORT
@@ -65,13 +66,10 @@ class Gateway(Daemon):
         write_private(self._address, json.dumps(asdict(chosen)))
         return chosen
 
-    def start(self, *, limit_s: float = START_LIMIT_S) -> bool:
-        """Start the gateway if necessary, and wait until it responds; return whether it was down.
-
-        Raises `Trouble` if its program is missing, its port is taken, or it does not respond
-        within the time limit.
-        """
-        return self._bring_up(limit_s)
+    def secrets(self) -> Mapping[str, str]:
+        """Return the two keys."""
+        address = self.address()
+        return dict(zip(SECRETS, (address.access_key, address.secret_key), strict=True))
 
     def sentence(self) -> str:
         """Return the gateway's description for users."""
@@ -106,23 +104,3 @@ class Gateway(Daemon):
             return False
         finally:
             connection.close()
-
-
-def conf(endpoint: str, access_key: str, secret_key: str) -> dict[str, str]:
-    """Return the Spark settings for a store; the keys can be references to secrets."""
-    return {
-        "spark.hadoop.fs.s3a.endpoint": endpoint,
-        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-        "spark.hadoop.fs.s3a.access.key": access_key,
-        "spark.hadoop.fs.s3a.secret.key": secret_key,
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
-    }
-
-
-def keep_secrets(gateway: Gateway, secrets_folder: Path) -> None:
-    """Write the keys to the files that definitions can reference: "file:s3-access-key"."""
-    address = gateway.address()
-    for name, value in zip(SECRETS, (address.access_key, address.secret_key), strict=True):
-        if read_line(secrets_folder / name) != value:
-            write_private(secrets_folder / name, value)

@@ -215,7 +215,7 @@ def test_a_data_folder_that_cannot_be_is_told_in_a_sentence(tmp_path: Path, belo
         Home(tmp_path / "file" / below).make()
 
 
-@pytest.mark.parametrize("command", ["up", "kafka", "cluster"])
+@pytest.mark.parametrize("command", ["up", "kafka", "s3", "hadoop", "cluster"])
 @pytest.mark.parametrize(
     ("name", "value"),
     [("HEADGATE_PORT", "abc"), ("HEADGATE_CLUSTER_PORT", "abc"), ("HEADGATE_HOME", "manage.py")],

@@ -5,7 +5,6 @@ Places in them get names that no other test has.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,8 +12,10 @@ from uuid import uuid4
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+from examples.flights import s3_definitions
 from installation.machine import s3 as gateways
 from installation.machine.hadoop import MiniHadoop
+from queries.jvm.compiled import SPARK_JARS
 from tests import pieces
 
 #: Seconds that the small JVM may take to end.
@@ -52,14 +53,14 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
     gateway = gateways.Gateway(
         tmp_path_factory.mktemp("s3"), program=pieces.versitygw(), usual_port=None
     )
-    gateway.start()
+    gateway.start(pieces.java().home)
     address = gateway.address()
     keys = address.access_key, address.secret_key
     try:
         yield S3Store(
             f"s3a://{gateways.BUCKET}",
             gateway,
-            gateways.conf(gateway.place, *keys),
+            s3_definitions.store(gateway.place, *keys),
             gateway.place,
             *keys,
             folder=gateway.data / gateways.BUCKET,
@@ -88,13 +89,9 @@ class HadoopJvm:
     """A small JVM with Spark's jars and the connector s3, without a SparkSession."""
 
     def __init__(self) -> None:
-        spark = find_spec("pyspark")
-        assert spark is not None
-        assert spark.origin is not None
-        jars = Path(spark.origin).parent / "jars"
         port, self._process = launch_gateway(
-            jarpath=str(next(jars.glob("py4j-*.jar"))),
-            classpath=f"{jars}/*:{pieces.s3_connector()}/*",
+            jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
+            classpath=f"{SPARK_JARS}/*:{pieces.s3_connector()}/*",
             javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
             java_path=str(pieces.java().home / "bin" / "java"),
             die_on_exit=True,

@@ -8,7 +8,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from headgate_server import places
-from installation.machine import claims, drivers, kafka
+from installation.machine import claims, drivers, trials
 from installation.machine.cluster import Cluster
 from queries.services.supervision.installation import request_shutdown
 
@@ -32,9 +32,8 @@ class Command(BaseCommand):
         living = len(drivers.living())
         left_over = claims.started_here(self.home)
         cluster = Cluster.of(self.home)
-        broker = kafka.Broker(self.home.kafka)
-        trials = cluster.running() or broker.process() is not None
-        if pid is None and not living and not left_over and not trials:
+        servers = [one for one in trials.servers(self.home) if one.process() is not None]
+        if not (pid or living or left_over or servers or cluster.running()):
             self.stdout.write("Nothing is running.")
             return
         if living:
@@ -44,8 +43,9 @@ class Command(BaseCommand):
         claims.end(claims.started_here(self.home), limit_s=30)
         if cluster.stop():  # after the drivers that run on it
             self.stdout.write("Ended the trial cluster.")
-        if broker.stop():
-            self.stdout.write("Ended the Kafka broker. Its records are retained.")
+        for one in servers:
+            if one.stop():
+                self.stdout.write(f"Ended the {one.name}. Its {one.keeps} are retained.")
         said = "Stopped. The next `make run` restarts the queries that should run."
         self.stdout.write(places.with_local_commands(said))
 

@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import IO, Any
 
 from django.conf import settings
@@ -29,13 +29,15 @@ from installation.machine import (
     program,
     programs,
     readiness,
+    s3,
+    trials,
     valkey,
 )
 from queries.domain.system import SETUP
 from queries.launchers.process import identities
 from queries.services.local_roots import make_ours
 
-BROKER_LOOK_MS = 30_000  # a stopped broker's absence is not an event to wait for
+TRIAL_LOOK_MS = 30_000  # a stopped trial server's absence is not an event to wait for
 SUPERVISOR_AGAIN_S = (1.0, 30.0)  # delay before restarting a supervisor that exited: min, max
 STOP_LIMIT_S = 60  # sum of the programs' limits, rarely needed
 
@@ -101,7 +103,7 @@ class _Run:
         self.environment = dict(os.environ)
         self.redis: valkey.Redis | None = None
         self.java: java.Java | None = None
-        self.broker: kafka.Broker | None = None  # None: `make kafka` was never run here
+        self.trials: list[kafka.Broker | s3.Gateway] = []  # those that have been started here
         self.spark_ui_port = settings.SPARK_UI_PORT
         self.claim: IO[str] | None = None
         self.programs: list[programs.Program] = []
@@ -132,7 +134,9 @@ class _Run:
         self.say(f"Java      {found.sentence()}")
         self.say(f"Redis     {self.redis.sentence}")
         self.say(f"Database  {preparation.database_sentence()}")
-        self._start_broker()
+        for server in trials.with_the_demo(self.home):
+            if server.is_set_up():
+                self._start_trial(server)
         self.say(f"Data      {self.home.root}")
         if alive:
             self.say(f"Drivers   {alive} still streaming; they are adopted")
@@ -158,8 +162,8 @@ class _Run:
     def start(self) -> None:
         """Start the programs, and wait until they work together."""
         assert self.redis is not None
-        servers = self.broker.servers if self.broker is not None else ""
-        feeders = programs.feeders(servers) if settings.DEMO else []
+        servers = [one.servers for one in self.trials if isinstance(one, kafka.Broker)]
+        feeders = programs.feeders(*servers) if settings.DEMO else []
         self.programs = programs.all_programs(
             self.redis.command, feeders, spark_ui_port=self.spark_ui_port
         )
@@ -183,7 +187,7 @@ class _Run:
         self.say("Ctrl-C stops it; drivers keep streaming.")
 
     def wait(self) -> None:
-        """Wait for Ctrl-C or SIGTERM; restart the supervisor, or a broker, that exits."""
+        """Wait for Ctrl-C or SIGTERM; restart the supervisor, or a trial server, that exits."""
         delay = SUPERVISOR_AGAIN_S[0]
         while True:
             began = time.monotonic()
@@ -206,14 +210,15 @@ class _Run:
                 time.sleep(SUPERVISOR_AGAIN_S[1])
 
     def _watch_supervisor(self) -> None:
-        """Wait for the supervisor to exit; restart a broker that exits."""
+        """Wait for the supervisor to exit; restart a trial server that exits."""
         assert self.supervisor is not None
         descriptor = os.pidfd_open(self.supervisor.pid)
         try:
             while not self._ended(descriptor):
-                if self.broker is not None and self.broker.has_crashed():
-                    self.say("The Kafka broker has ended; restarting it…")
-                    self._start_broker()
+                for server in self.trials:
+                    if server.has_crashed():
+                        self.say(f"The {server.name} has ended; restarting it…")
+                        self._start_trial(server)
         finally:
             os.close(descriptor)
 
@@ -234,36 +239,36 @@ class _Run:
         self.claim.close()
 
     def _ended(self, supervisor: int) -> bool:
-        """Wait until the supervisor or the broker exits; return whether it was the supervisor."""
+        """Wait until the supervisor or a trial server exits; return whether the supervisor did."""
         poll = select.poll()
         poll.register(supervisor, select.POLLIN)
-        process = self.broker.process() if self.broker is not None else None
-        if process is None:  # there is none, or it is stopped and may be restarted
-            limit_ms = BROKER_LOOK_MS if self.broker is not None else None
-            return bool(poll.poll(limit_ms))
-        with identities.handle(process.pid, process.start_time) as broker:
-            if broker is None:
-                return False
-            poll.register(broker, select.POLLIN)
-            return any(ready == supervisor for ready, _ in poll.poll())
+        processes = [one.process() for one in self.trials]
+        # One that is stopped may be restarted by its own command.
+        limit_ms = TRIAL_LOOK_MS if None in processes else None
+        with ExitStack() as stack:
+            for process in filter(None, processes):
+                handle = stack.enter_context(identities.handle(process.pid, process.start_time))
+                if handle is None:
+                    return False
+                poll.register(handle, select.POLLIN)
+            return any(ready == supervisor for ready, _ in poll.poll(limit_ms))
 
-    def _start_broker(self) -> None:
-        """Start the trial broker if it has been set up; if that fails, continue without it."""
+    def _start_trial(self, server: kafka.Broker | s3.Gateway) -> None:
+        """Start a trial server that has been set up; if that fails, continue without it."""
         assert self.java is not None
-        broker = kafka.Broker(self.home.kafka)
-        if not broker.is_set_up():
-            return
         try:
-            started = broker.start(self.java.home)
-            kafka.keep_secret(broker, settings.SECRETS_DIR)
+            started = server.start(self.java.home)
+            server.keep_secrets(settings.SECRETS_DIR)
         except Trouble as trouble:
             self.say(
-                f"Kafka     {trouble}\n  Queries that read from the broker wait until it is "
-                "running."
+                f"{server.label:<9} {trouble}\n  Queries that use the {server.name} wait until it "
+                "is running."
             )
             return
-        self.broker = broker
-        self.say(f"Kafka     {broker.sentence()}{'' if started else ' (already running)'}")
+        if server not in self.trials:
+            self.trials.append(server)
+        note = "" if started else " (already running)"
+        self.say(f"{server.label:<9} {server.sentence()}{note}")
 
     def _check_host(self) -> None:
         try:
@@ -307,7 +312,8 @@ class _Run:
 
     def _install_demo(self) -> None:
         command = [*programs.MANAGE, "install_demo"]
-        command += ["--kafka", self.broker.servers] if self.broker is not None else []
+        for server in self.trials:
+            command += [f"--{server.label.lower()}", server.place]
         try:
             result = subprocess.run(
                 command,

@@ -1,4 +1,4 @@
-"""`make run` keeps the trial broker running, leaves it to the drivers, and `make stop` ends it."""
+"""`make run` keeps trial servers running, leaves them to the drivers, and `make stop` ends them."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from installation.machine import kafka
+from installation.machine import kafka, s3
 from tests import pieces
 from tests.machine.test_up import LIMIT_S, System
 
@@ -37,9 +37,22 @@ def broker(system: System) -> Iterator[kafka.Broker]:
     one.stop()
 
 
-def test_it_is_started_healed_left_alone_and_ended(system: System, broker: kafka.Broker) -> None:
+@pytest.fixture
+def gateway(system: System) -> Iterator[s3.Gateway]:
+    (system.home / "s3" / "bin").mkdir(parents=True)
+    (system.home / "s3" / "bin" / "versitygw").symlink_to(pieces.versitygw())
+    one = s3.Gateway(system.home / "s3", usual_port=None)
+    yield one
+    one.stop()
+
+
+@pytest.mark.s3
+def test_they_are_started_healed_left_alone_and_ended(
+    system: System, broker: kafka.Broker, gateway: s3.Gateway
+) -> None:
     assert not broker.is_set_up()  # jars alone are no wish: CI gets them too
     broker.address()
+    gateway.address()
 
     said = system.start()
     assert f"Kafka     4.2.1 at {broker.servers}" in said
@@ -47,11 +60,14 @@ def test_it_is_started_healed_left_alone_and_ended(system: System, broker: kafka
     assert secret.read_text().strip() == broker.jaas()
     assert oct(secret.stat().st_mode & 0o777) == "0o600"
 
-    first = broker.process()
-    assert first is not None
-    os.kill(first.pid, signal.SIGKILL)
-    system.until(lambda: "restarting it" in system.said())
-    system.until(lambda: broker.process() not in (None, first))
+    assert f"S3        bucket headgate at {gateway.place}" in said
+
+    for server in (broker, gateway):
+        first = server.process()
+        assert first is not None
+        os.kill(first.pid, signal.SIGKILL)
+        system.until(lambda name=server.name: f"The {name} has ended" in system.said())  # type: ignore[misc]
+        system.until(lambda server=server, first=first: server.process() not in (None, first))  # type: ignore[misc]
 
     assert system.up is not None
     system.up.send_signal(signal.SIGINT)
@@ -62,7 +78,9 @@ def test_it_is_started_healed_left_alone_and_ended(system: System, broker: kafka
 
     stopped = system.manage("stop")
     assert "Ended the Kafka broker. Its records are retained." in stopped.stdout
+    assert "Ended the S3 gateway. Its objects are retained." in stopped.stdout
     assert broker.process() is None
+    assert gateway.process() is None
     assert not second.alive()
 
 

@@ -1,0 +1,25 @@
+"""Start the trial S3 gateway; `make s3` calls this once it is built."""
+
+from django.conf import settings
+
+from installation.machine import s3
+from installation.management.commands._trial import TrialCommand, demo_advice
+
+
+class Command(TrialCommand):
+    """Start the gateway if necessary, and print its address; or only stop the gateway."""
+
+    help = "Start the trial S3 gateway; --stop ends only the gateway."
+
+    def server(self) -> s3.Gateway:
+        """Return the gateway."""
+        return s3.Gateway(settings.HOME.s3)
+
+    def advice(self) -> str:
+        """Return how queries use the gateway."""
+        access_key, secret_key = s3.SECRETS
+        return (
+            f"Checkpoints begin with s3a://{s3.BUCKET}/; the keys are the secrets "
+            f"file:{access_key} and file:{secret_key} (docs/storage.md)\n"
+            + demo_advice("shows a query with its checkpoint in the bucket", "it in the demo")
+        )
