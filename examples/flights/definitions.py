@@ -66,15 +66,18 @@ class DemoQuery:
     application: str = ""  # "" gives it one of its own
     application_spec: Form | None = None
     start: bool = True  # at the first run
+    checkpoint: str = ""  # "" gives it the default
 
 
 @dataclass(frozen=True, slots=True)
 class DemoApplication:
-    """One application that queries share, with its scheduler pools."""
+    """One application that queries share, with its scheduler pools and what it gets access to."""
 
     name: str
     spec: Form
     pools: list[Form] = field(default_factory=list)
+    roots: list[str] = field(default_factory=list)  # data roots
+    secrets: dict[str, list[str]] = field(default_factory=dict)  # reference -> hosts
 
 
 def applications() -> list[DemoApplication]:
@@ -103,12 +106,11 @@ def queries(demo: Path) -> list[DemoQuery]:
         DemoQuery(
             name="flight-delays",
             application="flights",
-            spec=sql_query(
+            spec=delays(
+                demo,
+                "flight-delays",
                 "Flights and delays by minute, origin and carrier; each group is written once "
                 "its minute is final.",
-                source={**source, "watermark": {"column": "scheduled", "delay": "30 seconds"}},
-                sql=FLIGHT_DELAYS,
-                sink=_sink("parquet", out / "flight-delays"),
                 pool="delays",
             ),
         ),
@@ -158,6 +160,18 @@ def queries(demo: Path) -> list[DemoQuery]:
             ),
         ),
     ]
+
+
+def delays(demo: Path, name: str, description: str, **more: Any) -> Form:
+    """Return the query with windows and state over the flights; its output is in `out/NAME`."""
+    source = _source(demo / "flights")
+    return sql_query(
+        description,
+        source={**source, "watermark": {"column": "scheduled", "delay": "30 seconds"}},
+        sql=FLIGHT_DELAYS,
+        sink=_sink("parquet", demo / "out" / name),
+        **more,
+    )
 
 
 def sql_query(

@@ -11,12 +11,20 @@ from confluent_kafka import KafkaException
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from examples.flights import async_definitions, definitions, feeder, kafka_definitions, topics
+from examples.flights import (
+    async_definitions,
+    definitions,
+    feeder,
+    kafka_definitions,
+    s3_definitions,
+    topics,
+)
 from queries.domain.errors import HeadgateError
 from queries.domain.walls import Mode
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.services.definitions import catalog
+from queries.services.secrets import bindings, roots
 from queries.services.supervision import operations
 
 ACTOR = "demo"
@@ -30,15 +38,21 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add the option for the trial broker."""
+        """Add the options for the trial servers."""
         parser.add_argument(
             "--kafka",
             default="",
             metavar="SERVERS",
             help="also create the Kafka demo, on this broker",
         )
+        parser.add_argument(
+            "--s3",
+            default="",
+            metavar="ENDPOINT",
+            help="also create the demo on S3, on this gateway",
+        )
 
-    def handle(self, *args: Any, kafka: str, **options: Any) -> None:
+    def handle(self, *args: Any, kafka: str, s3: str, **options: Any) -> None:
         """Create the definitions, and start the queries that have never been started."""
         demo = settings.HEADGATE_HOME / "demo"
         _make_folders(demo)
@@ -55,6 +69,9 @@ class Command(BaseCommand):
                 topics.create(kafka)
             except KafkaException as error:
                 refused.append(f"the topics on {kafka}: {error.args[0].str()}")
+        if s3:
+            applications += s3_definitions.applications(s3)
+            queries += s3_definitions.queries(demo)
         for application in applications:
             try:
                 _make_application(application, now)
@@ -91,6 +108,11 @@ def _make_folders(demo: Path) -> None:
 def _make_application(demo: definitions.DemoApplication, now: datetime) -> None:
     if Application.objects.filter(name=demo.name).exists():
         return
+    for root in demo.roots:
+        roots.give_root({"application": demo.name, "root": root}, actor=ACTOR, now=now)
+    for secret, hosts in demo.secrets.items():
+        binding = {"secret": secret, "holder": demo.name, "hosts": hosts}
+        bindings.bind(binding, actor=ACTOR, now=now)
     application = catalog.create_application(
         name=demo.name, spec=demo.spec, actor=ACTOR, now=now, python=True
     )
@@ -110,6 +132,7 @@ def _make_query(demo: definitions.DemoQuery, now: datetime) -> bool:
             now=now,
             application=demo.application,
             application_spec=demo.application_spec,
+            checkpoint=demo.checkpoint,
             python=True,
         )
     # Generation 0: nobody has started it yet, so the first installation was interrupted.
