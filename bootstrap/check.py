@@ -13,7 +13,7 @@ from pathlib import Path
 from steps import PARTS, Beside, run, told
 
 #: Markers for tests that start something large: `make test` runs them.
-LARGE = ("spark", "kafka", "browser", "faults")
+LARGE = ("spark", "kafka", "s3", "hdfs", "browser", "faults")
 #: The share of examples that each property test tries.
 EXAMPLES = "0.1"
 
