@@ -60,6 +60,15 @@ def advance_soon(operation_id: int) -> None:
     transaction.on_commit(lambda: _send(task, "operation", operation_id))
 
 
+def read_checkpoint_soon(checkpoint_id: int) -> None:
+    """Ask this host's worker to read a checkpoint that is not on a local disk; at once."""
+    queue = f"{settings.QUEUE}.{settings.HEADGATE_HOST}"
+    try:
+        _put("queries.tasks.read_checkpoint", [checkpoint_id], queue, NUDGE_EXPIRES_S)
+    except Exception as error:  # the broker is down: the next look at the page asks again
+        logger.warning("reading of checkpoint %s not requested: %s", checkpoint_id, error)
+
+
 def advance_deploys_soon() -> None:
     """Request the next steps of deploys, from any worker, once the transaction has committed."""
     transaction.on_commit(_send_deploys)

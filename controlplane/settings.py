@@ -50,6 +50,8 @@ DRIVERS_DIR = HEADGATE_HOME / "drivers"
 CODE_DIR = HEADGATE_HOME / "code"  # code copies, uploads and git contents, by content
 PACKAGES_DIR = HEADGATE_HOME / "packages"  # packages of applications, by content
 CHECKPOINTS_DIR = HEADGATE_HOME / "checkpoints"
+MIRRORS_DIR = HEADGATE_HOME / "mirrors"  # of the logs of checkpoints that are not on a local disk
+JARS_DIR = HEADGATE_HOME / "jars"  # our Java classes, compiled on this host
 SECRETS_DIR = Path(
     env.text("HEADGATE_SECRETS", str(HEADGATE_HOME / "secrets"), shown="HEADGATE_HOME/secrets")
 )
@@ -453,6 +455,8 @@ DRIVER_FOLDERS_KEPT = env.whole("HEADGATE_DRIVER_FOLDERS", 20, low=1, high=1000)
 RISK_WITHIN_H = env.whole(  # data loss within this time puts a query at risk
     "HEADGATE_RISK_HOURS", 24, low=1, high=8760
 )
+STORAGE_JVMS = env.whole("HEADGATE_STORAGE_JVMS", 3, low=1, high=64)  # per host
+STORAGE_IDLE_S = env.whole("HEADGATE_STORAGE_IDLE_S", 300, low=10, high=86_400)
 SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # per query, unpinned
 #: Maximum size of an uploaded archive, in bytes; unpacked, the limit is lower (queries.code_roots).
 CODE_UPLOAD_MOST_BYTES = 64 * 1024 * 1024

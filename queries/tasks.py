@@ -27,9 +27,11 @@ from queries.services.checkpoints import (
     batch_repair,
     clone,
     foreign_batches,
+    remote,
     reset,
     rewind,
     snapshot,
+    storage_jvms,
 )
 from queries.services.code.pruning import prune_contents
 from queries.services.console import tokens
@@ -72,6 +74,8 @@ WORK: dict[Verb, Work] = {**PROCEDURES, **dict.fromkeys(MANY_VERBS, BulkOperatio
 
 #: Seconds: the length of a wait for a driver's exit, and the pause after a failed wait.
 EXIT_WAIT_S, EXITS_AGAIN_S = 2.0, 5.0
+#: Seconds between two looks for a storage JVM that is starting, and their number.
+READ_AGAIN_S, READ_ATTEMPTS = 0.5, 60
 #: Seconds without a sweep after which the worker sweeps by itself: beat or Redis is down, and five
 #: ticks are lost; otherwise queries due for a retry would wait until it is back.
 UNASKED_AFTER_S = 5 * settings.SWEEP_EVERY_S
@@ -187,6 +191,20 @@ def sweep() -> None:
             service.reconcile(application_id, launcher=launcher(), now=timezone.now())
 
 
+@shared_task(name="queries.tasks.read_checkpoint")
+def read_checkpoint(checkpoint_id: int, attempt: int = 0) -> None:
+    """Read a checkpoint that is not on a local disk, for the pages of this host."""
+    again = remote.read_checkpoint(checkpoint_id, launcher=launcher(), now=timezone.now())
+    if again and attempt < READ_ATTEMPTS:
+        read_checkpoint.apply_async(
+            (checkpoint_id, attempt + 1),
+            countdown=READ_AGAIN_S,
+            queue=f"{settings.QUEUE}.{settings.HEADGATE_HOST}",
+            expires=60,
+            retry=False,
+        )
+
+
 @shared_task(name="queries.tasks.advance_operation")
 def advance_operation(operation_id: int) -> None:
     """Take the next steps of one operation (a nudge)."""
@@ -199,6 +217,7 @@ def advance_operations() -> None:
     for operation_id in due_operations(now=timezone.now()):
         advance_soon(operation_id)
     note_silent_hosts()
+    storage_jvms.note_ended(launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.advance_deploys")
@@ -304,7 +323,7 @@ def prune() -> None:
 @shared_task(name="queries.tasks.prune_snapshots")
 def prune_snapshots() -> None:
     """Delete snapshots beyond the configured number."""
-    snapshot.prune(now=timezone.now())
+    snapshot.prune(launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune_code")

@@ -86,6 +86,20 @@ def snapshot(
     raise AssertionError("the last attempt returns or raises")
 
 
+def twin(copy: Path, destination: Path) -> None:
+    """Link a copy of a checkpoint to a second folder, with an ID of its own."""
+    with building(destination, copy) as draft:
+        for folder, _, names in os.walk(copy):
+            for name in names:
+                path = Path(folder) / name
+                source = open_plain(path, within=copy)
+                try:
+                    draft.link(source, str(path.relative_to(copy)))
+                finally:
+                    os.close(source)
+        _write_id(draft, str(uuid.uuid4()))
+
+
 def _write_id(checkpoint: Inside, identity: str) -> None:
     """Write the ID by which Spark identifies the query to a copy of a checkpoint."""
     # A new file, because the old one may be a link to the original's.

@@ -24,6 +24,7 @@ own/checkpoint-log-ID.json   driver      `domain.checkpoints.log_report.LogRepor
 own/result.json              driver      for a probe driver: its findings so far
 own/spool/                   driver      the outbox's events (listeners.spark)
 own/driver.lock              driver      held by Python and JVM until both are gone
+own/storage.sock             driver      of a storage JVM: where it listens
 own/last_seq                 driver      the outbox's last number, after a clean exit
 own/tmp/                     driver      spark.local.dir and java.io.tmpdir, removed by the shim
 ===========================  ==========  ===============================================
@@ -59,6 +60,7 @@ EXIT = "exit.json"
 CURRENT = "current.json"
 DRIVER_LOG = "driver.log"
 SPARK_LOG = "spark.log"
+STORAGE_SOCKET = "storage.sock"
 TMP = "tmp"
 DRIVER_LOCK = "driver.lock"
 LAST_SEQ = "last_seq"
@@ -192,6 +194,7 @@ class DriverSpec(Form):
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
     start_deadline_s: float | None = None  # to Started, None: not checked; of a probe, to Spark
     script: ScriptJob | None = None  # the script to run; None: runs the assignment
+    storage_idle_s: int = 0  # a storage JVM, which ends when unused for that long; 0: none
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch
     protocol: int = PROTOCOL
 

@@ -99,6 +99,7 @@ class DriverKind(StrEnum):
 
     SERVICE = "SERVICE"
     PROBE = "PROBE"
+    STORAGE = "STORAGE"  # serves Hadoop's file systems to the control plane
 
 
 class DriverState(StrEnum):

@@ -8,6 +8,7 @@ launcher.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
@@ -99,6 +100,9 @@ class Launcher(Protocol):
 
     def end_probes(self) -> None:
         """Kill every probe: probes do not hold anything that this could harm."""
+
+    def storage_socket(self, application: str, epoch: int) -> Path:
+        """Return where a storage JVM listens, or will: it is launched like a probe."""
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove a probe's findings, because they may contain rows of personal data."""

@@ -1,9 +1,11 @@
 """Determine which hosts have a heartbeat, and where applications and files are placed."""
 
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -25,6 +27,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.hosts import Host
+from queries.storage.remote_checkpoint import About, Mirror
 
 
 def placed_here(prefix: str = "") -> Q:
@@ -187,6 +190,26 @@ def logs_at(location: str, *, host: str | None = None) -> CheckpointLogs:
     if host and foreign and local_path(location) is not None:
         raise OnAnotherHost(location, host)
     return CheckpointLogs.at(location)
+
+
+def mirror_of(location: str) -> Mirror:
+    """Return this host's mirror of a checkpoint that is not on a local disk."""
+    name = hashlib.sha256(location.encode()).hexdigest()[:32]
+    return Mirror(Path(settings.MIRRORS_DIR) / name)
+
+
+def logs_to_show(location: str) -> tuple[CheckpointLogs, About | None]:
+    """Return a checkpoint's logs for a page, and when they were read if they are a mirror.
+
+    Raises `NotLocal` if they are on another host, or have not been read yet.
+    """
+    if local_path(location) is not None:
+        return logs_at(location), None
+    mirror = mirror_of(location)
+    about = mirror.about()
+    if about.read_at is None:
+        raise NotLocal(location)
+    return CheckpointLogs(mirror.checkpoint), about
 
 
 def drivers_here(ids: set[int]) -> set[int]:

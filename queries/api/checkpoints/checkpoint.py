@@ -15,7 +15,7 @@ from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
 from queries.selectors.access.teams import insist_clone
 from queries.selectors.definitions.definitions import query as query_of
-from queries.services.checkpoints import clone, reset, rewind, snapshot
+from queries.services.checkpoints import clone, remote, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import WantedStart, offsets_of
 from queries.services.checkpoints.switching import current
@@ -27,7 +27,7 @@ class QueryBatchesView(ApiView):
     @lists("list_query_batches", bodies.BatchBody)
     def get(self, name: str) -> Response:
         """List the batches in the checkpoint's logs, newest first."""
-        logs = snapshot.local_logs(current(query_of(name)).location)
+        logs = remote.readable_logs(current(query_of(name)).location)
 
         def fetch(after: Key | None, count: int) -> list[batches.Batch]:
             return batches.page(logs, before=int(after[0]) if after else None, limit=count)

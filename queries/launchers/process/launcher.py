@@ -44,6 +44,7 @@ from queries.domain.protocol import (
     SHIM_LOCK,
     SHIM_LOG,
     SPEC,
+    STORAGE_SOCKET,
     Assignment,
     Current,
     DriverSpec,
@@ -281,6 +282,10 @@ class LocalProcessLauncher:
         """SIGKILL every probe's Python and JVM."""
         for directory in self._folders(f"*/{PROBES}"):
             self.end_probe(directory.parent.parent.name, int(directory.name))
+
+    def storage_socket(self, application: str, epoch: int) -> Path:
+        """Return where a storage JVM listens, or will."""
+        return self._own(application, epoch, probe=True) / STORAGE_SOCKET
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove a probe's findings."""

@@ -52,7 +52,7 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
     }
     at = datetime.now(UTC).isoformat()
     kind = "probes." if spec.probe else "scripts." if spec.script else ""
-    program = f"queries.runtime.{kind}main"
+    program = f"queries.runtime.{'storage_jvm' if spec.storage_idle_s else f'{kind}main'}"
     # -P: nothing may be imported from the working directory.
     argv = [sys.executable, "-P", "-m", program, str(folder.root)]
     passed: tuple[int, ...] = (write, claim.fileno())

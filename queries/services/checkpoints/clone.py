@@ -13,7 +13,7 @@ from django.db import transaction
 
 from headgate_ground.masking import unmask
 from queries.checkpoints.file_sink import FileSink
-from queries.checkpoints.snapshot import remove, snapshot
+from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.kafka.topic_ids import as_json, as_of, ids_of
@@ -23,8 +23,8 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
 from queries.services import local_roots
-from queries.services.checkpoints.snapshot import local_logs
-from queries.services.checkpoints.switching import current, place_of
+from queries.services.checkpoints.remote import copy_beside, delete_copy, readable_logs
+from queries.services.checkpoints.switching import current
 from queries.services.definitions import catalog
 from queries.services.definitions.code_rights import insist_query, parsed
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
@@ -56,7 +56,7 @@ def request_clone(
     """
     taken = current(query) if snapshot_id is None else snapshot_of(query, snapshot_id)
     origin = taken.location
-    if local_logs(origin).last_commit() is None:
+    if readable_logs(origin).last_commit() is None:
         raise NotAllowed(
             f"{query.name} has not committed a batch yet.", way_out="Create a new query instead."
         )
@@ -66,7 +66,10 @@ def request_clone(
     if not application:
         host = query.application.revisions.order_by("-number")[0].spec
     used = Checkpoint.objects.values_list("location", flat=True)
-    location = local_roots.default_checkpoint(name, application, avoid=set(used))
+    if local_path(origin) is not None:
+        location = local_roots.default_checkpoint(name, application, avoid=set(used))
+    else:  # beside the original: files are copied only within a storage
+        location = f"{current(query).location.rpartition('/')[0]}/{name}"
     definition: dict[str, Any] = {
         "name": name,
         "spec": spec,
@@ -136,9 +139,11 @@ def _path(sink: dict[str, Any]) -> str:
 
 
 def _copy(turn: StepContext) -> StepResult:
-    place = place_of(turn.arguments["location"])
-    if not place.exists():
-        copied = snapshot(turn.arguments["origin"], place, turn.arguments["batch"], new_id=True)
+    if "batch" not in turn.result:
+        origin, to = turn.arguments["origin"], turn.arguments["location"]
+        copied = copy_beside(turn, origin, to, turn.arguments["batch"], new_id=True)
+        if isinstance(copied, StepResult):
+            return copied
         turn.result["batch"] = copied.batch
     return DONE
 
@@ -148,9 +153,8 @@ def _seed_sink(turn: StepContext) -> StepResult:
     sink = turn.arguments["spec"].get("sink") or {}
     if sink.get("format") in FILES:
         found = FileSink.at(_path(sink))
-        batch = local_logs(turn.arguments["location"]).last_commit()
-        if found is not None and batch is not None:
-            found.seed(batch)
+        if found is not None:
+            found.seed(turn.result["batch"])
     return DONE
 
 
@@ -183,18 +187,18 @@ def _define(turn: StepContext) -> StepResult:
 
 def _carry_topic_ids(turn: StepContext) -> None:
     """Store the topic ids of the copied offsets with the copy."""
-    batch = local_logs(turn.arguments["location"]).last_commit()
-    if batch is not None:
-        origin = Checkpoint.objects.get(pk=turn.arguments["checkpoint"])
-        ids = as_json(as_of(ids_of(origin.topic_ids), batch))
-        held = Checkpoint.objects.filter(location=turn.arguments["location"], retired_at=None)
-        held.update(topic_ids=ids)
+    origin = Checkpoint.objects.get(pk=turn.arguments["checkpoint"])
+    ids = as_json(as_of(ids_of(origin.topic_ids), turn.result["batch"]))
+    held = Checkpoint.objects.filter(location=turn.arguments["location"], retired_at=None)
+    held.update(topic_ids=ids)
 
 
-def _undo(turn: StepContext) -> None:
+def _undo(turn: StepContext) -> StepResult | None:
     location = turn.arguments["location"]
-    if not Checkpoint.objects.filter(location=location, retired_at=None).exists():
-        remove(place_of(location))
+    if Checkpoint.objects.filter(location=location, retired_at=None).exists():
+        return None
+    application = turn.query.application
+    return delete_copy(location, application, launcher=turn.launcher, now=turn.now)
 
 
 PROCEDURE = Procedure(

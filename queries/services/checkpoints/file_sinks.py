@@ -5,6 +5,7 @@ import re
 from listeners.models import Latest
 from queries.checkpoints.file_sink import FileSink
 from queries.domain.definitions.spec import FILES
+from queries.domain.errors import NotAllowed
 from queries.models.definitions import Query
 
 #: Spark's name for a file sink in progress events.
@@ -30,6 +31,20 @@ def file_sink(query: Query) -> FileSink | None:
     """Return the file sink whose log belongs to the query's checkpoint; None for other sinks."""
     kind, path = sink_of(query)
     return FileSink.at(path) if path and (kind == "file" or kind in FILES) else None
+
+
+def refuse_remote_sink(query: Query) -> None:
+    """Raise `NotAllowed` if the query's sink writes files that are not on a local disk.
+
+    Its log cannot be changed from here, and Spark silently skips batches that the log contains: the
+    rows that they write again would be lost.
+    """
+    kind, path = sink_of(query)
+    if path and (kind == "file" or kind in FILES) and FileSink.at(path) is None:
+        raise NotAllowed(
+            f"{query.name} writes files to {path}, whose log Headgate cannot roll back.",
+            way_out="Give the query a new folder for its output, or clone it with one.",
+        )
 
 
 def _described(query: Query) -> str:

@@ -13,8 +13,8 @@ from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.services.checkpoints import rewind
 from queries.services.checkpoints.file_sinks import file_sink, sink_of
+from queries.services.checkpoints.remote import readable_logs
 from queries.services.checkpoints.reset import left_on
-from queries.services.checkpoints.snapshot import local_logs
 from queries.services.checkpoints.source_starts import Moved, WantedStart, starts
 from queries.services.checkpoints.switching import current
 
@@ -37,13 +37,13 @@ class Preview:
 
 def preview_rewind(query: Query, batch: int) -> Preview:
     """Preview continuing after `batch`; raise `NotAllowed` if the checkpoint is not local."""
-    logs = local_logs(current(query).location)
+    logs = readable_logs(current(query).location)
     newest = logs.last_commit()
     try:
         rewind.check(query, batch)
     except HeadgateError as error:
         return Preview("rewind", str(error), batch=batch, newest=newest)
-    kept = local_logs(rewind.origin_of(query, batch))
+    kept = readable_logs(rewind.origin_of(query, batch))
     before, after = kept.offsets(batch), logs.offsets(max(logs.begun()))
     if before is None or after is None:
         reason = f"The offsets of batch {batch} have been purged."
@@ -88,7 +88,7 @@ def preview_rewind(query: Query, batch: int) -> Preview:
 def preview_reset(query: Query, wish: WantedStart) -> Preview:
     """Preview starting elsewhere. Queries brokers, but does not change anything."""
     left = left_on(query)
-    logs = None if left else local_logs(current(query).location)
+    logs = None if left else readable_logs(current(query).location)
     newest = logs.last_commit() if logs else None
     try:
         found = starts(query, logs, wish)

@@ -7,10 +7,12 @@ in its log, so the sink's log and all its files are moved aside.
 """
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from django.conf import settings
 
 from queries.checkpoints.new_checkpoint import fresh, fresh_without_logs
+from queries.checkpoints.snapshot import remove
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.errors import NotAllowed
 from queries.domain.reasons import Because, Detail
@@ -20,10 +22,11 @@ from queries.models.history import Operation
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.hosts import WAIT_OR_DECLARE, away, heard_of
 from queries.services.checkpoints.file_sinks import file_sink
+from queries.services.checkpoints.remote import fresh_logs, readable_logs, upload
 from queries.services.checkpoints.rewind import undo
-from queries.services.checkpoints.snapshot import local_logs
 from queries.services.checkpoints.source_starts import WantedStart, starts
-from queries.services.checkpoints.switching import beside, current, place_of, switch
+from queries.services.checkpoints.storage_jvms import work_folder
+from queries.services.checkpoints.switching import beside, current, switch
 from queries.services.local_roots import default_checkpoint
 from queries.services.procedures import stop_and_start
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
@@ -37,7 +40,7 @@ def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime)
     """
     checkpoint = current(query)
     left = left_on(query)
-    found = starts(query, None if left else local_logs(checkpoint.location), wish)
+    found = starts(query, None if left else readable_logs(checkpoint.location), wish)
     arguments = {
         "checkpoint": checkpoint.pk,
         "to": wish.to,
@@ -108,9 +111,14 @@ def _build(turn: StepContext) -> StepResult:
     left = turn.arguments["left_on"]
     if left and "placed" not in turn.arguments:
         _place_here(turn, old)
-    new = place_of(turn.arguments["location"])
-    if not new.exists():
-        logs = None if left else local_logs(old.location)
+    location = turn.arguments["location"]
+    path = local_path(location)
+    new = Path(path) if path is not None else work_folder()
+    if "built" not in turn.result:
+        logs = None if left else fresh_logs(turn, old.location)
+        if isinstance(logs, StepResult):
+            return logs
+        remove(new)  # left by a worker that died here
         at = turn.arguments["at"] and datetime.fromisoformat(turn.arguments["at"])
         wish = WantedStart(turn.arguments["to"], at, turn.arguments["offsets"])
         now_ms = int(turn.now.timestamp() * 1000)
@@ -119,6 +127,12 @@ def _build(turn: StepContext) -> StepResult:
             fresh_without_logs(new, found)
         else:
             turn.result["batch"] = fresh(logs, new, found, now_ms=now_ms).batch
+        if path is None:
+            told = upload(turn, new, location)
+            remove(new)
+            if told is not None:
+                return told
+        turn.result["built"] = True
     return DONE
 
 

@@ -7,15 +7,14 @@ switch, step by step: until then, nothing changes.
 
 from datetime import datetime, timedelta
 
-from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.errors import NotAllowed
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Reason, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.services.checkpoints.file_sinks import file_sink
-from queries.services.checkpoints.snapshot import local_logs
-from queries.services.checkpoints.switching import beside, current, place_of, switch
+from queries.services.checkpoints.file_sinks import file_sink, refuse_remote_sink
+from queries.services.checkpoints.remote import copy_beside, delete_copy, readable_logs
+from queries.services.checkpoints.switching import beside, current, switch
 from queries.services.procedures import stop_and_start
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
@@ -38,7 +37,7 @@ def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Op
 
 def check(query: Query, batch: int) -> None:
     """Raise if a rewind to `batch` is certain to fail, before anything is changed."""
-    logs = local_logs(origin_of(query, batch))
+    logs = readable_logs(origin_of(query, batch))
     committed = logs.committed()
     if batch not in committed:
         reach = f"batches {committed[0]} to {committed[-1]}" if committed else "no batch"
@@ -46,6 +45,7 @@ def check(query: Query, batch: int) -> None:
             f"Batch {batch} is not in the checkpoint of {query.name}.",
             way_out=f"It contains {reach}.",
         )
+    refuse_remote_sink(query)
     sink = file_sink(query)
     if sink is not None:
         sink.beyond(batch)
@@ -66,9 +66,16 @@ def origin_of(query: Query, batch: int) -> str:
 
 
 def _build(turn: StepContext) -> StepResult:
-    new = place_of(turn.arguments["location"])
-    if not new.exists():
-        snapshot(turn.arguments["origin"], new, turn.arguments["batch"])
+    if "built" not in turn.result:
+        built = copy_beside(
+            turn,
+            turn.arguments["origin"],
+            turn.arguments["location"],
+            turn.arguments["batch"],
+        )
+        if isinstance(built, StepResult):
+            return built
+        turn.result["built"] = True
     return DONE
 
 
@@ -89,12 +96,16 @@ def _put_sink_back(turn: StepContext) -> StepResult:
     return DONE
 
 
-def undo(turn: StepContext) -> None:
+def undo(turn: StepContext) -> StepResult | None:
     """Remove the new directory, unless the query has used it; restart a query that was stopped."""
     location = turn.arguments["location"]
     if not turn.query.checkpoints.filter(location=location).exists():
-        remove(place_of(location))
+        application = turn.query.application
+        told = delete_copy(location, application, launcher=turn.launcher, now=turn.now)
+        if told is not None:
+            return told
     stop_and_start.start_after_undo(turn)
+    return None
 
 
 PROCEDURE = Procedure(

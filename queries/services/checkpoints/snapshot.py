@@ -6,22 +6,22 @@ and no checkpoint is nested in another query's.
 
 import logging
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
 
 from controlplane.nudge import changed
 from listeners.loops.troubles import each
-from queries.checkpoints.logs import CheckpointLogs, NotLocal
-from queries.checkpoints.snapshot import remove, snapshot
-from queries.domain.checkpoints.lock_files import FOLDER
+from queries.checkpoints.snapshot import remove
+from queries.domain.checkpoints.lock_files import FOLDER, local_path
 from queries.domain.errors import NotAllowed
 from queries.domain.states import Verb
+from queries.launchers.base import Launcher
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.selectors.hosts import OnAnotherHost, elsewhere, logs_at, placed_here, way_to
+from queries.selectors.hosts import elsewhere, placed_here
+from queries.services.checkpoints.remote import copy_beside, delete_copy, readable_logs
 from queries.services.checkpoints.switching import current, place_of
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
@@ -43,7 +43,7 @@ def request_snapshot(
     Raises `NotAllowed` if the checkpoint is not on this host, or nothing is committed.
     """
     checkpoint = current(query)
-    if local_logs(checkpoint.location).last_commit() is None:
+    if readable_logs(checkpoint.location).last_commit() is None:
         raise NotAllowed(
             f"{query.name} has not committed a batch yet.",
             way_out="Wait until it has committed one.",
@@ -70,12 +70,12 @@ def remove_snapshot(row: Snapshot, *, now: datetime) -> None:
         if found.pinned:
             raise NotAllowed("The snapshot is pinned.", way_out="Unpin it first.")
         Snapshot.objects.filter(pk=row.pk, removed_at=None).update(removed_at=now)
-    if not elsewhere(row.checkpoint.query.application):  # else that host's `prune` deletes them
-        remove(place_of(row.location))
+    if local_path(row.location) and not elsewhere(row.checkpoint.query.application):
+        remove(place_of(row.location))  # others are deleted by `prune`, on the application's host
     changed(f"query:{row.checkpoint.query_id}")
 
 
-def prune(*, now: datetime) -> int:
+def prune(*, launcher: Launcher, now: datetime) -> int:
     """Delete this host's snapshots beyond each query's newest `SNAPSHOTS_KEPT`; return how many.
 
     Pinned snapshots are neither deleted nor counted. If a worker that died left files behind, they
@@ -85,7 +85,8 @@ def prune(*, now: datetime) -> int:
     here = Snapshot.objects.filter(placed_here("checkpoint__query__application__"))
     for row in here.filter(removed_at__gte=now - timedelta(days=1)):
         with _prune.by_itself(f"snapshot {row.location}"):
-            remove(place_of(row.location))
+            application = row.checkpoint.query.application
+            delete_copy(row.location, application, launcher=launcher, now=now)
     rows = here.filter(removed_at=None, pinned=False).select_related("checkpoint")
     seen: dict[int, int] = {}
     for row in rows.order_by("-taken_at", "-pk"):
@@ -98,45 +99,33 @@ def prune(*, now: datetime) -> int:
     return gone
 
 
-def local_logs(location: str) -> CheckpointLogs:
-    """Return a checkpoint's logs; raise `NotAllowed` if they are not on a local file system."""
-    try:
-        return logs_at(location)
-    except OnAnotherHost as error:
-        raise NotAllowed(str(error), way_out=way_to(error.host)) from error
-    except NotLocal as error:
-        raise NotAllowed(
-            str(error), way_out="Copy the folder with that storage's own tools."
-        ) from error
-
-
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _destination(turn: StepContext) -> Path:
+def _destination(turn: StepContext) -> str:
     checkpoint = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
-    origin = place_of(checkpoint.location)
     stamp = f"{turn.operation.created_at:%Y%m%dT%H%M%S}-{str(turn.operation.uuid)[:8]}"
-    return origin.parent / FOLDER / f"{origin.name}.snapshots" / stamp
+    if (path := local_path(checkpoint.location)) is not None:
+        return f"file://{path.parent / FOLDER / f'{path.name}.snapshots' / stamp}"
+    parent, _, name = checkpoint.location.rpartition("/")
+    return f"{parent}/{FOLDER}/{name}.snapshots/{stamp}"
 
 
 def _copy(turn: StepContext) -> StepResult:
     checkpoint = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
-    destination = _destination(turn)
     if "batch" not in turn.result:
-        if destination.exists():  # a worker died before it recorded the copy: copy again
-            remove(destination)
-        copied = snapshot(checkpoint.location, destination, turn.arguments["batch"])
+        copied = copy_beside(turn, checkpoint.location, _destination(turn), turn.arguments["batch"])
+        if isinstance(copied, StepResult):
+            return copied
         turn.result.update(batch=copied.batch, bytes=copied.bytes, files=copied.files)
     return DONE
 
 
 def _write_down(turn: StepContext) -> StepResult:
-    destination = _destination(turn)
     with transaction.atomic():
         turn.insist()
         Snapshot.objects.get_or_create(
-            location=f"file://{destination}",
+            location=_destination(turn),
             defaults={
                 "checkpoint_id": turn.arguments["checkpoint"],
                 "batch": turn.result["batch"],
@@ -151,10 +140,11 @@ def _write_down(turn: StepContext) -> StepResult:
     return DONE
 
 
-def _undo(turn: StepContext) -> None:
+def _undo(turn: StepContext) -> StepResult | None:
     destination = _destination(turn)
-    if not Snapshot.objects.filter(location=f"file://{destination}").exists():
-        remove(destination)
+    if Snapshot.objects.filter(location=destination).exists():
+        return None
+    return delete_copy(destination, turn.query.application, launcher=turn.launcher, now=turn.now)
 
 
 PROCEDURE = Procedure(

@@ -73,7 +73,8 @@ def switch(
     move.
     """
     location = turn.arguments["location"]
-    if not place_of(location).exists():
+    path = local_path(location)  # on a storage, the step that built it has just succeeded
+    if path is not None and not Path(path).exists():
         way_out = f"Request the {turn.operation.verb} again."
         raise CannotCopy("The new checkpoint is gone.", way_out=way_out)
     with transaction.atomic():

@@ -11,9 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from headgate_ground.masking import unmask
-from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.replayable import batch_to_replay, is_continuous, pinned_configuration
-from queries.checkpoints.snapshot import remove, snapshot
+from queries.checkpoints.snapshot import remove, twin
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
 from queries.domain.probes.plan_comparison import pinned
@@ -25,6 +24,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.code import count_of_roots
 from queries.selectors.probes import last_good_run
+from queries.services.checkpoints.remote import StorageRefused, copy_here, fresh_logs
 from queries.services.definitions import catalog
 from queries.services.probes import probe_steps
 from queries.services.probes.probe_steps import LIMIT
@@ -99,10 +99,12 @@ def _copy(turn: StepContext) -> StepResult:
     place = probe_steps.folder(turn, checkpoint)
     remove(place)  # left by a worker that died here
     try:
-        logs = CheckpointLogs.at(checkpoint.location)
-    except NotLocal as error:
+        logs = fresh_logs(turn, checkpoint.location)
+    except StorageRefused as error:
         turn.result["copy_missing"] = f"the checkpoint: {error}"
         return DONE
+    if isinstance(logs, StepResult):
+        return logs
     batch = batch_to_replay(logs)
     if batch is None:
         turn.result |= {"copy_missing": "the checkpoint: no batch has committed yet", "new": True}
@@ -114,8 +116,10 @@ def _copy(turn: StepContext) -> StepResult:
             "continue from it"
         )
         return StepResult(True, "Written by continuous processing; it cannot be tested.")
-    copied = snapshot(checkpoint.location, place / "copy", batch, keep_commit=False, new_id=True)
-    snapshot(checkpoint.location, place / "sink", batch, keep_commit=False, new_id=True)
+    copied = copy_here(turn, checkpoint.location, place / "copy", batch, keep_commit=False)
+    if isinstance(copied, StepResult):
+        return copied
+    twin(place / "copy", place / "sink")
     turn.result["batch"] = copied.batch
     return StepResult(True, f"Batch {copied.batch}, {copied.files} files")
 

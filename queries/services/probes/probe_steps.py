@@ -25,11 +25,11 @@ from queries.domain.failures.error_text import first_sentence
 from queries.domain.probes.questions import PreflightTask, ProbeResult, RecordsTask, XrayTask
 from queries.domain.protocol import DriverSpec, ExitReport
 from queries.domain.reasons import Because, Detail, phrase
-from queries.domain.states import OPEN_DRIVER_STATES, DriverState, Reason
+from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
 from queries.domain.supervision.observation import PASSED, Liveness
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import ApplicationRevision
-from queries.models.definitions import Checkpoint, Query
+from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.installation import Installation
@@ -99,24 +99,6 @@ def rows_problems(rows: int) -> list[Problem]:
     return [Problem("rows", str(rows), f"is not between 1 and {MOST_ROWS}.")]
 
 
-def require_local(checkpoint: Checkpoint, *, way_out: str) -> None:
-    """Raise `NotAllowed` if a checkpoint's files cannot be read here."""
-    if local_path(checkpoint.location) is None:
-        raise NotAllowed(
-            f"{checkpoint.location} is not on this host's file system.", way_out=way_out
-        )
-
-
-def refuse_not_local(query: Query, *, way_out: str) -> None:
-    """Raise `NotAllowed` if the files of a query's current checkpoint cannot be read here.
-
-    So that the request is refused, and not its first step.
-    """
-    checkpoint = query.checkpoints.filter(retired_at=None).first()
-    if checkpoint is not None:
-        require_local(checkpoint, way_out=way_out)
-
-
 def checkpoint_of(turn: StepContext) -> Checkpoint:
     """Return the operation's original checkpoint, which a rewind may have replaced since."""
     known = turn.result.get("checkpoint")
@@ -136,7 +118,12 @@ def take_place(turn: StepContext) -> StepResult:
         if waits := slots(spec).free:
             return waiting(f"{phrase(waits)} on the host")
         driver = decision_rows.create_driver(
-            application, revision, launcher=turn.launcher, now=turn.now, probe_for=turn.operation
+            application,
+            revision,
+            launcher=turn.launcher,
+            now=turn.now,
+            kind=DriverKind.PROBE,
+            probe_for=turn.operation,
         )
         _record(driver, "", DriverState.STARTING, turn)
     return DONE

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Any
 
 from queries.checkpoints import batches, source_logs
-from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.definitions.data_roots import fixed_part
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.errors import Invalid, NotAllowed, Problem
@@ -23,15 +22,14 @@ from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.selectors.kafka.sources import kafka_sources
 from queries.selectors.newest import newest_revisions
+from queries.services.checkpoints.remote import fresh_logs
 from queries.services.probes import probe_steps
-from queries.services.probes.probe_steps import LIMIT, ROWS, require_local, rows_problems
+from queries.services.probes.probe_steps import LIMIT, ROWS, rows_problems
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 PROBE_LIMIT_S = 150.0
 SEARCH_S = 60.0
 LOOKED_AT = 10_000  # records per source
-#: What to do if the checkpoint is not on this host.
-READ_WITH_SPARK = "Read the records with Spark."
 
 
 def begin_records(
@@ -45,7 +43,6 @@ def begin_records(
     if problems:
         raise Invalid(problems)
     _require_sources(_spec(query))
-    probe_steps.refuse_not_local(query, way_out=READ_WITH_SPARK)
     return begin(
         PROCEDURE, query=query, arguments={"batch": batch, "rows": rows}, actor=actor, now=now
     )
@@ -134,8 +131,9 @@ def _require_sources(spec: Mapping[str, Any]) -> None:
 
 def _find(turn: StepContext) -> StepResult:
     checkpoint = probe_steps.checkpoint_of(turn)
-    require_local(checkpoint, way_out=READ_WITH_SPARK)
-    logs = CheckpointLogs.at(checkpoint.location)
+    logs = fresh_logs(turn, checkpoint.location)
+    if isinstance(logs, StepResult):
+        return logs
     number, spec = turn.arguments["batch"], _spec(turn.query)
     found = batches.one(logs, number)
     if found is None:

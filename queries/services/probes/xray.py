@@ -13,7 +13,7 @@ from django.conf import settings
 
 from listeners.loops.troubles import each
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.snapshot import remove, snapshot
+from queries.checkpoints.snapshot import remove
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.probes.questions import STATE_NUMBERS, XrayTask
 from queries.domain.states import DriverKind, DriverState, Verb
@@ -22,16 +22,15 @@ from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
+from queries.services.checkpoints.remote import copy_here
 from queries.services.probes import probe_steps
-from queries.services.probes.probe_steps import LIMIT, ROWS, SHOWN_FOR, require_local, rows_problems
+from queries.services.probes.probe_steps import LIMIT, ROWS, SHOWN_FOR, rows_problems
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 logger = logging.getLogger(__name__)
 _forget = each("prune", logger)
 
 PROBE_LIMIT_S = 120.0
-#: What to do if the checkpoint is not on this host.
-READ_WITH_SPARK = "Read it with Spark's state store reader."
 _SIDES = ("", "left", "right")
 
 
@@ -51,7 +50,7 @@ def begin_xray(
     """Read the state of one operator, from the current checkpoint or a snapshot.
 
     `contains` is a text that the key's JSON form must contain. Raises `Invalid`, `Missing` if the
-    snapshot does not exist, and `NotAllowed` if the checkpoint is not on this host's disks.
+    snapshot does not exist.
     """
     problems = rows_problems(rows)
     if operator < 0:
@@ -62,7 +61,6 @@ def begin_xray(
         raise Invalid(problems)
     if snapshot is not None:
         snapshot_of(query, snapshot)
-    probe_steps.refuse_not_local(query, way_out=READ_WITH_SPARK)
     arguments: dict[str, Any] = {"operator": operator, "rows": rows, "snapshot": snapshot}
     arguments |= {k: v for k, v in (("side", side), ("variable", variable)) if v}
     if store != "default":
@@ -97,14 +95,15 @@ def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
 
 def _copy(turn: StepContext) -> StepResult:
     checkpoint = probe_steps.checkpoint_of(turn)
-    require_local(checkpoint, way_out=READ_WITH_SPARK)
     turn.result["checkpoint"] = checkpoint.pk
     source = checkpoint.location
     if (kept := turn.arguments.get("snapshot")) is not None:
         source = snapshot_of(turn.query, kept).location
     place = probe_steps.folder(turn, checkpoint)
     remove(place)
-    copied = snapshot(source, place / "copy", new_id=True)
+    copied = copy_here(turn, source, place / "copy")
+    if isinstance(copied, StepResult):
+        return copied
     logs = CheckpointLogs.at((place / "copy").as_uri())
     if not (logs.root / "state").is_dir():
         raise NotAllowed(

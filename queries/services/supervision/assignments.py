@@ -128,7 +128,7 @@ def place_checkpoint(query: Query, checkpoint: Checkpoint) -> None:
 
 def _checkpoints(driver: Driver) -> tuple[str, ...]:
     """Return the locations of the checkpoints that the driver may use; none for a probe."""
-    if driver.kind == DriverKind.PROBE:
+    if driver.kind != DriverKind.SERVICE:
         return ()
     held = Checkpoint.objects.filter(query__application=driver.application_id, retired_at=None)
     return tuple(held.order_by("pk").values_list("location", flat=True))

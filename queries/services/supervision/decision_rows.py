@@ -58,16 +58,17 @@ def create_driver(
     launcher: Launcher,
     now: datetime,
     code_sha256: str = "",
+    kind: DriverKind = DriverKind.SERVICE,
     probe_for: Operation | None = None,
 ) -> Driver:
-    """Insert the next driver of an application, or an operation's probe, with its epoch.
+    """Insert the next driver of an application, an operation's probe, or a storage JVM.
 
     The epoch is higher than any that this host knows, so a restored database continues above those.
     """
     Installation.raise_epoch(launcher.highest_epoch(application.name))
-    epoch, probe = Installation.draw_epoch(), probe_for is not None
+    epoch, probe = Installation.draw_epoch(), kind is not DriverKind.SERVICE
     driver = Driver.objects.create(
-        kind=DriverKind.PROBE if probe else DriverKind.SERVICE,
+        kind=kind,
         application=application,
         application_revision=revision,
         operation=probe_for,

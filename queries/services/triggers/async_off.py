@@ -14,7 +14,6 @@ from typing import Any
 
 from django.db import transaction
 
-from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logged_offsets import missing_batch
 from queries.domain.errors import Conflict, NotAllowed
 from queries.domain.reasons import why
@@ -32,8 +31,8 @@ from queries.domain.triggers.async_progress import INTERVAL, switched
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.selectors.hosts import logs_at
 from queries.selectors.triggers.replay_exposure import tracking_of
+from queries.services.checkpoints.remote import fresh_logs, readable_logs
 from queries.services.definitions import catalog
 from queries.services.definitions.code_rights import insist_query, parsed
 from queries.services.procedures.engine import (
@@ -73,8 +72,8 @@ def turn_off(*, query: Query, actor: str, now: datetime, python: bool = False) -
     insist_query(python, parsed(newest.spec), query)
     location = location_of(query)
     try:
-        missing = missing_batch(logs_at(location).begun())
-    except (NotLocal, OSError) as error:
+        missing = missing_batch(readable_logs(location).begun())
+    except OSError as error:
         raise NotAllowed(
             f"The checkpoint of {query.name} cannot be read from here: {error}",
             way_out=f'Set {INTERVAL} to "0", restart, let {BATCHES} batches commit, stop, and '
@@ -133,7 +132,9 @@ def _commit_two_batches(turn: StepContext) -> StepResult:
     if _unneeded(turn):
         return StepResult(True, "Not needed.")
     _refuse_dead(turn)
-    logs = CheckpointLogs.at(location_of(turn.query))
+    logs = fresh_logs(turn, location_of(turn.query))
+    if isinstance(logs, StepResult):
+        return logs
     begun, committed = logs.begun(), set(logs.committed())
     first = turn.result.setdefault("newest_before", begun[-1] if begun else -1)
     kept = [batch for batch in begun if batch > first and batch in committed]
@@ -161,7 +162,10 @@ def _stop(turn: StepContext) -> StepResult:
 
 def _look_at_the_log(turn: StepContext) -> StepResult:
     """Verify on disk that Spark will find the offsets that it needs."""
-    begun = CheckpointLogs.at(location_of(turn.query)).begun()
+    logs = fresh_logs(turn, location_of(turn.query))
+    if isinstance(logs, StepResult):
+        return logs
+    begun = logs.begun()
     missing = missing_batch(begun)
     if missing is not None:
         raise Conflict(

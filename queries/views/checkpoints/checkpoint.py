@@ -24,8 +24,10 @@ from queries.selectors import checkpoints as reads
 from queries.selectors.checkpoint_logs import known_logs
 from queries.selectors.console.badges import names_of
 from queries.selectors.definitions.definitions import query as living_query
-from queries.selectors.hosts import elsewhere, logs_at, way_to
+from queries.selectors.hosts import elsewhere, logs_to_show, mirror_of, way_to
+from queries.services.checkpoints.remote import read_if_old
 from queries.services.probes.record_search import records_can_be_read
+from queries.storage.remote_checkpoint import About
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.numbers import whole
@@ -129,21 +131,30 @@ def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
 # --- helpers ------------------------------------------------------------------------------
 
 
-def logs_of(checkpoint: Checkpoint | None) -> CheckpointLogs | None:
-    """Return a checkpoint's logs; None if there are none or this host cannot read them."""
+def logs_of(
+    checkpoint: Checkpoint | None, now: datetime
+) -> tuple[CheckpointLogs | None, About | None]:
+    """Return a checkpoint's logs, None if they cannot be read here, and about their mirror.
+
+    If the checkpoint is on a storage, its mirror is shown, and this host's worker is asked to read
+    it anew; the page is drawn again once there is news.
+    """
     if checkpoint is None:
-        return None
+        return None, None
+    mirrored = local_path(checkpoint.location) is None
+    if mirrored:
+        read_if_old(checkpoint, now=now)
     try:
-        return logs_at(checkpoint.location)
+        return logs_to_show(checkpoint.location)
     except NotLocal:
-        return None
+        return None, mirror_of(checkpoint.location).about() if mirrored else None
 
 
 def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
     context = head(request, name, "query-checkpoint")
     query: Query = context["query"]
     checkpoint = query.checkpoints.filter(retired_at=None).first()
-    logs = logs_of(checkpoint)
+    logs, mirror = logs_of(checkpoint, context["now"])
     last = logs.last_commit() if logs else None
     local = checkpoint is not None and local_path(checkpoint.location) is not None
     there = elsewhere(query.application) if local else ""
@@ -152,6 +163,7 @@ def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
         "checkpoint": checkpoint,
         "logs": logs,
         "local": logs is not None,
+        "mirror": mirror,
         "elsewhere": there,
         **(_reported(checkpoint.location) if checkpoint and not local else {}),
         "way_there": way_to(there) if there else "",
@@ -279,7 +291,7 @@ def draw_batches(key: str, changes: Changes, now: datetime) -> Drawn:
     if number is None or name is None:
         return
     query = living_query(name)
-    logs = logs_of(query.checkpoints.filter(retired_at=None).first())
+    logs, _ = logs_of(query.checkpoints.filter(retired_at=None).first(), now)
     context = {"query": query, "now": now, **_batches(query, logs, None)}
     yield f"newest-batches-{key}", render_to_string("checkpoints/_batches.html", context)
 

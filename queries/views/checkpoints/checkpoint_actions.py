@@ -179,7 +179,7 @@ def _query(name: str) -> Query:
 
 def _context(query: Query, heading: str) -> dict[str, Any]:
     checkpoint = current(query)
-    logs = logs_of(checkpoint)
+    logs, _ = logs_of(checkpoint, timezone.now())
     committed = logs.committed() if logs else []
     return {
         "query": query,
@@ -234,7 +234,7 @@ def _moment(text: str) -> datetime:
 
 def _committed_by(query: Query, at: datetime) -> int:
     """Return the newest batch committed by a given time, according to its commit's timestamp."""
-    logs = logs_of(current(query))
+    logs, _ = logs_of(current(query), timezone.now())
     for number in reversed(logs.committed() if logs else []):
         written = logs.written_at("commits", number) if logs else None
         if written is not None and written <= at:

@@ -1,0 +1,227 @@
+"""Read and copy checkpoints wherever they are: on this host's disks, or on a storage.
+
+Steps of procedures use the two copies; a step that finds no storage JVM listening waits for it.
+"""
+
+import logging
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from django.utils import timezone
+
+from controlplane.nudge import changed, read_checkpoint_soon
+from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.snapshot import Copied, remove, snapshot
+from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.errors import NotAllowed
+from queries.launchers.base import Launcher, LaunchRefused
+from queries.models.applications import Application
+from queries.models.definitions import Checkpoint
+from queries.selectors.hosts import OnAnotherHost, logs_at, mirror_of, way_to
+from queries.services.checkpoints.storage_jvms import (
+    NoStorage,
+    landing_of,
+    storage_of,
+    work_folder,
+)
+from queries.services.procedures.engine import StepContext, StepResult, waiting
+from queries.storage.hadoop import StorageFailed
+from queries.storage.remote_checkpoint import copy_between, fetch
+
+logger = logging.getLogger(__name__)
+
+#: How old a mirror may be before a page that shows it asks for a new reading: a reading costs some
+#: ten requests to the storage.
+READ_EVERY = timedelta(seconds=10)
+
+
+#: How old a mirror may be for a request to be judged by it; steps always read anew.
+FRESH_FOR = timedelta(minutes=2)
+
+
+class NotReadYet(NotAllowed):
+    """A checkpoint on a storage has not been read yet, or not lately."""
+
+    code = "not-read-yet"
+
+
+class StorageRefused(NotAllowed):
+    """The storage of a checkpoint refused, or cannot be reached."""
+
+    code = "storage-refused"
+
+
+def read_if_old(checkpoint: Checkpoint, *, now: datetime) -> None:
+    """Ask this host's worker to read a remote checkpoint, unless that was done a moment ago."""
+    if local_path(checkpoint.location) is not None:
+        return
+    mirror = mirror_of(checkpoint.location)
+    at = mirror.about().read_at
+    if (at is None or now - at > READ_EVERY) and mirror.ask(now, again_after=READ_EVERY):
+        read_checkpoint_soon(checkpoint.pk)
+
+
+def read_checkpoint(checkpoint_id: int, *, launcher: Launcher, now: datetime) -> bool:
+    """Read a remote checkpoint's logs to this host's mirror; return whether to try again soon."""
+    checkpoint = Checkpoint.objects.filter(pk=checkpoint_id, retired_at=None).first()
+    if checkpoint is None or local_path(checkpoint.location) is not None:
+        return False
+    mirror = mirror_of(checkpoint.location)
+    before = mirror.about()
+    try:
+        storage = storage_of(checkpoint.query.application, launcher=launcher, now=now)
+        news = mirror.refresh(storage, checkpoint.location, now=now)
+        if news or before.read_at is None:
+            changed(f"query:{checkpoint.query_id}")  # the page fills before the state is counted
+        news = mirror.refresh_state(storage, checkpoint.location, now=now)
+    except NoStorage as error:
+        mirror.note(f"{error}…", read_at=before.read_at)
+        return True
+    except (LaunchRefused, StorageFailed) as error:
+        mirror.note(str(error), read_at=before.read_at)
+        news = before.problem != str(error)
+    if news:
+        changed(f"query:{checkpoint.query_id}")
+    return False
+
+
+def copy_here(
+    turn: StepContext,
+    location: str,
+    destination: Path,
+    batch: int | None = None,
+    *,
+    keep_commit: bool = True,
+) -> Copied | StepResult:
+    """Copy a checkpoint as of a batch to a folder on this host, with an ID of its own.
+
+    Returns a step to wait for if the storage JVM is not up. Raises `CannotCopy`, and
+    `StorageRefused` with the storage's own words.
+    """
+    if local_path(location) is not None:
+        return snapshot(location, destination, batch, keep_commit=keep_commit, new_id=True)
+    application = turn.query.application
+    try:
+        storage = storage_of(application, launcher=turn.launcher, now=turn.now)
+        landing = landing_of(application, launcher=turn.launcher)
+        return fetch(
+            storage,
+            location,
+            destination,
+            work_folder(),
+            landing,
+            batch=batch,
+            keep_commit=keep_commit,
+        )
+    except NoStorage as error:
+        return waiting(str(error))
+    except (LaunchRefused, StorageFailed) as error:
+        raise _refused(error) from error
+
+
+def copy_beside(
+    turn: StepContext,
+    location: str,
+    destination: str,
+    batch: int | None = None,
+    *,
+    new_id: bool = False,
+) -> Copied | StepResult:
+    """Copy a checkpoint as of a batch to another location of the same kind.
+
+    Returns and raises as `copy_here` does. An unfinished copy is replaced.
+    """
+    if (path := local_path(destination)) is not None:
+        place = Path(path)
+        if place.exists():  # a worker died before it recorded the copy
+            remove(place)
+        return snapshot(location, place, batch, new_id=new_id)
+    try:
+        storage = storage_of(turn.query.application, launcher=turn.launcher, now=turn.now)
+        return copy_between(
+            storage, location, destination, work_folder(), batch=batch, new_id=new_id
+        )
+    except NoStorage as error:
+        return waiting(str(error))
+    except (LaunchRefused, StorageFailed) as error:
+        raise _refused(error) from error
+
+
+def fresh_logs(turn: StepContext, location: str) -> CheckpointLogs | StepResult:
+    """Return a checkpoint's logs as they are now: its own, or a mirror that was just read.
+
+    Returns a step to wait for if the storage JVM is not up. Raises `NotAllowed` if they are on
+    another host, and `StorageRefused`.
+    """
+    if local_path(location) is not None:
+        return readable_logs(location)
+    mirror = mirror_of(location)
+    try:
+        storage = storage_of(turn.query.application, launcher=turn.launcher, now=turn.now)
+        mirror.refresh(storage, location, now=turn.now)
+    except NoStorage as error:
+        return waiting(str(error))
+    except (LaunchRefused, StorageFailed) as error:
+        raise _refused(error) from error
+    return CheckpointLogs(mirror.checkpoint)
+
+
+def upload(turn: StepContext, folder: Path, destination: str) -> StepResult | None:
+    """Put a checkpoint that was built in a folder where it belongs; None once it is there."""
+    try:
+        storage = storage_of(turn.query.application, launcher=turn.launcher, now=turn.now)
+        storage.delete(destination)
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                storage.write(destination, str(path.relative_to(folder)), path.read_bytes())
+    except NoStorage as error:
+        return waiting(str(error))
+    except (LaunchRefused, StorageFailed) as error:
+        raise _refused(error) from error
+    return None
+
+
+def delete_copy(
+    location: str, application: Application, *, launcher: Launcher, now: datetime
+) -> StepResult | None:
+    """Delete a copy of a checkpoint; None once it is gone, else a step to wait for."""
+    if (path := local_path(location)) is not None:
+        remove(Path(path))
+        return None
+    try:
+        storage_of(application, launcher=launcher, now=now).delete(location)
+    except NoStorage as error:
+        return waiting(str(error))
+    except (LaunchRefused, StorageFailed) as error:
+        raise _refused(error) from error
+    return None
+
+
+def readable_logs(location: str) -> CheckpointLogs:
+    """Return a checkpoint's logs for a request: its own, or a mirror that was read a moment ago.
+
+    Raises `NotAllowed` if they are on another host, and `NotReadYet` for a checkpoint on a storage
+    that was not read within `FRESH_FOR`; this host's worker has then been asked to read it.
+    """
+    if local_path(location) is None:
+        return _mirrored(location, timezone.now())
+    try:
+        return logs_at(location)
+    except OnAnotherHost as error:
+        raise NotAllowed(str(error), way_out=way_to(error.host)) from error
+
+
+def _mirrored(location: str, now: datetime) -> CheckpointLogs:
+    mirror = mirror_of(location)
+    about = mirror.about()
+    if about.read_at is not None and now - about.read_at <= FRESH_FOR:
+        return CheckpointLogs(mirror.checkpoint)
+    held = Checkpoint.objects.filter(location=location, retired_at=None).first()
+    if held is not None:
+        read_if_old(held, now=now)
+    said = f" {about.problem}" if about.problem else ""
+    raise NotReadYet(f"{location} is being read.{said}", way_out="Try again in a few seconds.")
+
+
+def _refused(error: Exception) -> StorageRefused:
+    return StorageRefused(str(error), way_out="Check the storage, its keys and its address.")

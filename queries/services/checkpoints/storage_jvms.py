@@ -1,0 +1,180 @@
+"""Reach checkpoints that are not on a local disk, through one storage JVM per application.
+
+A storage JVM is launched like a probe, with a row of its own, so it counts in the host's memory and
+starts. It ends by itself when it is not used; `note_ended` closes its row.
+"""
+
+import logging
+import os
+import time
+import uuid
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+
+from listeners.loops.troubles import each
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.reasons import phrase
+from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState
+from queries.domain.supervision.observation import PASSED
+from queries.jvm.compiled import NotCompiled, our_jar
+from queries.launchers.base import Launcher, LaunchRefused
+from queries.models.applications import Application
+from queries.models.drivers import Driver
+from queries.models.installation import Installation
+from queries.selectors.supervision.observation import slots
+from queries.services.changes import update_changed
+from queries.services.supervision import decision_rows
+from queries.services.supervision.assignments import driver_spec
+from queries.storage.hadoop import HadoopStorage
+
+logger = logging.getLogger(__name__)
+_each = each("storage", logger)
+
+#: Seconds of disuse after which a storage JVM may be ended for another application's.
+SPARE_AFTER_S = 30.0
+
+
+class NoStorage(Exception):
+    """The storage cannot be reached now; the message is a phrase about what is waited for."""
+
+
+def storage_of(application: Application, *, launcher: Launcher, now: datetime) -> HadoopStorage:
+    """Return the storage of an application's class path, configuration, secrets and walls.
+
+    If its JVM does not run, it is launched, and `NoStorage` is raised until it listens. Raises
+    `LaunchRefused` if it cannot be launched.
+    """
+    row = _open_row(application)
+    if row is not None:
+        seen = launcher.sight(application.name, row.epoch, probe=True, known=row.identity)
+        update_changed(row, dict(seen.process))
+        if seen.liveness in PASSED:
+            said = launcher.log_tail(application.name, row.epoch, probe=True, lines=3)
+            began = row.state == DriverState.STARTING
+            _end(row, now)
+            if began:
+                raise LaunchRefused(f"The storage JVM of {application.name} ended at once: {said}")
+            row = None
+    if row is None:
+        row = _launch(application, launcher=launcher, now=now)
+    socket = launcher.storage_socket(application.name, row.epoch)
+    if not socket.exists():
+        raise NoStorage("The storage JVM is starting")
+    os.utime(socket)  # when it was last used
+    if row.state == DriverState.STARTING:
+        update_changed(row, {"state": DriverState.LIVE, "state_since": now})
+    return HadoopStorage(socket)
+
+
+def landing_of(application: Application, *, launcher: Launcher) -> Path:
+    """Return a folder to which the application's storage JVM can write."""
+    row = _open_row(application)
+    if row is None:
+        raise NoStorage("The storage JVM has ended")
+    return launcher.storage_socket(application.name, row.epoch).parent / "tmp"
+
+
+def work_folder() -> Path:
+    """Return a new name for a folder in which a copy is prepared."""
+    return Path(settings.DRIVERS_DIR) / "probes" / f"stage-{uuid.uuid4().hex}"
+
+
+def note_ended(*, launcher: Launcher, now: datetime) -> None:
+    """Close the rows of this host's storage JVMs that have ended."""
+    rows = Driver.objects.filter(
+        kind=DriverKind.STORAGE,
+        host=settings.HEADGATE_HOST,
+        state__in=sorted(OPEN_DRIVER_STATES),
+    )
+    for row in rows.select_related("application"):
+        with _each.by_itself(f"storage JVM {row.epoch} of {row.application.name}"):
+            name = row.application.name
+            seen = launcher.sight(name, row.epoch, probe=True, known=row.identity)
+            if seen.liveness in PASSED:
+                _end(row, now)
+
+
+def _open_row(application: Application) -> Driver | None:
+    newest = application.revisions.order_by("-number")[0]
+    found = application.drivers.filter(
+        kind=DriverKind.STORAGE,
+        host=settings.HEADGATE_HOST,
+        state__in=sorted(OPEN_DRIVER_STATES),
+        application_revision=newest,  # one of an older revision has other settings: let it end
+    )
+    return found.select_related("application", "application_revision").first()
+
+
+def _launch(application: Application, *, launcher: Launcher, now: datetime) -> Driver:
+    revision = application.revisions.order_by("-number")[0]
+    with transaction.atomic():
+        Installation.get()
+        Installation.objects.select_for_update().filter(pk=1).first()
+        if (known := _open_row(application)) is not None:
+            return known  # another worker was faster
+        _make_room(launcher)
+        spec = ApplicationSpec.model_validate(revision.spec)
+        if waits := slots(spec.model_copy(update={"memory": "384m"})).free:
+            raise NoStorage(f"{phrase(waits)} on the host")
+        row = decision_rows.create_driver(
+            application, revision, launcher=launcher, now=now, kind=DriverKind.STORAGE
+        )
+    try:
+        jar = our_jar(Path(settings.JARS_DIR))
+        spec_ = driver_spec(row)
+        launcher.launch_probe(
+            replace(
+                spec_,
+                jars=(str(jar), *spec_.jars),
+                listeners=(),
+                redis_url="",
+                stream="",
+                event_settings={},
+                probe=True,
+                storage_idle_s=settings.STORAGE_IDLE_S,
+            ),
+            "{}",
+        )
+    except NotCompiled as error:
+        _end(row, now)
+        raise LaunchRefused(str(error)) from error
+    except LaunchRefused as error:
+        _end(row, now)
+        if error.passing:
+            raise NoStorage(str(error)) from error
+        raise
+    return row
+
+
+def _make_room(launcher: Launcher) -> None:
+    """End the storage JVM that was unused for longest, if this host has as many as it may."""
+    rows = Driver.objects.filter(
+        kind=DriverKind.STORAGE,
+        host=settings.HEADGATE_HOST,
+        state__in=sorted(OPEN_DRIVER_STATES),
+    ).select_related("application")
+    if len(rows) < settings.STORAGE_JVMS:
+        return
+    used = {row: _used_s_ago(row, launcher) for row in rows}
+    longest = max(used, key=lambda row: used[row])
+    if used[longest] < SPARE_AFTER_S:
+        raise NoStorage(f"All {settings.STORAGE_JVMS} storage JVMs of the host are in use")
+    launcher.end_probe(longest.application.name, longest.epoch)
+    raise NoStorage("A storage JVM of another application is ending")
+
+
+def _used_s_ago(row: Driver, launcher: Launcher) -> float:
+    try:
+        at = launcher.storage_socket(row.application.name, row.epoch).stat().st_mtime
+    except OSError:
+        return 0.0  # starting, or gone: `note_ended` closes its row
+    return time.time() - at
+
+
+def _end(row: Driver, now: datetime) -> None:
+    ended = {"state": DriverState.ENDED, "state_since": now, "ended_at": now, "last_seq": 0}
+    Driver.objects.filter(pk=row.pk, state__in=sorted(OPEN_DRIVER_STATES)).update(**ended)

@@ -1,0 +1,189 @@
+"""Use Hadoop's file systems through a storage JVM (`queries/jvm/StorageServer.java`).
+
+The JVM runs inside the walls of its application, so its answers are checked like any other data
+from there.
+"""
+
+import base64
+import binascii
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import orjson
+
+from headgate_ground.tolerant.values import at_ms, count
+
+#: Seconds for a call that lists or reads: S3A repeats a failed request several times.
+CALL_LIMIT_S = 60.0
+#: Seconds for one part of a copy.
+COPY_LIMIT_S = 300.0
+#: Files per call: small enough that a call ends within its limit.
+FILES_PER_READ, FILES_PER_COPY = 500, 200
+#: Bytes of one answer: a listing of 200,000 names.
+MOST_ANSWER = 64 * 1024 * 1024
+_WORDS = {"denied": "the storage refused access", "missing": "it does not exist"}
+
+
+class StorageFailed(Exception):
+    """The storage refused or failed; the message is a sentence with the storage's own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or folder in a listing."""
+
+    name: str
+    bytes: int
+    modified_at: datetime | None  # None: the storage keeps no time for it
+    folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What was found, in the storage's order."""
+
+    entries: tuple[Entry, ...]
+    more: bool  # the listing was cut at the requested number
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A small file."""
+
+    data: bytes
+    modified_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDone:
+    """The outcome of a copy."""
+
+    files: int
+    bytes: int
+    missing: tuple[str, ...]  # names that were gone, which is normal while a query runs
+
+
+class HadoopStorage:
+    """The file systems of one application's class path and configuration.
+
+    Places are folders as Spark writes them (`s3a://…`, `hdfs://…`, `file:///…`); names are relative
+    to them. Every call is limited in time, and raises `StorageFailed`.
+    """
+
+    def __init__(self, server: Path) -> None:
+        """`server` is the socket at which the storage JVM listens."""
+        self._server = server
+
+    def list(self, place: str, *, deep: bool = False, most: int) -> Listing:
+        """Return what is in a folder, or with `deep` all files below it; nothing if it is gone."""
+        told = self._ask(place, verb="list", path=place, deep=deep, most=most)
+        entries = tuple(
+            Entry(inside(str(name)), count(size) or 0, None if folder else _time(ms), bool(folder))
+            for name, size, ms, folder in _rows(told, 4)
+        )
+        return Listing(entries, bool(told.get("more")))
+
+    def read(self, place: str, names: Iterable[str], *, most: int) -> dict[str, Content]:
+        """Return the contents of files of at most `most` bytes, without those that are gone."""
+        found = {}
+        for part in _parts(names, FILES_PER_READ):
+            told = self._ask(place, verb="read", path=place, names=part, most=most)
+            for name, data, ms in _rows(told, 3):
+                try:
+                    found[inside(str(name))] = Content(base64.b64decode(data), _time(ms))
+                except (binascii.Error, TypeError, ValueError) as error:
+                    raise StorageFailed(f"{place}: an answer is damaged.") from error
+        return found
+
+    def write(self, place: str, name: str, data: bytes) -> None:
+        """Write or replace a file."""
+        path = f"{place}/{inside(name)}"
+        self._ask(path, verb="write", path=path, content=base64.b64encode(data).decode())
+
+    def create(self, place: str, name: str, data: bytes) -> bool:
+        """Create a file unless it exists; return whether this call created it.
+
+        Of any number of callers at the same time, exactly one gets True; not on `file:`.
+        """
+        path = f"{place}/{inside(name)}"
+        content = base64.b64encode(data).decode()
+        return bool(self._ask(path, verb="create", path=path, content=content).get("created"))
+
+    def copy(self, place: str, names: Iterable[str], to: str) -> CopyDone:
+        """Copy files to the same names below another folder, which may be on another storage."""
+        files, size, missing = 0, 0, []
+        for part in _parts(names, FILES_PER_COPY):
+            told = self._ask(
+                place, limit_s=COPY_LIMIT_S, verb="copy", **{"from": place, "to": to, "names": part}
+            )
+            files += count(told.get("files")) or 0
+            size += count(told.get("bytes")) or 0
+            missing += [str(name) for name in told.get("missing", ())]
+        return CopyDone(files, size, tuple(missing))
+
+    def delete(self, place: str) -> None:
+        """Delete a folder and everything below it; does nothing if it is gone."""
+        self._ask(place, limit_s=COPY_LIMIT_S, verb="delete", path=place)
+
+    def _ask(self, what: str, *, limit_s: float = CALL_LIMIT_S, **asked: Any) -> dict[str, Any]:
+        try:
+            answer = orjson.loads(self._exchange(orjson.dumps(asked), limit_s))
+        except TimeoutError as error:
+            raise StorageFailed(f"{what}: no answer within {limit_s:.0f} s.") from error
+        except (OSError, ValueError) as error:
+            raise StorageFailed(f"{what}: the storage JVM does not answer ({error}).") from error
+        if not isinstance(answer, dict):
+            raise StorageFailed(f"{what}: an answer is damaged.")
+        if kind := answer.get("error"):
+            said = str(answer.get("message", ""))[:500]
+            told = _WORDS.get(str(kind))
+            raise StorageFailed(f"{what}: {told} ({said})." if told else f"{what}: {said}.")
+        return answer
+
+    def _exchange(self, line: bytes, limit_s: float) -> bytes:
+        folder = os.open(self._server.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with closing(socket.socket(socket.AF_UNIX)) as link:
+                link.settimeout(limit_s)
+                # A socket's address holds 107 bytes, and a driver's folder may need more.
+                link.connect(f"/proc/self/fd/{folder}/{self._server.name}")
+                link.sendall(line + b"\n")
+                with link.makefile("rb") as answer:
+                    found = answer.readline(MOST_ANSWER)
+        finally:
+            os.close(folder)
+        if not found.endswith(b"\n"):
+            raise ValueError("it ended in the middle of an answer")
+        return found
+
+
+def inside(name: str) -> str:
+    """Return a relative name; raise `StorageFailed` if it leads out of its folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise StorageFailed(f"{name!r} is not a name inside a folder.")
+    return name
+
+
+def _parts(names: Iterable[str], size: int) -> Iterator[list[str]]:
+    wanted = [inside(name) for name in names]
+    return (wanted[place : place + size] for place in range(0, len(wanted), size))
+
+
+def _rows(told: dict[str, Any], width: int) -> list[list[Any]]:
+    rows = told.get("found")
+    if not isinstance(rows, list) or any(
+        not isinstance(row, list) or len(row) != width for row in rows
+    ):
+        raise StorageFailed("A listing of the storage JVM is damaged.")
+    return rows
+
+
+def _time(ms: Any) -> Any:
+    return at_ms(ms) if isinstance(ms, int) and ms > 0 else None

@@ -1,0 +1,328 @@
+"""Read and copy checkpoints that are not on this host's disks.
+
+Everything that reads a checkpoint's logs, and everything that decides which files belong to a
+batch, works on folders. So this module brings what they need to a folder: a *mirror* holds the
+newest entries of the logs; a *stage* holds all logs in full, and of the state only the names and
+the small files that list others. What belongs to a copy is chosen on the stage, then copied by the
+storage itself.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from headgate_ground.files import read_file, replace_file
+from headgate_ground.tolerant.values import time_of, whole
+from queries.checkpoints import state_files
+from queries.checkpoints.logs import numbers_of
+from queries.checkpoints.snapshot import ATTEMPTS, CannotCopy, Copied, snapshot
+from queries.storage.hadoop import Content, Entry, HadoopStorage, StorageFailed
+
+#: Entries per log in a mirror: Spark keeps the newest 100 batches (`minBatchesToRetain`).
+NEWEST = 110
+#: Objects in a checkpoint that can be copied; a listing of that many takes minutes.
+MOST_OBJECTS = 500_000
+MOST_NAMES = 100_000
+#: Files of the state that a mirror lists (`operators.FILES_AT_MOST`), and how often, in seconds.
+STATE_FILES, STATE_EVERY_S = 20_000, 60
+#: Bytes of a log entry: enough for several hundred thousand partitions.
+MOST_OF_ENTRY = 8 * 1024 * 1024
+LOGS = ("offsets", "commits")
+ABOUT = "about.json"
+CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """When a mirror was read, and what the storage said if that failed since."""
+
+    read_at: datetime | None  # the last success
+    problem: str = ""  # of the latest attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A local copy of a remote checkpoint's newest log entries."""
+
+    folder: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder that looks like the checkpoint."""
+        return self.folder / CHECKPOINT
+
+    def about(self) -> About:
+        """Return when it was read; nothing is known before the first time."""
+        try:
+            told = json.loads(read_file(self.folder / ABOUT) or "{}")
+            return About(time_of(told.get("read_at")), str(told.get("problem", "")))
+        except (OSError, ValueError, AttributeError):
+            return About(None)
+
+    def note(self, problem: str, *, read_at: datetime | None) -> None:
+        """Write down how an attempt to read ended."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        told = {"read_at": read_at and read_at.isoformat(), "problem": problem}
+        replace_file(self.folder / ABOUT, json.dumps(told), durable=False)
+
+    def ask(self, now: datetime, *, again_after: timedelta) -> bool:
+        """Return whether the caller should have it read: nobody has asked since `again_after`."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        asked = self.folder / "asked"
+        try:
+            if now.timestamp() - asked.stat().st_mtime < again_after.total_seconds():
+                return False
+        except FileNotFoundError:
+            asked.touch()
+        os.utime(asked, (now.timestamp(), now.timestamp()))
+        return True
+
+    def refresh(self, storage: HadoopStorage, location: str, *, now: datetime) -> bool:
+        """Read what is new; return whether anything changed. Raises `StorageFailed`."""
+        wanted = {entry.name: entry for entry in _newest(storage, location)}
+        self.checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+        known = {name: path for name, path in self._files().items() if _is_described(name)}
+        fresh = [name for name, entry in wanted.items() if not _same(known.get(name), entry)]
+        for name, content in storage.read(location, fresh, most=MOST_OF_ENTRY).items():
+            _put(self.checkpoint / name, content)
+        for name in known.keys() - wanted.keys():
+            known[name].unlink(missing_ok=True)
+        self.note("", read_at=now)
+        return bool(fresh) or wanted.keys() != known.keys()
+
+    def refresh_state(self, storage: HadoopStorage, location: str, *, now: datetime) -> bool:
+        """Note the names and sizes of the state's files, as empty space of that size.
+
+        A listing costs a request per thousand files, so it is repeated only every `STATE_EVERY`;
+        returns whether it was. Raises `StorageFailed`.
+        """
+        listed = self.folder / "listed"
+        if listed.exists() and now.timestamp() - listed.stat().st_mtime < STATE_EVERY_S:
+            return False
+        listing = storage.list(f"{location}/state", deep=True, most=STATE_FILES)
+        sizes = {f"state/{entry.name}": entry.bytes for entry in listing.entries}
+        known = self._files()
+        for name, size in sizes.items():
+            if not _is_described(name) and not _last(name).startswith("."):
+                path = self.checkpoint / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("wb") as file:
+                    file.truncate(size)
+        for name in known.keys() - sizes.keys():
+            if not _is_described(name):
+                known[name].unlink(missing_ok=True)
+        listed.touch()
+        os.utime(listed, (now.timestamp(), now.timestamp()))
+        return True
+
+    def _files(self) -> dict[str, Path]:
+        found = (path for path in self.checkpoint.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.checkpoint)): path for path in found}
+
+
+def copy(
+    storage: HadoopStorage,
+    location: str,
+    work: Path,
+    bring: Callable[[Iterable[str]], tuple[str, ...]],
+    put: Callable[[str, bytes], None],
+    *,
+    batch: int | None = None,
+    keep_commit: bool = True,
+    new_id: bool = False,
+) -> Copied:
+    """Copy a remote checkpoint as of a batch, as `snapshot` does for local ones.
+
+    `bring` copies files by name and returns those that were gone; `put` writes a file that the copy
+    does not share with the original. `work` is a folder for the stage, removed at the end. Raises
+    `CannotCopy` and `StorageFailed`.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            sizes = _stage(storage, location, work / "stage")
+            draft = work / "draft"
+            chosen = snapshot(
+                (work / "stage").as_uri(), draft, batch, keep_commit=keep_commit, new_id=new_id
+            )
+            names = [str(path.relative_to(draft)) for path in draft.rglob("*") if path.is_file()]
+            own = {"metadata"} if new_id else set()
+            own |= {f"offsets/{chosen.filled}"} if chosen.filled is not None else set()
+            if gone := bring(sorted(set(names) - own)):
+                raise CannotCopy(
+                    f"{len(gone)} files of {location}, {gone[0]} among them, disappeared while "
+                    "the checkpoint was copied.",
+                    way_out="Try again: Spark purges old batches while a query runs.",
+                )
+            for name in sorted(own):
+                put(name, (draft / name).read_bytes())
+            size = sum(sizes.get(name, 0) for name in names)
+            return Copied(chosen.batch, len(names), size, chosen.filled)
+        except CannotCopy:
+            if batch is not None or attempt == ATTEMPTS - 1:
+                raise
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def copy_between(
+    storage: HadoopStorage,
+    location: str,
+    destination: str,
+    work: Path,
+    *,
+    batch: int | None = None,
+    new_id: bool = False,
+) -> Copied:
+    """Copy a checkpoint to another place on its storage.
+
+    The destination is deleted first: it can only hold what an interrupted attempt left. A copy
+    counts once a row of the database names it; folders of object stores cannot be renamed.
+    """
+    storage.delete(destination)
+    return copy(
+        storage,
+        location,
+        work,
+        lambda names: storage.copy(location, names, destination).missing,
+        lambda name, data: storage.write(destination, name, data),
+        batch=batch,
+        new_id=new_id,
+    )
+
+
+def fetch(
+    storage: HadoopStorage,
+    location: str,
+    destination: Path,
+    work: Path,
+    landing: Path,
+    *,
+    batch: int | None = None,
+    keep_commit: bool = True,
+    new_id: bool = True,
+) -> Copied:
+    """Copy a checkpoint as of a batch to a folder on this host, which must not exist.
+
+    `landing` is a folder that the storage JVM may write to, on the destination's file system.
+    """
+    there = landing / uuid.uuid4().hex
+
+    def put(name: str, data: bytes) -> None:
+        path = there / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    try:
+        copied = copy(
+            storage,
+            location,
+            work,
+            lambda names: storage.copy(location, names, there.as_uri()).missing,
+            put,
+            batch=batch,
+            keep_commit=keep_commit,
+            new_id=new_id,
+        )
+        destination.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        there.rename(destination)
+        return copied
+    finally:
+        shutil.rmtree(there, ignore_errors=True)
+
+
+def _newest(storage: HadoopStorage, location: str) -> list[Entry]:
+    """Return the newest entries of the logs, the sources' logs, and the state's descriptions."""
+    found = []
+    for log in LOGS:
+        entries = _below(storage, location, log)
+        kept = set(numbers_of(_last(entry.name) for entry in entries)[-NEWEST:])
+        found += [entry for entry in entries if _number(entry) in kept]
+    for source in _folders(storage, location, "sources"):
+        entries = _below(storage, location, source)
+        entries.sort(key=lambda entry: _number(entry) or 0)
+        found += [entry for entry in entries if not _last(entry.name).startswith(".")][-NEWEST:]
+    for operator in _folders(storage, location, "state"):
+        found += _below(storage, location, f"{operator}/_metadata", deep=True)
+    top = storage.list(location, most=1000).entries
+    return [*found, *(entry for entry in top if not entry.folder and entry.name == "metadata")]
+
+
+def _stage(storage: HadoopStorage, location: str, stage: Path) -> dict[str, int]:
+    """Build the stage; return the size of each file of the checkpoint."""
+    listing = storage.list(location, deep=True, most=MOST_OBJECTS)
+    if listing.more:
+        raise CannotCopy(f"{location} contains more than {MOST_OBJECTS:,} objects.")
+    stage.mkdir(mode=0o700, parents=True)
+    entries = [e for e in listing.entries if not _last(e.name).startswith(".")]
+    for entry in entries:
+        if not _is_read(entry.name):
+            path = stage / entry.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    wanted = [entry.name for entry in entries if _is_read(entry.name)]
+    for name, content in storage.read(location, wanted, most=MOST_OF_ENTRY).items():
+        _put(stage / name, content)
+    return {entry.name: entry.bytes for entry in entries}
+
+
+def _is_read(name: str) -> bool:
+    """Return whether the choice of files reads a file's content, and not only its name."""
+    if not name.startswith("state/"):
+        return True
+    file = state_files.parse(_last(name))
+    return "/_metadata/" in name or (file is not None and file.kind == "zip")
+
+
+def _is_described(name: str) -> bool:
+    """Return whether a mirror holds a file's content, and not only its name and size."""
+    return not name.startswith("state/") or "/_metadata/" in name
+
+
+def _below(
+    storage: HadoopStorage, location: str, folder: str, *, deep: bool = False
+) -> list[Entry]:
+    listing = storage.list(f"{location}/{folder}", deep=deep, most=MOST_NAMES)
+    if listing.more:
+        raise StorageFailed(f"{location}/{folder} contains more than {MOST_NAMES:,} names.")
+    return [
+        Entry(f"{folder}/{entry.name}", entry.bytes, entry.modified_at)
+        for entry in listing.entries
+        if not entry.folder
+    ]
+
+
+def _folders(storage: HadoopStorage, location: str, folder: str) -> list[str]:
+    listing = storage.list(f"{location}/{folder}", most=1000)
+    return [f"{folder}/{entry.name}" for entry in listing.entries if entry.folder]
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _number(entry: Entry) -> int | None:
+    return whole(_last(entry.name).removesuffix(".compact"))
+
+
+def _same(path: Path | None, entry: Entry) -> bool:
+    if path is None:
+        return False
+    about = path.stat()
+    at = entry.modified_at
+    return about.st_size == entry.bytes and (at is None or abs(about.st_mtime - at.timestamp()) < 1)
+
+
+def _put(path: Path, content: Content) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_bytes(content.data)
+    if content.modified_at is not None:
+        at = content.modified_at.timestamp()
+        os.utime(draft, (at, at))
+    draft.rename(path)
