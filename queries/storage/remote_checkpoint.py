@@ -21,6 +21,7 @@ from headgate_ground.tolerant.values import time_of, whole
 from queries.checkpoints import state_files
 from queries.checkpoints.logs import numbers_of
 from queries.checkpoints.snapshot import ATTEMPTS, CannotCopy, Copied, snapshot
+from queries.domain.checkpoints.lock_files import FOLDER
 from queries.storage.hadoop import Content, Entry, HadoopStorage, StorageFailed
 
 #: Entries per log in a mirror: Spark keeps the newest 100 batches (`minBatchesToRetain`).
@@ -88,8 +89,9 @@ class Mirror:
         self.checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
         known = {name: path for name, path in self._files().items() if _is_described(name)}
         fresh = [name for name, entry in wanted.items() if not _same(known.get(name), entry)]
+        times = _times(storage, location) if not known else {}
         for name, content in storage.read(location, fresh, most=MOST_OF_ENTRY).items():
-            _put(self.checkpoint / name, content)
+            _put(self.checkpoint / name, content, times.get(name))
         for name in known.keys() - wanted.keys():
             known[name].unlink(missing_ok=True)
         self.note("", read_at=now)
@@ -162,9 +164,10 @@ def copy(
                 put(name, (draft / name).read_bytes())
             size = sum(sizes.get(name, 0) for name in names)
             return Copied(chosen.batch, len(names), size, chosen.filled)
-        except CannotCopy:
+        except CannotCopy as error:
             if batch is not None or attempt == ATTEMPTS - 1:
-                raise
+                said = error.message.replace(str(work / "stage"), location)
+                raise CannotCopy(said, way_out=error.way_out) from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
     raise AssertionError("the last attempt returns or raises")
@@ -182,10 +185,11 @@ def copy_between(
     """Copy a checkpoint to another place on its storage.
 
     The destination is deleted first: it can only hold what an interrupted attempt left. A copy
-    counts once a row of the database names it; folders of object stores cannot be renamed.
+    counts once a row of the database names it; folders of object stores cannot be renamed. Their
+    files get new times, so the times of the log entries are kept in a manifest beside the copy.
     """
     storage.delete(destination)
-    return copy(
+    copied = copy(
         storage,
         location,
         work,
@@ -194,6 +198,17 @@ def copy_between(
         batch=batch,
         new_id=new_id,
     )
+    times = {
+        **{
+            entry.name: entry.modified_at.isoformat()
+            for log in LOGS
+            for entry in _below(storage, location, log)
+            if entry.modified_at is not None
+        },
+        **{name: at.isoformat() for name, at in _times(storage, location).items()},
+    }
+    storage.write(*_manifest(destination), json.dumps({"times": times}).encode())
+    return copied
 
 
 def fetch(
@@ -251,6 +266,24 @@ def _newest(storage: HadoopStorage, location: str) -> list[Entry]:
         found += _below(storage, location, f"{operator}/_metadata", deep=True)
     top = storage.list(location, most=1000).entries
     return [*found, *(entry for entry in top if not entry.folder and entry.name == "metadata")]
+
+
+def _manifest(location: str) -> tuple[str, str]:
+    """Return folder and name of a copy's manifest."""
+    parent, _, name = location.rpartition("/")
+    return f"{parent}/{FOLDER}", f"{name}.copied.json"
+
+
+def _times(storage: HadoopStorage, location: str) -> dict[str, datetime]:
+    """Return the times of the log entries that a copy got from its original; {} if it is none."""
+    folder, name = _manifest(location)
+    found = storage.read(folder, [name], most=MOST_OF_ENTRY).get(name)
+    try:
+        told = json.loads(found.data)["times"].items() if found is not None else ()
+        times = ((entry, time_of(at)) for entry, at in told)
+        return {entry: at for entry, at in times if at is not None}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}  # damaged: the copy's own times are shown
 
 
 def _stage(storage: HadoopStorage, location: str, stage: Path) -> dict[str, int]:
@@ -311,18 +344,16 @@ def _number(entry: Entry) -> int | None:
 
 
 def _same(path: Path | None, entry: Entry) -> bool:
+    """Return whether a mirror has an entry: Spark never rewrites one, so its size decides."""
     if path is None:
         return False
-    about = path.stat()
-    at = entry.modified_at
-    return about.st_size == entry.bytes and (at is None or abs(about.st_mtime - at.timestamp()) < 1)
+    return path.stat().st_size == entry.bytes
 
 
-def _put(path: Path, content: Content) -> None:
+def _put(path: Path, content: Content, at: datetime | None = None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
     draft.write_bytes(content.data)
-    if content.modified_at is not None:
-        at = content.modified_at.timestamp()
-        os.utime(draft, (at, at))
+    if (known := at or content.modified_at) is not None:
+        os.utime(draft, (known.timestamp(), known.timestamp()))
     draft.rename(path)

@@ -27,7 +27,7 @@ class QueryBatchesView(ApiView):
     @lists("list_query_batches", bodies.BatchBody)
     def get(self, name: str) -> Response:
         """List the batches in the checkpoint's logs, newest first."""
-        logs = remote.readable_logs(current(query_of(name)).location)
+        logs = remote.readable_logs(current(query_of(name)).location, fresh_for=None)
 
         def fetch(after: Key | None, count: int) -> list[batches.Batch]:
             return batches.page(logs, before=int(after[0]) if after else None, limit=count)

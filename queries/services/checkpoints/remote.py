@@ -36,7 +36,7 @@ READ_EVERY = timedelta(seconds=10)
 
 
 #: How old a mirror may be for a request to be judged by it; steps always read anew.
-FRESH_FOR = timedelta(minutes=2)
+FRESH_FOR = timedelta(seconds=15)
 
 
 class NotReadYet(NotAllowed):
@@ -197,28 +197,28 @@ def delete_copy(
     return None
 
 
-def readable_logs(location: str) -> CheckpointLogs:
+def readable_logs(location: str, *, fresh_for: timedelta | None = FRESH_FOR) -> CheckpointLogs:
     """Return a checkpoint's logs for a request: its own, or a mirror that was read a moment ago.
 
     Raises `NotAllowed` if they are on another host, and `NotReadYet` for a checkpoint on a storage
-    that was not read within `FRESH_FOR`; this host's worker has then been asked to read it.
+    that was not read within `fresh_for` (None: ever); this host's worker is then asked to read it.
     """
     if local_path(location) is None:
-        return _mirrored(location, timezone.now())
+        return _mirrored(location, fresh_for, timezone.now())
     try:
         return logs_at(location)
     except OnAnotherHost as error:
         raise NotAllowed(str(error), way_out=way_to(error.host)) from error
 
 
-def _mirrored(location: str, now: datetime) -> CheckpointLogs:
+def _mirrored(location: str, fresh_for: timedelta | None, now: datetime) -> CheckpointLogs:
     mirror = mirror_of(location)
     about = mirror.about()
-    if about.read_at is not None and now - about.read_at <= FRESH_FOR:
-        return CheckpointLogs(mirror.checkpoint)
     held = Checkpoint.objects.filter(location=location, retired_at=None).first()
     if held is not None:
         read_if_old(held, now=now)
+    if about.read_at is not None and (fresh_for is None or now - about.read_at <= fresh_for):
+        return CheckpointLogs(mirror.checkpoint)
     said = f" {about.problem}" if about.problem else ""
     raise NotReadYet(f"{location} is being read.{said}", way_out="Try again in a few seconds.")
 
