@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from queries.domain.protocol import DriverSpec, ExitReport
 from queries.domain.supervision.observation import Liveness, Sighting
@@ -26,6 +27,7 @@ class InMemoryProbes:
 
     def __init__(self) -> None:
         self.probes: dict[tuple[str, int], Probe] = {}
+        self.storage = Path("/nowhere/storage.sock")
 
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
         """Start a probe that is alive at once; again: change nothing."""
@@ -64,6 +66,10 @@ class InMemoryProbes:
         for epoch in epochs[max(1, keep) :]:
             if self.probes[application, epoch].exit is not None:
                 del self.probes[application, epoch]
+
+    def storage_socket(self, application: str, epoch: int) -> Path:
+        """Return the socket of the storage JVM that a test has started, if it has."""
+        return self.storage
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Forget what it has found."""

@@ -11,7 +11,7 @@ from django.urls import path, reverse
 
 from queries.checkpoints import batches
 from queries.checkpoints.batches import Batch
-from queries.checkpoints.logs import CheckpointLogs, NotLocal, unknown_because
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.source_logs import log_offset
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.checkpoints.logs import Unreadable
@@ -21,7 +21,7 @@ from queries.domain.kafka.offset_ranges import is_kafka
 from queries.models.definitions import Checkpoint, Query
 from queries.roles import VIEW
 from queries.selectors import checkpoints as reads
-from queries.selectors.checkpoint_logs import known_logs
+from queries.selectors.checkpoint_logs import logs_unknown
 from queries.selectors.console.badges import names_of
 from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.hosts import elsewhere, logs_to_show, mirror_of, way_to
@@ -165,21 +165,13 @@ def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
         "local": logs is not None,
         "mirror": mirror,
         "elsewhere": there,
-        **(_reported(checkpoint.location) if checkpoint and not local else {}),
+        "logs_unknown": logs_unknown(checkpoint.location) if checkpoint and not local else "",
         "way_there": way_to(there) if there else "",
         "last_commit": last,
         "keeps_state": logs is not None and _keeps_state(logs),
         "parts": _parts(query, tab),
         "busy": reads.open_procedure(query),
     }
-
-
-def _reported(location: str) -> dict[str, Any]:
-    """Return when a driver last read a checkpoint's logs, or the sentence why they are unknown."""
-    try:
-        return {"reported": known_logs(location)}
-    except NotLocal as error:
-        return {"logs_unknown": unknown_because(error)}
 
 
 def _keeps_state(logs: CheckpointLogs) -> bool:

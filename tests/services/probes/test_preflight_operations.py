@@ -361,8 +361,9 @@ def test_a_later_revision_and_another_checkpoint_must_pass_again(ground: Ground)
 
 @pytest.mark.parametrize("where", ["object store", "continuous"])
 def test_a_preflight_that_could_not_try_the_checkpoint_has_not_passed(
-    ground: Ground, where: str
+    ground: Ground, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # so the storage cannot be reached
     _require(ground)
     ground.commit(2, continuous=where == "continuous")
     if where == "object store":

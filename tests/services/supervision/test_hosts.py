@@ -227,13 +227,13 @@ def test_only_this_hosts_snapshots_are_pruned(there: Stage, tmp_path: Path, sett
     row = Snapshot.objects.create(
         checkpoint=Checkpoint.objects.get(), batch=0, location=f"file://{place}", taken_at=there.now
     )
-    assert snapshot.prune(now=there.now) == 0
+    assert snapshot.prune(launcher=InMemoryLauncher(), now=there.now) == 0
     assert place.exists()
 
     snapshot.remove_snapshot(row, now=there.now)  # by a person: its own host removes the files
     assert place.exists()
     settings.HEADGATE_HOST = THERE
-    snapshot.prune(now=there.now)
+    snapshot.prune(launcher=InMemoryLauncher(), now=there.now)
     assert not place.exists()
 
 

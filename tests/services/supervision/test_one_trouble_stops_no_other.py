@@ -118,7 +118,7 @@ def test_a_snapshot_that_cannot_be_removed_keeps_the_others_from_nothing(
         removed.append(str(place))
 
     monkeypatch.setattr(snapshot, "remove", remove)
-    assert snapshot.prune(now=now) == 2
+    assert snapshot.prune(launcher=InMemoryLauncher(), now=now) == 2
     assert sorted(removed) == ["/c/arrivals/1", "/c/arrivals/2", "/c/weather/1", "/c/weather/2"]
     assert len(troubles()) == 2
 

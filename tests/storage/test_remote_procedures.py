@@ -1,0 +1,237 @@
+"""Snapshot, clone, rewind, reset and copies for probes: of a checkpoint in a real bucket."""
+
+import json
+from pathlib import Path
+
+import pytest
+from django.conf import LazySettings
+from django.utils import timezone
+
+from queries.checkpoints.snapshot import CannotCopy
+from queries.domain.states import OperationOutcome
+from queries.models.checkpoints import Snapshot
+from queries.models.definitions import Checkpoint, Query
+from queries.models.history import Operation
+from queries.selectors.hosts import mirror_of
+from queries.services.checkpoints import clone, preview, remote, reset, rewind, snapshot
+from queries.services.checkpoints.source_starts import WantedStart
+from queries.services.probes.xray import begin_xray
+from queries.services.procedures.engine import StepContext, advance, due_operations
+from queries.tasks import PROCEDURES
+from tests.checkpoints.forms import names, tree, write_batch, write_checkpoint
+from tests.scenarios.stage import Stage
+from tests.storage.servers import StorageJvm
+from tests.storage.stores import S3Store
+
+pytestmark = [pytest.mark.django_db, pytest.mark.s3]
+
+
+class Bench:
+    """A query with a checkpoint in the bucket, which the gateway keeps in a folder."""
+
+    def __init__(self, stage: Stage, s3: S3Store, jvm: StorageJvm, mirrors: Path) -> None:
+        self.stage, self.s3, self.jvm = stage, s3, jvm
+        stage.now = timezone.now()
+        stage.launcher.storage = jvm.socket
+        self.location = s3.place("checkpoints/delays")
+        self.root = self.folder_of(self.location)
+
+    def folder_of(self, location: str) -> Path:
+        """Return the folder behind a location in the bucket."""
+        return self.s3.folder / location.removeprefix(f"{self.s3.root}/")
+
+    def define(self, *, store: str = "", batches: int = 10) -> Query:
+        source = {"name": "flights", "format": "kafka", "options": {"subscribe": "flights"}}
+        query = self.stage.query("delays", sources=[source])
+        Checkpoint.objects.filter(query=query).update(location=self.location)
+        write_checkpoint(self.root, batches=range(batches), store=store)
+        self.read()
+        return query
+
+    def read(self) -> None:
+        """Let the worker read the checkpoint, as an open page asks it to."""
+        current = Checkpoint.objects.get(query__name="delays", retired_at=None)
+        for _ in range(3):
+            if not remote.read_checkpoint(
+                current.pk, launcher=self.stage.launcher, now=timezone.now()
+            ):
+                return
+        raise AssertionError("the storage JVM is not found")
+
+    def work(self, operation: Operation) -> Operation:
+        """Let a worker take every step that can be taken, and supervision with it."""
+        for _ in range(8):
+            for due in due_operations(now=timezone.now()):
+                advance(
+                    due,
+                    procedures=PROCEDURES,
+                    launcher=self.stage.launcher,
+                    now=self.stage.now,
+                )
+            self.stage.wait(1)
+        operation.refresh_from_db()
+        return operation
+
+    def done(self, operation: Operation) -> None:
+        self.work(operation)
+        assert (operation.outcome, operation.detail.text) == (OperationOutcome.DONE, "")
+
+    @property
+    def new(self) -> Path:
+        """The folder behind the query's current checkpoint."""
+        current = Checkpoint.objects.get(query__name="delays", retired_at=None)
+        return self.folder_of(current.location)
+
+
+@pytest.fixture
+def bench(
+    stage: Stage, s3: S3Store, s3_jvm: StorageJvm, tmp_path: Path, settings: LazySettings
+) -> Bench:
+    settings.MIRRORS_DIR = tmp_path / "mirrors"
+    settings.DRIVERS_DIR = s3_jvm.socket.parent / "drivers"
+    return Bench(stage, s3, s3_jvm, tmp_path)
+
+
+def test_a_snapshot_is_kept_beside_the_original_in_the_bucket(bench: Bench) -> None:
+    query = bench.define(store="delta")
+    before = tree(bench.root)
+    bench.done(snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now))
+    row = Snapshot.objects.get()
+    place = bench.folder_of(row.location)
+    assert place.parent.name == f"{bench.root.name}.snapshots"
+    assert (row.batch, names(place / "commits")) == (9, set("0123456789"))
+    assert row.bytes == sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    assert tree(bench.root) == before
+
+
+def test_a_removed_snapshots_objects_are_deleted_by_the_worker(bench: Bench) -> None:
+    query = bench.define()
+    bench.done(snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now))
+    row = Snapshot.objects.get()
+    snapshot.remove_snapshot(row, now=bench.stage.now)
+    assert bench.folder_of(row.location).exists()
+    snapshot.prune(launcher=bench.stage.launcher, now=bench.stage.now)
+    assert not bench.folder_of(row.location).exists()
+
+
+@pytest.mark.parametrize("store", ["", "delta", "zip", "v2"])
+def test_a_rewind_builds_a_new_place_in_the_bucket(bench: Bench, store: str) -> None:
+    query = bench.define(store=store)
+    before = tree(bench.root)
+    bench.done(rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now))
+    assert bench.new != bench.root
+    assert max(map(int, names(bench.new / "commits"))) == 6
+    assert max(map(int, names(bench.new / "offsets"))) == 6
+    assert tree(bench.root) == before
+
+
+def test_a_copys_batches_keep_the_times_of_their_commits(bench: Bench) -> None:
+    query = bench.define()
+    old = mirror_of(bench.location).checkpoint / "commits" / "5"
+    at = old.stat().st_mtime
+    bench.done(rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now))
+    bench.read()
+    current = Checkpoint.objects.get(query=query, retired_at=None)
+    copied = mirror_of(current.location).checkpoint / "commits" / "5"
+    assert copied.stat().st_mtime == pytest.approx(at, abs=1)
+
+
+def test_a_batch_that_is_gone_is_refused_in_words_about_the_bucket(bench: Bench) -> None:
+    query = bench.define()
+    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    (bench.root / "offsets" / "6").unlink()
+    bench.work(operation)
+    assert operation.outcome == OperationOutcome.FAILED
+    assert bench.location in operation.detail.text
+    assert "stage" not in operation.detail.text
+    assert bench.new == bench.root
+
+
+def test_a_clone_gets_an_id_of_its_own_and_a_place_beside(bench: Bench) -> None:
+    query = bench.define()
+    bench.done(
+        clone.request_clone(
+            query=query, name="late", same_sink=True, actor="aude", now=bench.stage.now
+        )
+    )
+    place = bench.folder_of(Checkpoint.objects.get(query__name="late").location)
+    assert place == bench.root.parent / "late"
+    mine, its = (json.loads((at / "metadata").read_text())["id"] for at in (bench.root, place))
+    assert mine != its
+    assert names(place / "offsets") == names(bench.root / "offsets")
+
+
+def test_a_reset_starts_elsewhere_and_keeps_the_batch_numbers(bench: Bench) -> None:
+    query = bench.define()
+    wish = WantedStart("earliest")
+    bench.done(reset.request_reset(query=query, wish=wish, actor="aude", now=bench.stage.now))
+    assert names(bench.new / "commits") == {"9"}
+    assert names(bench.new / "offsets") == {"8", "9"}
+
+
+def test_a_rewind_is_previewed_from_the_mirror(bench: Bench) -> None:
+    query = bench.define()
+    found = preview.preview_rewind(query, 6)
+    assert (found.refusal, found.newest, found.batches) == ("", 9, 3)
+
+
+def test_an_x_ray_reads_a_whole_copy_on_this_host(bench: Bench) -> None:
+    query = bench.define(store="zip")
+    operation = bench.work(begin_xray(query=query, actor="aude", now=bench.stage.now))
+    assert operation.steps[0]["state"] == "DONE", operation.steps[0]
+    ((_, probe),) = [
+        (key, each) for key, each in bench.stage.launcher.probes.items() if "x-ray" in each.task
+    ]
+    copy = Path(json.loads(probe.task)["checkpoint"].removeprefix("file://"))
+    assert max(map(int, names(copy / "commits"))) == 9
+    zips = [path for path in (copy / "state").rglob("*.zip")]
+    assert zips
+    assert all(path.read_bytes()[:2] == b"PK" for path in zips)
+
+
+def test_a_mirror_follows_the_query_and_forgets_what_spark_purges(bench: Bench) -> None:
+    bench.define(store="delta")
+    mirror = mirror_of(bench.location)
+    assert names(mirror.checkpoint / "commits") == set("0123456789")
+    write_batch(bench.root, 10)
+    (bench.root / "commits" / "0").unlink()
+    bench.read()
+    assert names(mirror.checkpoint / "commits") == {*"123456789", "10"}
+    sizes = {path.name: path.stat().st_size for path in (bench.root / "state/0/0").glob("*.delta")}
+    shown = mirror.checkpoint / "state/0/0"
+    assert {path.name: path.stat().st_size for path in shown.glob("*.delta")} == sizes
+
+
+def test_a_request_before_the_first_reading_is_asked_to_come_again(bench: Bench) -> None:
+    query = bench.define()
+    Checkpoint.objects.filter(query=query).update(location=bench.s3.place("checkpoints/other"))
+    with pytest.raises(remote.NotReadYet, match="is being read"):
+        snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now)
+
+
+def test_a_storage_that_refuses_is_quoted(bench: Bench) -> None:
+    query = bench.define()
+    checkpoint = Checkpoint.objects.get(query=query)
+    checkpoint.location = "s3a://no-such-bucket/checkpoints/delays"
+    checkpoint.save()
+    remote.read_checkpoint(checkpoint.pk, launcher=bench.stage.launcher, now=timezone.now())
+    assert "no-such-bucket" in mirror_of(checkpoint.location).about().problem
+
+
+def test_a_worker_that_dies_in_a_copy_leaves_nothing_behind(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = bench.define()
+    operation = snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now)
+    context = StepContext(operation, query, bench.stage.launcher, bench.stage.now)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bench.jvm.storage), "write", _die)
+        with pytest.raises(CannotCopy, match="died"):
+            snapshot.PROCEDURE.steps[0].act(context)
+    bench.done(operation)
+    row = Snapshot.objects.get()
+    assert names(bench.folder_of(row.location) / "commits") == set("0123456789")
+
+
+def _die(*_: object) -> None:
+    raise CannotCopy("died")
