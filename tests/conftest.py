@@ -32,10 +32,20 @@ from tests.conftest_kafka import broker, one_broker
 from tests.examples import examples
 from tests.faults.shared import ByFile, one_system, shared_system
 from tests.scenarios.stage import Stage
+from tests.storage.servers import s3_jvm
 from tests.storage.stores import hadoop_jvm, hdfs, s3
 
 #: Fixtures that any test may ask for.
-__all__ = ["broker", "hadoop_jvm", "hdfs", "one_broker", "one_system", "s3", "shared_system"]
+__all__ = [
+    "broker",
+    "hadoop_jvm",
+    "hdfs",
+    "one_broker",
+    "one_system",
+    "s3",
+    "s3_jvm",
+    "shared_system",
+]
 
 #: No test may reach the data, the drivers or the Redis of an installation in this folder.
 _HOME = Path(tempfile.mkdtemp(prefix="headgate-tests-"))

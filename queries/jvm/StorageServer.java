@@ -37,6 +37,7 @@ import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.security.AccessControlException;
 
 /**
@@ -273,8 +274,14 @@ public final class StorageServer {
         } catch (FileAlreadyExistsException taken) {
             return false;
         } catch (IOException error) {
-            // S3A's name for a precondition that failed; the class comes with the connector.
-            if (error.getClass().getSimpleName().equals("RemoteFileChangedException")) {
+            // S3A's name for a precondition that failed, a class that comes with the connector; and
+            // HDFS's for a file that another client is writing.
+            String name = error.getClass().getName();
+            if (error instanceof RemoteException) {
+                name = ((RemoteException) error).getClassName();
+            }
+            if (name.endsWith(".RemoteFileChangedException")
+                || name.endsWith(".AlreadyBeingCreatedException")) {
                 return false;
             }
             throw error;

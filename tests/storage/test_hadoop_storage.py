@@ -1,6 +1,5 @@
 """What Headgate does with files works the same on every storage that Hadoop reaches."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,9 +19,9 @@ def place(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def storage(s3_jvm: StorageJvm) -> Iterator[HadoopStorage]:
+def storage(s3_jvm: StorageJvm) -> HadoopStorage:
     # The same JVM serves HDFS: Hadoop's client is among Spark's jars, and needs no configuration.
-    yield s3_jvm.storage
+    return s3_jvm.storage
 
 
 def test_what_was_written_is_listed_and_read(storage: HadoopStorage, place: str) -> None:
@@ -88,7 +87,7 @@ def test_a_name_that_leads_out_of_its_folder_is_refused(storage: HadoopStorage, 
 
 @pytest.mark.s3
 def test_a_missing_bucket_is_named(storage: HadoopStorage) -> None:
-    with pytest.raises(StorageFailed, match="s3a://no-such-bucket/x: .*does not exist"):
+    with pytest.raises(StorageFailed, match=r"s3a://no-such-bucket/x: .*does not exist"):
         storage.list("s3a://no-such-bucket/x", most=1)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import LazySettings
@@ -29,24 +30,37 @@ pytestmark = [pytest.mark.django_db, pytest.mark.s3]
 class Bench:
     """A query with a checkpoint in the bucket, which the gateway keeps in a folder."""
 
-    def __init__(self, stage: Stage, s3: S3Store, jvm: StorageJvm, mirrors: Path) -> None:
+    def __init__(self, stage: Stage, s3: S3Store, jvm: StorageJvm, folder: Path) -> None:
         self.stage, self.s3, self.jvm = stage, s3, jvm
         stage.now = timezone.now()
         stage.launcher.storage = jvm.socket
         self.location = s3.place("checkpoints/delays")
         self.root = self.folder_of(self.location)
+        self.mine = folder / "written"
 
     def folder_of(self, location: str) -> Path:
         """Return the folder behind a location in the bucket."""
         return self.s3.folder / location.removeprefix(f"{self.s3.root}/")
 
     def define(self, *, store: str = "", batches: int = 10) -> Query:
-        source = {"name": "flights", "format": "kafka", "options": {"subscribe": "flights"}}
+        source: dict[str, Any] = {
+            "name": "flights",
+            "format": "json",
+            "schema": "tail STRING, delay INT",
+        }
+        source["options"] = {"path": f"{self.mine}-in"}
         query = self.stage.query("delays", sources=[source])
         Checkpoint.objects.filter(query=query).update(location=self.location)
-        write_checkpoint(self.root, batches=range(batches), store=store)
+        write_checkpoint(self.mine, batches=range(batches), store=store)
+        self.upload()
         self.read()
         return query
+
+    def upload(self) -> None:
+        """Put the local files into the bucket, through the gateway: it keeps ETags of its own."""
+        files = [str(path.relative_to(self.mine)) for path in self.mine.rglob("*")]
+        visible = [name for name in files if (self.mine / name).is_file()]
+        self.jvm.storage.copy(self.mine.as_uri(), visible, self.location)
 
     def read(self) -> None:
         """Let the worker read the checkpoint, as an open page asks it to."""
@@ -87,6 +101,7 @@ class Bench:
 def bench(
     stage: Stage, s3: S3Store, s3_jvm: StorageJvm, tmp_path: Path, settings: LazySettings
 ) -> Bench:
+    settings.DATA_ROOTS = (s3.root, str(tmp_path))
     settings.MIRRORS_DIR = tmp_path / "mirrors"
     settings.DRIVERS_DIR = s3_jvm.socket.parent / "drivers"
     return Bench(stage, s3, s3_jvm, tmp_path)
@@ -184,7 +199,7 @@ def test_an_x_ray_reads_a_whole_copy_on_this_host(bench: Bench) -> None:
     ]
     copy = Path(json.loads(probe.task)["checkpoint"].removeprefix("file://"))
     assert max(map(int, names(copy / "commits"))) == 9
-    zips = [path for path in (copy / "state").rglob("*.zip")]
+    zips = list((copy / "state").rglob("*.zip"))
     assert zips
     assert all(path.read_bytes()[:2] == b"PK" for path in zips)
 
@@ -193,7 +208,8 @@ def test_a_mirror_follows_the_query_and_forgets_what_spark_purges(bench: Bench) 
     bench.define(store="delta")
     mirror = mirror_of(bench.location)
     assert names(mirror.checkpoint / "commits") == set("0123456789")
-    write_batch(bench.root, 10)
+    write_batch(bench.mine, 10)
+    bench.upload()
     (bench.root / "commits" / "0").unlink()
     bench.read()
     assert names(mirror.checkpoint / "commits") == {*"123456789", "10"}

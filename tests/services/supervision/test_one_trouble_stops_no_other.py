@@ -23,6 +23,7 @@ from queries.services.probes.probe_steps import SHOWN_FOR
 from queries.services.probes.xray import forget_old_results
 from queries.services.procedures import engine
 from queries.services.supervision import decision_rows, reconcile, verdicts
+from tests.launchers.in_memory import InMemoryLauncher
 from tests.scenarios.stage import Stage
 
 NAMES = ("arrivals", "delays", "weather")
