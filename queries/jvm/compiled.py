@@ -96,7 +96,7 @@ def _compile(sources: list[Path], target: Path) -> None:
     except Py4JError as error:
         raise NotCompiled(f"Headgate's Java classes cannot be compiled: {error}") from error
     finally:
-        gateway.close()
+        gateway.shutdown()
         process.stdin.close()
         process.kill()  # it has nothing left to do
         process.wait(COMPILE_LIMIT_S)

@@ -59,7 +59,7 @@ class Bench:
     def upload(self) -> None:
         """Put the local files into the bucket, through the gateway: it keeps ETags of its own."""
         files = [str(path.relative_to(self.mine)) for path in self.mine.rglob("*")]
-        visible = [name for name in files if (self.mine / name).is_file()]
+        visible = [name for name in files if (self.mine / name).is_file() and "/." not in name]
         self.jvm.storage.copy(self.mine.as_uri(), visible, self.location)
 
     def read(self) -> None:
