@@ -12,6 +12,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -44,6 +45,21 @@ class About:
 
     read_at: datetime | None  # the last success
     problem: str = ""  # of the latest attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a copy of a checkpoint costs: each object is read once and written once."""
+
+    objects: int
+    bytes: int
+    complete: bool  # False: there are more than were listed
+    rate: float | None  # objects per second of the last copy; None if there was none
+
+    @property
+    def seconds(self) -> float | None:
+        """The expected seconds, None if unknown."""
+        return self.objects / self.rate if self.rate else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +137,21 @@ class Mirror:
         listed.touch()
         os.utime(listed, (now.timestamp(), now.timestamp()))
         return True
+
+    def cost(self) -> Cost:
+        """Return what a copy of the checkpoint would cost, as of the last listing of its state."""
+        sizes = [path.stat().st_size for path in self._files().values()]
+        state = sum(1 for name in self._files() if not _is_described(name))
+        rate = None
+        with suppress(OSError, ValueError):
+            rate = float((self.folder / "rate").read_text())
+        return Cost(len(sizes), sum(sizes), state < STATE_FILES, rate)
+
+    def note_copy(self, objects: int, seconds: float) -> None:
+        """Remember how fast a copy was."""
+        if objects and seconds > 0:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self.folder / "rate", f"{objects / seconds:.3f}", durable=False)
 
     def _files(self) -> dict[str, Path]:
         found = (path for path in self.checkpoint.rglob("*") if path.is_file())

@@ -19,9 +19,11 @@ from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
+from queries.services.checkpoints.switching import current
 from queries.services.probes import record_search, xray
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.probe_steps import MOST_ROWS, ROWS, SHOWN_FOR
+from queries.views.checkpoints.checkpoint import cost_of
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
@@ -44,6 +46,7 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
     query = definitions.query(name)
     given = request.POST if request.method == "POST" else request.GET
     context: dict[str, Any] = {"query": query, "given": given, "most": MOST_ROWS}
+    context["cost"] = cost_of(current(query))
     if request.method == "GET":
         return render(request, "probes/new_xray.html", context)
     try:

@@ -3,9 +3,11 @@
 Steps of procedures use the two copies; a step that finds no storage JVM listening waits for it.
 """
 
-import logging
+import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from django.utils import timezone
 
@@ -24,11 +26,11 @@ from queries.services.checkpoints.storage_jvms import (
     storage_of,
     work_folder,
 )
-from queries.services.procedures.engine import StepContext, StepResult, waiting
-from queries.storage.hadoop import StorageFailed
+from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
+from queries.storage.hadoop import HadoopStorage, StorageFailed
 from queries.storage.remote_checkpoint import copy_between, fetch
 
-logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 #: How old a mirror may be before a page that shows it asks for a new reading: a reading costs some
 #: ten requests to the storage.
@@ -101,22 +103,20 @@ def copy_here(
     if local_path(location) is not None:
         return snapshot(location, destination, batch, keep_commit=keep_commit, new_id=True)
     application = turn.query.application
-    try:
-        storage = storage_of(application, launcher=turn.launcher, now=turn.now)
-        landing = landing_of(application, launcher=turn.launcher)
+
+    def copied(storage: HadoopStorage) -> Copied:
         return fetch(
             storage,
             location,
             destination,
             work_folder(),
-            landing,
+            landing_of(application, launcher=turn.launcher),
             batch=batch,
             keep_commit=keep_commit,
         )
-    except NoStorage as error:
-        return waiting(str(error))
-    except (LaunchRefused, StorageFailed) as error:
-        raise _refused(error) from error
+
+    began = time.monotonic()
+    return _timed(location, _with_storage(turn, copied), began)
 
 
 def copy_beside(
@@ -136,15 +136,13 @@ def copy_beside(
         if place.exists():  # a worker died before it recorded the copy
             remove(place)
         return snapshot(location, place, batch, new_id=new_id)
-    try:
-        storage = storage_of(turn.query.application, launcher=turn.launcher, now=turn.now)
-        return copy_between(
-            storage, location, destination, work_folder(), batch=batch, new_id=new_id
-        )
-    except NoStorage as error:
-        return waiting(str(error))
-    except (LaunchRefused, StorageFailed) as error:
-        raise _refused(error) from error
+
+    def copied(storage: HadoopStorage) -> Copied:
+        work = work_folder()
+        return copy_between(storage, location, destination, work, batch=batch, new_id=new_id)
+
+    began = time.monotonic()
+    return _timed(location, _with_storage(turn, copied), began)
 
 
 def fresh_logs(turn: StepContext, location: str) -> CheckpointLogs | StepResult:
@@ -156,45 +154,58 @@ def fresh_logs(turn: StepContext, location: str) -> CheckpointLogs | StepResult:
     if local_path(location) is not None:
         return readable_logs(location)
     mirror = mirror_of(location)
-    try:
-        storage = storage_of(turn.query.application, launcher=turn.launcher, now=turn.now)
+
+    def read(storage: HadoopStorage) -> CheckpointLogs:
         mirror.refresh(storage, location, now=turn.now)
-    except NoStorage as error:
-        return waiting(str(error))
-    except (LaunchRefused, StorageFailed) as error:
-        raise _refused(error) from error
-    return CheckpointLogs(mirror.checkpoint)
+        return CheckpointLogs(mirror.checkpoint)
+
+    return _with_storage(turn, read)
 
 
-def upload(turn: StepContext, folder: Path, destination: str) -> StepResult | None:
-    """Put a checkpoint that was built in a folder where it belongs; None once it is there."""
-    try:
-        storage = storage_of(turn.query.application, launcher=turn.launcher, now=turn.now)
+def upload(turn: StepContext, folder: Path, destination: str) -> StepResult:
+    """Put a checkpoint that was built in a folder where it belongs."""
+
+    def put(storage: HadoopStorage) -> StepResult:
         storage.delete(destination)
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 storage.write(destination, str(path.relative_to(folder)), path.read_bytes())
-    except NoStorage as error:
-        return waiting(str(error))
-    except (LaunchRefused, StorageFailed) as error:
-        raise _refused(error) from error
-    return None
+        return DONE
+
+    return _with_storage(turn, put)
 
 
 def delete_copy(
     location: str, application: Application, *, launcher: Launcher, now: datetime
-) -> StepResult | None:
-    """Delete a copy of a checkpoint; None once it is gone, else a step to wait for."""
+) -> StepResult:
+    """Delete a copy of a checkpoint; does nothing if it is gone."""
     if (path := local_path(location)) is not None:
         remove(Path(path))
-        return None
+        return DONE
     try:
         storage_of(application, launcher=launcher, now=now).delete(location)
     except NoStorage as error:
         return waiting(str(error))
     except (LaunchRefused, StorageFailed) as error:
         raise _refused(error) from error
-    return None
+    return DONE
+
+
+def _with_storage(turn: StepContext, act: Callable[[HadoopStorage], T]) -> T | StepResult:
+    """Return what `act` returns, or a step to wait for until the storage JVM is up."""
+    try:
+        return act(storage_of(turn.query.application, launcher=turn.launcher, now=turn.now))
+    except NoStorage as error:
+        return waiting(str(error))
+    except (LaunchRefused, StorageFailed) as error:
+        raise _refused(error) from error
+
+
+def _timed(location: str, copied: Copied | StepResult, began: float) -> Copied | StepResult:
+    """Remember how fast a copy was, for the next one's expected time."""
+    if isinstance(copied, Copied):
+        mirror_of(location).note_copy(copied.files, time.monotonic() - began)
+    return copied
 
 
 def readable_logs(location: str, *, fresh_for: timedelta | None = FRESH_FOR) -> CheckpointLogs:

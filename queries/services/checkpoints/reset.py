@@ -130,7 +130,7 @@ def _build(turn: StepContext) -> StepResult:
         if path is None:
             told = upload(turn, new, location)
             remove(new)
-            if told is not None:
+            if not told.done:
                 return told
         turn.result["built"] = True
     return DONE

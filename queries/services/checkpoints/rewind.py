@@ -102,7 +102,7 @@ def undo(turn: StepContext) -> StepResult | None:
     if not turn.query.checkpoints.filter(location=location).exists():
         application = turn.query.application
         told = delete_copy(location, application, launcher=turn.launcher, now=turn.now)
-        if told is not None:
+        if not told.done:
             return told
     stop_and_start.start_after_undo(turn)
     return None

@@ -27,7 +27,7 @@ from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.hosts import elsewhere, logs_to_show, mirror_of, way_to
 from queries.services.checkpoints.remote import read_if_old
 from queries.services.probes.record_search import records_can_be_read
-from queries.storage.remote_checkpoint import About
+from queries.storage.remote_checkpoint import About, Cost
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.numbers import whole
@@ -148,6 +148,13 @@ def logs_of(
         return logs_to_show(checkpoint.location)
     except NotLocal:
         return None, mirror_of(checkpoint.location).about() if mirrored else None
+
+
+def cost_of(checkpoint: Checkpoint) -> Cost | None:
+    """Return what a copy of a checkpoint costs; None for local ones, whose files are linked."""
+    if local_path(checkpoint.location) is not None:
+        return None
+    return mirror_of(checkpoint.location).cost()
 
 
 def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import TARGETS, WantedStart, offsets_of
 from queries.services.checkpoints.switching import current
-from queries.views.checkpoints.checkpoint import logs_of
+from queries.views.checkpoints.checkpoint import cost_of, logs_of
 from queries.views.console.errors import answered, status_of
 from queries.views.console.guard import author, by, needs
 from queries.views.console.numbers import whole
@@ -185,6 +185,7 @@ def _context(query: Query, heading: str) -> dict[str, Any]:
         "query": query,
         "heading": heading,
         "checkpoint": checkpoint,
+        "cost": cost_of(checkpoint),
         "first": committed[0] if committed else None,
         "last": committed[-1] if committed else None,
         "back": reverse("query-checkpoint", args=[query.name]),
