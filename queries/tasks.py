@@ -323,6 +323,7 @@ def prune() -> None:
 @shared_task(name="queries.tasks.prune_snapshots")
 def prune_snapshots() -> None:
     """Delete snapshots beyond the configured number."""
+    remote.prune(now=timezone.now())
     snapshot.prune(launcher=launcher(), now=timezone.now())
 
 

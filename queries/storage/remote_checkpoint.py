@@ -219,7 +219,7 @@ def copy_between(
     counts once a row of the database names it; folders of object stores cannot be renamed. Their
     files get new times, so the times of the log entries are kept in a manifest beside the copy.
     """
-    storage.delete(destination)
+    delete(storage, destination)
     copied = copy(
         storage,
         location,
@@ -240,6 +240,12 @@ def copy_between(
     }
     storage.write(*_manifest(destination), json.dumps({"times": times}).encode())
     return copied
+
+
+def delete(storage: HadoopStorage, location: str) -> None:
+    """Delete a copy of a checkpoint and its manifest; does nothing if they are gone."""
+    storage.delete("/".join(_manifest(location)))
+    storage.delete(location)
 
 
 def fetch(

@@ -1,6 +1,8 @@
 """Snapshot, clone, rewind, reset and copies for probes: of a checkpoint in a real bucket."""
 
 import json
+from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from queries.services.checkpoints import clone, preview, remote, reset, rewind, 
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.probes.xray import begin_xray
 from queries.services.procedures.engine import StepContext, advance, due_operations
+from queries.storage.hadoop import CopyDone, HadoopStorage
 from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import names, tree, write_batch, write_checkpoint
 from tests.scenarios.stage import Stage
@@ -127,6 +130,8 @@ def test_a_removed_snapshots_objects_are_deleted_by_the_worker(bench: Bench) -> 
     assert bench.folder_of(row.location).exists()
     snapshot.prune(launcher=bench.stage.launcher, now=bench.stage.now)
     assert not bench.folder_of(row.location).exists()
+    left = bench.root.parent / ".headgate" / f"{bench.root.name}.snapshots"
+    assert [path for path in left.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("store", ["", "delta", "zip", "v2"])
@@ -159,6 +164,24 @@ def test_a_batch_that_is_gone_is_refused_in_words_about_the_bucket(bench: Bench)
     assert operation.outcome == OperationOutcome.FAILED
     assert bench.location in operation.detail.text
     assert "stage" not in operation.detail.text
+    assert bench.new == bench.root
+
+
+def test_a_file_that_disappears_during_a_copy_fails_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = bench.define(store="delta")
+    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    real = HadoopStorage.copy
+
+    def purged(storage: HadoopStorage, place: str, names: Iterable[str], to: str) -> CopyDone:
+        (bench.root / "state/0/0/3.delta").unlink()
+        return real(storage, place, names, to)
+
+    monkeypatch.setattr(HadoopStorage, "copy", purged)
+    bench.work(operation)
+    assert operation.outcome == OperationOutcome.FAILED
+    assert "state/0/0/3.delta" in operation.detail.text
     assert bench.new == bench.root
 
 
@@ -232,6 +255,17 @@ def test_a_storage_that_refuses_is_quoted(bench: Bench) -> None:
     checkpoint.save()
     remote.read_checkpoint(checkpoint.pk, launcher=bench.stage.launcher, now=timezone.now())
     assert "no-such-bucket" in mirror_of(checkpoint.location).about().problem
+
+
+def test_mirrors_that_nobody_looks_at_are_deleted_after_a_day(bench: Bench) -> None:
+    query = bench.define()
+    checkpoint = Checkpoint.objects.get(query=query)
+    now = timezone.now()
+    remote.read_if_old(checkpoint, now=now + timedelta(minutes=1))
+    remote.prune(now=now + timedelta(hours=23))
+    assert mirror_of(bench.location).about().read_at is not None
+    remote.prune(now=now + timedelta(hours=25))
+    assert mirror_of(bench.location).about().read_at is None
 
 
 def test_a_worker_that_dies_in_a_copy_leaves_nothing_behind(

@@ -3,12 +3,15 @@
 Steps of procedures use the two copies; a step that finds no storage JVM listening waits for it.
 """
 
+import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from django.conf import settings
 from django.utils import timezone
 
 from controlplane.nudge import changed, read_checkpoint_soon
@@ -28,7 +31,7 @@ from queries.services.checkpoints.storage_jvms import (
 )
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.storage.hadoop import HadoopStorage, StorageFailed
-from queries.storage.remote_checkpoint import copy_between, fetch
+from queries.storage.remote_checkpoint import copy_between, delete, fetch
 
 T = TypeVar("T")
 
@@ -85,6 +88,17 @@ def read_checkpoint(checkpoint_id: int, *, launcher: Launcher, now: datetime) ->
     if news:
         changed(f"query:{checkpoint.query_id}")
     return False
+
+
+def prune(*, now: datetime) -> None:
+    """Delete mirrors that no page has asked for, and stages of workers that died, a day later."""
+    long_ago = (now - timedelta(days=1)).timestamp()
+    stages = Path(settings.DRIVERS_DIR).glob("probes/stage-*")
+    for folder in (*Path(settings.MIRRORS_DIR).glob("*"), *stages):
+        with suppress(FileNotFoundError):
+            newest = max(path.stat().st_mtime for path in (folder, *folder.glob("asked")))
+            if newest < long_ago:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def copy_here(
@@ -183,7 +197,7 @@ def delete_copy(
         remove(Path(path))
         return DONE
     try:
-        storage_of(application, launcher=launcher, now=now).delete(location)
+        delete(storage_of(application, launcher=launcher, now=now), location)
     except NoStorage as error:
         return waiting(str(error))
     except (LaunchRefused, StorageFailed) as error:
