@@ -1,10 +1,11 @@
-"""Snapshot, clone, rewind, reset and copies for probes: of a checkpoint in a real bucket."""
+"""Snapshot, clone, rewind, reset and copies for probes: of a checkpoint on S3 and on HDFS."""
 
 import json
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.conf import LazySettings
@@ -25,25 +26,36 @@ from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import names, tree, write_batch, write_checkpoint
 from tests.scenarios.stage import Stage
 from tests.storage.servers import StorageJvm
-from tests.storage.stores import S3Store
+from tests.storage.stores import Store
 
-pytestmark = [pytest.mark.django_db, pytest.mark.s3]
+pytestmark = pytest.mark.django_db
 
 
 class Bench:
-    """A query with a checkpoint in the bucket, which the gateway keeps in a folder."""
+    """A query with a checkpoint on a storage, whose folders a test sees as local copies."""
 
-    def __init__(self, stage: Stage, s3: S3Store, jvm: StorageJvm, folder: Path) -> None:
-        self.stage, self.s3, self.jvm = stage, s3, jvm
+    def __init__(self, stage: Stage, store: Store, jvm: StorageJvm, folder: Path) -> None:
+        self.stage, self.store, self.jvm, self.seen = stage, store, jvm, folder / "seen"
         stage.now = timezone.now()
         stage.launcher.storage = jvm.socket
-        self.location = s3.place("checkpoints/delays")
-        self.root = self.folder_of(self.location)
+        self.location = store.place("checkpoints/delays")
         self.mine = folder / "written"
 
     def folder_of(self, location: str) -> Path:
-        """Return the folder behind a location in the bucket."""
-        return self.s3.folder / location.removeprefix(f"{self.s3.root}/")
+        """Return a local copy of what is at a location now."""
+        place = self.seen / uuid4().hex / location.rpartition("/")[2]
+        found = self.jvm.storage.list(location, deep=True, most=10_000).entries
+        self.jvm.storage.copy(location, [entry.name for entry in found], place.as_uri())
+        return place
+
+    def there(self, location: str) -> bool:
+        """Return whether there is anything at a location."""
+        return bool(self.jvm.storage.list(location, deep=True, most=1).entries)
+
+    @property
+    def root(self) -> Path:
+        """A local copy of the original checkpoint."""
+        return self.folder_of(self.location)
 
     def define(self, *, store: str = "", batches: int = 10) -> Query:
         source: dict[str, Any] = {
@@ -94,20 +106,31 @@ class Bench:
         assert (operation.outcome, operation.detail.text) == (OperationOutcome.DONE, "")
 
     @property
+    def current(self) -> str:
+        """The location of the query's current checkpoint."""
+        return Checkpoint.objects.get(query__name="delays", retired_at=None).location
+
+    @property
     def new(self) -> Path:
-        """The folder behind the query's current checkpoint."""
-        current = Checkpoint.objects.get(query__name="delays", retired_at=None)
-        return self.folder_of(current.location)
+        """A local copy of the query's current checkpoint."""
+        return self.folder_of(self.current)
 
 
-@pytest.fixture
+@pytest.fixture(
+    params=[pytest.param("s3", marks=pytest.mark.s3), pytest.param("hdfs", marks=pytest.mark.hdfs)]
+)
 def bench(
-    stage: Stage, s3: S3Store, s3_jvm: StorageJvm, tmp_path: Path, settings: LazySettings
+    stage: Stage,
+    request: pytest.FixtureRequest,
+    s3_jvm: StorageJvm,
+    tmp_path: Path,
+    settings: LazySettings,
 ) -> Bench:
-    settings.DATA_ROOTS = (s3.root, str(tmp_path))
+    store: Store = request.getfixturevalue(request.param)
+    settings.DATA_ROOTS = (store.root, str(tmp_path))
     settings.MIRRORS_DIR = tmp_path / "mirrors"
     settings.DRIVERS_DIR = s3_jvm.socket.parent / "drivers"
-    return Bench(stage, s3, s3_jvm, tmp_path)
+    return Bench(stage, store, s3_jvm, tmp_path)
 
 
 def test_a_snapshot_is_kept_beside_the_original_in_the_bucket(bench: Bench) -> None:
@@ -116,7 +139,8 @@ def test_a_snapshot_is_kept_beside_the_original_in_the_bucket(bench: Bench) -> N
     bench.done(snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now))
     row = Snapshot.objects.get()
     place = bench.folder_of(row.location)
-    assert place.parent.name == f"{bench.root.name}.snapshots"
+    name = bench.location.rpartition("/")[2]
+    assert f"/.headgate/{name}.snapshots/" in row.location
     assert (row.batch, names(place / "commits")) == (9, set("0123456789"))
     assert row.bytes == sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     assert tree(bench.root) == before
@@ -127,11 +151,10 @@ def test_a_removed_snapshots_objects_are_deleted_by_the_worker(bench: Bench) -> 
     bench.done(snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now))
     row = Snapshot.objects.get()
     snapshot.remove_snapshot(row, now=bench.stage.now)
-    assert bench.folder_of(row.location).exists()
+    assert bench.there(row.location)
     snapshot.prune(launcher=bench.stage.launcher, now=bench.stage.now)
-    assert not bench.folder_of(row.location).exists()
-    left = bench.root.parent / ".headgate" / f"{bench.root.name}.snapshots"
-    assert [path for path in left.rglob("*") if path.is_file()] == []
+    parent, _, name = bench.location.rpartition("/")
+    assert not bench.there(f"{parent}/.headgate/{name}.snapshots")
 
 
 @pytest.mark.parametrize("store", ["", "delta", "zip", "v2"])
@@ -139,7 +162,7 @@ def test_a_rewind_builds_a_new_place_in_the_bucket(bench: Bench, store: str) -> 
     query = bench.define(store=store)
     before = tree(bench.root)
     bench.done(rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now))
-    assert bench.new != bench.root
+    assert bench.current != bench.location
     assert max(map(int, names(bench.new / "commits"))) == 6
     assert max(map(int, names(bench.new / "offsets"))) == 6
     assert tree(bench.root) == before
@@ -159,12 +182,12 @@ def test_a_copys_batches_keep_the_times_of_their_commits(bench: Bench) -> None:
 def test_a_batch_that_is_gone_is_refused_in_words_about_the_bucket(bench: Bench) -> None:
     query = bench.define()
     operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
-    (bench.root / "offsets" / "6").unlink()
+    bench.jvm.storage.delete(f"{bench.location}/offsets/6")
     bench.work(operation)
     assert operation.outcome == OperationOutcome.FAILED
     assert bench.location in operation.detail.text
     assert "stage" not in operation.detail.text
-    assert bench.new == bench.root
+    assert bench.current == bench.location
 
 
 def test_a_file_that_disappears_during_a_copy_fails_it(
@@ -175,14 +198,14 @@ def test_a_file_that_disappears_during_a_copy_fails_it(
     real = HadoopStorage.copy
 
     def purged(storage: HadoopStorage, place: str, names: Iterable[str], to: str) -> CopyDone:
-        (bench.root / "state/0/0/3.delta").unlink()
+        storage.delete(f"{place}/state/0/0/3.delta")
         return real(storage, place, names, to)
 
     monkeypatch.setattr(HadoopStorage, "copy", purged)
     bench.work(operation)
     assert operation.outcome == OperationOutcome.FAILED
     assert "state/0/0/3.delta" in operation.detail.text
-    assert bench.new == bench.root
+    assert bench.current == bench.location
 
 
 def test_a_clone_gets_an_id_of_its_own_and_a_place_beside(bench: Bench) -> None:
@@ -192,11 +215,12 @@ def test_a_clone_gets_an_id_of_its_own_and_a_place_beside(bench: Bench) -> None:
             query=query, name="late", same_sink=True, actor="aude", now=bench.stage.now
         )
     )
-    place = bench.folder_of(Checkpoint.objects.get(query__name="late").location)
-    assert place == bench.root.parent / "late"
-    mine, its = (json.loads((at / "metadata").read_text())["id"] for at in (bench.root, place))
+    location = Checkpoint.objects.get(query__name="late").location
+    assert location == f"{bench.location.rpartition('/')[0]}/late"
+    place, root = bench.folder_of(location), bench.root
+    mine, its = (json.loads((at / "metadata").read_text())["id"] for at in (root, place))
     assert mine != its
-    assert names(place / "offsets") == names(bench.root / "offsets")
+    assert names(place / "offsets") == names(root / "offsets")
 
 
 def test_a_reset_starts_elsewhere_and_keeps_the_batch_numbers(bench: Bench) -> None:
@@ -233,7 +257,7 @@ def test_a_mirror_follows_the_query_and_forgets_what_spark_purges(bench: Bench) 
     assert names(mirror.checkpoint / "commits") == set("0123456789")
     write_batch(bench.mine, 10)
     bench.upload()
-    (bench.root / "commits" / "0").unlink()
+    bench.jvm.storage.delete(f"{bench.location}/commits/0")
     bench.read()
     assert names(mirror.checkpoint / "commits") == {*"123456789", "10"}
     sizes = {path.name: path.stat().st_size for path in (bench.root / "state/0/0").glob("*.delta")}
@@ -243,7 +267,7 @@ def test_a_mirror_follows_the_query_and_forgets_what_spark_purges(bench: Bench) 
 
 def test_a_request_before_the_first_reading_is_asked_to_come_again(bench: Bench) -> None:
     query = bench.define()
-    Checkpoint.objects.filter(query=query).update(location=bench.s3.place("checkpoints/other"))
+    Checkpoint.objects.filter(query=query).update(location=bench.store.place("checkpoints/other"))
     with pytest.raises(remote.NotReadYet, match="is being read"):
         snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now)
 
