@@ -84,8 +84,9 @@ class HadoopStorage:
         """Return what is in a folder, or with `deep` all files below it; nothing if it is gone."""
         told = self._ask(place, verb="list", path=place, deep=deep, most=most)
         entries = tuple(
-            Entry(inside(str(name)), count(size) or 0, None if folder else _time(ms), bool(folder))
+            Entry(str(name), count(size) or 0, None if folder else _time(ms), bool(folder))
             for name, size, ms, folder in _rows(told, 4)
+            if is_inside(str(name))  # an object store takes any name
         )
         return Listing(entries, bool(told.get("more")))
 
@@ -163,10 +164,15 @@ class HadoopStorage:
         return found
 
 
+def is_inside(name: str) -> bool:
+    """Return whether a relative name stays inside its folder."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+
+
 def inside(name: str) -> str:
     """Return a relative name; raise `StorageFailed` if it leads out of its folder."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
+    if not is_inside(name):
         raise StorageFailed(f"{name!r} is not a name inside a folder.")
     return name
 

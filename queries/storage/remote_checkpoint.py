@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,6 +34,8 @@ MOST_NAMES = 100_000
 STATE_FILES, STATE_EVERY_S = 20_000, 60
 #: Bytes of a log entry: enough for several hundred thousand partitions.
 MOST_OF_ENTRY = 8 * 1024 * 1024
+#: Bytes that are read in one call; an answer may have four thirds of that (`MOST_ANSWER`).
+MOST_OF_PART = 16 * 1024 * 1024
 LOGS = ("offsets", "commits")
 ABOUT = "about.json"
 CHECKPOINT = "checkpoint"
@@ -106,7 +108,7 @@ class Mirror:
         known = {name: path for name, path in self._files().items() if _is_described(name)}
         fresh = [name for name, entry in wanted.items() if not _same(known.get(name), entry)]
         times = _times(storage, location) if not known else {}
-        for name, content in storage.read(location, fresh, most=MOST_OF_ENTRY).items():
+        for name, content in _contents(storage, location, [wanted[name] for name in fresh]):
             _put(self.checkpoint / name, content, times.get(name))
         for name in known.keys() - wanted.keys():
             known[name].unlink(missing_ok=True)
@@ -335,10 +337,31 @@ def _stage(storage: HadoopStorage, location: str, stage: Path) -> dict[str, int]
             path = stage / entry.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-    wanted = [entry.name for entry in entries if _is_read(entry.name)]
-    for name, content in storage.read(location, wanted, most=MOST_OF_ENTRY).items():
+    wanted = [entry for entry in entries if _is_read(entry.name)]
+    for name, content in _contents(storage, location, wanted):
         _put(stage / name, content)
     return {entry.name: entry.bytes for entry in entries}
+
+
+def _contents(
+    storage: HadoopStorage, location: str, entries: Iterable[Entry]
+) -> Iterator[tuple[str, Content]]:
+    """Yield the contents of files, read in parts of bounded size.
+
+    A file that is too large is empty here, so it is unreadable by itself and hides no other.
+    """
+    names: list[str] = []
+    size = 0
+    for entry in entries:
+        if entry.bytes > MOST_OF_ENTRY:
+            yield entry.name, Content(b"", entry.modified_at)
+            continue
+        if size + entry.bytes > MOST_OF_PART:
+            yield from storage.read(location, names, most=MOST_OF_ENTRY).items()
+            names, size = [], 0
+        names.append(entry.name)
+        size += entry.bytes
+    yield from storage.read(location, names, most=MOST_OF_ENTRY).items()
 
 
 def _is_read(name: str) -> bool:
@@ -384,7 +407,7 @@ def _same(path: Path | None, entry: Entry) -> bool:
     """Return whether a mirror has an entry: Spark never rewrites one, so its size decides."""
     if path is None:
         return False
-    return path.stat().st_size == entry.bytes
+    return entry.bytes > MOST_OF_ENTRY or path.stat().st_size == entry.bytes
 
 
 def _put(path: Path, content: Content, at: datetime | None = None) -> None:

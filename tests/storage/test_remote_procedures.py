@@ -11,6 +11,7 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
+from queries.checkpoints import batches
 from queries.checkpoints.snapshot import CannotCopy
 from queries.domain.states import OperationOutcome
 from queries.models.checkpoints import Snapshot
@@ -21,6 +22,7 @@ from queries.services.checkpoints import clone, preview, remote, reset, rewind, 
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.probes.xray import begin_xray
 from queries.services.procedures.engine import StepContext, advance, due_operations
+from queries.storage import remote_checkpoint
 from queries.storage.hadoop import CopyDone, HadoopStorage
 from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import names, tree, write_batch, write_checkpoint
@@ -263,6 +265,21 @@ def test_a_mirror_follows_the_query_and_forgets_what_spark_purges(bench: Bench) 
     sizes = {path.name: path.stat().st_size for path in (bench.root / "state/0/0").glob("*.delta")}
     shown = mirror.checkpoint / "state/0/0"
     assert {path.name: path.stat().st_size for path in shown.glob("*.delta")} == sizes
+
+
+def test_an_entry_that_is_too_large_is_unreadable_and_hides_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_checkpoint, "MOST_OF_ENTRY", 1000)
+    monkeypatch.setattr(remote_checkpoint, "MOST_OF_PART", 300)  # several parts
+    bench.define()
+    write_batch(bench.mine, 10)
+    (bench.mine / "offsets" / "10").write_text("v1\n" + "x" * 2000)
+    bench.upload()
+    bench.read()
+    logs = remote.readable_logs(bench.location)
+    found = {batch.number: batch.state for batch in batches.page(logs)}
+    assert found == {**dict.fromkeys(range(10), "committed"), 10: "unreadable"}
 
 
 def test_a_request_before_the_first_reading_is_asked_to_come_again(bench: Bench) -> None:

@@ -82,9 +82,11 @@ def read_checkpoint(checkpoint_id: int, *, launcher: Launcher, now: datetime) ->
     except NoStorage as error:
         mirror.note(f"{error}…", read_at=before.read_at)
         return True
-    except (LaunchRefused, StorageFailed) as error:
-        mirror.note(str(error), read_at=before.read_at)
-        news = before.problem != str(error)
+    except (LaunchRefused, StorageFailed, OSError) as error:
+        said = f"The mirror {mirror.folder} cannot be written: {error}"
+        said = said if isinstance(error, OSError) else str(error)
+        mirror.note(said, read_at=before.read_at)
+        news = before.problem != said
     if news:
         changed(f"query:{checkpoint.query_id}")
     return False
