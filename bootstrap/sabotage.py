@@ -135,6 +135,11 @@ class Copy:
             if name and (source / name).is_file():
                 (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source / name, self.tree / name)
+        # What `make kafka`, `make s3` and `make hadoop` have brought; tests only read it.
+        (self.tree / "var").mkdir(parents=True, exist_ok=True)
+        for place in (source / "var" / name for name in ("connectors", "hadoop", "kafka", "s3")):
+            if place.exists():
+                (self.tree / "var" / place.name).symlink_to(place.resolve())
 
     def again(self, folder: Path) -> "Copy":
         """Return another copy, including this one's compiled modules."""

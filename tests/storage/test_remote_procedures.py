@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from queries.checkpoints import batches
 from queries.checkpoints.snapshot import CannotCopy
+from queries.domain.errors import NotAllowed
 from queries.domain.states import OperationOutcome
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
@@ -285,8 +286,9 @@ def test_an_entry_that_is_too_large_is_unreadable_and_hides_no_other(
 def test_a_request_before_the_first_reading_is_asked_to_come_again(bench: Bench) -> None:
     query = bench.define()
     Checkpoint.objects.filter(query=query).update(location=bench.store.place("checkpoints/other"))
-    with pytest.raises(remote.NotReadYet, match="is being read"):
+    with pytest.raises(NotAllowed) as refused:
         snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now)
+    assert "is being read" in str(refused.value)
 
 
 def test_a_storage_that_refuses_is_quoted(bench: Bench) -> None:

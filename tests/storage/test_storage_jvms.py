@@ -124,8 +124,9 @@ def test_one_more_than_allowed_waits_and_takes_the_place_of_an_unused_one(
     settings.STORAGE_JVMS = 1
     first, second = application("lake", dict(s3.conf)), application("river", dict(s3.conf))
     until(lambda: reached(first, launcher))
-    with pytest.raises(NoStorage, match="in use"):
+    with pytest.raises(NoStorage) as waits:
         storage_of(second, launcher=launcher, now=timezone.now())
+    assert "in use" in str(waits.value)
     monkeypatch.setattr(storage_jvms, "SPARE_AFTER_S", 0.0)
 
     def taken() -> HadoopStorage | None:
