@@ -23,9 +23,10 @@ from queries.domain.failures.context import left_out
 from queries.domain.protocol import AssignmentEntry, Hangs, RunError, RunState, RunStatus, Want
 from queries.domain.run_end import RunFacts, RunVerdict, judge
 from queries.runtime import build
-from queries.runtime.checkpoints.locks import Held, Locks, Refused
+from queries.runtime.checkpoints.locks import Held, Locks
 from queries.runtime.checkpoints.log_reports import LogReports
 from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.checkpoints.ownership import Refused
 from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.continuous_epochs import of_continuous
 from queries.runtime.failures.error_capture import StepFailed, from_python

@@ -12,7 +12,8 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from headgate_ground.files import lock_holder
-from queries.runtime.checkpoints.locks import Held, Locks, Refused
+from queries.runtime.checkpoints.locks import Held, Locks
+from queries.runtime.checkpoints.ownership import Refused
 
 ENDS_WITHIN_S = 30
 [PY4J] = Path(pyspark.__file__).parent.joinpath("jars").glob("py4j-*.jar")

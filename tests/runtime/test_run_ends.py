@@ -14,7 +14,8 @@ import pytest
 from queries.domain.protocol import AssignmentEntry, Hangs, RunState, RunStatus, Want
 from queries.runtime import build
 from queries.runtime import run as runs
-from queries.runtime.checkpoints.locks import Locks, Refused
+from queries.runtime.checkpoints.locks import Locks
+from queries.runtime.checkpoints.ownership import Refused
 from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed, from_python
 from queries.runtime.liveness import Life
@@ -296,7 +297,7 @@ def test_a_checkpoint_on_no_local_file_system_is_held_by_one_run_of_the_driver(
     java = MagicMock()
     locks = Locks(java, 4711, installation="here", driver=1, host="one")
     held = locks.take("s3a://bucket/checkpoints/delays", run=41, epoch=1)
-    assert held.warning
+    assert held.key is None
     with pytest.raises(Refused, match="held by run 41 of the same driver") as refused:
         locks.take("s3a://bucket/checkpoints/delays", run=42, epoch=2)
     assert (refused.value.run, refused.value.error.refused) == (41, "own")

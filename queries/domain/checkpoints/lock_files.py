@@ -1,14 +1,28 @@
-"""The paths of a checkpoint's lock and owner files: next to it, never inside it.
+"""The names of a checkpoint's lock and owner files: next to it, never inside it.
 
 Launchers check these files and drivers lock them, so both must use the same paths. They are stored
 in a separate folder, so that a driver can be given access only to the files of its own checkpoints.
+
+A checkpoint that is not local has no lock, but numbered owner objects
+(`queries.runtime.checkpoints.owners`).
 """
 
+import re
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 FOLDER = ".headgate"
 LOCK, OWNER = "lock", "owner.json"
+
+#: How many of a checkpoint's owner objects stay, however old they are.
+OWNERS_KEPT = 10
+#: Milliseconds after which the others are removed: a start that was suspended for less finds the
+#: numbers that were taken meanwhile.
+OWNERS_KEPT_MS = 24 * 60 * 60 * 1000
+#: How many are removed at one start, so that it is not delayed.
+OWNERS_REMOVED = 20
+_NUMBER = re.compile(r"(\d{20})\.json")
 
 
 def local_path(location: str) -> PurePosixPath | None:
@@ -38,5 +52,38 @@ def owner_file(location: str) -> str:
     folder = lock_folder(location)
     if folder is not None:
         return str(folder / OWNER)
+    return f"{_beside(location)}.{OWNER}"
+
+
+def owners_folder(location: str) -> str:
+    """Return the URI of the folder with the owner objects of a checkpoint that is not local."""
+    return f"{_beside(location)}.owners"
+
+
+def owner_object(folder: str, number: int) -> str:
+    """Return the owner object with a number, in a checkpoint's folder of them."""
+    return f"{folder}/{number:020}.json"
+
+
+def owner_number(name: str) -> int | None:
+    """Return the number of an owner object from its file name; None for any other file."""
+    found = _NUMBER.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def superfluous_owners(found: Mapping[int, int]) -> list[int]:
+    """Return the numbers of owner objects that can be removed now, oldest first.
+
+    `found` has their times in ms by number. All times are the store's own, so no clocks are
+    compared.
+    """
+    kept = sorted(found, reverse=True)[:OWNERS_KEPT]
+    newest = max(found.values(), default=0)
+    old = [each for each, at in found.items() if newest - at > OWNERS_KEPT_MS]
+    return sorted(set(old) - set(kept))[:OWNERS_REMOVED]
+
+
+def _beside(location: str) -> str:
+    """Return the URI that the owner files of a checkpoint that is not local begin with."""
     parent, _, name = location.rstrip("/").rpartition("/")
-    return f"{parent}/{FOLDER}/{name}.{OWNER}"
+    return f"{parent}/{FOLDER}/{name}"

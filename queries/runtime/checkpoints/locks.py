@@ -13,7 +13,6 @@ Java. Python's lock belongs to its open file, so other accesses to the file cann
 forked children close their copies.
 """
 
-import json
 import logging
 import os
 import threading
@@ -34,8 +33,9 @@ from headgate_ground.files import (
     take_lock,
 )
 from queries.domain.checkpoints.lock_files import lock_file, owner_file
-from queries.runtime.checkpoints.logs import read_remote, remote
-from queries.runtime.failures.error_capture import refusal
+from queries.runtime.checkpoints.logs import remote
+from queries.runtime.checkpoints.owners import Find, Owners
+from queries.runtime.checkpoints.ownership import Owner, Refused
 
 logger = logging.getLogger(__name__)
 
@@ -46,24 +46,10 @@ _JVMS = (JVM_BYTE, 1, False)  # Java's tryLock: position, size, shared
 Key = tuple[int, int]  # (st_dev, st_ino) of the lock file
 
 
-class Refused(Exception):
-    """The checkpoint is not available; `why` is held, own, fenced or foreign.
+def _remote(location: str) -> tuple[Any, Any]:
+    from pyspark import SparkContext
 
-    `run` is the run of this driver that holds the checkpoint; None if another process holds it.
-    """
-
-    def __init__(
-        self,
-        why: str,
-        message: str,
-        holder_pid: int | None = None,
-        *,
-        run: int | None = None,
-        owner_epoch: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.error = refusal(why, message, holder_pid, owner_epoch=owner_epoch)
-        self.run = run
+    return remote(SparkContext._active_spark_context, location)
 
 
 @dataclass(slots=True)
@@ -73,7 +59,7 @@ class Held:
     location: str
     run: int
     epoch: int  # epoch of the run: the number that pages show
-    warning: str = ""  # why it is not locked, "" if it is
+    warning: str = ""  # why it is not fenced, "" if it is
     key: Key | None = None
     path: PurePosixPath | None = None
     handles: tuple[Any, ...] = ()  # Java's file, channel and lock
@@ -92,11 +78,16 @@ class Locks:
         driver: int,
         host: str,
         sees: Callable[[str], bool] = lambda _: True,
+        find: Find = _remote,
     ) -> None:
-        """`sees` returns whether a location is visible in the driver's sandbox."""
+        """`sees` returns whether a location is visible in the driver's sandbox.
+
+        `find` returns Hadoop's file system for a location that is not local.
+        """
         self._jvm = jvm
         self._jvm_pid = jvm_pid
-        self._owner = {"installation": installation, "driver": driver, "host": host}
+        self._owner = Owner(installation, driver, host)
+        self._owners = Owners(self._owner, find)
         self._sees = sees
         self._guard = threading.Lock()
         self._held: dict[Key, Held] = {}
@@ -121,7 +112,7 @@ class Locks:
             else self._lock(location, path, run, epoch)
         )
         try:
-            self._own(location, epoch, takeover)
+            self._own(held, epoch, takeover)
         except BaseException:
             self.release(held)
             raise
@@ -181,12 +172,11 @@ class Locks:
     # --- the lock ---------------------------------------------------------------------
 
     def _note(self, location: str, run: int, epoch: int) -> Held:
-        """Separate only this driver's runs if locking is impossible; do not block other drivers."""
+        """Separate this driver's runs if locking is impossible: owner objects keep out others."""
         with self._guard:
             if location in self._unlocked:
                 raise self._own_run(self._unlocked[location])
-            warning = f"not locked: {location} is not on a local file system"
-            held = self._unlocked[location] = Held(location, run, epoch, warning)
+            held = self._unlocked[location] = Held(location, run, epoch)
             return held
 
     def _own_run(self, held: Held) -> Refused:
@@ -263,57 +253,18 @@ class Locks:
 
     # --- the owner --------------------------------------------------------------------
 
-    def _own(self, location: str, epoch: int, takeover: bool) -> None:
-        path = owner_file(location)
-        text = self._read(path)
-        if text is not None:
-            self._compare(location, path, text, epoch, takeover)
-        self._write(path, json.dumps({**self._owner, "epoch": epoch}, sort_keys=True))
-
-    def _compare(self, location: str, path: str, text: str, epoch: int, takeover: bool) -> None:
-        try:
-            owner = json.loads(text)
-            installation, seen = str(owner["installation"]), int(owner["epoch"])
-        except (ValueError, KeyError, TypeError) as error:
-            if takeover:
-                return
-            raise Refused(
-                "foreign", f"The owner file {path} of {location} cannot be read: {error}."
-            ) from error
-        if installation != self._owner["installation"] and not takeover:
-            raise Refused(
-                "foreign",
-                f"The checkpoint {location} belongs to another installation ({installation}, "
-                f"last on host {owner.get('host', '?')}).",
-            )
-        if installation == self._owner["installation"] and seen > epoch:
-            raise Refused(
-                "fenced",
-                f"A later start (epoch {seen}) has taken over the checkpoint {location}; this one "
-                f"is epoch {epoch}.",
-                owner_epoch=seen,
-            )
-
-    def _read(self, path: str) -> str | None:
-        if path.startswith("/"):
-            return read_file(Path(path))
-        return read_remote(*self._remote(path))
-
-    def _write(self, path: str, text: str) -> None:
-        if path.startswith("/"):
-            replace_file(Path(path), text)
+    def _own(self, held: Held, epoch: int, takeover: bool) -> None:
+        location = held.location
+        if held.path is None:
+            owned = self._owners.own(location, epoch, takeover=takeover)
+            if owned.not_fenced:
+                held.warning = f"not fenced: {owned.not_fenced}"
             return
-        system, place = self._remote(path)
-        stream = system.create(place, True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-
-    def _remote(self, path: str) -> tuple[Any, Any]:
-        from pyspark import SparkContext
-
-        return remote(SparkContext._active_spark_context, path)
+        file = Path(owner_file(location))
+        text = read_file(file)
+        if text is not None:
+            self._owner.compare(location, str(file), text, epoch, takeover=takeover)
+        replace_file(file, self._owner.text(epoch))
 
 
 def _held_by_python(location: str) -> Refused:

@@ -14,7 +14,7 @@ from typing import Any
 from queries.domain.failures.context import left_out
 from queries.domain.protocol import Question, RunError, ScriptJob
 from queries.domain.scripts.questions import called
-from queries.runtime.checkpoints.locks import Refused
+from queries.runtime.checkpoints.ownership import Refused
 from queries.runtime.failures.error_capture import Mask, from_python
 
 logger = logging.getLogger("headgate.script")

@@ -1,0 +1,198 @@
+"""Own a checkpoint that is not local: numbered objects, each created by one driver only.
+
+Such a checkpoint has no lock. Its owner is the driver that created the object with the highest
+number beside it:
+
+1. list the objects, and compare this start with the owner that the highest one names;
+2. create the next number, which only one of several starters can (exclusive creation);
+3. list again: an object above one's own means that another start was faster.
+
+The number, not the epoch, names the object: two starters with different epochs must compete for the
+same name. The file `owner.json` of earlier releases counts as number 0.
+
+S3A creates exclusively by `If-None-Match` (Hadoop 3.4.2 and later), which `must` insists on, so an
+older Hadoop refuses instead of overwriting. Some stores ignore the condition, so the second
+creation of one's own object must fail. HDFS creates without overwriting. Elsewhere nothing is
+proven: the owner is compared, and a warning says that the checkpoint is not fenced.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from queries.domain.checkpoints.lock_files import (
+    owner_file,
+    owner_number,
+    owner_object,
+    owners_folder,
+    superfluous_owners,
+)
+from queries.runtime.checkpoints.logs import read_remote
+from queries.runtime.checkpoints.ownership import Owner, Refused
+
+logger = logging.getLogger(__name__)
+
+_CONDITIONAL = "fs.option.create.conditional.overwrite"  # Options.CreateFileOptionKeys of Hadoop
+#: File systems whose creation without overwriting is atomic: HDFS, directly and over HTTP.
+_EXCLUSIVE = frozenset({"hdfs", "webhdfs", "swebhdfs"})
+#: How Hadoop and stores say that they cannot create by condition: unknown key, switched off, 501.
+_UNSUPPORTED = frozenset(
+    {
+        "IllegalArgumentException",
+        "PathIOException",
+        "UnsupportedOperationException",
+        "AWSUnsupportedFeatureException",
+    }
+)
+
+#: Returns Hadoop's file system for a location, and the location in that file system's form.
+Find = Callable[[str], tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A checkpoint that this driver owns."""
+
+    number: int
+    not_fenced: str = ""  # why a later start cannot be kept apart from this one, "" if it can
+
+
+class NotExclusive(Exception):
+    """The store cannot create exclusively; the message says why."""
+
+
+class Owners:
+    """The owner objects of checkpoints that are not local, as one driver takes them."""
+
+    def __init__(self, owner: Owner, find: Find) -> None:
+        self._owner = owner
+        self._find = find
+
+    def own(self, location: str, epoch: int, *, takeover: bool) -> Owned:
+        """Own a checkpoint; raise `Refused` if its owner excludes this start, or was faster."""
+        folder = owners_folder(location)
+        before = self._list(folder)
+        self._compare(location, folder, sorted(before, reverse=True), epoch, takeover=takeover)
+        number = max(before, default=0) + 1
+        path, text = owner_object(folder, number), self._owner.text(epoch)
+        not_fenced = ""
+        try:
+            self._create(path, text)
+        except NotExclusive as error:
+            not_fenced = str(error)
+            self._overwrite(path, text)
+        found = self._list(folder)
+        if max(found, default=0) > number or self._read(path) != text:
+            raise _faster(location, owner_object(folder, max(found, default=number)))
+        self._clean_up(folder, found)
+        return Owned(number, not_fenced)
+
+    def _compare(
+        self, location: str, folder: str, newest: list[int], epoch: int, *, takeover: bool
+    ) -> None:
+        """Compare with the newest owner that can be read.
+
+        An empty object belongs to a start that has not finished writing it, or never will: that
+        start lists again afterwards and finds the number above its own.
+        """
+        for path in (*(owner_object(folder, number) for number in newest), owner_file(location)):
+            text = self._read(path)
+            if text:
+                self._owner.compare(location, path, text, epoch, takeover=takeover)
+                return
+
+    # --- files ------------------------------------------------------------------------
+
+    def _list(self, folder: str) -> dict[int, int]:
+        """Return the times, in ms by the store's clock, of the objects in a folder, by number."""
+        system, place = self._find(folder)
+        try:
+            found = system.listStatus(place)
+        except Py4JJavaError as error:
+            if _kind(error) == "FileNotFoundException":
+                return {}
+            raise
+        times = {
+            owner_number(str(status.getPath().getName())): int(status.getModificationTime())
+            for status in found
+        }
+        return {number: at for number, at in times.items() if number is not None}
+
+    def _read(self, path: str) -> str | None:
+        return read_remote(*self._find(path))
+
+    def _create(self, path: str, text: str) -> None:
+        """Create an object that only one can create; what it holds afterwards shows who it was.
+
+        Raises `NotExclusive` if the store cannot do that.
+        """
+        system, place = self._find(path)
+        try:
+            if str(system.getUri().getScheme()) in _EXCLUSIVE:
+                stream = system.create(place, False)
+            else:
+                self._create_by_condition(system, place, text)
+                stream = None
+        except Py4JJavaError as error:
+            # Stores fail differently, and a creation can succeed although its answer was lost.
+            if not system.exists(place):
+                raise
+            logger.info("%s was there already: %s", path, _kind(error))
+            return
+        if stream is not None:
+            _write(stream, text)
+            return
+        try:
+            self._create_by_condition(system, place, text)
+        except Py4JJavaError as error:
+            logger.debug("%s cannot be created again: %s", path, _kind(error))
+        else:
+            raise NotExclusive("its store ignores the condition that an object is new")
+
+    def _create_by_condition(self, system: Any, place: Any, text: str) -> None:
+        try:
+            builder = system.createFile(place).create()
+            stream = builder.must(_CONDITIONAL, True).build()
+            _write(stream, text)
+        except Py4JJavaError as error:
+            if _kind(error) in _UNSUPPORTED:
+                scheme = system.getUri().getScheme()
+                raise NotExclusive(
+                    f"its file system ({scheme}) cannot create an object only if it is new"
+                ) from error
+            raise
+
+    def _overwrite(self, path: str, text: str) -> None:
+        system, place = self._find(path)
+        _write(system.create(place, True), text)
+
+    def _clean_up(self, folder: str, found: dict[int, int]) -> None:
+        """Remove old objects; a failure costs nothing, because the next start tries again."""
+        for number in superfluous_owners(found):
+            system, place = self._find(owner_object(folder, number))
+            try:
+                system.delete(place, False)
+            except Py4JJavaError as error:
+                logger.warning("could not remove %s: %s", place.toString(), _kind(error))
+                return
+
+
+def _write(stream: Any, text: str) -> None:
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+
+
+def _kind(error: Py4JJavaError) -> str:
+    """Return the class of an exception, without its package."""
+    return str(error.java_exception.getClass().getSimpleName())
+
+
+def _faster(location: str, path: str) -> Refused:
+    return Refused(
+        "held", f"Another start was faster: it has taken the checkpoint {location} ({path})."
+    )
