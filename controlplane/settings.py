@@ -438,6 +438,8 @@ STOP_DEADLINE_S = env.whole(  # then a graceful stop becomes immediate
 HOST_GONE_AFTER_S = env.whole(  # of silence, before a user can declare a host gone
     "HEADGATE_HOST_GONE_S", 60, low=15, high=86400
 )
+#: Seconds between a driver's looks for a later start on a checkpoint that is not local.
+FENCE_WATCH_S = env.whole("HEADGATE_FENCE_WATCH_S", 2, low=1, high=60)
 FORCE_LISTENER_FALLBACK = env.flag("HEADGATE_FORCE_LISTENER_FALLBACK", False)
 PROGRESS_RETENTION_DAYS = env.whole("HEADGATE_PROGRESS_DAYS", 7, low=1, high=3650)  # raw progress
 HISTORY_RETENTION_DAYS = env.whole("HEADGATE_HISTORY_DAYS", 90, low=1, high=3650)  # runs, failures

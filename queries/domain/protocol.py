@@ -13,6 +13,7 @@ control/assignment.json      launcher    `Assignment`, never replaced by a lower
 control/fairscheduler.xml    launcher    pools of the application
 control/probe.json           launcher    for a probe driver, instead of an assignment
 control/secrets/             launcher    for an isolated driver: its secrets
+control/host_seen            worker      empty; its time is that of the host's last heartbeat
 control/shim.lock            shim        held (flock) for the shim's life
 control/shim.log             shim        its output, usually empty
 control/ident.json           shim        `Ident`
@@ -45,6 +46,9 @@ from urllib.parse import unquote, urlsplit
 
 PROTOCOL = 1
 
+#: How a run's warning begins if a second driver is not kept out of its checkpoint.
+NOT_FENCED = "not fenced: "
+
 CONTROL = "control"
 OWN = "own"
 
@@ -52,6 +56,7 @@ SPEC = "spec.json"
 ASSIGNMENT = "assignment.json"
 POOLS = "fairscheduler.xml"
 SECRETS = "secrets"
+HOST_SEEN = "host_seen"
 SHIM_LOCK = "shim.lock"
 SHIM_LOG = "shim.log"
 IDENT = "ident.json"
@@ -74,6 +79,9 @@ LEAVE_S = 30
 JVM_DIED = 71
 SPARK_STOPPED = 74  # by users' code, or by a signal to the JVM
 SCRIPT_FAILED = 75  # `Status.error` says why
+#: Exit codes of a driver's JVM that halts itself (`queries/jvm/Fence.java`).
+TAKEN_OVER = 76  # a later start owns a checkpoint
+CUT_OFF = 77  # neither the checkpoint's store nor the control plane responded
 
 
 class Want(StrEnum):
@@ -195,6 +203,8 @@ class DriverSpec(Form):
     start_deadline_s: float | None = None  # to Started, None: not checked; of a probe, to Spark
     script: ScriptJob | None = None  # the script to run; None: runs the assignment
     storage_idle_s: int = 0  # a storage JVM, which ends when unused for that long; 0: none
+    fence_watch_s: float = 2.0  # between looks for later starts on checkpoints that are not local
+    without_classes: str = ""  # why `jars` lacks our own classes, "" if it has them
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch
     protocol: int = PROTOCOL
 
@@ -283,7 +293,7 @@ class RunStatus:
     failed_offsets: dict[str, Any] = field(default_factory=dict)  # {"start": …, "end": …} a source
     last_progress: dict[str, Any] | None = None
     topic_ids: dict[str, str] = field(default_factory=dict)  # Kafka's, as seen by the driver
-    warnings: tuple[str, ...] = ()  # "not locked: …"
+    warnings: tuple[str, ...] = ()  # `NOT_FENCED` and others
     error: RunError | None = None
     hangs: Hangs = Hangs.NOTHING  # including for an ended run, whose remaining part holds the lock
 

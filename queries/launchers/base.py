@@ -65,6 +65,12 @@ class Launcher(Protocol):
     def living(self) -> list[tuple[str, int]]:
         """Return the application and epoch of every live driver on this host, without probes."""
 
+    def show_heartbeat(self, drivers: Iterable[tuple[str, int]]) -> None:
+        """Show these drivers that the host's heartbeat has just been renewed.
+
+        A driver whose store does not respond ends if it has not seen that for long.
+        """
+
     def exits(self) -> AbstractContextManager[Callable[[float], int | None]]:
         """Receive notifications about exits of drivers and probes while the block runs.
 

@@ -20,6 +20,7 @@ from listeners.spark.telemetry import Telemetry
 from queries.domain.protocol import (
     CURRENT,
     DRIVER_LOG,
+    HOST_SEEN,
     JVM_DIED,
     SPARK_STOPPED,
     SPEC,
@@ -32,6 +33,7 @@ from queries.domain.protocol import (
 from queries.driver_folder import DriverFolder, read_current
 from queries.runtime import build, spark_session
 from queries.runtime.assignment import Assignments
+from queries.runtime.checkpoints.fence import Fence
 from queries.runtime.checkpoints.locks import Locks
 from queries.runtime.clusters import yarn
 from queries.runtime.clusters.executors import Executors
@@ -146,6 +148,13 @@ class Driver:
             driver=self.spec.driver,
             host=self.spec.host,
             sees=self.spec.sees,
+            fence=Fence(
+                jvm,
+                spark.sparkContext._jsc.hadoopConfiguration,
+                self.folder.control / HOST_SEEN,
+                self.spec.fence_watch_s,
+                self.spec.without_classes,
+            ),
         )
         self.executors = Executors(spark, self.spec.master)
         sessions = Sessions(spark, self.telemetry, self.spec.listeners, self.references)

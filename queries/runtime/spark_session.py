@@ -297,6 +297,9 @@ def _log_config(path: Path) -> str:
       <AppenderRef ref="file"/>
       <AppenderRef ref="console"/>
     </Root>
+    <!-- They print pages of counters if an object exists already, which the fence provokes. -->
+    <Logger name="org.apache.hadoop.fs.s3a.S3ABlockOutputStream" level="ERROR"/>
+    <Logger name="org.apache.hadoop.fs.s3a.S3AInstrumentation" level="ERROR"/>
     <Logger name="org.apache.spark.SparkContext" level="INFO" additivity="false">
       <AppenderRef ref="file"/>
     </Logger>

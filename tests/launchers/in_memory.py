@@ -12,7 +12,7 @@ import hashlib
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -127,6 +127,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
         self.kill_exit = ("1", "SIGKILL")  # as os._exit(1) in a callback of Python
         self.silent: set[str] = set()
         self.spools: dict[int, list[tuple[int, bytes]]] = {}  # epoch -> (seq, JSON)
+        self.shown: list[tuple[str, int]] = []
         self._ends: deque[int] = deque()
         self._frozen: set[str] = set()
         self._drivers: dict[str, dict[int, _Driver]] = {}
@@ -236,6 +237,10 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
             for epoch, driver in sorted(drivers.items())
             if driver.jvm_lives
         ]
+
+    def show_heartbeat(self, drivers: Iterable[tuple[str, int]]) -> None:
+        """Keep which drivers were shown the heartbeat last."""
+        self.shown = list(drivers)
 
     @contextmanager
     def exits(self) -> Iterator[Callable[[float], int | None]]:

@@ -1,7 +1,7 @@
 """What the end of a driver's processes means: who killed them, and what to do about it."""
 
 from queries.domain.failures.categories import GENERAL, Advice, Category
-from queries.domain.protocol import Killer
+from queries.domain.protocol import CUT_OFF, Killer
 
 _FROM_CHECKPOINT = "The driver is restarted from the checkpoint."
 _BUSY = "If this happens again, find out what keeps the CPUs, memory or disks of this host busy."
@@ -62,6 +62,12 @@ def advice(python: str, jvm: str, killed: str) -> Advice:
 
 def _unknown_killer(python: str, jvm: str) -> tuple[str, str]:
     general = GENERAL[Category.PROCESS]
+    if jvm == str(CUT_OFF):
+        return (
+            "The driver ended itself: neither the store of its checkpoint nor Headgate's worker "
+            "had responded for some time, so another host could have taken over the checkpoint.",
+            f"{_FROM_CHECKPOINT} Check the connection of this host to the store.",
+        )
     if "SIGKILL" in (python, jvm):
         return (
             "The driver was killed with SIGKILL. The sender is unknown.",

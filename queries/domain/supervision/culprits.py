@@ -10,7 +10,7 @@ and alone, in the next driver: no query is held because a neighbour killed the d
 from datetime import timedelta
 
 from queries.domain.failures.subjects import Subject
-from queries.domain.protocol import JVM_DIED, SPARK_STOPPED, ExitReport, RunError
+from queries.domain.protocol import CUT_OFF, JVM_DIED, SPARK_STOPPED, ExitReport, RunError
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Candidacy, Desired, Hold, Reason, RunOutcome
 from queries.domain.supervision.draft import Draft, QueryDraft
@@ -25,7 +25,9 @@ KILLS_DRIVER = "KillsDriver"
 TURN = timedelta(seconds=60)
 #: Exits that something outside can also cause (`kill`, the kernel, a reboot): one of them proves
 #: nothing against the query that happened to be starting.
-_OUTSIDE = frozenset({"0", "SIGKILL", "SIGTERM", "143", str(SPARK_STOPPED), "UNKNOWN"})
+_OUTSIDE = frozenset(
+    {"0", "SIGKILL", "SIGTERM", "143", str(SPARK_STOPPED), str(CUT_OFF), "UNKNOWN"}
+)
 
 _ORDER = (Candidacy.STARTING, Candidacy.BATCH, Candidacy.UNKNOWN, Candidacy.NONE)
 

@@ -11,10 +11,10 @@ from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.draft import Draft
 from queries.domain.supervision.observation import DriverSeen, Liveness
 from queries.domain.supervision.outcomes import (
-    FENCED,
     driver_fault,
     exit_of,
     run_end,
+    was_fenced,
     why_gone,
 )
 
@@ -76,7 +76,7 @@ def _end_driver(draft: Draft) -> None:
     driver = draft.obs.driver
     assert driver is not None
     draft.exit = exit_of(driver, at=draft.now.isoformat())
-    fenced = draft.exit.python == FENCED
+    fenced = was_fenced(draft.exit)
     draft.state = DriverState.FENCED if fenced else DriverState.ENDED
     draft.completed = script.has_completed(draft)
     draft.fault = None if fenced or draft.completed else driver_fault(driver, draft.exit)

@@ -10,7 +10,15 @@ from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
 from queries.domain.failures.error_text import fingerprint
 from queries.domain.failures.subjects import Subject
-from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, ScriptState, Want
+from queries.domain.protocol import (
+    TAKEN_OVER,
+    ExitReport,
+    RunError,
+    RunState,
+    RunStatus,
+    ScriptState,
+    Want,
+)
 from queries.domain.reasons import Because, Detail
 from queries.domain.restart import RestartPolicy
 from queries.domain.states import Desired, Hold, Phase, Policy, Reason, RunOutcome
@@ -41,6 +49,11 @@ UNASKED = Classified(
     meaning="Spark ended the query cleanly although its trigger does not end on its own.",
     way_out="Check the application's code for calls to stop(). The query is restarted.",
 )
+
+
+def was_fenced(report: ExitReport) -> bool:
+    """Return whether a driver ended, or never began, because a later one has taken over."""
+    return report.python == FENCED or report.jvm == str(TAKEN_OVER)
 
 
 def exit_of(driver: DriverSeen, *, at: str) -> ExitReport:
@@ -75,7 +88,7 @@ def driver_fault(driver: DriverSeen, report: ExitReport) -> Fault | None:
 
 def why_gone(driver: DriverSeen, report: ExitReport, fault: Fault | None) -> Reason:
     """Return how a driver ended, as far as its exit and its own report show."""
-    if report.python == FENCED:
+    if was_fenced(report):
         return Reason.FENCED
     status = driver.sighting.status
     said = status.script if status else None

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from queries.domain.protocol import (
     DRIVER_LOCK,
     DRIVER_LOG,
     EXIT,
+    HOST_SEEN,
     IDENT,
     POOLS,
     SHIM_LOCK,
@@ -203,6 +204,13 @@ class LocalProcessLauncher:
         """Return the application and epoch of every driver with live processes."""
         found = {(path.parent.name, int(path.name)) for path in self._folders("*")}
         return [each for each in sorted(found) if self.sight(*each).liveness in LIVING]
+
+    def show_heartbeat(self, drivers: Iterable[tuple[str, int]]) -> None:
+        """Set the time of a file in each of these drivers' folders that exist to now."""
+        for application, epoch in drivers:
+            control = DriverFolder.of(self.directory(application, epoch)).control
+            with suppress(OSError):  # no folder, no space: the driver's store may respond
+                (control / HOST_SEEN).touch(mode=0o600)
 
     def exits(self) -> AbstractContextManager[Callable[[float], int | None]]:
         """Listen for shims that announce an exit; raises `OSError` if another process does."""

@@ -1,5 +1,8 @@
 """One live driver per checkpoint: a lock held by its processes, and a file that records its owner.
 
+A checkpoint that is not local has neither, but numbered owner objects and a watch (`owners`,
+`fence`); the rest of this text is about local ones.
+
 The lock must be held exactly as long as the processes that execute batches exist: the JVM, and this
 Python process, in which `foreachBatch` runs and may still write after the JVM is gone. So each
 process locks one byte of the lock file, and a process that wants the checkpoint must lock both
@@ -33,6 +36,8 @@ from headgate_ground.files import (
     take_lock,
 )
 from queries.domain.checkpoints.lock_files import lock_file, owner_file
+from queries.domain.protocol import NOT_FENCED
+from queries.runtime.checkpoints.fence import Fence
 from queries.runtime.checkpoints.logs import remote
 from queries.runtime.checkpoints.owners import Find, Owners
 from queries.runtime.checkpoints.ownership import Owner, Refused
@@ -64,6 +69,7 @@ class Held:
     path: PurePosixPath | None = None
     handles: tuple[Any, ...] = ()  # Java's file, channel and lock
     descriptor: int = -1  # of Python's lock
+    watch: Any = None  # Java's, if it is not local
 
 
 class Locks:
@@ -79,15 +85,17 @@ class Locks:
         host: str,
         sees: Callable[[str], bool] = lambda _: True,
         find: Find = _remote,
+        fence: Fence | None = None,
     ) -> None:
         """`sees` returns whether a location is visible in the driver's sandbox.
 
-        `find` returns Hadoop's file system for a location that is not local.
+        `find` returns Hadoop's file system for a location that is not local, which `fence` watches.
         """
         self._jvm = jvm
         self._jvm_pid = jvm_pid
         self._owner = Owner(installation, driver, host)
         self._owners = Owners(self._owner, find)
+        self._fence = fence
         self._sees = sees
         self._guard = threading.Lock()
         self._held: dict[Key, Held] = {}
@@ -124,6 +132,8 @@ class Locks:
             if held.key is None:
                 if self._unlocked.get(held.location) is held:
                     del self._unlocked[held.location]
+                    if held.watch is not None:  # before the next start creates the next number
+                        held.watch.end()
                 return
             if self._held.get(held.key) is not held:
                 return
@@ -256,15 +266,23 @@ class Locks:
     def _own(self, held: Held, epoch: int, takeover: bool) -> None:
         location = held.location
         if held.path is None:
-            owned = self._owners.own(location, epoch, takeover=takeover)
-            if owned.not_fenced:
-                held.warning = f"not fenced: {owned.not_fenced}"
+            self._own_remote(held, epoch, takeover)
             return
         file = Path(owner_file(location))
         text = read_file(file)
         if text is not None:
             self._owner.compare(location, str(file), text, epoch, takeover=takeover)
         replace_file(file, self._owner.text(epoch))
+
+    def _own_remote(self, held: Held, epoch: int, takeover: bool) -> None:
+        owned = self._owners.own(held.location, epoch, takeover=takeover)
+        missing = "nothing watches it" if self._fence is None else self._fence.missing
+        if self._fence is not None and not missing:
+            held.watch = self._fence.watch(held.location, owned.number)
+        if because := owned.not_fenced or missing:
+            held.warning = (
+                f"{NOT_FENCED}a second driver is not kept out of {held.location}, because {because}"
+            )
 
 
 def _held_by_python(location: str) -> Refused:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from controlplane import jws, senders
 from headgate_ground.masking import references
 from headgate_server import places
 from listeners import driver_users
+from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.locations import canonical
 from queries.domain.definitions.pools import fairscheduler_xml
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
@@ -20,6 +22,7 @@ from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.states import DriverKind
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.validation.formats import connector_way_out
+from queries.jvm.compiled import NotCompiled, our_jar
 from queries.launchers.base import LaunchRefused
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
@@ -32,6 +35,9 @@ from queries.services.code.frozen import NO_CODE, Frozen
 from queries.services.local_roots import checkpoints_of, data_roots, default_checkpoint, make_ours
 from queries.services.scripts.jobs import folders, script_job, submitted
 from queries.services.secrets.refusals import application_refusal, query_refusal
+
+#: The class writes the log entries of checkpoints on S3; elsewhere it uses Spark's own manager.
+_CHECKPOINT_FILES = {"spark.sql.streaming.checkpointFileManagerClass": "headgate.CheckpointFiles"}
 
 
 def entries(
@@ -64,6 +70,8 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     make_ours()  # before it starts: inside its walls it sees only folders that exist then
     roots = data_roots(driver.application.name)
     script = script_job(driver.application, spec, code.roots)
+    later = _folders(driver, script is not None)
+    own, without = own_classes((*_locations(driver), *later), script=script is not None)
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
@@ -72,7 +80,8 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         host=driver.host,
         master=spec.master,
         memory=spec.memory,
-        conf=conf_of_connectors(spec.connectors)
+        conf=(_CHECKPOINT_FILES if own else {})
+        | conf_of_connectors(spec.connectors)
         | spec.conf
         | (submitted(spec.script.submit) if script and spec.script else {}),
         script=script,
@@ -89,16 +98,31 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         ui_port=driver.ui_port or 0,
         ui_key=jws.key(driver.pk, driver.epoch).hex(),
         event_settings={"force_fallback": settings.FORCE_LISTENER_FALLBACK},
-        jars=connector_jars(spec.connectors),
+        jars=connector_jars(spec.connectors) + own,
         secrets_dir=str(settings.SECRETS_DIR),
         env_allowlist=_variables_named(driver, spec),
         data_roots=roots.roots,
         own_folders=roots.own,
         data_umask=settings.DATA_UMASK,
-        checkpoints=_checkpoints(driver),
-        folders=_folders(driver, script is not None),
+        checkpoints=_locations(driver) if driver.kind == DriverKind.SERVICE else (),
+        folders=later,
         start_deadline_s=settings.START_DEADLINE_S,
+        fence_watch_s=settings.FENCE_WATCH_S,
+        without_classes=without,
     )
+
+
+def own_classes(locations: Iterable[str], *, script: bool) -> tuple[tuple[str, ...], str]:
+    """Return the jar of our own classes for a driver, or why it goes without them.
+
+    Only checkpoints that are not local need them; a script may start queries anywhere.
+    """
+    if not script and all(local_path(location) for location in locations):
+        return (), "this driver was started without such checkpoints. Restart the application"
+    try:
+        return (str(our_jar(settings.JARS_DIR)),), ""
+    except NotCompiled as error:
+        return (), str(error).rstrip(".")
 
 
 def _folders(driver: Driver, runs_script: bool) -> tuple[str, ...]:
@@ -126,10 +150,8 @@ def place_checkpoint(query: Query, checkpoint: Checkpoint) -> None:
     checkpoint.save(update_fields=["location"])
 
 
-def _checkpoints(driver: Driver) -> tuple[str, ...]:
-    """Return the locations of the checkpoints that the driver may use; none for a probe."""
-    if driver.kind != DriverKind.SERVICE:
-        return ()
+def _locations(driver: Driver) -> tuple[str, ...]:
+    """Return the locations of the checkpoints of the driver's application."""
     held = Checkpoint.objects.filter(query__application=driver.application_id, retired_at=None)
     return tuple(held.order_by("pk").values_list("location", flat=True))
 

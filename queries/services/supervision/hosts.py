@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db.models import Case, F, When
 from django.db.models.functions import Now
 
+from queries.domain.states import OPEN_DRIVER_STATES, DriverKind
 from queries.domain.supervision.hosts import (
     LATE_AFTER,
     SIGN_EVERY_S,
@@ -25,6 +26,7 @@ from queries.domain.supervision.hosts import (
 )
 from queries.launchers.configured import launcher
 from queries.launchers.process import identities
+from queries.models.drivers import Driver
 from queries.models.hosts import Host
 from queries.services.supervision import adoption
 
@@ -102,10 +104,15 @@ def _take(worker: Worker, seen: ClaimSeen) -> bool:
 
 
 def renew(worker: Worker) -> bool:
-    """Renew the heartbeat; return False if another worker has taken the name."""
+    """Renew the heartbeat and show it to this host's drivers; False if the name was taken."""
     mine = Host.objects.filter(name=settings.HEADGATE_HOST, claim=worker.claim)
     late = When(seen_at__lt=Now() - LATE_AFTER, then=Now())
-    return bool(mine.update(seen_at=Now(), steady_since=Case(late, default=F("steady_since"))))
+    renewed = mine.update(seen_at=Now(), steady_since=Case(late, default=F("steady_since")))
+    if renewed:
+        here = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=OPEN_DRIVER_STATES)
+        services = here.filter(kind=DriverKind.SERVICE)  # probes own no checkpoint
+        launcher().show_heartbeat(services.values_list("application__name", "epoch"))
+    return bool(renewed)
 
 
 def returned() -> None:

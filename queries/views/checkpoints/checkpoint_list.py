@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import urlsplit
 
 from django.core.paginator import Paginator
 from django.db.models import Q
@@ -12,6 +11,7 @@ from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
+from queries.domain.protocol import NOT_FENCED
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
@@ -37,7 +37,7 @@ class CheckpointRow:
     checkpoint: Checkpoint
     newest: Run | None
     holder: Run | None
-    local: bool  # it is on a local file system, so the JVM's lock guards it
+    not_fenced: str  # why nothing kept a second driver out of the newest run, "" if something did
     runs: int
 
 
@@ -74,9 +74,13 @@ def _row(checkpoint: Checkpoint, runs: int) -> CheckpointRow:
         checkpoint=checkpoint,
         newest=newest,
         holder=newest if newest and not newest.outcome else None,
-        local=urlsplit(checkpoint.location).scheme in ("", "file"),
+        not_fenced=next(filter(_is_of_fence, newest.warnings if newest else ()), ""),
         runs=runs,
     )
+
+
+def _is_of_fence(warning: str) -> bool:
+    return warning.startswith(NOT_FENCED)
 
 
 @fragments("checkpoints", hears=("query", "driver"))

@@ -4,9 +4,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 
 from queries.domain.protocol import (
+    TAKEN_OVER,
     ExecutorsWanted,
     ExitReport,
     Hangs,
@@ -299,8 +301,9 @@ def test_a_stalled_query_is_restarted_only_where_its_policy_says_so() -> None:
     assert _only(decision).open_run is Reason.STALLED
 
 
-def test_a_driver_fenced_by_a_later_one_is_no_failure() -> None:
-    report = ExitReport("FENCED", "FENCED", False, False, NOW.isoformat())
+@pytest.mark.parametrize(("python", "jvm"), [("FENCED", "FENCED"), ("71", str(TAKEN_OVER))])
+def test_a_driver_fenced_by_a_later_one_is_no_failure(python: str, jvm: str) -> None:
+    report = ExitReport(python, jvm, False, False, NOW.isoformat())
     driver = replace(_driver(), sighting=Sighting(Liveness.EXITED, exit=report))
     decision = decide(_obs(_query(), driver), NOW)
     assert (decision.driver.state, decision.driver.fault) == (DriverState.FENCED, None)

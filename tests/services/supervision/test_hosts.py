@@ -392,6 +392,22 @@ def test_a_claim_is_renewed_given_back_and_lost(settings: Any) -> None:
     assert Host.objects.get(name="host-c").claim == ""
 
 
+def test_a_renewed_claim_is_shown_to_the_open_drivers_of_this_host(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    monkeypatch.setattr(service, "launcher", lambda: stage.launcher)
+    mine = service.this_worker()
+    sign(HERE, seconds_ago=2)
+    assert not service.renew(mine)
+    assert stage.launcher.shown == []
+    Host.objects.filter(name=HERE).update(claim=mine.claim)
+    assert service.renew(mine)
+    driver = stage.driver("delays")
+    assert stage.launcher.shown == [(driver.application.name, driver.epoch)]
+
+
 def test_a_late_sign_begins_a_new_steady_stretch(settings: Any) -> None:
     mine = service.this_worker()
     sign(HERE, seconds_ago=2)

@@ -5,6 +5,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from queries.models.definitions import Checkpoint
+from queries.models.drivers import Run
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
 
@@ -44,10 +45,16 @@ def test_a_retired_one_stands_apart(client: Client, viewer: User, held: Stage) -
     assert "checkpoints/idle" in Page(client, "/checkpoints/?retired=1").text
 
 
-def test_a_location_that_no_lock_guards_says_so(client: Client, viewer: User, held: Stage) -> None:
-    Checkpoint.objects.filter(query__name="idle").update(location="s3a://bucket/idle")
+def test_a_checkpoint_that_is_not_fenced_says_so_with_the_reason(
+    client: Client, viewer: User, held: Stage
+) -> None:
+    Checkpoint.objects.filter(query__name="delays").update(location="s3a://bucket/delays")
     client.force_login(viewer)
-    assert "not locked" in Page(client, "/checkpoints/").text
+    assert "not fenced" not in Page(client, "/checkpoints/").text
+    warning = "not fenced: a second driver is not kept out of it, because its store cannot"
+    Run.objects.filter(pk=held.run("delays").pk).update(warnings=["of the query", warning])
+    page = client.get("/checkpoints/").content.decode()
+    assert f'title="{warning}">not fenced</span>' in page
 
 
 def test_an_outsider_is_refused(client: Client, outsider: User) -> None:
