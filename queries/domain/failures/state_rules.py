@@ -9,6 +9,7 @@ ASYNC_PROGRESS_GAP = Advice(
     "of the checkpoint, or {renew}.",
     Remedy.ASYNC_OFF,
 )
+_CONCURRENT = r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY|_LEGACY_ERROR_TEMP_2207"
 #: Spark 4.3 writes the commit before it checks, so each restart continues with the next batch.
 PART_OF_BATCH = Advice(
     Category.USER_CODE,
@@ -184,8 +185,15 @@ CONDITIONS: tuple[Rule, ...] = (
         Category.STORAGE,
     ),
     rule(
-        r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY|_LEGACY_ERROR_TEMP_2207", Category.OWNERSHIP
+        _CONCURRENT,
+        Category.FENCED,
+        "Two drivers were running on the checkpoint, and the other one has written this log "
+        "entry: the store accepts each entry only once.",
+        "No action is needed: the query is retried, and only the owner of the checkpoint "
+        "continues.",
+        text=r"has been written by another driver",  # queries/jvm/CheckpointFiles.java
     ),
+    rule(_CONCURRENT, Category.OWNERSHIP),
     rule(
         r"MALFORMED_LOG_FILE|BATCH_METADATA_NOT_FOUND",
         Category.DAMAGED,

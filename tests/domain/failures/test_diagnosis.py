@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from queries.domain.failures.categories import GENERAL, Category
 from queries.domain.failures.diagnosis import classify, classify_exit
 from queries.domain.failures.error_text import top_frame
-from queries.domain.protocol import Killer
+from queries.domain.protocol import CUT_OFF, Killer
 from queries.domain.states import Policy
 
 RETRY, POISON, FATAL = Policy.RETRY, Policy.POISON, Policy.FATAL
@@ -475,6 +475,33 @@ def test_who_ended_a_driver_is_named_and_memory_only_where_the_kernel_says_so(
     assert ("dmesg" in found.way_out) is (killed is Killer.MEMORY_OR_STRANGER)
     assert ("not started" in found.title) is killed.startswith("walls")
     assert classify_exit(**ends, oom=True, killed=killed).category is Category.MEMORY
+
+
+@pytest.mark.parametrize(
+    ("found", "category"),
+    [
+        ("has been written by another driver.", Category.FENCED),
+        ("exists already.", Category.OWNERSHIP),  # by a Spark that is not Headgate's
+    ],
+)
+def test_a_log_entry_of_another_driver_of_ours_is_retried_and_a_strangers_is_not(
+    found: str, category: Category
+) -> None:
+    text = f"The log entry s3a://bucket/delays/commits/7 {found}"
+    told = classify(
+        error_class="CONCURRENT_STREAM_LOG_UPDATE",
+        type_name="org.apache.hadoop.fs.FileAlreadyExistsException",
+        root_cause=text,
+        message=f"[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.\n{text}",
+    )
+    assert told.category is category
+
+
+def test_a_driver_that_was_cut_off_from_its_store_and_from_us_is_named() -> None:
+    found = classify_exit(python="71", jvm=str(CUT_OFF), oom=False)
+    assert (found.category, found.policy) == (Category.PROCESS, RETRY)
+    assert "could have taken over" in found.meaning
+    assert "connection of this host to the store" in found.way_out
 
 
 def test_every_category_has_a_meaning_and_a_way_out() -> None:
