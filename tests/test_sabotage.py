@@ -25,6 +25,12 @@ NEEDED = {
     "lock",
     "lock-release",
     "owner-epoch",
+    "exclusive-create",
+    "must",
+    "list-again",
+    "next-number",
+    "halting",
+    "entry-once",
     "compare-and-set",
     "on-conflict",
     "identity",
@@ -57,7 +63,8 @@ def test_each_guard_stands_where_the_run_looks_for_it(subtests: pytest.Subtests)
             assert guard.old != guard.new
             assert guard.tests
             text = (REPOSITORY / guard.file).read_text()
-            compile(text.replace(guard.old, guard.new), guard.file, "exec")
+            if guard.file.endswith(".py"):  # Java is compiled when a driver is launched
+                compile(text.replace(guard.old, guard.new), guard.file, "exec")
 
 
 def test_each_test_that_is_named_is_there() -> None:

@@ -2,37 +2,54 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from installation.machine import s3 as gateways
+from queries.domain.checkpoints.fence import silence_s
 from queries.domain.checkpoints.lock_files import owners_folder
 from queries.domain.protocol import RunState
+from queries.domain.supervision.observation import Liveness
 from queries.jvm.compiled import our_jar
 from queries.runtime.checkpoints.owners import Owners
 from queries.runtime.checkpoints.ownership import Owner
 from queries.services.supervision import assignments
 from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest, rate_query, wait_for
-from tests.storage.stores import HadoopJvm, S3Store
+from tests.storage.stores import HadoopJvm, S3Store, Store
 
-pytestmark = [pytest.mark.spark, pytest.mark.s3]
+pytestmark = pytest.mark.spark
+
+S3, HDFS = pytest.param("s3", marks=pytest.mark.s3), pytest.param("hdfs", marks=pytest.mark.hdfs)
+WATCH_S = 0.5
+#: How long a driver may take to halt, with all that follows: a fence that does not hold must fail
+#: a test sooner than anything else would.
+HALTS_WITHIN_S = 90.0
 
 
-def launched(home: Path, store: S3Store, **changes: Any) -> DriverUnderTest:
+def launched(home: Path, store: Store, **changes: Any) -> DriverUnderTest:
     """Start a driver that can use the store, on a host whose worker is silent."""
     driver = DriverUnderTest(home)
-    jars = (*sorted(pieces.s3_connector().glob("*.jar")), our_jar(home / "classes"))
+    connector = sorted(pieces.s3_connector().glob("*.jar")) if isinstance(store, S3Store) else []
+    jars = (*connector, our_jar(home / "classes"))
     conf = {**store.conf, **assignments._CHECKPOINT_FILES}
-    asked: dict[str, Any] = {"stop_timeout_s": 2, "fence_watch_s": 0.5, "conf": conf}
+    asked: dict[str, Any] = {"stop_timeout_s": 2, "fence_watch_s": WATCH_S, "conf": conf}
     return driver.launch(jars=tuple(str(jar) for jar in jars), **asked | changes)
 
 
+@pytest.fixture(params=[S3])
+def store(request: pytest.FixtureRequest) -> Store:
+    found: Store = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture
-def driver(tmp_path: Path, s3: S3Store) -> Iterator[DriverUnderTest]:
-    made = launched(tmp_path, s3)
+def driver(tmp_path: Path, store: Store) -> Iterator[DriverUnderTest]:
+    made = launched(tmp_path, store)
     try:
         made.ready()
         yield made
@@ -40,18 +57,18 @@ def driver(tmp_path: Path, s3: S3Store) -> Iterator[DriverUnderTest]:
         made.end()
 
 
-def take_over(s3: S3Store, jvm: HadoopJvm, location: str, *, epoch: int) -> None:
+def take_over(store: Store, jvm: HadoopJvm, location: str, *, epoch: int) -> None:
     """Own the checkpoint, as a later start elsewhere does."""
-    files = jvm.files(s3)
+    files = jvm.files(store)
     Owners(Owner("here", 2, "two"), lambda path: (files, jvm.path(path))).own(
         location, epoch, takeover=False
     )
     files.close()
 
 
-def running(driver: DriverUnderTest, s3: S3Store) -> str:
+def running(driver: DriverUnderTest, store: Store) -> str:
     """Start a query on a new checkpoint; return its location once it has committed."""
-    location = s3.place("fence")
+    location = store.place("fence")
     driver.start(11, rate_query(), checkpoint=location)
     driver.wait_run(11, RunState.RUNNING)
     return location
@@ -59,19 +76,19 @@ def running(driver: DriverUnderTest, s3: S3Store) -> str:
 
 def exits(driver: DriverUnderTest) -> tuple[str, str]:
     """Return how the Python and the JVM of a driver ended, once they have."""
-    report = driver.wait_exit().exit
-    assert report is not None
+    report = wait_for(lambda: driver.sight().exit, "the driver has ended", HALTS_WITHIN_S)
     return report.python, report.jvm
 
 
+@pytest.mark.parametrize("store", [S3, HDFS], indirect=True)
 def test_a_driver_halts_its_jvm_once_a_later_start_owns_the_checkpoint(
-    driver: DriverUnderTest, s3: S3Store, hadoop_jvm: HadoopJvm
+    driver: DriverUnderTest, store: Store, hadoop_jvm: HadoopJvm
 ) -> None:
-    location = running(driver, s3)
+    location = running(driver, store)
     status = driver.run(11)
     assert status is not None
     assert status.warnings == ()
-    take_over(s3, hadoop_jvm, location, epoch=500)
+    take_over(store, hadoop_jvm, location, epoch=500)
     assert exits(driver) == ("71", "76")
     log = driver.launcher.log_tail(driver.application, driver.epoch)
     assert f"a later start has taken over the checkpoint: {owners_folder(location)}" in log
@@ -81,23 +98,52 @@ def test_a_driver_halts_its_jvm_once_a_later_start_owns_the_checkpoint(
 
 
 def test_a_python_process_that_is_stopped_does_not_save_its_jvm(
-    driver: DriverUnderTest, s3: S3Store, hadoop_jvm: HadoopJvm
+    driver: DriverUnderTest, store: Store, hadoop_jvm: HadoopJvm
 ) -> None:
-    location = running(driver, s3)
+    location = running(driver, store)
     driver.kill_python(signal.SIGSTOP)
-    take_over(s3, hadoop_jvm, location, epoch=500)
+    take_over(store, hadoop_jvm, location, epoch=500)
     assert exits(driver) == ("SIGKILL", "76")
 
 
-def test_a_machine_that_wakes_after_a_takeover_commits_nothing(
-    driver: DriverUnderTest, s3: S3Store, hadoop_jvm: HadoopJvm, tmp_path: Path
+@pytest.mark.s3
+@pytest.mark.faults
+def test_a_driver_without_its_store_ends_only_if_the_control_plane_is_silent_too(
+    tmp_path: Path,
 ) -> None:
-    location = running(driver, s3)
-    ident, files = driver.ident(), hadoop_jvm.files(s3)
+    gateway = gateways.Gateway(tmp_path / "s3", program=pieces.versitygw(), usual_port=None)
+    gateway.start()
+    address = gateway.address()
+    conf = gateways.conf(gateway.place, address.access_key, address.secret_key)
+    store = S3Store(f"s3a://{gateways.BUCKET}", gateway, conf)
+    driver = launched(tmp_path, store)
+    try:
+        driver.ready()
+        # A query that waits for its source needs no store meanwhile, so only the fence can end it.
+        spec = rate_query(trigger={"kind": "processing_time", "interval": "1 hour"})
+        driver.start(11, spec, checkpoint=store.place("fence"))
+        driver.wait_run(11, RunState.RUNNING)
+        gateway.stop()
+        end = time.monotonic() + 1.5 * silence_s(WATCH_S)
+        while time.monotonic() < end:
+            driver.launcher.show_heartbeat([(driver.application, driver.epoch)])
+            time.sleep(0.5)
+        assert driver.sight().liveness is Liveness.ALIVE
+        assert exits(driver) == ("71", "77")
+    finally:
+        driver.end()
+        gateway.stop()
+
+
+def test_a_machine_that_wakes_after_a_takeover_commits_nothing(
+    driver: DriverUnderTest, store: Store, hadoop_jvm: HadoopJvm, tmp_path: Path
+) -> None:
+    location = running(driver, store)
+    ident, files = driver.ident(), hadoop_jvm.files(store)
     assert ident.jvm_pid is not None
     for pid in (ident.pid, ident.jvm_pid):
         os.kill(pid, signal.SIGSTOP)
-    second = launched(tmp_path / "second", s3)
+    second = launched(tmp_path / "second", store)
     try:
         second.ready()
         second.start(21, rate_query(), checkpoint=location)
