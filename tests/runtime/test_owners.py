@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -175,6 +176,17 @@ def test_where_creation_by_condition_is_off_the_checkpoint_is_owned_but_not_fenc
     assert owned.number == 1
     assert "(s3a) cannot create an object only if it is new" in owned.not_fenced
     assert _refused(place.taker(), place, 6).error.refused == "fenced"
+    place.files.close()
+
+
+@pytest.mark.spark
+def test_a_file_system_that_does_not_know_the_condition_does_not_fence(
+    hadoop_jvm: HadoopJvm, tmp_path: Path
+) -> None:
+    place = Place(Store(tmp_path.as_uri(), None), hadoop_jvm)  # as S3A before Hadoop 3.4.2
+    owned = place.taker().own(place.location, 7, takeover=False)
+    assert owned.number == 1
+    assert "(file) cannot create an object only if it is new" in owned.not_fenced
     place.files.close()
 
 

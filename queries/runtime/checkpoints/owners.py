@@ -154,7 +154,7 @@ class Owners:
 
     def _create_by_condition(self, system: Any, place: Any, text: str) -> None:
         try:
-            builder = system.createFile(place).create()
+            builder = system.createFile(place).create().recursive()
             stream = builder.must(_CONDITIONAL, True).build()
             _write(stream, text)
         except Py4JJavaError as error:
