@@ -48,9 +48,6 @@ _OURS = (
     *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"),
 )
 
-#: Folders of the data folder that contain only what `make` downloads or builds.
-_SOFTWARE = ("connectors", "kafka/jars", "s3/bin", "hadoop/jars", "hadoop/classes")
-
 
 @dataclass(frozen=True)
 class Guard:
@@ -116,7 +113,6 @@ class Copy:
     def __post_init__(self) -> None:
         self.tree, temporary = self.folder / "tree", self.folder / "t"
         temporary.mkdir(parents=True, exist_ok=True)
-        self._lead_to_software()
         self.environment = {
             **{name: text for name, text in os.environ.items() if not name.startswith(_OURS)},
             "HEADGATE_HOME": str(self.folder / "home"),
@@ -125,15 +121,6 @@ class Copy:
             "TMPDIR": str(temporary),
             PROGRAMS: " ".join(self.programs),
         }
-
-    def _lead_to_software(self) -> None:
-        """Link downloaded jars and programs, which tests only read, into the copy's data folder."""
-        installed = Path(os.environ.get("HEADGATE_HOME") or REPOSITORY / "var")
-        for part in _SOFTWARE:
-            link = self.folder / "home" / part
-            if (installed / part).is_dir() and not link.exists():
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(installed / part)
 
     def take_tree(self, source: Path) -> None:
         """Copy the files that git tracks, with their current contents in the folder."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from examples.flights import s3_definitions
 from installation.machine import s3 as gateways
 from queries.domain.checkpoints.fence import silence_s
 from queries.domain.checkpoints.lock_files import owners_folder
@@ -115,9 +116,9 @@ def test_a_driver_without_its_store_ends_only_if_the_control_plane_is_silent_too
     tmp_path: Path,
 ) -> None:
     gateway = gateways.Gateway(tmp_path / "s3", program=pieces.versitygw(), usual_port=None)
-    gateway.start()
+    gateway.start(pieces.java().home)
     address = gateway.address()
-    conf = gateways.conf(gateway.place, address.access_key, address.secret_key)
+    conf = s3_definitions.store(gateway.place, address.access_key, address.secret_key)
     store = S3Store(f"s3a://{gateways.BUCKET}", gateway, conf)
     driver = launched(tmp_path, store)
     try:

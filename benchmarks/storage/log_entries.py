@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._measuring import kill_session, ratios, report, spark_session, spread, workplace
+from examples.flights import s3_definitions
 from installation.machine import s3
 from queries.jvm.compiled import our_jar
 from tests import pieces
@@ -40,9 +41,9 @@ def main() -> None:
     asked = options.parse_args()
     if reason := pieces.missing_s3():
         raise SystemExit(reason)
-    with workplace("checkpoint_files") as folder:
+    with workplace("log_entries") as folder:
         gateway = s3.Gateway(folder / "s3", program=pieces.versitygw(), usual_port=None)
-        gateway.start()
+        gateway.start(pieces.java().home)
         try:
             found = _turns(gateway, folder, max(5, asked.rounds), max(5, asked.batches))
         finally:
@@ -56,7 +57,7 @@ def main() -> None:
     }
     whole = {arm: [turn["triggerExecution"] for turn in turns] for arm, turns in found.items()}
     report(
-        "checkpoint_files",
+        "log_entries",
         ours=round(statistics.median(logs[OURS]), 1),
         baseline=round(statistics.median(logs[""]), 1),
         ratio=round(statistics.median(ratios(logs[""], logs[OURS])), 2),
@@ -75,7 +76,7 @@ def _turns(
     spark = spark_session(
         folder,
         conf={
-            **s3.conf(gateway.place, address.access_key, address.secret_key),
+            **s3_definitions.store(gateway.place, address.access_key, address.secret_key),
             "spark.jars": ",".join(str(jar) for jar in jars),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.streaming.numRecentProgressUpdates": "1000",
