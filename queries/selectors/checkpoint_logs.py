@@ -9,7 +9,7 @@ from pathlib import Path
 from django.conf import settings
 
 from queries.checkpoints.logs import Logs, LogsUnknown, NotLocal, unknown_because
-from queries.checkpoints.reported_logs import reported_logs
+from queries.checkpoints.reported_logs import ReportedLogs, reported_logs
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.spec import HOLDING_TRIGGERS
 from queries.domain.protocol import RunStatus
@@ -37,8 +37,7 @@ def known_logs(location: str, *, host: str | None = None) -> Logs:
                 f"{location} is not on a local file system, and its driver's report on it is on "
                 f"host {driver.host}. {way_to(driver.host)}"
             )
-        own = DriverFolder.of(Path(driver.directory)).own
-        if (found := reported_logs(own, location, driver.pk)) is not None:
+        if (found := _reported(location, driver)) is not None:
             return found
     raise LogsUnknown(
         f"{location} is not on a local file system, and only its driver can read it. No driver has "
@@ -46,10 +45,18 @@ def known_logs(location: str, *, host: str | None = None) -> Logs:
     )
 
 
-def logs_unknown(location: str) -> str:
-    """Return the sentence why a checkpoint's logs are unknown; "" if they are known."""
+def _reported(location: str, driver: Driver) -> ReportedLogs | None:
+    return reported_logs(DriverFolder.of(Path(driver.directory)).own, location, driver.pk)
+
+
+def logs_unknown(location: str, *, host: str | None = None, driver: Driver | None = None) -> str:
+    """Return the sentence why a checkpoint's logs are unknown; "" if they are known.
+
+    With the query's host, and its live driver if it has one, this asks the database nothing.
+    """
     try:
-        known_logs(location)
+        if local_path(location) is not None or driver is None or not _reported(location, driver):
+            known_logs(location, host=host)
     except NotLocal as error:
         return unknown_because(error)
     return ""

@@ -75,17 +75,3 @@ def test_an_x_ray_is_for_authors_and_hides_the_key_it_looks_for(
     assert rows.status_code == 404
     assert "has not ended" in rows.json()["detail"]
     assert as_operator.get(f"{address}{answer.json()['id']}/").status_code == 403
-
-
-@pytest.mark.parametrize(
-    ("what", "body"), [("x-ray", {"rows": 5}), ("records", {"batch": 0})], ids=["x-ray", "records"]
-)
-def test_what_reads_the_files_of_a_checkpoint_is_refused_at_once_where_it_has_none(
-    as_author: APIClient, ticks: Query, what: str, body: dict[str, Any]
-) -> None:
-    ticks.checkpoints.update(location="s3a://flights/ticks")
-    answer = as_author.post(f"/api/v1/queries/ticks/{what}/", body, "json")
-    assert answer.status_code == 409
-    assert "s3a://flights/ticks is not on this host" in answer.json()["detail"]
-    assert "Spark" in answer.json()["way_out"]
-    assert not Operation.objects.exists()

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.conf import settings
 from model_bakery import baker
 
 from headgate_ground.packages import OURS
@@ -19,11 +20,12 @@ from listeners.loops.troubles import current
 from listeners.missing import recovered
 from listeners.models import Gap
 from queries.domain.alerts.incidents import Act
+from queries.domain.states import DriverKind, DriverState
 from queries.domain.system import SystemHealth
 from queries.models.checkpoints import SourceLag
 from queries.models.drivers import Driver, Run
 from queries.services.alerts import incidents, outlook
-from queries.services.checkpoints import batch_repair
+from queries.services.checkpoints import batch_repair, storage_jvms
 from queries.services.deploys import advancing
 from queries.services.kafka import lag
 from queries.services.supervision import adoption
@@ -57,6 +59,8 @@ HELD_BY = {
     "queries.runtime.assignment.apply": f"{DRIVER}a_run_that_cannot_even_be_begun_has_failed_and"
     "_its_neighbours_run",
     "queries.runtime.checkpoints.locks.lost": RUN,
+    "queries.runtime.checkpoints.log_reports._report": "runtime/test_log_reports.py::"
+    "test_a_store_that_fails_leaves_the_last_report_and_the_next_read_succeeds",
     "queries.runtime.main._check_locks": RUN,
     "queries.runtime.main._is_fenced": f"{DRIVER}a_rotten_current_json_fences_nobody",
     "queries.runtime.main._leave": RUN,
@@ -90,6 +94,7 @@ HELD_BY = {
     "_that_cannot_be_read_keeps_the_others_from_repair",
     "queries.services.checkpoints.foreign_batches.look_for_foreign_batches": f"{TROUBLE}a"
     "_checkpoint_that_cannot_be_looked_into_keeps_the_others_from_nothing",
+    "queries.services.checkpoints.storage_jvms.note_ended": HERE,
     "queries.services.checkpoints.snapshot.prune": f"{TROUBLE}a_snapshot_that_cannot_be_removed"
     "_keeps_the_others_from_nothing",
     "queries.services.code.pruning._forget_uploads": CODE,
@@ -202,6 +207,25 @@ def story(told: Story) -> Story:
 
 
 @story
+def storage_jvms_that_ended(stage: Stage, patch: pytest.MonkeyPatch, members: Members) -> None:
+    for name in ("a", "b", "c"):
+        stage.query(name)
+        application = stage.row(name).application
+        baker.make(
+            Driver,
+            application=application,
+            application_revision=application.revisions.get(),
+            kind=DriverKind.STORAGE,
+            host=settings.HEADGATE_HOST,
+            state=DriverState.LIVE,
+            created_at=stage.now - timedelta(minutes=2),
+            operation=None,
+        )
+    patch.setattr(storage_jvms, "_end", lambda row, now: members(row))
+    storage_jvms.note_ended(launcher=stage.launcher, now=stage.now)
+
+
+@story
 def deploys(stage: Stage, patch: pytest.MonkeyPatch, members: Members) -> None:
     patch.setattr(advancing, "due_deploys", lambda: [1, 2, 3])
     patch.setattr(advancing, "advance", members)
@@ -241,7 +265,6 @@ def commits_of_runs(stage: Stage, patch: pytest.MonkeyPatch, members: Members) -
     patch.setattr("listeners.streams.stored_up_to", lambda *_: {})
     patch.setattr(batch_repair, "_compare", members)
     assert batch_repair.count_unreported(now=stage.now + timedelta(hours=1)) == 2
-    assert Run.objects.filter(commits_compared_at=None).count() == 1
 
 
 @story

@@ -1,5 +1,6 @@
 """Response bodies for queries: the same for the list and for each query."""
 
+from django.conf import settings
 from rest_framework import serializers
 
 from listeners.selectors import Dropped
@@ -130,7 +131,10 @@ class QueryBody(Body):
 
     def get_foreign_unknown_because(self, line: QueryLine) -> str:
         """Return why the checkpoint's logs are unknown."""
-        return logs_unknown(line.checkpoint) if line.checkpoint else ""
+        if not line.checkpoint:
+            return ""
+        here = line.driver if line.driver and line.driver.host == settings.HEADGATE_HOST else None
+        return logs_unknown(line.checkpoint, host=line.query.application.host, driver=here)
 
     def get_links(self, line: QueryLine) -> dict[str, str]:
         """Return the links."""

@@ -9,7 +9,7 @@ import os
 import time
 import uuid
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
@@ -19,7 +19,7 @@ from listeners.loops.troubles import each
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.reasons import phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState
-from queries.domain.supervision.observation import PASSED
+from queries.domain.supervision.observation import PASSED, Liveness
 from queries.jvm.compiled import NotCompiled, our_jar
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
@@ -27,6 +27,7 @@ from queries.models.drivers import Driver
 from queries.models.installation import Installation
 from queries.selectors.supervision.observation import slots
 from queries.services.changes import update_changed
+from queries.services.failures.driver_logs import read_log
 from queries.services.supervision import decision_rows
 from queries.services.supervision.assignments import driver_spec
 from queries.storage.hadoop import HadoopStorage
@@ -36,6 +37,8 @@ _each = each("storage", logger)
 
 #: Seconds of disuse after which a storage JVM may be ended for another application's.
 SPARE_AFTER_S = 30.0
+#: Time between its row and its folder; a shim may take 20 s.
+LAUNCHED_WITHIN = timedelta(seconds=60)
 
 
 class NoStorage(Exception):
@@ -52,8 +55,8 @@ def storage_of(application: Application, *, launcher: Launcher, now: datetime) -
     if row is not None:
         seen = launcher.sight(application.name, row.epoch, probe=True, known=row.identity)
         update_changed(row, dict(seen.process))
-        if seen.liveness in PASSED:
-            said = launcher.log_tail(application.name, row.epoch, probe=True, lines=3)
+        if _is_over(row, seen.liveness, now):
+            said = read_log(row, launcher=launcher, lines=3)
             began = row.state == DriverState.STARTING
             _end(row, now)
             if began:
@@ -94,8 +97,14 @@ def note_ended(*, launcher: Launcher, now: datetime) -> None:
         with _each.by_itself(f"storage JVM {row.epoch} of {row.application.name}"):
             name = row.application.name
             seen = launcher.sight(name, row.epoch, probe=True, known=row.identity)
-            if seen.liveness in PASSED:
+            if _is_over(row, seen.liveness, now):
                 _end(row, now)
+
+
+def _is_over(row: Driver, liveness: Liveness, now: datetime) -> bool:
+    """Return whether a storage JVM has ended, or its worker died before it was launched."""
+    never = liveness is Liveness.ABSENT and now - row.created_at > LAUNCHED_WITHIN
+    return never or liveness in PASSED
 
 
 def _open_row(application: Application) -> Driver | None:

@@ -55,7 +55,7 @@ def read_log(driver: Driver, *specs: Any, launcher: Launcher, lines: int = 200) 
         raise LogElsewhere(driver)
     wanted = max(1, min(lines, MOST_LINES))
     text = launcher.log_tail(
-        driver.application.name, driver.epoch, probe=driver.kind == DriverKind.PROBE, lines=wanted
+        driver.application.name, driver.epoch, probe=driver.kind != DriverKind.SERVICE, lines=wanted
     )
     return secrets_of(driver, *specs).mask(text)
 

@@ -160,8 +160,9 @@ def require_preflight(stage: Stage, name: str, location: str) -> None:
 
 
 def test_a_required_preflight_that_could_not_try_the_checkpoint_ends_it_before_anything_is_written(
-    way: Way, stage: Stage
+    way: Way, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # so the storage cannot be reached
     stage.query("a")
     stage.up("a")
     require_preflight(stage, "a", "s3a://flights/checkpoints/a")
@@ -171,14 +172,17 @@ def test_a_required_preflight_that_could_not_try_the_checkpoint_ends_it_before_a
     assert deploy.state == DeployState.FAILED
     assert (
         "Application a requires a preflight, but the preflight of a could not try the checkpoint: "
-        "s3a://flights/checkpoints/a is not on a local file system"
+        "Headgate's Java classes cannot be written to"
     ) in str(deploy.reason)
     assert "Turn “Require a preflight” off" in str(deploy.reason)
     assert stage.row("a").revisions.count() == 1
     assert stage.run("a").epoch == epoch
 
 
-def test_one_that_was_only_asked_for_does_not(way: Way, stage: Stage) -> None:
+def test_one_that_was_only_asked_for_does_not(
+    way: Way, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
     stage.query("a")
     stage.up("a")
     Checkpoint.objects.update(location="s3a://flights/checkpoints/a")

@@ -18,7 +18,7 @@ from queries.models.definitions import Checkpoint, QueryRevision
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.supervision.health import healths
-from queries.services.checkpoints import batch_repair, foreign_batches, snapshot
+from queries.services.checkpoints import batch_repair, foreign_batches, remote, snapshot
 from queries.services.probes.probe_steps import SHOWN_FOR
 from queries.services.probes.xray import forget_old_results
 from queries.services.procedures import engine
@@ -119,6 +119,7 @@ def test_a_snapshot_that_cannot_be_removed_keeps_the_others_from_nothing(
         removed.append(str(place))
 
     monkeypatch.setattr(snapshot, "remove", remove)
+    monkeypatch.setattr(remote, "remove", remove)
     assert snapshot.prune(launcher=InMemoryLauncher(), now=now) == 2
     assert sorted(removed) == ["/c/arrivals/1", "/c/arrivals/2", "/c/weather/1", "/c/weather/2"]
     assert len(troubles()) == 2
