@@ -118,6 +118,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "PACKAGES_DIR",
         "CHECKPOINTS_DIR",
         "SECRETS_DIR",
+        "JARS_DIR",
+        "MIRRORS_DIR",
         "STATIC_ROOT",
     ]:
         setattr(django_settings, name, _HOME / name.lower())

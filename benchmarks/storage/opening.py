@@ -53,12 +53,12 @@ def main() -> None:
             gateway.stop()
     for size, (first, later) in found.items():
         print(f"{size:>7,} objects: first {_told(first)}, later {_told(later)}")
-    first, later = (statistics.median(times) for times in found[SIZES[-1]])
+    baseline, ours = (statistics.median(times) for times in found[SIZES[-1]])
     report(
         "opening",
-        ours=round(later, 1),
-        baseline=round(first, 1),
-        ratio=round(later / first, 2),
+        ours=round(ours, 1),
+        baseline=round(baseline, 1),
+        ratio=round(ours / baseline, 2),
         unit="ms",
         rounds=rounds,
     )

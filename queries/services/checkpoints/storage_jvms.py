@@ -138,7 +138,7 @@ def _launch(application: Application, *, launcher: Launcher, now: datetime) -> D
         launcher.launch_probe(
             replace(
                 spec_,
-                jars=(str(jar), *spec_.jars),
+                jars=tuple(dict.fromkeys((str(jar), *spec_.jars))),
                 listeners=(),
                 redis_url="",
                 stream="",
