@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from queries.checkpoints import batches
 from queries.checkpoints.snapshot import CannotCopy
-from queries.domain.errors import NotAllowed
+from queries.domain.errors import Invalid, NotAllowed
 from queries.domain.states import OperationOutcome
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
@@ -232,6 +232,22 @@ def test_a_reset_starts_elsewhere_and_keeps_the_batch_numbers(bench: Bench) -> N
     bench.done(reset.request_reset(query=query, wish=wish, actor="aude", now=bench.stage.now))
     assert names(bench.new / "commits") == {"9"}
     assert names(bench.new / "offsets") == {"8", "9"}
+
+
+def test_what_would_need_the_log_of_files_elsewhere_is_refused(bench: Bench) -> None:
+    query = bench.define(store="delta")
+    revision = query.revisions.get()
+    sink = {"format": "parquet", "options": {"path": f"{bench.store.root}/out"}}
+    revision.spec = {**revision.spec, "sink": sink}
+    revision.save()
+    asked: dict[str, Any] = {"query": query, "actor": "aude", "now": bench.stage.now}
+    with pytest.raises(NotAllowed, match="whose log Headgate cannot roll back"):
+        rewind.request_rewind(batch=6, **asked)
+    with pytest.raises(NotAllowed, match="whose log Headgate cannot roll back"):
+        reset.request_reset(wish=WantedStart("earliest"), **asked)
+    other = {"format": "parquet", "options": {"path": f"{bench.store.root}/other"}}
+    with pytest.raises(Invalid, match="is not on a local disk"):
+        clone.request_clone(name="late", sink=other, **asked)
 
 
 def test_a_rewind_is_previewed_from_the_mirror(bench: Bench) -> None:

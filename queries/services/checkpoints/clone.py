@@ -125,6 +125,14 @@ def _spec(
             "Choose a separate folder.",
         )
         raise Invalid([problem])
+    if after.get("format") in FILES and FileSink.at(_path(after)) is None:
+        problem = Problem(
+            "sink.options.path",
+            _path(after),
+            "is not on a local disk, so its log cannot start at the copy's batch.",
+            "Write to a local folder, or to another kind of sink.",
+        )
+        raise Invalid([problem])
     if own:
         spec["pool"] = ""  # its own application has no pool
     return spec

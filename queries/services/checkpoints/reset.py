@@ -21,7 +21,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.hosts import WAIT_OR_DECLARE, away, heard_of
-from queries.services.checkpoints.file_sinks import file_sink
+from queries.services.checkpoints.file_sinks import file_sink, refuse_remote_sink
 from queries.services.checkpoints.remote import fresh_logs, readable_logs, upload
 from queries.services.checkpoints.rewind import undo
 from queries.services.checkpoints.source_starts import WantedStart, starts
@@ -41,6 +41,8 @@ def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime)
     checkpoint = current(query)
     left = left_on(query)
     found = starts(query, None if left else readable_logs(checkpoint.location), wish)
+    if found.stateful:
+        refuse_remote_sink(query)  # it would skip every batch number in its log
     arguments = {
         "checkpoint": checkpoint.pk,
         "to": wish.to,
