@@ -110,6 +110,28 @@ def test_a_python_process_that_is_stopped_does_not_save_its_jvm(
     assert exits(driver) == ("SIGKILL", "76")
 
 
+@pytest.mark.faults
+def test_a_jvm_that_was_paused_for_longer_than_the_fence_goes_on_if_nobody_took_over(
+    driver: DriverUnderTest, store: Store
+) -> None:
+    running(driver, store)
+    jvm = driver.ident().jvm_pid
+    assert jvm is not None
+    os.kill(jvm, signal.SIGSTOP)  # as a full garbage collection does; the worker is silent, too
+    time.sleep(1.5 * silence_s(WATCH_S))
+    paused = driver.run(11)
+    os.kill(jvm, signal.SIGCONT)
+    assert paused is not None
+    assert (before := paused.last_batch) is not None
+
+    def beyond() -> bool:
+        now = driver.run(11)
+        assert driver.sight().exit is None
+        return now is not None and (now.last_batch or 0) > before + 20
+
+    wait_for(beyond, "it goes on for some questions")
+
+
 @pytest.mark.s3
 @pytest.mark.faults
 def test_a_driver_without_its_store_ends_only_if_the_control_plane_is_silent_too(
