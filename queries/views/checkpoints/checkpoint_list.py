@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import Q
@@ -74,13 +75,15 @@ def _row(checkpoint: Checkpoint, runs: int) -> CheckpointRow:
         checkpoint=checkpoint,
         newest=newest,
         holder=newest if newest and not newest.outcome else None,
-        not_fenced=next(filter(_is_of_fence, newest.warnings if newest else ()), ""),
+        not_fenced=_not_fenced(newest.warnings) if newest else "",
         runs=runs,
     )
 
 
-def _is_of_fence(warning: str) -> bool:
-    return warning.startswith(NOT_FENCED)
+def _not_fenced(warnings: Any) -> str:
+    """Return the warning about the fence; "" if there is none, or the column holds no list."""
+    told = (str(one) for one in warnings) if isinstance(warnings, list) else ()
+    return next((one for one in told if one.startswith(NOT_FENCED)), "")
 
 
 @fragments("checkpoints", hears=("query", "driver"))

@@ -1,6 +1,9 @@
 """Deploys that go well, and those that go back by themselves."""
 
+from pathlib import Path
+
 import pytest
+from django.conf import LazySettings
 
 from queries.domain.deploys.states import ChangeState, DeployState
 from queries.domain.states import Desired, Phase
@@ -160,8 +163,13 @@ def require_preflight(stage: Stage, name: str, location: str) -> None:
 
 
 def test_a_required_preflight_that_could_not_try_the_checkpoint_ends_it_before_anything_is_written(
-    way: Way, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    way: Way,
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: LazySettings,
+    tmp_path: Path,
 ) -> None:
+    settings.JARS_DIR = tmp_path / "jars"
     monkeypatch.setenv("JAVA_HOME", "/nowhere")  # so the storage cannot be reached
     stage.query("a")
     stage.up("a")
@@ -180,8 +188,13 @@ def test_a_required_preflight_that_could_not_try_the_checkpoint_ends_it_before_a
 
 
 def test_one_that_was_only_asked_for_does_not(
-    way: Way, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    way: Way,
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: LazySettings,
+    tmp_path: Path,
 ) -> None:
+    settings.JARS_DIR = tmp_path / "jars"
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     stage.query("a")
     stage.up("a")

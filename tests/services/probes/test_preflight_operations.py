@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings
+from django.conf import LazySettings, settings
 from django.utils import timezone
 
 from queries.domain.errors import Invalid, Missing, NotAllowed
@@ -361,9 +361,14 @@ def test_a_later_revision_and_another_checkpoint_must_pass_again(ground: Ground)
 
 @pytest.mark.parametrize("where", ["object store", "continuous"])
 def test_a_preflight_that_could_not_try_the_checkpoint_has_not_passed(
-    ground: Ground, where: str, monkeypatch: pytest.MonkeyPatch
+    ground: Ground,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: LazySettings,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")  # so the storage cannot be reached
+    settings.JARS_DIR = tmp_path / "jars"
     _require(ground)
     ground.commit(2, continuous=where == "continuous")
     if where == "object store":
