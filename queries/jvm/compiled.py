@@ -29,7 +29,7 @@ class NotCompiled(Exception):
 def our_jar(folder: Path) -> Path:
     """Return the jar of our classes for this PySpark, below `folder`; compile it if it is missing.
 
-    The jar is readable by every account, since drivers load it. Raises `NotCompiled` if there is no
+    Every account can read the jar, because drivers load it. Raises `NotCompiled` if there is no
     Java, or if it fails.
     """
     sources = sorted(SOURCES.glob("*.java"))

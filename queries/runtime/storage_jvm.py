@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
     references = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
     references.take_from_environment()
     os.environ.update(references.resolve_all(spec.env))
+    told = json.dumps(_settings(references.resolve_all(spec.conf)))
     shim = Shim()
     process = subprocess.Popen(
         [
@@ -59,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, leave)
     assert process.stdin is not None
-    process.stdin.write(json.dumps(_settings(references.resolve_all(spec.conf))) + "\n")
+    process.stdin.write(told + "\n")
     process.stdin.flush()
     code = process.wait()
     end_jvm(process, 1, shim)
@@ -71,7 +72,7 @@ def _settings(conf: dict[str, str]) -> dict[str, str]:
     named = {
         key.removeprefix(_HADOOP): value for key, value in conf.items() if key.startswith(_HADOOP)
     }
-    # Like drivers: a path without a scheme is local. Failures are told within seconds, not minutes.
+    # A path without a scheme is local, as for drivers. A store that fails is given up within seconds.
     quick = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
     return {**quick, **named, "fs.defaultFS": "file:///"}
 

@@ -156,7 +156,7 @@ class Mirror:
             replace_file(self.folder / "rate", f"{objects / seconds:.3f}", durable=False)
 
     def _files(self) -> dict[str, Path]:
-        found = (path for path in self.checkpoint.rglob("*") if path.is_file())
+        found = (path for path in self.checkpoint.rglob("[!.]*") if path.is_file())
         return {str(path.relative_to(self.checkpoint)): path for path in found}
 
 
@@ -221,12 +221,16 @@ def copy_between(
     counts once a row of the database names it; folders of object stores cannot be renamed. Their
     files get new times, so the times of the log entries are kept in a manifest beside the copy.
     """
-    delete(storage, destination)
+
+    def bring(names: Iterable[str]) -> tuple[str, ...]:
+        delete(storage, destination)  # of a worker that died, or of an attempt at another batch
+        return storage.copy(location, names, destination).missing
+
     copied = copy(
         storage,
         location,
         work,
-        lambda names: storage.copy(location, names, destination).missing,
+        bring,
         lambda name, data: storage.write(destination, name, data),
         batch=batch,
         new_id=new_id,
@@ -267,6 +271,10 @@ def fetch(
     """
     there = landing / uuid.uuid4().hex
 
+    def bring(names: Iterable[str]) -> tuple[str, ...]:
+        shutil.rmtree(there, ignore_errors=True)  # of an attempt at another batch
+        return storage.copy(location, names, there.as_uri()).missing
+
     def put(name: str, data: bytes) -> None:
         path = there / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -277,7 +285,7 @@ def fetch(
             storage,
             location,
             work,
-            lambda names: storage.copy(location, names, there.as_uri()).missing,
+            bring,
             put,
             batch=batch,
             keep_commit=keep_commit,
@@ -412,7 +420,7 @@ def _same(path: Path | None, entry: Entry) -> bool:
 
 def _put(path: Path, content: Content, at: datetime | None = None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.new")
+    draft = path.with_name(f".{uuid.uuid4().hex}")  # a step and a page may read at the same time
     draft.write_bytes(content.data)
     if (known := at or content.modified_at) is not None:
         os.utime(draft, (known.timestamp(), known.timestamp()))

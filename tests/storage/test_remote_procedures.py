@@ -211,6 +211,29 @@ def test_a_file_that_disappears_during_a_copy_fails_it(
     assert bench.current == bench.location
 
 
+def test_what_an_attempt_left_is_not_in_the_copy_of_a_later_batch(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = bench.define(store="delta")
+    operation = snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now)
+    real, tried = HadoopStorage.copy, []
+
+    def purged(storage: HadoopStorage, place: str, names: Iterable[str], to: str) -> CopyDone:
+        done = real(storage, place, names, to)
+        tried.append(to)
+        if len(tried) > 1:
+            return done
+        storage.write(to, "offsets/left", b"")
+        return CopyDone(done.files, done.bytes, ("commits/0",))
+
+    monkeypatch.setattr(HadoopStorage, "copy", purged)
+    bench.done(operation)
+    assert len(tried) == 2
+    monkeypatch.undo()
+    place = bench.folder_of(Snapshot.objects.get().location)
+    assert names(place / "offsets") == set("0123456789")
+
+
 def test_a_clone_gets_an_id_of_its_own_and_a_place_beside(bench: Bench) -> None:
     query = bench.define()
     bench.done(
