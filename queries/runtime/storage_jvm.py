@@ -72,7 +72,7 @@ def _settings(conf: dict[str, str]) -> dict[str, str]:
     named = {
         key.removeprefix(_HADOOP): value for key, value in conf.items() if key.startswith(_HADOOP)
     }
-    # A path without a scheme is local, as for drivers. A store that fails is given up within seconds.
+    # A path without a scheme is local, as for drivers; a store that fails is soon given up.
     quick = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
     return {**quick, **named, "fs.defaultFS": "file:///"}
 
