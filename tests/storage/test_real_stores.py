@@ -1,5 +1,6 @@
 """The S3 gateway and the HDFS of the tests keep what is written, and refuse a second creation."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,6 +68,11 @@ def test_files_of_hdfs_outlive_a_crash(hdfs: Store, hadoop_jvm: HadoopJvm) -> No
     hdfs.server.kill()
     hdfs.server.start(pieces.java().home)
 
-    files = hadoop_jvm.files(hdfs)
+    # A JVM keeps its connections: one that has not yet noticed the crash must try again.
+    again = {
+        "spark.hadoop.dfs.client.retry.policy.enabled": "true",
+        "spark.hadoop.dfs.client.retry.policy.spec": "500,20",
+    }
+    files = hadoop_jvm.files(replace(hdfs, conf=again))
     assert hadoop_jvm.read(files, place) == b"kept"
     files.close()

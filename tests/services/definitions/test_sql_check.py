@@ -214,7 +214,7 @@ def test_a_parser_that_dies_says_nothing_of_the_text() -> None:
 def test_without_a_java_there_is_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(NoParser, match="needs Java"):
+    with pytest.raises(NoParser, match="no Java"):
         SparkParser()
 
 
