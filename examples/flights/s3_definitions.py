@@ -9,8 +9,8 @@ from pathlib import Path
 from examples.flights.definitions import APPLICATION, DemoApplication, DemoQuery, delays
 
 SHARED = "flights-s3"
-_BUCKET = "s3a://headgate"
-_KEYS = ("file:s3-access-key", "file:s3-secret-key")
+BUCKET = "s3a://headgate"
+KEYS = ("file:s3-access-key", "file:s3-secret-key")
 
 
 def applications(endpoint: str) -> list[DemoApplication]:
@@ -19,10 +19,10 @@ def applications(endpoint: str) -> list[DemoApplication]:
         **APPLICATION,
         "description": "A query with its checkpoint in an S3 bucket.",
         "connectors": ["s3"],
-        "conf": {**APPLICATION["conf"], **store(endpoint, *_KEYS)},
+        "conf": {**APPLICATION["conf"], **store(endpoint, *KEYS)},
     }
     host = endpoint.partition("://")[2]
-    return [DemoApplication(SHARED, spec, roots=[_BUCKET], secrets={key: [host] for key in _KEYS})]
+    return [DemoApplication(SHARED, spec, roots=[BUCKET], secrets={key: [host] for key in KEYS})]
 
 
 def store(endpoint: str, access_key: str, secret_key: str) -> dict[str, str]:
@@ -44,7 +44,7 @@ def queries(demo: Path) -> list[DemoQuery]:
         DemoQuery(
             name=name,
             application=SHARED,
-            checkpoint=f"{_BUCKET}/checkpoints/{name}",
+            checkpoint=f"{BUCKET}/checkpoints/{name}",
             spec=delays(
                 demo,
                 name,

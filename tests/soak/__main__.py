@@ -39,7 +39,7 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def main() -> int:
     """Soak, or judge an earlier soak again; return 0 where everything is as it should be."""
     options = _options()
-    if reason := pieces.missing_kafka():
+    if reason := pieces.missing_kafka() or (pieces.missing_s3() if options.s3 else ""):
         say(reason)
         return 1
     if options.judge is not None:
@@ -50,8 +50,9 @@ def main() -> int:
         signal.signal(number, lambda *_: over.set())
     folder = Path(tempfile.mkdtemp(prefix="headgate-soak-"))
     again = f"--minutes {options.minutes:g} --every {options.every:g} --seed {options.seed}"
+    again += " --s3" * options.s3
     say(f"make soak-demo ARGS='{again}' draws the same faults. Data and logs: {folder}")
-    world = World(folder, rate=options.rate, seed=options.seed, over=over)
+    world = World(folder, rate=options.rate, seed=options.seed, over=over, on_s3=options.s3)
     told: Figures = {"name": "soak-demo", "holds": False}
     try:
         told = _soak(world, options)
@@ -93,6 +94,7 @@ def _soak(world: World, options: argparse.Namespace) -> Figures:
         minutes=options.minutes,
         every_s=options.every,
         applications=sorted(definitions.applications()),
+        kinds=faults.KINDS_ON_S3 if options.s3 else faults.KINDS,
     )
     world.start()
     say(f"{time.strftime('%H:%M:%S', time.gmtime())} all queries run; {len(plan)} faults follow")
@@ -113,6 +115,7 @@ def _soak(world: World, options: argparse.Namespace) -> Figures:
         {
             "seed": options.seed,
             "minutes": options.minutes,
+            "checkpoints": "s3" if options.s3 else "local",
             "faults": dict(Counter(f"{one.fault.act} {one.fault.part}" for one in followed)),
             "not there": sum(one.absent for one in followed),
             "held": [line for one in followed for line in one.held],
@@ -174,6 +177,7 @@ def _options() -> argparse.Namespace:
     options.add_argument("--every", type=float, default=60, help="seconds between faults")
     options.add_argument("--seed", type=int, default=secrets.randbelow(2**20))
     options.add_argument("--rate", type=float, default=80, help="flights per second")
+    options.add_argument("--s3", action="store_true", help="checkpoints on an S3 gateway")
     options.add_argument("--keep", action="store_true", help="keep data and logs in any case")
     options.add_argument("--judge", type=Path, help="compare again what a soak kept in this folder")
     return options.parse_args()

@@ -7,7 +7,7 @@ they share a driver. The other two have state, and share another.
 from dataclasses import dataclass
 from typing import Any
 
-from examples.flights import kafka_definitions
+from examples.flights import kafka_definitions, s3_definitions
 from examples.flights.definitions import sql_query
 
 FLIGHTS = "flights"
@@ -65,10 +65,12 @@ class SoakQuery:
         return str(self.spec["sql"])
 
 
-def applications() -> dict[str, dict[str, Any]]:
-    """Return the applications by name."""
-    each = _application("Each flight into files and into Kafka, in one driver.")
-    with_state = _application("Windows with a watermark, and totals by plane in update mode.")
+def applications(endpoint: str | None = None) -> dict[str, dict[str, Any]]:
+    """Return the applications by name; with an S3 endpoint, their checkpoints can be there."""
+    each = _application("Each flight into files and into Kafka, in one driver.", endpoint)
+    with_state = _application(
+        "Windows with a watermark, and totals by plane in update mode.", endpoint
+    )
     return {EACH: each, WITH_STATE: with_state}
 
 
@@ -108,10 +110,13 @@ def queries(servers: str, out: str) -> list[SoakQuery]:
     ]
 
 
-def _application(description: str) -> dict[str, Any]:
+def _application(description: str, endpoint: str | None) -> dict[str, Any]:
     form = kafka_definitions.application(description, master="local[2]", shuffle_partitions=2)
     # The comparison reads from the checkpoint which batch read each record: of all batches.
     form["conf"]["spark.sql.streaming.minBatchesToRetain"] = "100000"
+    if endpoint is not None:
+        form["connectors"] = [*form["connectors"], "s3"]
+        form["conf"] |= s3_definitions.store(endpoint, *s3_definitions.KEYS)
     return form
 
 

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 import psutil
 
 FROZEN_S = (5.0, 20.0)
-AWAY_S = (5.0, 20.0)  # how long a killed broker stays away
+AWAY_S = (5.0, 20.0)  # how long a killed server stays away
 
 DRIVER_PARTS = ("python", "jvm", "shim")
 PROGRAMS = ("worker", "ingester", "beat", "web", "valkey", "supervisord")
 BROKER = "broker"
+STORE = "store"  # the S3 gateway, where the checkpoints are on it
 #: What can be drawn. Each is done once before one is done again.
 KINDS = (
     *(("kill", part) for part in (*DRIVER_PARTS, *PROGRAMS, BROKER)),
     *(("freeze", part) for part in ("python", "jvm", "ingester", "worker", "valkey", BROKER)),
 )
+KINDS_ON_S3 = (*KINDS, ("kill", STORE), ("freeze", STORE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,14 @@ class Fault:
         return f"{self.act} {what}{whose}{lasts}"
 
 
-def draw(seed: int, *, minutes: float, every_s: float, applications: Sequence[str]) -> list[Fault]:
+def draw(
+    seed: int,
+    *,
+    minutes: float,
+    every_s: float,
+    applications: Sequence[str],
+    kinds: Sequence[tuple[str, str]] = KINDS,
+) -> list[Fault]:
     """Return one fault for each `every_s` of the time, each at a random moment of its first half.
 
     The second half is for what follows. The same seed draws the same faults.
@@ -49,12 +58,12 @@ def draw(seed: int, *, minutes: float, every_s: float, applications: Sequence[st
     faults = []
     for number in range(int(minutes * 60 / every_s)):
         if not deck:
-            deck = chance.sample(KINDS, len(KINDS))
+            deck = chance.sample(kinds, len(kinds))
         act, part = deck.pop()
         seconds = 0.0
         if act == "freeze":
             seconds = chance.uniform(*FROZEN_S)
-        elif part == BROKER:
+        elif part in (BROKER, STORE):
             seconds = chance.uniform(*AWAY_S)
         faults.append(
             Fault(

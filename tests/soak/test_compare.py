@@ -165,3 +165,5 @@ def test_the_same_seed_draws_the_same_faults_one_a_minute_and_each_kind() -> Non
     assert drawn(7) != drawn(8)
     assert [int(one.at_s // 60) for one in drawn(7)] == list(range(60))
     assert {(one.act, one.part) for one in drawn(7)} == set(faults.KINDS)
+    on_s3 = faults.draw(7, minutes=18, every_s=60, applications=["a"], kinds=faults.KINDS_ON_S3)
+    assert ("kill", faults.STORE) in {(one.act, one.part) for one in on_s3}

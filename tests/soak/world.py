@@ -16,14 +16,15 @@ import psutil
 from confluent_kafka.cimpl import NewTopic
 
 from controlplane.home import Trouble
-from installation.machine import claims
+from examples.flights import s3_definitions
+from installation.machine import claims, s3
 from queries.launchers.process import identities
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.faults.system import System
 from tests.soak import checkpoint, definitions
 from tests.soak.evidence import Evidence
-from tests.soak.faults import BROKER, DRIVER_PARTS, Fault, do
+from tests.soak.faults import BROKER, DRIVER_PARTS, STORE, Fault, do
 from tests.soak.producer import Feed
 
 HELD = ("BROKEN", "FAILED")
@@ -55,17 +56,26 @@ class Followed:
 class World:
     """What runs; everything in one folder."""
 
-    def __init__(self, folder: Path, *, rate: float, seed: int, over: threading.Event) -> None:
+    def __init__(
+        self, folder: Path, *, rate: float, seed: int, over: threading.Event, on_s3: bool = False
+    ) -> None:
+        """With `on_s3`, the checkpoints are in a bucket of a gateway, which can fail, too."""
         self.folder = folder
         self.over = over
         self.broker = KafkaBroker(folder / "kafka")
+        self.store = (
+            s3.Gateway(folder / "s3", program=pieces.versitygw(), usual_port=None)
+            if on_s3
+            else None
+        )
+        self.out = folder / "out"
         self.system = System(
             folder / "home",
             pieces.free_port(),
             HEADGATE_DEMO="0",
             HEADGATE_CONNECTORS=str(pieces.kafka_connector().parent),
+            HEADGATE_DATA_ROOTS=str(self.out),
         )
-        self.out = folder / "out"
         self.queries: list[definitions.SoakQuery] = []
         self.feed: Feed | None = None
         self._feed_is = (rate, seed)
@@ -78,13 +88,23 @@ class World:
         """Start everything; return once each query has committed."""
         self._start_broker()
         self._create_topics()
+        self._start_store()
+        self.out.mkdir()  # a driver sees the data roots that were there when it started
         self.system.up()
+        if self.store is not None:  # only an admin binds secrets
+            self.system.token = self.system.manage(
+                "createtoken", "admin", "--scope", "admin"
+            ).strip()
         servers = self.broker.servers
         self.queries = definitions.queries(servers, str(self.out))
-        for name, spec in definitions.applications().items():
+        endpoint = None if self.store is None else self.store.place
+        for name, spec in definitions.applications(endpoint).items():
+            self._permit(name)
             self._create("applications/", {"name": name, "spec": spec})
         for query in self.queries:
             body = {"name": query.name, "application": query.application, "spec": query.spec}
+            if self.store is not None:
+                body["checkpoint"] = f"{s3_definitions.BUCKET}/checkpoints/{query.name}"
             self._create("queries/", body)
         self._checkpoints = {query.name: self.checkpoint(query.name) for query in self.queries}
         rate, seed = self._feed_is
@@ -107,6 +127,8 @@ class World:
                     self.system.close()
             finally:
                 self.broker.stop()
+                if self.store is not None:
+                    self.store.stop()
 
     # --- faults ---------------------------------------------------------------------------------
 
@@ -137,6 +159,9 @@ class World:
             if fault.part == BROKER:
                 broker = self.broker.broker.process()
                 return None if broker is None else psutil.Process(broker.pid)
+            if fault.part == STORE:
+                store = None if self.store is None else self.store.process()
+                return None if store is None else psutil.Process(store.pid)
             if fault.part in DRIVER_PARTS:
                 return self._driver(fault.application, fault.part)
             file = self.system.home / "run" / f"{fault.part}.process"
@@ -159,8 +184,9 @@ class World:
         return psutil.Process(pid)
 
     def _again(self, fault: Fault) -> Callable[[], None] | None:
-        killed_broker = (fault.act, fault.part) == ("kill", BROKER)
-        return self._start_broker if killed_broker else None
+        if fault.act != "kill":
+            return None
+        return {BROKER: self._start_broker, STORE: self._start_store}.get(fault.part)
 
     def _start_broker(self) -> None:
         until = time.monotonic() + BROKER_WITHIN_S
@@ -172,6 +198,11 @@ class World:
                     raise
             else:
                 return
+
+    def _start_store(self) -> None:
+        if self.store is not None:
+            self.store.start(pieces.java().home, limit_s=BROKER_WITHIN_S)
+            self.store.keep_secrets(self.system.home / "secrets")
 
     def _goes_on(self, before: dict[str, int]) -> bool:
         """Tell whether each query is RUNNING, over REST, and has committed since."""
@@ -204,8 +235,11 @@ class World:
     # --- what it says ---------------------------------------------------------------------------
 
     def checkpoint(self, name: str) -> Path:
-        """Return the folder of a query's checkpoint."""
-        return Path(self.system.query(name)["checkpoint"].removeprefix("file://"))
+        """Return the folder of a query's checkpoint; the gateway's objects are files."""
+        place = str(self.system.query(name)["checkpoint"])
+        if self.store is not None:
+            return self.store.data / place.removeprefix("s3a://")
+        return Path(place.removeprefix("file://"))
 
     def commits(self) -> dict[str, int]:
         """Return the newest committed batch by query, from the checkpoints."""
@@ -324,7 +358,18 @@ class World:
     def _create(self, path: str, body: dict[str, Any]) -> None:
         status, answer = self.system.call("POST", path, body)
         if status != 201:
-            raise AssertionError(f"{path} refused {body['name']}: {answer}")
+            raise AssertionError(f"{path} refused {body}: {answer}")
+
+    def _permit(self, application: str) -> None:
+        """Let an application use the bucket and its keys, if there is one, before it is created."""
+        if self.store is None:
+            return
+        for key in s3_definitions.KEYS:
+            host = self.store.place.partition("://")[2]
+            holder = {"holder_kind": "application", "holder": application}
+            self._create("secret-bindings/", {"secret": key, "hosts": [host], **holder})
+        root = {"application": application, "root": s3_definitions.BUCKET}
+        self._create("data-roots/", root)
 
     def _create_topics(self) -> None:
         admin = self.broker.admin()
