@@ -110,14 +110,15 @@ def _soak(world: World, options: argparse.Namespace) -> Figures:
         one.recovered_s = recovered_s
     for number, one in enumerate(followed):
         say(_line(number + 1, one))
+    absent = [str(one.fault) for one in followed if one.absent]
     return _report(
-        results,
+        results | {"faults": compare.met(len(followed), absent)},
         {
             "seed": options.seed,
             "minutes": options.minutes,
             "checkpoints": "s3" if options.s3 else "local",
             "faults": dict(Counter(f"{one.fault.act} {one.fault.part}" for one in followed)),
-            "not there": sum(one.absent for one in followed),
+            "not there": len(absent),
             "held": [line for one in followed for line in one.held],
             **figures,
         },

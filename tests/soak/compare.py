@@ -5,7 +5,7 @@
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +113,17 @@ def last_values(expected: Mapping[str, str], found: Iterable[tuple[str, str]]) -
             "unexpected": [key for key in last if key not in expected],
         },
         counted={"values written": written},
+    )
+
+
+def met(faults: int, absent: Sequence[str]) -> Result:
+    """Judge whether the faults met processes: a process that dies by itself is seldom away.
+
+    More than a tenth without a process means that the soak no longer finds some kind.
+    """
+    return Result(
+        compared=faults,
+        wrong={"without a process": list(absent) if 10 * len(absent) > faults else []},
     )
 
 

@@ -156,6 +156,11 @@ def test_a_checkpoint_that_has_forgotten_batches_is_not_judged(tmp_path: Path) -
         Batches(folder, "t")
 
 
+def test_faults_that_seldom_met_a_process_have_shown_nothing() -> None:
+    assert compare.met(60, ["kill jvm of a"] * 6).holds
+    assert not compare.met(60, ["kill jvm of a"] * 7).holds
+
+
 # --- the faults -------------------------------------------------------------------------------
 def test_the_same_seed_draws_the_same_faults_one_a_minute_and_each_kind() -> None:
     def drawn(seed: int) -> list[faults.Fault]:

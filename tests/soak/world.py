@@ -167,13 +167,13 @@ class World:
             file = self.system.home / "run" / f"{fault.part}.process"
             program = claims.read_identity(file)
             return psutil.Process(program.pid) if program and program.alive() else None
-        except (psutil.Error, OSError, ValueError):
+        except (psutil.Error, OSError):
             return None
 
     def _driver(self, application: str, part: str) -> psutil.Process | None:
         """Return a process of the application's newest driver, None where it is gone."""
         folders = (self.system.home / "drivers" / application).glob("[0-9]*/control/ident.json")
-        newest = max(folders, key=lambda file: int(file.parent.name), default=None)
+        newest = max(folders, key=lambda file: int(file.parents[1].name), default=None)
         if newest is None:
             return None
         ident = json.loads(newest.read_text())
