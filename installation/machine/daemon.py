@@ -5,21 +5,25 @@ Definitions contain its address, so its ports and its passwords are kept across 
 """
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from controlplane.home import Trouble, read_line, write_private
 from controlplane.ports import free_ports, port_is_free
 from headgate_ground.files import read_tail
 from installation.machine import claims, program
 from queries.launchers.process import identities
+
+A = TypeVar("A")
 
 _SPAWN_LIMIT_S = 60
 STOP_LIMIT_S = 30
@@ -114,6 +118,21 @@ class Daemon(ABC):
         return "\n".join(read_tail(self.log, 20_000).splitlines()[-15:])
 
     # --- for the kinds of server ------------------------------------------------------
+
+    def _kept_address(
+        self, kind: Callable[..., A], ports: Sequence[str], usual: int | None, **secrets: str
+    ) -> A:
+        """Return the stored address; the first call, or one of another kind, stores a new one.
+
+        It has a free port for each name in `ports`, the first one `usual` if that is free.
+        """
+        with suppress(ValueError, TypeError):
+            return kind(**json.loads(read_line(self._address)))
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        free = self._free_ports(len(ports), usual)
+        chosen = {**dict(zip(ports, free, strict=True)), **secrets}
+        write_private(self._address, json.dumps(chosen))
+        return kind(**chosen)
 
     @abstractmethod
     def _prepare(self) -> list[str]:

@@ -6,7 +6,6 @@ across restarts, because definitions contain its address.
 """
 
 import base64
-import json
 import re
 import secrets
 import subprocess
@@ -15,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from controlplane.home import Trouble, read_line, write_private
+from controlplane.home import Trouble, write_private
 from controlplane.ports import port_is_free
 from installation.machine.daemon import Daemon
 
@@ -114,15 +113,8 @@ class Broker(Daemon):
 
     def address(self) -> Address:
         """Return the stored ports and password; the first call chooses them."""
-        try:
-            return Address(**json.loads(read_line(self._address)))
-        except (ValueError, TypeError):
-            pass
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        plain, sasl, controller = self._free_ports(3, self._usual_port)
-        chosen = Address(plain, sasl, controller, password=secrets.token_urlsafe(18))
-        write_private(self._address, json.dumps(asdict(chosen)))
-        return chosen
+        ports, password = ("plain", "sasl", "controller"), secrets.token_urlsafe(18)
+        return self._kept_address(Address, ports, self._usual_port, password=password)
 
     def secrets(self) -> Mapping[str, str]:
         """Return the password as a Java client's configuration."""

@@ -5,14 +5,13 @@ contain them. It honours `If-None-Match: *`, on which the fence of checkpoints r
 """
 
 import http.client
-import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.home import Trouble, read_line, write_private
+from controlplane.home import Trouble
 from installation.machine.daemon import Daemon
 
 BUCKET = "headgate"
@@ -56,15 +55,11 @@ class Gateway(Daemon):
 
     def address(self) -> Address:
         """Return the stored port and keys; the first call chooses them."""
-        try:
-            return Address(**json.loads(read_line(self._address)))
-        except (ValueError, TypeError):
-            pass
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (port,) = self._free_ports(1, self._usual_port)
-        chosen = Address(port, f"headgate-{secrets.token_hex(6)}", secrets.token_urlsafe(30))
-        write_private(self._address, json.dumps(asdict(chosen)))
-        return chosen
+        keys = {
+            "access_key": f"headgate-{secrets.token_hex(6)}",
+            "secret_key": secrets.token_urlsafe(30),
+        }
+        return self._kept_address(Address, ("port",), self._usual_port, **keys)
 
     def secrets(self) -> Mapping[str, str]:
         """Return the two keys."""
