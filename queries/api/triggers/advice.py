@@ -104,9 +104,8 @@ class AdvisedTrigger:
 @shows(
     AdvisedTrigger,
     "found.revision measured_revision=found.measured found.measured_at says.batches says.untold "
-    "cost "
-    "rows_per_second=says.rate checkpoint_tax=says.tax says.now says.curve says.overload "
-    "outgrown says.suggestions triggers=says.limits",
+    "cost rows_per_second=says.rate checkpoint_tax=says.tax says.log_cost says.now says.curve "
+    "says.overload outgrown says.suggestions triggers=says.limits",
 )
 class AdviceBody(Body):
     """Advice on a query's trigger, from its own measured batches.
@@ -118,6 +117,7 @@ class AdviceBody(Body):
     untold: Why the cost cannot be calculated from the batches; otherwise empty.
     rows_per_second: Rows read per second.
     checkpoint_tax: Share of trigger time spent in walCommit and commitOffsets.
+    log_cost: What would help if log entries on a storage cost much; otherwise empty.
     now: The figures at the query's own interval.
     overload: Why no interval, or not the current one, keeps up.
     outgrown: Why it has too few cores for its partitions.

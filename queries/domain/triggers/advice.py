@@ -22,6 +22,7 @@ from queries.domain.triggers.async_progress import has_async_progress
 from queries.domain.triggers.batch_cost import Cost, Sample, Untold, cost_of
 from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.interval_model import (
+    ROUND_MS,
     Expected,
     expected,
     interval_text,
@@ -30,13 +31,8 @@ from queries.domain.triggers.interval_model import (
 )
 from queries.domain.triggers.kinds import KINDS, interval_ms
 from queries.domain.triggers.limits import Limit, doubts, limits, refusals, with_async_progress
+from queries.domain.triggers.log_cost import LogFiles, log_cost
 
-#: Round intervals that may be suggested, in ms.
-ROUND_MS = (
-    *(100, 200, 500),
-    *(1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
-    *(60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000),
-)
 #: A suggested interval keeps the driver busy for at most this share of it, by the band's worst
 #: line: twice as many rows may arrive before batches take longer than the interval.
 BUSY_AT_MOST = 0.5
@@ -81,11 +77,20 @@ class Advice:
     now: Expected | None = None  # expected at its own interval
     curve: tuple[Expected, ...] = ()  # by interval, ascending
     overload: str = ""  # shown if no interval keeps up
+    log_cost: str = ""  # what would help against the cost of log entries on a storage, if anything
     suggestions: tuple[Suggestion, ...] = ()
 
 
-def advise(spec: SqlQuery | PythonQuery, ground: Ground, batches: Sequence[BatchSeen]) -> Advice:
-    """Return advice for a query from its executed batches (oldest first) of one revision."""
+def advise(
+    spec: SqlQuery | PythonQuery,
+    ground: Ground,
+    batches: Sequence[BatchSeen],
+    files: LogFiles | None = None,
+) -> Advice:
+    """Return advice for a query from its executed batches (oldest first) of one revision.
+
+    `files` are those of a checkpoint that is not local.
+    """
     told = tuple(limits(spec, ground))
     if not isinstance(spec.trigger, ProcessingTime):
         kind = KINDS[TriggerKind(spec.trigger.kind)]
@@ -94,12 +99,25 @@ def advise(spec: SqlQuery | PythonQuery, ground: Ground, batches: Sequence[Batch
     total = sum(batch.trigger_ms for batch in measured)
     tax = sum(batch.logs_ms for batch in measured) / total if total else None
     logs_ms = sum(batch.logs_ms for batch in measured) / len(measured) if measured else None
+    interval = float(interval_ms(spec.trigger.interval) or 0)
+    costs = ""
+    if files is not None and logs_ms is not None:
+        costs = log_cost(files, logs_ms, total / len(measured), interval)
     rate = rate_of(batches)
     cost = cost_of([Sample(batch.rows, batch.trigger_ms) for batch in measured])
     if isinstance(cost, Untold) or rate is None:
-        reason = cost.reason if isinstance(cost, Untold) else _NO_RATE
-        return Advice(told, len(measured), reason, rate=rate, tax=tax, logs_ms=logs_ms)
-    interval = float(interval_ms(spec.trigger.interval) or 0)
+        return Advice(
+            limits=told,
+            batches=len(measured),
+            untold=cost.reason if isinstance(cost, Untold) else _NO_RATE,
+            rate=rate,
+            tax=tax,
+            logs_ms=logs_ms,
+            log_cost=costs,
+            suggestions=_allowed(
+                [_async_progress(spec, None, tax or 0.0, logs_ms or 0.0)], spec, ground
+            ),
+        )
     now = expected(cost, rate, interval)
     return Advice(
         limits=told,
@@ -111,7 +129,16 @@ def advise(spec: SqlQuery | PythonQuery, ground: Ground, batches: Sequence[Batch
         now=now,
         curve=tuple(expected(cost, rate, each) for each in intervals(interval)),
         overload=_overload(cost, rate, now),
-        suggestions=tuple(_suggestions(spec, ground, cost, rate, now, tax or 0.0, logs_ms or 0.0)),
+        log_cost=costs,
+        suggestions=_allowed(
+            [
+                _interval(spec, cost, rate, now),
+                _async_progress(spec, now.latency_ms, tax or 0.0, logs_ms or 0.0),
+                _real_time(spec, ground, now),
+            ],
+            spec,
+            ground,
+        ),
     )
 
 
@@ -154,22 +181,12 @@ def _overload(cost: Cost, rate: float, now: Expected) -> str:
 # --- suggestions ----------------------------------------------------------------------
 
 
-def _suggestions(
-    spec: SqlQuery | PythonQuery,
-    ground: Ground,
-    cost: Cost,
-    rate: float,
-    now: Expected,
-    tax: float,
-    logs_ms: float,
-) -> list[Suggestion]:
-    found = [
-        _interval(spec, cost, rate, now),
-        _async_progress(spec, now, tax, logs_ms),
-        _real_time(spec, ground, now),
-    ]
+def _allowed(
+    found: Sequence[Suggestion | None], spec: SqlQuery | PythonQuery, ground: Ground
+) -> tuple[Suggestion, ...]:
+    """Return the suggestions whose definitions would not be rejected."""
     known = {(each.field, each.message) for each in refusals(spec, ground)}
-    return [one for one in found if one is not None and not _refused(one, ground, known)]
+    return tuple(one for one in found if one is not None and not _refused(one, ground, known))
 
 
 def _refused(one: Suggestion, ground: Ground, known: set[tuple[str, str]]) -> bool:
@@ -216,14 +233,14 @@ def _interval(
 
 
 def _async_progress(
-    spec: SqlQuery | PythonQuery, now: Expected, tax: float, logs_ms: float
+    spec: SqlQuery | PythonQuery, latency_ms: float | None, tax: float, logs_ms: float
 ) -> Suggestion | None:
     if has_async_progress(spec) or spec.sink is None or tax < TAX_WORTH:
         return None
     less = ""
-    if now.latency_ms is not None and now.latency_ms > logs_ms:
-        then = words(now.latency_ms - logs_ms)
-        less = f"; a row takes about {then} instead of {words(now.latency_ms)}"
+    if latency_ms is not None and latency_ms > logs_ms:
+        then = words(latency_ms - logs_ms)
+        less = f"; a row takes about {then} instead of {words(latency_ms)}"
     unsure = "Only Spark can tell whether the function keeps state."
     return Suggestion(
         "async_progress",

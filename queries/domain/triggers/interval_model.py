@@ -14,6 +14,13 @@ from queries.domain.triggers.batch_cost import Cost, Line
 
 _CURVE_FROM_MS, _CURVE_TO_MS, _CURVE_POINTS = 50.0, 60_000.0, 48
 
+#: Round intervals that may be suggested, in ms.
+ROUND_MS = (
+    *(100, 200, 500),
+    *(1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
+    *(60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:

@@ -8,11 +8,14 @@ from typing import Any
 
 from listeners import selectors as heard
 from queries.domain import async_calls
+from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.kafka.lag import kafka_offsets
+from queries.domain.protocol import NOT_FENCED
 from queries.domain.triggers.advice import Advice, BatchSeen, advise
 from queries.domain.triggers.cores import cores_of, outgrown
 from queries.domain.triggers.limits import doubts
+from queries.domain.triggers.log_cost import FILE_MANAGER, LogFiles
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.kafka.sources import kafka_sources
@@ -50,10 +53,25 @@ def query_advice(line: QueryLine) -> QueryAdvice | None:
     run = line.last_run
     batches = measured_batches(line.query.pk, run) if run else []
     return QueryAdvice(
-        advise(spec, ground, batches),
+        advise(spec, ground, batches, _files(line, run) if run else None),
         line.newest.number,
         run.revision.number if run else None,
         batches[-1].at if batches else None,
+    )
+
+
+def _files(line: QueryLine, run: Run) -> LogFiles | None:
+    """Return how a run writes its checkpoint's log entries; None if the checkpoint is local."""
+    if not line.checkpoint or local_path(line.checkpoint) is not None:
+        return None
+    specs = (run.driver.application_revision.spec, run.revision.spec)
+    chosen = [
+        conf[FILE_MANAGER] for spec in specs if FILE_MANAGER in (conf := spec.get("conf", {}))
+    ]
+    return LogFiles(
+        on_s3=line.checkpoint.startswith(("s3a:", "s3:")),
+        manager=str(chosen[-1]) if chosen else "",
+        fenced=not any(str(one).startswith(NOT_FENCED) for one in run.warnings),
     )
 
 

@@ -12,6 +12,7 @@ from queries.domain.triggers.advice import Advice, BatchSeen, advise, rate_of, r
 from queries.domain.triggers.async_progress import has_async_progress
 from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.limits import Suitability, refusals
+from queries.domain.triggers.log_cost import LogFiles
 from tests.domain.triggers.test_limits import COUNTS, TEXTS, kafka
 from tests.domain.validation.test_query_rules import KAFKA, TO_FILES, TO_KAFKA, python
 
@@ -133,6 +134,23 @@ def test_a_query_that_falls_behind_is_told_so() -> None:
     assert "No interval keeps up" in lost.overload
     assert "interval" not in keys(lost)
     assert "real_time" not in keys(lost)
+
+
+def test_async_progress_is_suggested_even_if_the_cost_of_rows_is_unknown() -> None:
+    found = advice(every("1 second"), seen(every_s=1, logs=90, vary=0))
+    assert found.untold
+    assert list(keys(found)) == ["async_progress"]
+    assert "takes 90 ms less" in keys(found)["async_progress"].brings
+    assert keys(advice(every("1 second"), seen(every_s=1, logs=10, vary=0))) == {}
+
+
+def test_the_log_entries_of_a_checkpoint_on_a_storage_are_told_with_its_own_figures() -> None:
+    raw, files = parse_query(every("1 second")), LogFiles(on_s3=True, manager="", fenced=True)
+    for vary in (0.6, 0):
+        batches = seen(every_s=1, logs=90, vary=vary)
+        assert "take 90 ms, 9% of the time" in advise(raw, ROOM, batches, files).log_cost
+        assert advise(raw, ROOM, batches).log_cost == ""
+    assert advise(raw, ROOM, [], files).log_cost == ""
 
 
 def test_the_checkpoint_tax_is_the_share_of_the_logs() -> None:

@@ -8,12 +8,16 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from listeners.models import Latest, Progress
+from queries.domain.protocol import NOT_FENCED
+from queries.domain.triggers.log_cost import FILE_MANAGER
 from queries.models.checkpoints import SourceLag
-from queries.models.definitions import Query
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Run
 from tests.scenarios.stage import Stage
 from tests.web.batches import batches
 from tests.web.browserless import Page
 
+ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 KAFKA: dict[str, Any] = {"kafka.bootstrap.servers": "h:9092"}
 
 
@@ -70,6 +74,30 @@ def test_it_shows_the_cost_the_curve_and_the_checkpoint_tax(
     assert "Async progress tracking" in page.text
     for name in ("Processing time", "Once", "Continuous", "Real time"):
         assert name in page.text
+
+
+@pytest.mark.parametrize(
+    ("conf", "warnings", "says"),
+    [
+        ({}, [], "With an interval of 2 seconds it would be 5%"),
+        ({FILE_MANAGER: ABORTABLE}, [], f"{FILE_MANAGER} is {ABORTABLE}."),
+        ({}, [f"{NOT_FENCED}its classes are missing"], "Spark's file manager may write them."),
+    ],
+)
+def test_log_entries_on_a_storage_that_cost_much_are_told_with_what_would_help(
+    client: Client, viewer: User, stage: Stage, conf: Any, warnings: list[str], says: str
+) -> None:
+    stage.application("kafkas", master="local[4]", connectors=["kafka"], conf=conf)
+    trigger = {"kind": "processing_time", "interval": "1 second"}
+    stage.query("delays", "kafkas", **kafka(trigger=trigger))
+    stage.up("delays", "kafkas")
+    measured(stage, "delays", every_s=1)
+    assert "log entries of a batch" not in see(client, viewer).text
+    Checkpoint.objects.update(location="s3a://flights/delays")
+    Run.objects.update(warnings=warnings)
+    text = see(client, viewer).text
+    assert "The log entries of a batch take 100 ms, 10% of the time." in text
+    assert says in text
 
 
 def test_a_query_that_never_ran_says_what_is_missing(
