@@ -7,17 +7,19 @@ what it gets from a generic method must be cast.
 import hashlib
 import os
 import shutil
+import subprocess
 import tempfile
+import threading
 import zipfile
 from pathlib import Path
 
 import pyspark
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
 SOURCES = Path(__file__).parent
 SPARK_JARS = Path(pyspark.__file__).parent / "jars"
-#: Seconds; the classes take less than one.
+#: Seconds for Java to start and compile; on a quiet machine it takes one.
 COMPILE_LIMIT_S = 60
 _OPTIONS = ["-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
@@ -62,27 +64,36 @@ def java() -> str:
 
 
 def _compile(sources: list[Path], target: Path) -> None:
-    (own,) = SPARK_JARS.glob("py4j-*.jar")
-    with open(os.devnull, "w", encoding="utf-8") as nothing:
-        try:
-            port, token, process = launch_gateway(
-                jarpath=str(own),
-                classpath=str(SPARK_JARS / "*"),
-                javaopts=_OPTIONS,
-                java_path=java(),
-                die_on_exit=True,
-                enable_auth=True,
-                return_proc=True,
-                redirect_stdout=nothing,
-                redirect_stderr=nothing,
-            )
-        except (Py4JError, ValueError) as error:
-            raise NotCompiled(f"Java cannot be started: {error}") from error
-    gateway = JavaGateway(
-        gateway_parameters=GatewayParameters(
-            port=port, auth_token=token, read_timeout=COMPILE_LIMIT_S
+    [own] = SPARK_JARS.glob("py4j-*.jar")
+    server = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
+    try:
+        process = subprocess.Popen(
+            [java(), *_OPTIONS, "-classpath", f"{own}:{SPARK_JARS}/*", *server],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
-    )
+    except OSError as error:
+        raise NotCompiled(f"Java cannot be started: {error}") from error
+    assert process.stdin is not None
+    assert process.stdout is not None
+    limit = threading.Timer(COMPILE_LIMIT_S, process.kill)
+    limit.start()
+    try:
+        port, token = int(process.stdout.readline()), process.stdout.readline().decode().strip()
+        _compile_in(GatewayParameters(port=port, auth_token=token), sources, target)
+    except ValueError as error:
+        raise NotCompiled(f"Java does not start within {COMPILE_LIMIT_S} s, or fails.") from error
+    finally:
+        limit.cancel()
+        process.kill()  # it has nothing left to do
+        process.wait(COMPILE_LIMIT_S)
+        process.stdin.close()
+        process.stdout.close()
+
+
+def _compile_in(jvm: GatewayParameters, sources: list[Path], target: Path) -> None:
+    gateway = JavaGateway(gateway_parameters=jvm)
     try:
         compiler = gateway.jvm.org.codehaus.janino.Compiler()
         compiler.setDestinationDirectory(gateway.jvm.java.io.File(str(target)), False)
@@ -97,9 +108,6 @@ def _compile(sources: list[Path], target: Path) -> None:
         raise NotCompiled(f"Headgate's Java classes cannot be compiled: {error}") from error
     finally:
         gateway.shutdown()
-        process.stdin.close()
-        process.kill()  # it has nothing left to do
-        process.wait(COMPILE_LIMIT_S)
 
 
 def _packed(folder: Path) -> Path:

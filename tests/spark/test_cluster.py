@@ -15,6 +15,8 @@ from installation.machine.cluster import Cluster
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import ExecutorSeen, ExecutorsWanted, RunState, Want
 from queries.domain.supervision.executors import none_given
+from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
+from queries.jvm.compiled import our_jar
 from queries.selectors.code import packages_folder
 from queries.services.code import packages
 from tests.pieces import free_port
@@ -86,7 +88,13 @@ def driver(tmp_path: Path, cluster: Cluster) -> Iterator[DriverUnderTest]:
         master=cluster.master,
         code_roots=roots,
         code_sha256=digest,
-        conf={"spark.sql.shuffle.partitions": "2", "spark.executor.memory": "512m"},
+        # As every driver: the state's files on the executors are written through our class, too.
+        jars=(str(our_jar(tmp_path / "classes")),),
+        conf={
+            FILE_MANAGER: OUR_FILES,
+            "spark.sql.shuffle.partitions": "2",
+            "spark.executor.memory": "512m",
+        },
     )
     try:
         yield driver

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +11,6 @@ from controlplane import jws, senders
 from headgate_ground.masking import references
 from headgate_server import places
 from listeners import driver_users
-from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.locations import canonical
 from queries.domain.definitions.pools import fairscheduler_xml
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
@@ -21,6 +19,7 @@ from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Wan
 from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.states import DriverKind
 from queries.domain.supervision.decision import Decision, QueryDecision
+from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
 from queries.domain.validation.formats import connector_way_out
 from queries.jvm.compiled import NotCompiled, our_jar
 from queries.launchers.base import LaunchRefused
@@ -37,7 +36,7 @@ from queries.services.scripts.jobs import folders, script_job, submitted
 from queries.services.secrets.refusals import application_refusal, query_refusal
 
 #: The class writes the log entries of checkpoints on S3; elsewhere it uses Spark's own manager.
-_CHECKPOINT_FILES = {"spark.sql.streaming.checkpointFileManagerClass": "headgate.CheckpointFiles"}
+_CHECKPOINT_FILES = {FILE_MANAGER: OUR_FILES}
 
 
 def entries(
@@ -71,7 +70,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     roots = data_roots(driver.application.name)
     script = script_job(driver.application, spec, code.roots)
     later = _folders(driver, script is not None)
-    own, without = own_classes((*_locations(driver), *later), script=script is not None)
+    own, without = own_classes() if driver.kind == DriverKind.SERVICE else ((), "")
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
@@ -112,13 +111,12 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     )
 
 
-def own_classes(locations: Iterable[str], *, script: bool) -> tuple[tuple[str, ...], str]:
+def own_classes() -> tuple[tuple[str, ...], str]:
     """Return the jar of our own classes for a driver, or why it goes without them.
 
-    Only checkpoints that are not local need them; a script may start queries anywhere.
+    Only checkpoints that are not local need them, but a running driver can get its first one at any
+    time. Probes work on local copies.
     """
-    if not script and all(local_path(location) for location in locations):
-        return (), "this driver was started without such checkpoints. Restart the application"
     try:
         return (str(our_jar(settings.JARS_DIR)),), ""
     except NotCompiled as error:

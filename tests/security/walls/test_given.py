@@ -1,6 +1,7 @@
 """What a driver within walls is given: the checkpoints and secrets of its application alone."""
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from queries.domain.probes.questions import TASK, PreflightTask, XrayTask
 from queries.domain.protocol import SPEC, Assignment, AssignmentEntry, DriverSpec, Want
+from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
 from queries.domain.walls import Mode, choose
 from queries.driver_folder import DriverFolder
 from queries.launchers.process.launcher import LocalProcessLauncher
@@ -31,6 +33,32 @@ def test_a_driver_is_told_the_checkpoints_of_its_own_application(settings: Any) 
     assert told.checkpoints == tuple(held.values_list("location", flat=True))
     assert len(told.checkpoints) == 2
     assert told.folders == (f"{settings.CHECKPOINTS_DIR}/_mine",)
+
+
+@pytest.mark.spark
+@pytest.mark.django_db
+def test_every_driver_has_what_a_first_checkpoint_that_is_not_local_needs() -> None:
+    stage = Stage()
+    stage.query("delays")
+    stage.up("delays")
+    given = driver_spec(stage.driver("delays"))
+    assert given.without_classes == ""
+    assert given.conf[FILE_MANAGER] == OUR_FILES
+    assert "headgate/CheckpointFiles.class" in zipfile.ZipFile(given.jars[-1]).namelist()
+
+
+@pytest.mark.django_db
+def test_a_driver_on_a_host_that_cannot_compile_our_classes_goes_without_them(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path
+) -> None:
+    settings.JARS_DIR = tmp_path / "jars"
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    stage = Stage()
+    stage.query("delays")
+    stage.up("delays")
+    given = driver_spec(stage.driver("delays"))
+    assert given.without_classes.startswith("Headgate's Java classes cannot be")
+    assert (given.jars, FILE_MANAGER in given.conf) == ((), False)
 
 
 @pytest.fixture

@@ -30,4 +30,4 @@ def test_a_launch_without_a_named_connector_is_refused_and_a_start_tries_again(
 
     assert stage.phase("copy") == Phase.RUNNING
     assert Driver.objects.filter(ended_at=None).count() == 1
-    assert stage.launcher.spec("kafka-jobs").jars == (str(tmp_path / "kafka" / "sql-kafka-1.jar"),)
+    assert stage.launcher.spec("kafka-jobs").jars[0] == str(tmp_path / "kafka" / "sql-kafka-1.jar")
