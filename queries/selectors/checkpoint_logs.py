@@ -4,9 +4,14 @@ The files are read if they are on this host; otherwise the newest report of the 
 is. Further sources belong here, and nowhere else.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 from django.conf import settings
+from django.db.models import F, Window
+from django.db.models.functions import DenseRank
 
 from queries.checkpoints.logs import Logs, LogsUnknown, NotLocal, unknown_because
 from queries.checkpoints.reported_logs import ReportedLogs, reported_logs
@@ -22,20 +27,61 @@ from queries.selectors.hosts import logs_at, way_to
 _DRIVERS = 3
 
 
-def known_logs(location: str, *, host: str | None = None) -> Logs:
+class Reporters:
+    """The newest drivers of checkpoints that are not local: one of them has reported the logs.
+
+    The first question asks the database, once for all checkpoints.
+    """
+
+    def __init__(self, locations: Iterable[str]) -> None:
+        self._locations = {each for each in locations if local_path(each) is None}
+        self._ways: dict[str, str] = {}
+
+    def of(self, location: str) -> list[Driver]:
+        """Return a checkpoint's drivers, newest first."""
+        return self._found.get(location, [])
+
+    def way_to(self, host: str) -> str:
+        """Return the sentence that explains how to reach files on another host."""
+        if host not in self._ways:
+            self._ways[host] = way_to(host)
+        return self._ways[host]
+
+    @cached_property
+    def _found(self) -> dict[str, list[Driver]]:
+        if not self._locations:
+            return {}
+        by_epoch = Window(
+            DenseRank(),
+            partition_by=F("checkpoint__location"),
+            order_by=F("driver__epoch").desc(),
+        )
+        runs = Run.objects.filter(checkpoint__location__in=self._locations)
+        newest = runs.annotate(place=by_epoch).filter(place__lte=_DRIVERS).order_by("place")
+        pairs = list(newest.values_list("checkpoint__location", "driver", "place").distinct())
+        drivers = Driver.objects.in_bulk({driver for _, driver, _ in pairs})
+        found: dict[str, list[Driver]] = defaultdict(list)
+        for location, driver, _ in pairs:
+            found[location].append(drivers[driver])
+        return found
+
+
+def known_logs(
+    location: str, *, host: str | None = None, reporters: Reporters | None = None
+) -> Logs:
     """Return what is known of a checkpoint's logs; raise `NotLocal` with the reason if nothing is.
 
-    `host` is that of the query's application; if None, it is looked up. `unknown_because` turns the
-    error into the sentence for an operator.
+    `host` is that of the query's application, and `reporters` know the checkpoint's drivers; if
+    None, they are looked up. `unknown_because` turns the error into the sentence for an operator.
     """
     if local_path(location) is not None:
         return logs_at(location, host=host)
-    used = Driver.objects.filter(runs__checkpoint__location=location).order_by("-epoch")
-    for driver in used.distinct()[:_DRIVERS]:
+    reporters = reporters or Reporters([location])
+    for driver in reporters.of(location):
         if driver.host != settings.HEADGATE_HOST:
             raise LogsUnknown(
                 f"{location} is not on a local file system, and its driver's report on it is on "
-                f"host {driver.host}. {way_to(driver.host)}"
+                f"host {driver.host}. {reporters.way_to(driver.host)}"
             )
         if (found := _reported(location, driver)) is not None:
             return found
@@ -49,14 +95,12 @@ def _reported(location: str, driver: Driver) -> ReportedLogs | None:
     return reported_logs(DriverFolder.of(Path(driver.directory)).own, location, driver.pk)
 
 
-def logs_unknown(location: str, *, host: str | None = None, driver: Driver | None = None) -> str:
-    """Return the sentence why a checkpoint's logs are unknown; "" if they are known.
-
-    With the query's host, and its live driver if it has one, this asks the database nothing.
-    """
+def logs_unknown(
+    location: str, *, host: str | None = None, reporters: Reporters | None = None
+) -> str:
+    """Return the sentence why a checkpoint's logs are unknown; "" if they are known."""
     try:
-        if local_path(location) is not None or driver is None or not _reported(location, driver):
-            known_logs(location, host=host)
+        known_logs(location, host=host, reporters=reporters)
     except NotLocal as error:
         return unknown_because(error)
     return ""

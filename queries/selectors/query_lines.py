@@ -26,6 +26,7 @@ from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.query_rank import Rank
+from queries.selectors.checkpoint_logs import Reporters
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.kafka.lag import LagLine, lag_lines, missing_sources
 from queries.selectors.newest import (
@@ -106,6 +107,7 @@ class QueryLine:
     executors: Executors = field(default_factory=Executors)  # of a driver on a cluster
     last_run: Run | None = None  # newest run, open or not
     head: Head = field(kw_only=True)  # its headline
+    reporters: Reporters = field(kw_only=True)  # of the checkpoints of all lines
     lag: LagLine | None = None  # None: reads no Kafka, or not measured yet
     foreign_batches: ForeignBatches | None = None  # None: none in the last day
 
@@ -160,6 +162,7 @@ class _Facts:
     crash_loops: dict[int, CrashLoop]
     lags: dict[int, LagLine]
     missing: dict[int, str]
+    reporters: Reporters
     specs: bool = True  # False: definitions are unreadable
 
 
@@ -171,10 +174,11 @@ def lines_of(rows: Iterable[Query], *, now: datetime, bars: int = BATCHES) -> li
     ids = [query.pk for query in shown]
     applications = {query.application_id for query in shown}
     runs = newest_runs(ids)
+    checkpoints = current_checkpoints(ids)
     facts = _Facts(
         newest=newest_revisions(ids),
         runs=runs,
-        checkpoints=current_checkpoints(ids),
+        checkpoints=checkpoints,
         latest=heard.latest(ids),
         bars=heard.heartbeat_bars(ids, count=BATCHES),
         dropped=heard.dropped(ids, drivers={pk: run.driver_id for pk, run in runs.items()}),
@@ -184,6 +188,7 @@ def lines_of(rows: Iterable[Query], *, now: datetime, bars: int = BATCHES) -> li
         crash_loops=crash_loops(now=now, query_ids=ids),
         lags=lag_lines(ids, now=now, runs=runs),
         missing=missing_sources(ids),
+        reporters=Reporters(each.location for each in checkpoints.values()),
     )
     return [_line_or_less(query, facts, bars=bars, now=now) for query in shown]
 
@@ -253,6 +258,7 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
         lag=facts.lags.get(query.pk),
         executors=executors(driver.executors if driver else [], now=now),
         foreign_batches=foreign,
+        reporters=facts.reporters,
     )
 
 

@@ -1,6 +1,5 @@
 """Response bodies for queries: the same for the list and for each query."""
 
-from django.conf import settings
 from rest_framework import serializers
 
 from listeners.selectors import Dropped
@@ -133,8 +132,8 @@ class QueryBody(Body):
         """Return why the checkpoint's logs are unknown."""
         if not line.checkpoint:
             return ""
-        here = line.driver if line.driver and line.driver.host == settings.HEADGATE_HOST else None
-        return logs_unknown(line.checkpoint, host=line.query.application.host, driver=here)
+        host = line.query.application.host
+        return logs_unknown(line.checkpoint, host=host, reporters=line.reporters)
 
     def get_links(self, line: QueryLine) -> dict[str, str]:
         """Return the links."""

@@ -142,6 +142,36 @@ def test_a_list_costs_as_many_database_queries_however_long_it_is(
     assert len(names(answer)) == 6
 
 
+@pytest.mark.parametrize("host", ["", "far"])
+def test_so_does_a_list_of_stopped_queries_whose_checkpoints_are_not_local(
+    as_viewer: APIClient, stage: Stage, django_assert_num_queries: Any, host: str
+) -> None:
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    def stopped(*names: str) -> None:
+        for name in names:
+            stage.query(name)
+            stage.up(name)
+            stage.stop(name)
+            Checkpoint.objects.filter(query__name=name).update(location=f"s3a://flights/{name}")
+        if host:
+            Driver.objects.update(host=host)
+
+    stopped("a0")
+    as_viewer.get("/api/v1/me/")  # writes when the token was used
+    with CaptureQueriesContext(connection) as few:
+        as_viewer.get("/api/v1/queries/")
+    stopped("a1", "a2", "a3")
+    with django_assert_num_queries(len(few)):
+        answer = as_viewer.get("/api/v1/queries/")
+    told = {one["name"]: one["foreign_unknown_because"] for one in answer.json()["results"]}
+    assert sorted(told) == ["a0", "a1", "a2", "a3"]
+    because = f"is on host {host}." if host else "No driver has reported its logs yet"
+    assert all(f"s3a://flights/{name} " in text for name, text in told.items())
+    assert all(because in text for text in told.values())
+
+
 def test_an_author_creates_a_query(as_author: APIClient) -> None:
     answer = as_author.post("/api/v1/queries/", {"name": "ticks", "spec": SPEC}, format="json")
     assert answer.status_code == 201, answer.json()
