@@ -1,8 +1,8 @@
 """Determine which hosts have a heartbeat, and where applications and files are placed."""
 
 import hashlib
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -28,6 +28,10 @@ from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.hosts import Host
 from queries.storage.remote_checkpoint import About, Mirror
+
+#: How long a worker that is asked to read a checkpoint may take to say anything: it writes at once
+#: that a storage JVM must start.
+UNANSWERED_AFTER = timedelta(seconds=30)
 
 
 def placed_here(prefix: str = "") -> Q:
@@ -196,6 +200,27 @@ def mirror_of(location: str) -> Mirror:
     """Return this host's mirror of a checkpoint that is not on a local disk."""
     name = hashlib.sha256(location.encode()).hexdigest()[:32]
     return Mirror(Path(settings.MIRRORS_DIR) / name)
+
+
+def about_mirror(checkpoint: Checkpoint, *, now: datetime) -> About:
+    """Return when this host's mirror of a checkpoint was read, and why not if that is unusual.
+
+    Only the worker on this host can read it, to a folder that this process must share with it.
+    """
+    mirror = mirror_of(checkpoint.location)
+    about, since = mirror.about(), mirror.unanswered_since()
+    if since is None or now - since < UNANSWERED_AFTER:
+        return about
+    here, there = settings.HEADGATE_HOST, elsewhere(checkpoint.query.application)
+    why = (
+        f"The worker on host {here} was asked to read the checkpoint, but nothing has arrived in "
+        f"{settings.MIRRORS_DIR} since {since:%H:%M:%S} UTC. The worker is busy, or this web "
+        "process does not share that folder with it."
+        if here in heard_of()
+        else f"Only a worker can read the checkpoint, and none on host {here} responds."
+    )
+    way_out = way_to(there) if there else "Open Headgate on the worker's host."
+    return replace(about, problem=f"{why} {way_out}")
 
 
 def logs_to_show(location: str) -> tuple[CheckpointLogs, About | None]:

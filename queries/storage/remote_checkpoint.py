@@ -20,7 +20,7 @@ from pathlib import Path
 from headgate_ground.files import read_file, replace_file
 from headgate_ground.tolerant.values import time_of, whole
 from queries.checkpoints import state_files
-from queries.checkpoints.logs import numbers_of
+from queries.checkpoints.logs import modified_at, numbers_of
 from queries.checkpoints.snapshot import ATTEMPTS, CannotCopy, Copied, snapshot
 from queries.domain.checkpoints.lock_files import FOLDER
 from queries.storage.hadoop import Content, Entry, HadoopStorage, StorageFailed
@@ -100,6 +100,12 @@ class Mirror:
             asked.touch()
         os.utime(asked, (now.timestamp(), now.timestamp()))
         return True
+
+    def unanswered_since(self) -> datetime | None:
+        """Return when a reading was first asked for, if no worker has said anything since."""
+        if (self.folder / ABOUT).exists() or not (self.folder / "asked").exists():
+            return None
+        return modified_at(self.folder)  # when `asked` was created in it
 
     def refresh(self, storage: HadoopStorage, location: str, *, now: datetime) -> bool:
         """Read what is new; return whether anything changed. Raises `StorageFailed`."""

@@ -22,7 +22,7 @@ from queries.domain.errors import NotAllowed
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
-from queries.selectors.hosts import OnAnotherHost, logs_at, mirror_of, way_to
+from queries.selectors.hosts import OnAnotherHost, about_mirror, logs_at, mirror_of, way_to
 from queries.services.checkpoints.storage_jvms import (
     NoStorage,
     landing_of,
@@ -246,6 +246,7 @@ def _mirrored(location: str, fresh_for: timedelta | None, now: datetime) -> Chec
         read_if_old(held, now=now)
     if about.read_at is not None and (fresh_for is None or now - about.read_at <= fresh_for):
         return CheckpointLogs(mirror.checkpoint)
+    about = about if held is None else about_mirror(held, now=now)
     said = f" {about.problem}" if about.problem else ""
     raise NotReadYet(f"{location} is being read.{said}", way_out="Try again in a few seconds.")
 

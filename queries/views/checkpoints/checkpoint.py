@@ -24,7 +24,7 @@ from queries.selectors import checkpoints as reads
 from queries.selectors.checkpoint_logs import logs_unknown
 from queries.selectors.console.badges import names_of
 from queries.selectors.definitions.definitions import query as living_query
-from queries.selectors.hosts import elsewhere, logs_to_show, mirror_of, way_to
+from queries.selectors.hosts import about_mirror, elsewhere, logs_to_show, mirror_of, way_to
 from queries.services.checkpoints.remote import read_if_old
 from queries.services.probes.record_search import records_can_be_read
 from queries.storage.remote_checkpoint import About, Cost
@@ -147,7 +147,7 @@ def logs_of(
     try:
         return logs_to_show(checkpoint.location)
     except NotLocal:
-        return None, mirror_of(checkpoint.location).about() if mirrored else None
+        return None, about_mirror(checkpoint, now=now) if mirrored else None
 
 
 def cost_of(checkpoint: Checkpoint) -> Cost | None:

@@ -12,9 +12,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from queries.models.applications import Application
 from queries.models.checkpoints import Snapshot, SourceLag
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
+from queries.models.hosts import Host
+from queries.selectors.hosts import UNANSWERED_AFTER
 from queries.services.checkpoints import snapshot
 from queries.services.procedures.engine import advance, due_operations
 from queries.tasks import PROCEDURES
@@ -151,6 +154,43 @@ def test_a_checkpoint_elsewhere_says_so(
         text = Page(client, f"/queries/delays/checkpoint/{address}").text
         assert "is not on a local file system" in text
         assert "Rewind…" not in text
+
+
+@pytest.mark.parametrize(
+    ("heard", "placed", "says"),
+    [
+        (False, "", "none on host web-1 responds. Open Headgate on the worker's host."),
+        (False, "spark-2", "none on host web-1 responds. Open Headgate on host spark-2."),
+        (True, "", "The worker on host web-1 was asked to read the checkpoint, but nothing has"),
+    ],
+)
+def test_a_checkpoint_that_no_worker_reads_for_this_host_says_so_and_where_to_look(
+    client: Client,
+    viewer: User,
+    stage: Stage,
+    settings: LazySettings,
+    tmp_path: Path,
+    heard: bool,
+    placed: str,
+    says: str,
+) -> None:
+    stage.query("delays")
+    Checkpoint.objects.update(location="s3a://bucket/delays")
+    Application.objects.update(host=placed)
+    settings.HEADGATE_HOST, settings.MIRRORS_DIR = "web-1", tmp_path / "mirrors"
+    if heard:
+        Host.objects.create(name="web-1", seen_at=timezone.now(), steady_since=timezone.now())
+    client.force_login(viewer)
+    assert (
+        "Reading the checkpoint from its storage…"
+        in Page(client, "/queries/delays/checkpoint/").text
+    )
+    (mirror,) = settings.MIRRORS_DIR.iterdir()
+    long_ago = timezone.now().timestamp() - UNANSWERED_AFTER.total_seconds() - 1
+    os.utime(mirror, (long_ago, long_ago))
+    text = Page(client, "/queries/delays/checkpoint/").text
+    assert says in text
+    assert "Reading the checkpoint" not in text
 
 
 def test_a_query_that_never_committed_says_so(
