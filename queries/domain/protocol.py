@@ -283,6 +283,7 @@ class RunStatus:
     spark_run_id: str | None = None
     spark_query_id: str | None = None
     asked_for: Want = Want.RUN
+    waits_until: str | None = None  # a former owner of its checkpoint elsewhere has halted then
     started_at: str | None = None  # ISO 8601 UTC, as are all times here
     first_commit_at: str | None = None
     last_commit_at: str | None = None  # when the driver saw the commit of `last_batch`

@@ -125,6 +125,10 @@ class Detail(Enum):
     BATCH_ENDING = "The batch in flight is being finished or interrupted."
     STARTS_AFTER = "It restarts once it has stopped."
     SESSION_STARTING = "Its driver's Spark session is starting."
+    FORMER_MAY_RUN = (
+        "It has taken over the checkpoint from another installation or host. The driver there may "
+        "write until {until} UTC; the query starts then."
+    )
     QUERY_BUILDING = "Spark is building the query."
     SOURCE_SILENT = (
         "Source not reachable since {since} UTC. Spark does not report this; the query "

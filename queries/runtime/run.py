@@ -178,6 +178,7 @@ class Run:
             if held.warning:
                 self._change(warnings=(held.warning,))
             checkpoint = Checkpoint(entry.checkpoint, around.spark)
+            self._outwait(held)
             before = self._before(checkpoint)
             query = self._start(checkpoint)
             if query is not None:
@@ -220,6 +221,17 @@ class Run:
             entry.checkpoint, run=entry.run, epoch=entry.epoch, takeover=entry.takeover
         )
 
+    def _outwait(self, held: Held) -> None:
+        """Wait until a former owner of the checkpoint elsewhere must have halted."""
+        if not held.free_at:
+            return
+        self._taken_at = held.free_at  # the time to start in begins then
+        self._around.locks.outwait(
+            held,
+            wanted=lambda: self._asked is Want.RUN,
+            tell=lambda until: self._change(waits_until=until),
+        )
+
     def _before(self, checkpoint: Checkpoint) -> int | None:
         """Return the newest batch that was committed before this run."""
         return checkpoint.last_commit()
@@ -232,6 +244,8 @@ class Run:
     def _start(self, checkpoint: Checkpoint) -> Any:
         """Return the started query; None if the run's end was requested before it started."""
         entry, around = self.entry, self._around
+        if self._asked is not Want.RUN:
+            return None
         try:
             if entry.refused:
                 refused = NotAllowedToStart(entry.refused)

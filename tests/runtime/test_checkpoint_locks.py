@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -176,3 +177,13 @@ def test_a_lock_that_vanished_is_taken_again_and_one_that_another_took_is_told(
     assert taken.tryLock(0, 1, False) is not None  # as a driver that locks the JVM's part alone
     [(lost, holder)] = first.locks.lost()
     assert (lost.run, holder) == (1, second.process.pid)
+
+
+def test_a_start_that_waits_for_a_former_owner_ends_its_wait_once_it_is_not_wanted(
+    drivers: Drivers,
+) -> None:
+    held = Held("s3a://flights/delays", 1, 1, free_at=time.monotonic() + 1000)
+    wanted, told = iter((True, True, False, False)), list[str | None]()
+    drivers.one().locks.outwait(held, wanted=lambda: next(wanted), tell=told.append)
+    assert told[0] is not None
+    assert told[1:] == [None]

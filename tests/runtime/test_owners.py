@@ -1,5 +1,6 @@
 """Of several starts on a checkpoint one owns it: on a real S3 gateway and a real HDFS."""
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from queries.domain.checkpoints.fence import fence_s
 from queries.domain.checkpoints.lock_files import owner_file, owner_object, owners_folder
 from queries.runtime.checkpoints.owners import Owned, Owners
 from queries.runtime.checkpoints.ownership import Owner, Refused
@@ -141,7 +143,21 @@ def test_another_installations_checkpoint_is_refused_until_a_takeover_is_confirm
     refused = _refused(place.taker(), place, 1)
     assert refused.error.refused == "foreign"
     assert "(there, last on host far)" in refused.error.message
-    assert place.taker().own(place.location, 1, takeover=True) == Owned(2)
+    waits = Owned(2, wait_s=fence_s(0))
+    assert place.taker().own(place.location, 1, takeover=True) == waits
+
+
+@pytest.mark.parametrize("far", [Owner("there", 1, "one"), Owner("here", 1, "two")])
+def test_a_takeover_waits_for_a_driver_elsewhere_even_if_it_is_started_again(
+    place: Place, far: Owner
+) -> None:
+    Owners(replace(far, watch_s=4), place.find).own(place.location, 1, takeover=False)
+    first = place.taker().own(place.location, 2, takeover=True)
+    assert first.wait_s == fence_s(4)
+    time.sleep(2.5)  # more than the second in which stores tell times
+    again = place.taker().own(place.location, 3, takeover=False)
+    assert again.number == 3
+    assert 0 < again.wait_s < first.wait_s
 
 
 def test_the_owner_file_of_an_earlier_release_counts_as_number_0(place: Place) -> None:
@@ -149,6 +165,11 @@ def test_the_owner_file_of_an_earlier_release_counts_as_number_0(place: Place) -
     assert _refused(place.taker(), place, 4).error.refused == "fenced"
     assert place.taker().own(place.location, 6, takeover=False) == Owned(1)
     assert place.taker().own(place.location, 7, takeover=False) == Owned(2)
+
+
+def test_the_driver_of_an_earlier_release_elsewhere_is_waited_for(place: Place) -> None:
+    place.put(owner_file(place.location), Owner("there", 1, "far").text(5))
+    assert place.taker().own(place.location, 1, takeover=True).wait_s == fence_s(0)
 
 
 def test_an_object_that_was_never_completed_blocks_nobody(place: Place) -> None:
@@ -163,7 +184,17 @@ def test_an_object_that_cannot_be_read_needs_a_takeover(place: Place) -> None:
     refused = _refused(place.taker(), place, 1)
     assert refused.error.refused == "foreign"
     assert "cannot be read" in refused.error.message
-    assert place.taker().own(place.location, 1, takeover=True) == Owned(2)
+    waits = Owned(2, wait_s=fence_s(0))
+    assert place.taker().own(place.location, 1, takeover=True) == waits
+
+
+def test_a_start_that_was_overtaken_while_it_waited_is_refused(place: Place) -> None:
+    taker = place.taker()
+    owned = taker.own(place.location, 1, takeover=False)
+    taker.confirm(place.location, owned.number)
+    place.taker("two").own(place.location, 2, takeover=False)
+    with pytest.raises(Refused, match="Another start was faster"):
+        taker.confirm(place.location, owned.number)
 
 
 @pytest.mark.s3

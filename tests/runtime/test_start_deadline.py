@@ -46,7 +46,8 @@ def test_the_driver_calls_a_start_that_takes_longer_a_failure(
         spark=nobody,
         sessions=SimpleNamespace(open=opens_too_late),  # type: ignore[arg-type]
         locks=SimpleNamespace(  # type: ignore[arg-type]
-            take=lambda *_, **__: SimpleNamespace(warning=""), release=lambda _: None
+            take=lambda *_, **__: SimpleNamespace(warning="", free_at=0.0),
+            release=lambda _: None,
         ),
         board=Board(tmp_path, 1, lambda: None, lambda said: said),
         telemetry=SimpleNamespace(start_failed=lambda **_: None),  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from examples.flights import s3_definitions
 from installation.machine import s3 as gateways
 from queries.domain.checkpoints.fence import silence_s
 from queries.domain.checkpoints.lock_files import owners_folder
-from queries.domain.protocol import RunState
+from queries.domain.protocol import RunState, Want
 from queries.domain.supervision.observation import Liveness
 from queries.jvm.compiled import our_jar
 from queries.runtime.checkpoints.owners import Owners
@@ -188,6 +188,34 @@ def test_a_machine_that_wakes_after_a_takeover_commits_nothing(
         status = second.run(21)
         assert status is not None
         assert (status.state, status.error) == (RunState.RUNNING, None)
+    finally:
+        second.end()
+        files.close()
+
+
+def test_a_takeover_from_another_installation_waits_until_the_driver_there_has_halted(
+    driver: DriverUnderTest, store: Store, hadoop_jvm: HadoopJvm, tmp_path: Path
+) -> None:
+    location, files = running(driver, store), hadoop_jvm.files(store)
+    second = launched(tmp_path / "second", store, installation="there", fence_watch_s=5)
+    try:
+        second.ready()
+        second.start(21, rate_query(), checkpoint=location, takeover=True)
+        wait_for(lambda: (run := second.run(21)) and run.waits_until, "it waits")
+        waiting = second.run(21)
+        assert waiting is not None
+        assert waiting.waits_until is not None
+        second.ask(21, Want.STOP)
+        assert second.wait_run(21, RunState.ENDED).started_at is None
+        second.drop(21)
+        second.start(22, rate_query(), checkpoint=location)  # what is left of the wait
+        status = second.wait_run(22, RunState.RUNNING)
+        assert status.started_at is not None
+        assert status.started_at > waiting.waits_until
+        assert exits(driver)[1] == "76"
+        found = _writers(files, hadoop_jvm, location)
+        assert found == sorted(found, key=lambda one: one == found[-1])
+        assert len(set(found)) == 2
     finally:
         second.end()
         files.close()

@@ -69,9 +69,18 @@ class RunSeen:
     in_flight_known: bool = True  # False: its checkpoint does not show it
 
     @property
+    def waits_until(self) -> datetime | None:
+        """Return until when the run waits for a former owner of its checkpoint; None: it does not.
+
+        It has not started on the query before.
+        """
+        until = self.status.waits_until if self.status is not None else None
+        return datetime.fromisoformat(until) if until else None
+
+    @property
     def candidacy(self) -> Candidacy:
         """Return what the run was doing when its driver died."""
-        if self.status is None:  # the driver had not started on it
+        if self.status is None or self.waits_until is not None:  # it had not started on the query
             return Candidacy.NONE
         if self.proven_at is None:
             return Candidacy.STARTING

@@ -65,6 +65,9 @@ def with_run(draft: Draft, work: QueryDraft) -> Named:
         return Phase.RUNNING, reason, NOTHING
     if not draft.driver_ready:
         return Phase.STARTING, Reason.WAITS_DRIVER, starting_session(draft)
+    if run.waits_until is not None:
+        until = Because(Detail.FORMER_MAY_RUN, {"until": f"{run.waits_until:%H:%M:%S}"})
+        return Phase.STARTING, Reason.WAITS_LOCK, until
     unheard = work.seen.source_unreachable_since
     if unheard is not None:
         since = Because(Detail.SOURCE_SILENT, {"since": f"{unheard:%H:%M:%S}"})

@@ -118,7 +118,8 @@ def _hung_in_start(draft: Draft, run: RunSeen) -> bool:
         return False
     if run.status is not None and (run.status.started_at or run.status.state is RunState.RUNNING):
         return False
-    return draft.now - run.created_at > timedelta(seconds=draft.obs.limits.start_s)
+    since = max(run.created_at, run.waits_until or run.created_at)
+    return draft.now - since > timedelta(seconds=draft.obs.limits.start_s)
 
 
 def _end_slow_driver(draft: Draft) -> None:

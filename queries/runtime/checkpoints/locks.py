@@ -19,9 +19,11 @@ forked children close their copies.
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -48,6 +50,8 @@ _PIN = "headgate.locks"  # key in System.getProperties(), which is never collect
 
 _JVMS = (JVM_BYTE, 1, False)  # Java's tryLock: position, size, shared
 
+TICK_S = 0.2  # between looks whether a start that waits is still wanted
+
 Key = tuple[int, int]  # (st_dev, st_ino) of the lock file
 
 
@@ -70,6 +74,8 @@ class Held:
     handles: tuple[Any, ...] = ()  # Java's file, channel and lock
     descriptor: int = -1  # of Python's lock
     watch: Any = None  # Java's, if it is not local
+    number: int = 0  # of its owner object, if it is not local
+    free_at: float = 0.0  # monotonic: not before, a former owner elsewhere has halted; 0: now
 
 
 class Locks:
@@ -94,7 +100,8 @@ class Locks:
         self._jvm = jvm
         self._jvm_pid = jvm_pid
         self._owner = Owner(installation, driver, host)
-        self._owners = Owners(self._owner, find)
+        watch_s = fence.watch_s if fence is not None else 0.0
+        self._owners = Owners(replace(self._owner, watch_s=watch_s), find)
         self._fence = fence
         self._sees = sees
         self._guard = threading.Lock()
@@ -125,6 +132,25 @@ class Locks:
             self.release(held)
             raise
         return held
+
+    def outwait(
+        self, held: Held, *, wanted: Callable[[], bool], tell: Callable[[str | None], object]
+    ) -> None:
+        """Wait until a former owner elsewhere must have halted, or the start is not wanted.
+
+        `tell` gets the time at which the wait ends (ISO 8601 UTC), and then None. Raises `Refused`
+        if another start owns the checkpoint afterwards.
+        """
+        if not held.free_at:
+            return
+        left = timedelta(seconds=held.free_at - time.monotonic())
+        tell((datetime.now(UTC) + left).isoformat())
+        while (left_s := held.free_at - time.monotonic()) > 0 and wanted():
+            time.sleep(min(left_s, TICK_S))
+        if wanted():
+            self._owners.confirm(held.location, held.number)
+        held.free_at = 0.0
+        tell(None)
 
     def release(self, held: Held) -> None:
         """Release a checkpoint; call this only once no part of the run can write to it any more."""
@@ -276,6 +302,9 @@ class Locks:
 
     def _own_remote(self, held: Held, epoch: int, takeover: bool) -> None:
         owned = self._owners.own(held.location, epoch, takeover=takeover)
+        held.number = owned.number
+        if owned.wait_s:
+            held.free_at = time.monotonic() + owned.wait_s
         missing = "nothing watches it" if self._fence is None else self._fence.missing
         if self._fence is not None and not missing:
             held.watch = self._fence.watch(held.location, owned.number)

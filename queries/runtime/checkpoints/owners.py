@@ -5,7 +5,9 @@ number beside it:
 
 1. list the objects, and compare this start with the owner that the highest one names;
 2. create the next number, which only one of several starters can (exclusive creation);
-3. list again: an object above one's own means that another start was faster.
+3. list again: an object above one's own means that another start was faster;
+4. after an owner of another installation or host, wait until its driver must have halted, and list
+   once more.
 
 The number, not the epoch, names the object: two starters with different epochs must compete for the
 same name. The file `owner.json` of earlier releases counts as number 0.
@@ -17,12 +19,13 @@ proven: the owner is compared, and a warning says that the checkpoint is not fen
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from queries.domain.checkpoints.fence import LONGEST_WATCH_S, Former, fence_s, takeover_s
 from queries.domain.checkpoints.lock_files import (
     owner_file,
     owner_number,
@@ -31,7 +34,7 @@ from queries.domain.checkpoints.lock_files import (
     superfluous_owners,
 )
 from queries.runtime.checkpoints.logs import read_remote
-from queries.runtime.checkpoints.ownership import Owner, Refused
+from queries.runtime.checkpoints.ownership import Owner, Refused, former
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +61,7 @@ class Owned:
 
     number: int
     not_fenced: str = ""  # why a later start cannot be kept apart from this one, "" if it can
+    wait_s: float = 0.0  # from now until no former owner elsewhere can write any more
 
 
 class NotExclusive(Exception):
@@ -84,11 +88,43 @@ class Owners:
         except NotExclusive as error:
             not_fenced = str(error)
             self._overwrite(path, text)
-        found = self._list(folder)
-        if max(found, default=0) > number or self._read(path) != text:
-            raise _faster(location, owner_object(folder, max(found, default=number)))
+        found = self._still(location, number)
+        if self._read(path) != text:
+            raise _faster(location, path)
+        owner = self._owner
+        wait_s = takeover_s(
+            self._formers(location, folder, found),
+            installation=owner.installation,
+            host=owner.host,
+            watch_s=owner.watch_s,
+        )
         self._clean_up(folder, found)
-        return Owned(number, not_fenced)
+        return Owned(number, not_fenced, wait_s)
+
+    def confirm(self, location: str, number: int) -> None:
+        """Raise `Refused` if another start owns the checkpoint by now."""
+        self._still(location, number)
+
+    def _still(self, location: str, number: int) -> dict[int, int]:
+        """Return the objects with their times if this number is the highest; else raise."""
+        folder = owners_folder(location)
+        found = self._list(folder)
+        if max(found, default=0) != number:
+            raise _faster(location, owner_object(folder, max(found, default=number)))
+        return found
+
+    def _formers(self, location: str, folder: str, found: dict[int, int]) -> Iterator[Former]:
+        """Yield the owners before the newest whose drivers may not have noticed the next one."""
+        own, *earlier = sorted(found, reverse=True)
+        succeeded_at = found[own]
+        files = [(owner_object(folder, each), found[each]) for each in earlier]
+        for path, at in (*files, (owner_file(location), 0)):
+            succeeded_s = (found[own] - succeeded_at) / 1000
+            if succeeded_s > fence_s(LONGEST_WATCH_S):
+                return
+            if text := self._read(path):
+                yield former(text, succeeded_s)
+            succeeded_at = at
 
     def _compare(
         self, location: str, folder: str, newest: list[int], epoch: int, *, takeover: bool

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from queries.domain.checkpoints.fence import Former
 from queries.runtime.failures.error_capture import refusal
 
 
@@ -33,11 +34,13 @@ class Owner:
     installation: str
     driver: int
     host: str
+    watch_s: float = 0.0  # between its looks for a later owner; 0: it does not look
 
     def text(self, epoch: int) -> str:
         """Return the content of an owner file for a run with this epoch."""
         about = {"installation": self.installation, "driver": self.driver, "host": self.host}
-        return json.dumps({**about, "epoch": epoch}, sort_keys=True)
+        watch = {"watch_s": self.watch_s} if self.watch_s else {}
+        return json.dumps({**about, **watch, "epoch": epoch}, sort_keys=True)
 
     def compare(self, location: str, path: str, text: str, epoch: int, *, takeover: bool) -> None:
         """Raise `Refused` if the owner that a file names excludes a start with this epoch."""
@@ -63,3 +66,13 @@ class Owner:
                 f"is epoch {epoch}.",
                 owner_epoch=seen,
             )
+
+
+def former(text: str, succeeded_s: float) -> Former:
+    """Return the owner that a file names; one that cannot be read is of another installation."""
+    try:
+        owner = json.loads(text)
+        watch_s = float(owner.get("watch_s", 0))
+        return Former(str(owner["installation"]), str(owner["host"]), watch_s, succeeded_s)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Former("", "", 0.0, succeeded_s)

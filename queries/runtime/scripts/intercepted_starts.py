@@ -43,6 +43,7 @@ _FORMER_S = 30.0
 #: In a plan's text: a source that cannot read its data again.
 _SOCKET = "TextSocket"
 _AGGREGATE = "Aggregate"
+_CLOSED = "The application is being stopped, so no more queries are started."
 #: The setting that gives a checkpoint to queries that have none (Spark:
 #: SQLConf.CHECKPOINT_LOCATION).
 _DEFAULT_PLACE = "spark.sql.streaming.checkpointLocation"
@@ -85,6 +86,13 @@ class Meeting:
                 _empty(location)
             board.found(found)
             board.add(RunStatus(-number, 0, RunState.STARTING))
+            self._around.locks.outwait(
+                held,
+                wanted=lambda: not self.closed,
+                tell=lambda until: board.run(-number, waits_until=until),
+            )
+            if self.closed:
+                raise StartRefused(_CLOSED)
             before = Checkpoint(location, self._around.spark).last_commit()
             writer._jwrite.option("checkpointLocation", location)
             query = start()
@@ -194,9 +202,7 @@ class Meeting:
         location = self._location(said, asked, known, temporary)
         with self._guard:
             if self.closed:
-                raise StartRefused(
-                    "The application is being stopped, so no more queries are started."
-                )
+                raise StartRefused(_CLOSED)
             if not temporary:
                 self._ask(known, said.name, asked)
             running = {run.found.identity for run in self.runs.values() if not self._has_ended(run)}

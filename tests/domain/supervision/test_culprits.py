@@ -29,6 +29,7 @@ from tests.domain.supervision.seen import NOW, observations
 from tests.examples import examples
 
 BEFORE = NOW - timedelta(seconds=5)
+WAITING = RunStatus(run=10, query=1, state=RunState.STARTING, waits_until=NOW.isoformat())
 
 
 def query(number: int, run: RunSeen | None = None, **fields: Any) -> QuerySeen:
@@ -91,6 +92,7 @@ def held(decision: Decision) -> list[int]:
     [
         (starting(1, status=None), Candidacy.NONE),
         (starting(1), Candidacy.STARTING),
+        (starting(1, status=WAITING), Candidacy.NONE),
         (proven(1), Candidacy.NONE),
         (proven(1, in_flight=7), Candidacy.BATCH),
         (proven(1, in_flight_known=False), Candidacy.UNKNOWN),

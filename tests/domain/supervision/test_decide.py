@@ -360,6 +360,22 @@ def test_a_query_in_its_start_says_what_it_waits_for() -> None:
         assert reason(waiting)[1] == says
 
 
+def test_a_start_that_waits_for_a_former_owner_says_until_when_and_is_not_late() -> None:
+    began = NOW - timedelta(seconds=LIMITS.start_s + 1)
+    until = NOW + timedelta(seconds=5)
+    run = replace(_run(waits_until=until.isoformat()), created_at=began)
+    query = _query(phase=Phase.STARTING, run=run)
+    choice = _only(decide(_obs(query, _driver()), NOW))
+    assert (choice.want, choice.phase, choice.reason) == (
+        Want.RUN,
+        Phase.STARTING,
+        Reason.WAITS_LOCK,
+    )
+    assert choice.detail == Because(Detail.FORMER_MAY_RUN, {"until": "03:00:05"})
+    late = until + timedelta(seconds=LIMITS.start_s + 1)
+    assert _only(decide(_obs(query, _driver()), late)).reason is Reason.START_TIMED_OUT
+
+
 def test_a_query_without_an_executor_says_what_was_asked_for() -> None:
     driver = _driver()
     status = driver.sighting.status
