@@ -52,6 +52,7 @@ PACKAGES_DIR = HEADGATE_HOME / "packages"  # packages of applications, by conten
 CHECKPOINTS_DIR = HEADGATE_HOME / "checkpoints"
 MIRRORS_DIR = HEADGATE_HOME / "mirrors"  # of the logs of checkpoints that are not on a local disk
 JARS_DIR = HEADGATE_HOME / "jars"  # our Java classes, compiled on this host
+SPARKS_DIR = HEADGATE_HOME / "sparks"  # other versions of Spark, a folder each
 SECRETS_DIR = Path(
     env.text("HEADGATE_SECRETS", str(HEADGATE_HOME / "secrets"), shown="HEADGATE_HOME/secrets")
 )

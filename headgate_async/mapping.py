@@ -3,6 +3,7 @@
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -186,7 +187,9 @@ def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any
     more = [LETTER_FIELD, *FIELDS] if dead_letters else FIELDS
     # Rows that were given up, and those that only carry metrics, have nulls everywhere.
     fields = [StructField(one.name, one.dataType) for one in parsed.fields]
-    return to_arrow_schema(parsed, timezone=zone), StructType([*fields, *more])
+    # Without the argument, Spark 4.1 marks times as UTC, which is also what they are then.
+    zoned = {"timezone": zone} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(parsed, **zoned), StructType([*fields, *more])
 
 
 def _backoff(value: Any) -> Backoff:

@@ -120,6 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "SECRETS_DIR",
         "JARS_DIR",
         "MIRRORS_DIR",
+        "SPARKS_DIR",
         "STATIC_ROOT",
     ]:
         setattr(django_settings, name, _HOME / name.lower())

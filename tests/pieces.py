@@ -18,6 +18,7 @@ import redis
 from controlplane.home import Trouble
 from installation.machine import java as javas
 from installation.machine import valkey
+from queries.domain.sparks import OURS, SPARKS, Spark, command
 from queries.launchers.process.walls import bubblewrap, proven
 from queries.launchers.process.walls.accounts import Account, refuse_incapable
 from queries.launchers.process.walls.trial import Missing
@@ -233,6 +234,21 @@ def s3_connector() -> Path:
 def hadoop() -> Path:
     """Return the folder with the `jars` and `classes` of HDFS and YARN."""
     return _installed("hadoop/classes", "*.class").parent
+
+
+def spark_version() -> Spark:
+    """Return the version of Spark under test; HEADGATE_TEST_SPARK names another than ours."""
+    named = os.environ.get("HEADGATE_TEST_SPARK", OURS)
+    return next(version for version in SPARKS if version == named)
+
+
+def spark() -> str:
+    """Return the folder of the Spark under test, "" for ours."""
+    if (version := spark_version()) == OURS:
+        return ""
+    found = _installed(f"sparks/{version}", "pyspark")
+    assert (found / "pyspark").is_dir(), f"get it with `{command(version)}`"
+    return str(found)
 
 
 def _installed(folder: str, what: str = "*.jar") -> Path:

@@ -189,6 +189,7 @@ class DriverSpec(Form):
     ui_port: int = 0  # of its Spark UI; 0 for any free port
     ui_key: str = ""  # hexadecimal key that must sign requests to its Spark UI; "" for no check
     packages: str = ""  # package folder, imported after everything else; "" for none
+    spark: str = ""  # folder of another version of PySpark, imported first; "" for ours
     jars: tuple[str, ...] = ()
     secrets_dir: str = ""
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve

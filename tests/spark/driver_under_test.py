@@ -26,6 +26,7 @@ from queries.domain.supervision.observation import Liveness, Sighting
 from queries.domain.walls import Mode, choose
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls.accounts import Accounts
+from tests import pieces
 
 T = TypeVar("T")
 
@@ -100,6 +101,7 @@ class DriverUnderTest:
             listeners=(),
             redis_url="redis://127.0.0.1:9/0",  # nobody there: it must not matter
             stream="events",
+            spark=pieces.spark(),
             stop_timeout_s=20,
         )
 

@@ -151,6 +151,14 @@ def test_a_drivers_environment_holds_nothing_of_the_control_plane(tmp_path: Path
     assert passed["PYTHONPATH"] == f"{places.ROOT}:/code/a:/code/b"
 
 
+def test_another_spark_precedes_ours_and_is_the_home_of_spark(tmp_path: Path) -> None:
+    passed = environment.for_driver(
+        {"SPARK_HOME": "/spark"}, allowlist=(), code_roots=(), tmp=tmp_path, spark="/sparks/4.2"
+    )
+    assert passed["PYTHONPATH"] == f"/sparks/4.2:{places.ROOT}"
+    assert passed["SPARK_HOME"] == "/sparks/4.2/pyspark"
+
+
 @pytest.fixture
 def lock_path(tmp_path: Path) -> Path:
     return tmp_path / "x.lock"

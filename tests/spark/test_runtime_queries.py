@@ -16,7 +16,9 @@ from headgate_ground import spool
 from headgate_ground.files import lock_holder
 from headgate_ground.wire import Event, Heartbeat, Kind
 from queries.domain.protocol import RunState, Want
+from queries.domain.sparks import has_trigger
 from queries.domain.supervision.health.watermarks import Delay, waiting
+from tests import pieces
 from tests.spark.driver_under_test import (
     DriverUnderTest,
     holder,
@@ -345,10 +347,18 @@ def test_what_code_sets_and_the_definition_overrides_is_named(driver: DriverUnde
     _forget(driver, 1200, 1210, 1220)
 
 
+def test_the_driver_runs_on_the_spark_that_was_asked_for(driver: DriverUnderTest) -> None:
+    status = driver.sight().status
+    assert status is not None
+    assert status.spark_version.startswith(f"{pieces.spark_version()}.")
+
+
 def test_async_calls_are_refused_under_triggers_without_micro_batches(
     driver: DriverUnderTest,
 ) -> None:
     for run, kind in ((1020, "real_time"), (1030, "continuous")):
+        if not has_trigger(pieces.spark_version(), kind):
+            continue
         trigger = {"kind": kind, "interval": "5 seconds"}
         driver.start(run, _python("calls", sink={"format": "noop"}, trigger=trigger))
         refused = driver.wait_run(run, RunState.FAILED)

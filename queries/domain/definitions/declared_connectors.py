@@ -27,6 +27,8 @@ class Declared(BaseModel):
     catalogs: dict[str, str] = Field(default_factory=dict)  # name -> class
     packages: tuple[str, ...] = ()  # Maven coordinates of its jars
     tested_with: tuple[str, ...] = ()  # versions of Spark: "4.3"
+    # Of a recipe: Maven properties for other versions of Spark than Headgate's own, by version.
+    versions: dict[str, dict[str, str]] = Field(default_factory=dict)
 
     def tested(self, spark: str) -> bool:
         """Return whether it was tested with a Spark version; "4.3" means any 4.3.x."""

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 
 from queries.domain.definitions.effects import Effect
 from queries.domain.restart import RestartPolicy
+from queries.domain.sparks import OURS, Spark
 
 
 def _as_text(value: Any) -> Any:
@@ -235,6 +236,7 @@ class ApplicationSpec(StrictForm):
     script: Annotated[Script | None, Effect.DRIVER] = None
     # Purpose, shown on its page.
     description: Annotated[str, Effect.NONE] = Field(default="", max_length=2000)
+    spark: Annotated[Spark, Effect.DRIVER] = OURS
     master: Annotated[str, Effect.DRIVER] = "local[2]"
     memory: Annotated[str, Effect.DRIVER] = "1g"  # spark.driver.memory
     # Allowlisted Spark configuration.

@@ -9,6 +9,7 @@ from queries.domain.definitions.declared_connectors import Declared
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem
+from queries.domain.sparks import OURS, command
 from queries.domain.validation import formats, script_rules
 from queries.domain.validation.code_rules import (
     NO_CODE,
@@ -50,7 +51,8 @@ class Surroundings:
     roots: tuple[Root, ...] = ()  # the definition's python_path
     kept: KeptCode = NO_CODE  # the definition's code
     code_hosts: frozenset[str] = frozenset()  # listed by an admin
-    connectors: frozenset[str] = frozenset()  # installed
+    sparks: frozenset[str] = frozenset({OURS})  # installed
+    connectors: frozenset[str] = frozenset()  # installed for the application's Spark
     recipes: frozenset[str] = frozenset()  # connectors that a command downloads
     declared: Mapping[str, Declared] = field(default_factory=dict)  # by connector's name
     secret_env: tuple[str, ...] = ()  # names that "env:NAME" may resolve
@@ -61,7 +63,7 @@ class Surroundings:
 
 def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -> list[Problem]:
     """Return everything that is wrong with an application."""
-    problems = _resources(spec)
+    problems = _spark(spec, surroundings.sparks) + _resources(spec)
     problems += configuration.application_conf_problems(spec.conf)
     problems += configuration.reference_problems("conf", spec.conf, allowed=surroundings.secret_env)
     problems += configuration.environment_problems(spec.env, allowed=surroundings.secret_env)
@@ -82,6 +84,13 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
             )
         )
     return once(problems + mask_problems(as_json(spec)))
+
+
+def _spark(spec: ApplicationSpec, installed: frozenset[str]) -> list[Problem]:
+    if spec.spark in installed:
+        return []
+    way_out = f"Run `{command(spec.spark)}` there, or choose {', '.join(sorted(installed))}."
+    return [Problem("spark", spec.spark, "is not installed on this host.", way_out)]
 
 
 def _resources(spec: ApplicationSpec) -> list[Problem]:
@@ -118,8 +127,10 @@ def _connectors(
         Problem(
             f"connectors.{index}",
             name[:200],
-            "is not an installed connector.",
-            formats.connector_way_out(name, recipes)
+            "is not an installed connector."
+            if spec.spark == OURS
+            else f"is not installed for Spark {spec.spark}.",
+            formats.connector_way_out(name, recipes, spec.spark)
             + (f" Choose {', '.join(sorted(installed))}." if installed else ""),
         )
         for index, name in enumerate(spec.connectors)

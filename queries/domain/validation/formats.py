@@ -14,6 +14,7 @@ from queries.domain.kafka.options import (
     sink_option_problems,
     source_option_problems,
 )
+from queries.domain.sparks import OURS, Spark
 from queries.domain.triggers.kinds import interval_problem
 from queries.domain.validation import ddl, known_options
 
@@ -133,18 +134,19 @@ def own_output_problems(spec: SqlQuery) -> list[Problem]:
     ]
 
 
-def connector_way_out(name: str, recipes: frozenset[str]) -> str:
-    """Return the sentence that explains how to install a connector.
+def connector_way_out(name: str, recipes: frozenset[str], spark: Spark = OURS) -> str:
+    """Return the sentence that explains how to install a connector for a version of Spark.
 
     `recipes` are the connectors that a command downloads; the command for Kafka also starts a trial
     broker.
     """
     if name in recipes:
         command = "make kafka" if name == "kafka" else f"make connector ARGS={name}"
+        if spark != OURS:
+            command = f'make connector ARGS="{name} --spark {spark}"'
         return f"Install it with `{command}`."
-    return (
-        f"Put its jars in a folder named {name[:80]} in HEADGATE_CONNECTORS, or correct the name."
-    )
+    folder = name[:80] if spark == OURS else f"{spark}/{name[:80]}"
+    return f"Put its jars in a folder named {folder} in HEADGATE_CONNECTORS, or correct the name."
 
 
 def _no_sources() -> Problem:

@@ -18,6 +18,7 @@ from queries.domain.definitions.spec import (
     Table,
 )
 from queries.domain.errors import Problem
+from queries.domain.sparks import TRIGGERS_SINCE, has_trigger
 from queries.domain.triggers import async_progress, limits
 from queries.domain.triggers.cores import Ground, ground_of
 from queries.domain.validation import formats, known_options
@@ -55,6 +56,7 @@ def query_problems(
     problems += configuration.query_conf_problems(spec.conf)
     offer = formats.Offer(application.connectors, surroundings.declared)
     problems += formats.sink_problems(spec.sink, required=isinstance(spec, SqlQuery), offer=offer)
+    problems += _trigger_of_spark(spec, application)
     problems += limits.trigger_problems(spec, ground(spec, application, surroundings))
     problems += async_progress.evolution_problems(spec, application.conf)
     if isinstance(spec, SqlQuery):
@@ -95,6 +97,15 @@ def ground(
         partitions=surroundings.partitions,
         beside=surroundings.beside,
     )
+
+
+def _trigger_of_spark(spec: SqlQuery | PythonQuery, application: ApplicationSpec) -> list[Problem]:
+    kind = str(spec.trigger.kind)
+    if has_trigger(application.spark, kind):
+        return []
+    message = f"does not exist in the application's Spark, {application.spark}."
+    way_out = f"Use Spark {TRIGGERS_SINCE[kind]} or newer, or a processing-time trigger."
+    return [Problem("trigger.kind", kind, message, way_out)]
 
 
 def _pool(name: str, application: ApplicationSpec, known: list[str]) -> list[Problem]:

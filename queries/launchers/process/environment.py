@@ -45,13 +45,23 @@ def passed(environ: Mapping[str, str], allowlist: Iterable[str]) -> dict[str, st
 
 
 def for_driver(
-    environ: Mapping[str, str], *, allowlist: Iterable[str], code_roots: Iterable[str], tmp: Path
+    environ: Mapping[str, str],
+    *,
+    allowlist: Iterable[str],
+    code_roots: Iterable[str],
+    tmp: Path,
+    spark: str = "",
 ) -> dict[str, str]:
-    """Return a driver's complete environment: allowed variables, import path, its own tmp."""
+    """Return a driver's complete environment: allowed variables, import path, its own tmp.
+
+    `spark` is the folder of another version of PySpark; SPARK_HOME must not name ours then.
+    """
+    first = (spark,) if spark else ()
     return {
         "LANG": "C.UTF-8",
         **passed(environ, allowlist),
-        "PYTHONPATH": ":".join((*places.import_path(), *code_roots)),
+        **({"SPARK_HOME": f"{spark}/pyspark"} if spark else {}),
+        "PYTHONPATH": ":".join((*first, *places.import_path(), *code_roots)),
         "PYTHONUNBUFFERED": "1",  # what users print is in the log when the driver dies
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

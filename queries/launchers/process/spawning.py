@@ -41,7 +41,11 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
             os.fchown(log, account.uid, account.gid)
     told, write = os.pipe()
     env = environment.for_driver(
-        os.environ, allowlist=spec.env_allowlist, code_roots=spec.code_roots, tmp=tmp
+        os.environ,
+        allowlist=spec.env_allowlist,
+        code_roots=spec.code_roots,
+        tmp=tmp,
+        spark=spec.spark,
     )
     env |= {
         environment.DIRECTORY: str(folder.root),

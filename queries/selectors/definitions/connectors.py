@@ -1,7 +1,8 @@
 """List the installed connectors, which are folders of jars, and the applications that use them.
 
 Definitions name connectors, never jars. A connector is installed atomically (for example by `make
-kafka`), so a folder that contains jars is ready.
+kafka`), so a folder that contains jars is ready. Its jars are for one version of Spark: those for
+other versions than ours are in a folder named by the version (`connectors/4.2/kafka`).
 """
 
 import logging
@@ -22,6 +23,7 @@ from queries.domain.definitions.declared_connectors import (
     conf_of,
     read,
 )
+from queries.domain.sparks import OURS, Spark
 from queries.domain.validation.formats import connector_way_out
 from queries.models.applications import Application
 from queries.selectors.supervision.drift import newest_application_revisions
@@ -113,22 +115,22 @@ def _connector(name: str, applications: tuple[str, ...] = ()) -> Connector:
     )
 
 
-def declared_connectors() -> dict[str, Declared]:
-    """Return the installed connectors' declarations, by name."""
-    return {name: _declared(name)[0] for name in ready_connectors()}
+def declared_connectors(spark: Spark = OURS) -> dict[str, Declared]:
+    """Return the declarations of the connectors installed for a version of Spark, by name."""
+    return {name: _declared(name, spark)[0] for name in ready_connectors(spark)}
 
 
-def conf_of_connectors(names: tuple[str, ...]) -> dict[str, str]:
+def conf_of_connectors(names: tuple[str, ...], spark: Spark = OURS) -> dict[str, str]:
     """Return the configuration that loads these connectors into Spark."""
-    return conf_of(_declared(name)[0] for name in names)
+    return conf_of(_declared(name, spark)[0] for name in names)
 
 
-def _declared(name: str) -> tuple[Declared, str]:
+def _declared(name: str, spark: Spark = OURS) -> tuple[Declared, str]:
     """Return a connector's declaration, or why it cannot be read.
 
     A folder that contains only jars is described by the recipe with its name, if there is one.
     """
-    for folder in (Path(settings.CONNECTORS_DIR), _recipes_folder()):
+    for folder in (folder_for(spark), _recipes_folder()):
         if (text := read_file(folder / name / FILE, most=_LONGEST)) is not None:
             try:
                 return read(text), ""
@@ -137,18 +139,32 @@ def _declared(name: str) -> tuple[Declared, str]:
     return NOTHING, ""
 
 
-def recipes() -> frozenset[str]:
-    """Return the names of the connectors that a command downloads."""
-    return frozenset(path.parent.name for path in _recipes_folder().glob(f"*/{FILE}"))
+def recipes(spark: Spark = OURS) -> frozenset[str]:
+    """Return the names of the connectors that a command downloads for a version of Spark."""
+    found = frozenset(path.parent.name for path in _recipes_folder().glob(f"*/{FILE}"))
+    if spark == OURS:
+        return found
+    return frozenset(name for name in found if spark in _recipe(name).versions)
+
+
+def _recipe(name: str) -> Declared:
+    text = read_file(_recipes_folder() / name / FILE, most=_LONGEST)
+    return NOTHING if text is None else read(text)
 
 
 def _recipes_folder() -> Path:
     return Path(settings.BASE_DIR) / "connectors"
 
 
-def ready_connectors() -> frozenset[str]:
-    """Return the names of the connectors that are installed on this host."""
-    folder = Path(settings.CONNECTORS_DIR)
+def folder_for(spark: Spark) -> Path:
+    """Return the folder of the connectors for a version of Spark."""
+    found = Path(settings.CONNECTORS_DIR)
+    return found if spark == OURS else found / spark
+
+
+def ready_connectors(spark: Spark = OURS) -> frozenset[str]:
+    """Return the names of the connectors installed on this host for a version of Spark."""
+    folder = folder_for(spark)
     if not folder.is_dir():
         return frozenset()
     return frozenset(
@@ -158,11 +174,11 @@ def ready_connectors() -> frozenset[str]:
     )
 
 
-def jars_of(name: str) -> list[Path]:
-    """Return a connector's jars by name; none if it is not installed."""
-    if name not in ready_connectors():
+def jars_of(name: str, spark: Spark = OURS) -> list[Path]:
+    """Return a connector's jars for a version of Spark, by name; none if it is not installed."""
+    if name not in ready_connectors(spark):
         return []
-    return sorted((Path(settings.CONNECTORS_DIR) / name).glob("*.jar"))
+    return sorted((folder_for(spark) / name).glob("*.jar"))
 
 
 def _named() -> dict[str, list[str]]:

@@ -324,7 +324,7 @@ def conf_around(
 
 def conf_of(application: ApplicationSpec) -> dict[str, str]:
     """Return an application's configuration, including its connectors' additions."""
-    return {**conf_of_connectors(application.connectors), **application.conf}
+    return {**conf_of_connectors(application.connectors, application.spark), **application.conf}
 
 
 def kind_of(application: Application) -> str:

@@ -19,6 +19,7 @@ from queries.selectors.definitions.connectors import (
     ready_connectors,
     recipes,
 )
+from queries.selectors.definitions.sparks import installed_sparks
 
 
 def look(application: ApplicationSpec) -> Surroundings:
@@ -28,9 +29,10 @@ def look(application: ApplicationSpec) -> Surroundings:
         roots=tuple(_root(path) for path in application.python_path),
         kept=_kept(application.code),
         code_hosts=code_hosts() if application.code else frozenset(),
-        connectors=ready_connectors(),
-        recipes=recipes(),
-        declared=declared_connectors(),
+        sparks=installed_sparks(),
+        connectors=ready_connectors(application.spark),
+        recipes=recipes(application.spark),
+        declared=declared_connectors(application.spark),
         secret_env=tuple(settings.SECRET_ENV_ALLOWLIST),
         host_cores=os.cpu_count(),
     )

@@ -17,6 +17,7 @@ from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.secrets.bindings import application as holder_named
+from queries.domain.sparks import OURS, Spark, command
 from queries.domain.states import DriverKind
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
@@ -26,8 +27,14 @@ from queries.launchers.base import LaunchRefused
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
-from queries.selectors.definitions.connectors import conf_of_connectors, jars_of, recipes
+from queries.selectors.definitions.connectors import (
+    conf_of_connectors,
+    folder_for,
+    jars_of,
+    recipes,
+)
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
+from queries.selectors.definitions.sparks import folder_of, installed_sparks
 from queries.selectors.newest import newest_revisions
 from queries.selectors.secrets import bound_to
 from queries.services.code.frozen import NO_CODE, Frozen
@@ -60,12 +67,13 @@ def digest(rows: tuple[AssignmentEntry, ...], *, end: bool) -> str:
 def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     """Return the spec that the driver is started with.
 
-    Raises `LaunchRefused` if a connector that its application names is not installed, or if its
-    definition names something that no admin has allowed.
+    Raises `LaunchRefused` if a connector or the Spark that its application names is not installed,
+    or if its definition names something that no admin has allowed.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     if refused := application_refusal(spec, driver.application.name):
         raise LaunchRefused(refused)
+    spark = spark_folder(spec.spark)
     make_ours()  # before it starts: inside its walls it sees only folders that exist then
     roots = data_roots(driver.application.name)
     script = script_job(driver.application, spec, code.roots)
@@ -80,7 +88,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         master=spec.master,
         memory=spec.memory,
         conf=(_CHECKPOINT_FILES if own else {})
-        | conf_of_connectors(spec.connectors)
+        | conf_of_connectors(spec.connectors, spec.spark)
         | spec.conf
         | (submitted(spec.script.submit) if script and spec.script else {}),
         script=script,
@@ -97,7 +105,8 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         ui_port=driver.ui_port or 0,
         ui_key=jws.key(driver.pk, driver.epoch).hex(),
         event_settings={"force_fallback": settings.FORCE_LISTENER_FALLBACK},
-        jars=connector_jars(spec.connectors) + own,
+        spark=spark,
+        jars=connector_jars(spec.connectors, spec.spark) + own,
         secrets_dir=str(settings.SECRETS_DIR),
         env_allowlist=_variables_named(driver, spec),
         data_roots=roots.roots,
@@ -170,20 +179,35 @@ def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
     return tuple(name for name in settings.SECRET_ENV_ALLOWLIST if f"env:{name}" in found)
 
 
-def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the jars of these installed connectors, without duplicates.
+def spark_folder(spark: Spark) -> str:
+    """Return the folder of another version of Spark for a driver; "" for ours.
+
+    Raises `LaunchRefused` if this host does not have it.
+    """
+    if spark not in installed_sparks():
+        way_out = places.with_local_commands(f"Run `{command(spark)}` on this host.")
+        raise LaunchRefused(
+            f"The application runs on Spark {spark}, which is not installed in "
+            f"{settings.SPARKS_DIR}. {way_out} Then start the application again."
+        )
+    folder = folder_of(spark)
+    return "" if folder is None else str(folder)
+
+
+def connector_jars(names: tuple[str, ...], spark: Spark = OURS) -> tuple[str, ...]:
+    """Return the jars of the connectors installed for a version of Spark, without duplicates.
 
     Raises `LaunchRefused` if a connector is not installed: otherwise, Spark would report only after
     its start that it cannot find a data source.
     """
     found: dict[str, str] = {}  # two connectors may contain the same library: one copy is enough
     for name in names:
-        jars = jars_of(name)
+        jars = jars_of(name, spark)
         if not jars:
-            way_out = places.with_local_commands(connector_way_out(name, recipes()))
+            way_out = places.with_local_commands(connector_way_out(name, recipes(spark), spark))
             raise LaunchRefused(
                 f"The application uses the connector {name}, which is not installed in "
-                f"{settings.CONNECTORS_DIR}. {way_out} Then start the application again."
+                f"{folder_for(spark)}. {way_out} Then start the application again."
             )
         for jar in jars:
             found.setdefault(jar.name, str(jar))

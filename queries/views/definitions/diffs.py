@@ -9,7 +9,7 @@ import yaml
 
 #: The display order of a definition's fields, regardless of their order in the JSON.
 _ORDER = (
-    "kind sources tables sql function params sink trigger master memory scheduler_mode "
+    "kind sources tables sql function params sink trigger spark master memory scheduler_mode "
     "failure_scope python_path connectors listeners env pool conf name format schema options"
 )
 _PLACES = {key: place for place, key in enumerate(_ORDER.split())}

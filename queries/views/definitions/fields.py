@@ -12,6 +12,7 @@ from django import forms
 
 from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid
+from queries.domain.sparks import SPARKS
 from queries.selectors.definitions.connectors import ready_connectors
 
 INPUT = {"class": "form-control form-control-sm", "autocomplete": "off", "spellcheck": "false"}
@@ -71,7 +72,7 @@ class _ConnectorBoxes(forms.CheckboxSelectMultiple):
 
     def optgroups(self, name: str, value: list[str], attrs: Any = None) -> Any:
         """Return the boxes; an unknown name keeps its box, so that saving does not drop it."""
-        known = sorted(ready_connectors() | set(filter(None, value)))
+        known = sorted(set().union(*map(ready_connectors, SPARKS), filter(None, value)))
         self.choices = [(each, each) for each in known]
         return super().optgroups(name, value, attrs)
 

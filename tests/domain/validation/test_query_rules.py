@@ -236,6 +236,15 @@ def test_a_pool_is_one_of_the_applications() -> None:
     assert "FIFO" in said(problems)["pool"]
 
 
+def test_a_trigger_that_the_applications_spark_does_not_have_is_refused() -> None:
+    raw = sql(trigger={"kind": "real_time"}, sink={"format": "console", "output_mode": "update"})
+    older, newer = ({"spark": spark, "connectors": ["kafka"]} for spark in ("4.1", "4.2"))
+    refused = said(found(raw, application=older))["trigger.kind"]
+    assert "does not exist in the application's Spark, 4.1." in refused
+    assert "Use Spark 4.2 or newer" in refused
+    assert "trigger.kind" not in said(found(raw, application=newer))
+
+
 @pytest.mark.parametrize("name", ["a", "flights-2.by_hour", "0", "x" * 63])
 def test_a_name_that_can_be_used(name: str) -> None:
     assert query_rules.name_problems(name) == []
@@ -270,6 +279,10 @@ def test_a_name_that_is_taken() -> None:
         ({"policy": {"base_delay_s": 10, "max_delay_s": 5}}, "policy.max_delay_s", "less than"),
         ({"policy": {"poison_limit": 0}}, "policy.poison_limit", "greater than or equal"),
         ({"scheduler_mode": "ROUND_ROBIN"}, "scheduler_mode", "'FIFO' or 'FAIR'"),
+        ({"spark": "4.2"}, "spark", "Run `make spark ARGS=4.2` there, or choose 4.3."),
+        ({"spark": "3.5"}, "spark", "'4.1', '4.2' or '4.3'"),
+        ({"spark": "4.2", "connectors": ["s4"]}, "connectors.0", "for Spark 4.2"),
+        ({"spark": "4.2", "connectors": ["s4"]}, "connectors.0", "a folder named 4.2/s4"),
         ({"colour": "red"}, "colour", "is not a field"),
         ({"python_path": ["code"]}, "python_path.0", "is not absolute"),
         ({"python_path": ["/etc"]}, "python_path.0", "Put it under /code"),
@@ -337,6 +350,14 @@ def test_without_connectors_the_way_out_is_the_command_that_gets_it() -> None:
         "Install it with `make kafka`.",
         "Install it with `make connector ARGS=avro`.",
     ]
+    problems = application_rules.application_problems(
+        ApplicationSpec(spark="4.1", connectors=("kafka",)),
+        surroundings=Surroundings(
+            sparks=frozenset({"4.1", "4.3"}), recipes=frozenset({"avro", "kafka"})
+        ),
+    )
+    (way_out,) = [one.way_out for one in problems]
+    assert way_out == 'Install it with `make connector ARGS="kafka --spark 4.1"`.'
 
 
 def test_without_allowed_roots_the_way_out_names_the_setting() -> None:

@@ -152,12 +152,12 @@ def _absent(outer: Sees | None) -> Sees | None:
 
 
 def readable(spec: DriverSpec, folder: DriverFolder) -> list[str]:
-    """Return the folders for a driver's code, packages and jars, and for a preflight's old code."""
+    """Return the folders for a driver's code, packages, Spark, jars, and a preflight's old code."""
     task = _task(folder)
     old_code = task.old_code_roots if isinstance(task, PreflightTask) else ()
     jars = (str(Path(jar).parent) for jar in spec.jars)
-    packages = (spec.packages,) if spec.packages else ()
-    return [*spec.code_roots, *old_code, *packages, *dict.fromkeys(jars)]
+    others = tuple(filter(None, (spec.packages, spec.spark)))
+    return [*spec.code_roots, *old_code, *others, *dict.fromkeys(jars)]
 
 
 def writable(spec: DriverSpec, folder: DriverFolder) -> list[str]:
