@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka s3 hadoop connector cluster check test soak soak-demo sabotage lint fix bench lock sbom dist try-containers
+.PHONY: help run stop kafka s3 hadoop connector spark cluster check test test-sparks soak soak-demo sabotage lint fix bench lock sbom dist try-containers
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -35,6 +35,9 @@ hadoop: ## Download HDFS and YARN for trials, and start both on loopback; make s
 connector: ## Download a connector: make connector ARGS=avro
 	@$(SETUP) bootstrap/fetch.py --connector $(ARGS)
 
+spark: ## Install another version of Spark for applications: make spark ARGS=4.2
+	@$(SETUP) bootstrap/fetch.py --sparks $(ARGS)
+
 cluster: ## Start a trial Spark standalone cluster on loopback; make stop ends it
 	@$(SETUP) manage.py cluster
 
@@ -43,6 +46,10 @@ check: ## Lint, types, contracts, and every test without Spark, browser or broke
 
 test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
 	@$(SETUP) --dev bootstrap/test.py $(ARGS)
+
+test-sparks: ## Run the drivers' core tests on the other versions of Spark; ARGS=4.2 chooses one
+	@$(SETUP) bootstrap/fetch.py --sparks $(ARGS)
+	@$(SETUP) --dev bootstrap/test.py --sparks $(ARGS)
 
 soak: ## Try supervision on 100,000 random steps; ARGS="--steps 5000 --seed 7" repeats some
 	@$(SETUP) --dev -m tests.model $(ARGS)

@@ -1,12 +1,14 @@
 """Download connectors and trial servers, then start the server.
 
     python bootstrap/fetch.py kafka | s3 | hadoop [--jars]
-    python bootstrap/fetch.py --connector [NAME…]
+    python bootstrap/fetch.py --connector [NAME…] [--spark VERSION]
+    python bootstrap/fetch.py --sparks [VERSION…]
 
-With `--jars`, nothing is started; with `--connector`, only connectors are downloaded. Maven
-resolves the coordinates in `connectors/*/pom.xml`, javac compiles Hadoop's program, and Go builds
-the S3 gateway. Each folder is replaced as a whole and contains the digest of its source: if the
-digest matches, nothing is downloaded and no network is needed.
+With `--jars`, nothing is started; with `--connector`, only connectors are downloaded, for another
+version of Spark if that is named; with `--sparks`, only these versions of Spark. Maven resolves the
+coordinates in `connectors/*/pom.xml`, uv installs `connectors/sparks/*.txt`, javac compiles
+Hadoop's program, and Go builds the S3 gateway. Each folder is replaced as a whole and contains the
+digest of its source: if the digest matches, nothing is downloaded and no network is needed.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from run import REPOSITORY, fail, follow, say
 
 HOME = Path(os.environ.get("HEADGATE_HOME") or REPOSITORY / "var").resolve()
+SPARKS = HOME / "sparks"
 CONNECTORS = Path(os.environ.get("HEADGATE_CONNECTORS") or HOME / "connectors").resolve()
 #: A real S3 gateway, by its Go module; a new version is tried with the tests marked `s3`.
 GATEWAY = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
@@ -33,10 +38,19 @@ _STAMP = ".pom.sha256"  # of whatever the folder is made of; first it was always
 
 def main(arguments: list[str]) -> None:
     """Download what is missing, then exec the command that starts the server."""
+    version = ""
+    if "--spark" in arguments[:-1]:
+        place = arguments.index("--spark")
+        version = _of_spark(arguments[place + 1])
+        arguments = arguments[:place] + arguments[place + 2 :]
     names = [one for one in arguments if not one.startswith("-")]
+    if "--sparks" in arguments:
+        for name in [_of_spark(name) for name in names] or sorted(_sparks()):
+            spark(name)
+        return
     if "--connector" in arguments:
         for name in _known(names or ["kafka"]):
-            connector(name)
+            connector(name, version)
         return
     trials = {"kafka": kafka, "s3": s3, "hadoop": hadoop}
     if len(names) != 1 or names[0] not in trials:
@@ -77,9 +91,59 @@ def hadoop() -> None:
             shutil.copy(logging, folder)
 
 
-def connector(name: str) -> None:
-    """Download a connector."""
-    resolve(name, CONNECTORS / name, what=f"the connector {name}")
+def spark(version: str) -> None:
+    """Download a version of Spark other than Headgate's own, and build its package if needed."""
+    pins = _sparks()[version]
+    with _made(SPARKS / version, pins.read_bytes()) as folder:
+        if folder is None:
+            return
+        say(f"Installing Spark {version}: a download of 450 MB, then a minute of unpacking…")
+        code, said = follow(
+            [
+                *(sys.executable, "-m", "uv", "pip", "install", "--target", str(folder)),
+                *("--python", sys.executable, "--no-deps", "--require-hashes", "-r", str(pins)),
+                *("--compile-bytecode", "--no-progress", "--color", "never"),
+            ],
+            r"^ \+ (\S+)",
+            lambda _, found: found[1],
+        )
+        if code or not (folder / "pyspark" / "jars").is_dir():
+            sys.stderr.write("".join(said[-15:]))
+            fail(
+                f"uv could not install Spark {version} (code {code}).",
+                "Check the network and the free disk space (1 GB is needed). Then try again.",
+            )
+    say(f"  Spark {version}, in {SPARKS / version}")
+
+
+def _sparks() -> dict[str, Path]:
+    """Return the pinned packages of each version of Spark that can be installed."""
+    return {path.stem: path for path in REPOSITORY.glob("connectors/sparks/*.txt")}
+
+
+def _of_spark(version: str) -> str:
+    if version not in _sparks():
+        fail(f"Spark {version} cannot be installed.", f"Choose {', '.join(sorted(_sparks()))}.")
+    return version
+
+
+def connector(name: str, spark_version: str = "") -> None:
+    """Download a connector, for Headgate's own version of Spark or for another."""
+    what = f"the connector {name}"
+    if not spark_version:
+        resolve(name, CONNECTORS / name, what=what)
+        return
+    recipe = tomllib.loads((REPOSITORY / "connectors" / name / "connector.toml").read_text())
+    versions = recipe.get("versions", {})
+    if spark_version not in versions:
+        known = ", ".join(sorted(versions)) or "none other than Headgate's own"
+        fail(f"The connector {name} has no recipe for Spark {spark_version}.", f"It has {known}.")
+    resolve(
+        name,
+        CONNECTORS / spark_version / name,
+        what=f"{what} for Spark {spark_version}",
+        properties=versions[spark_version],
+    )
 
 
 def _known(names: list[str]) -> list[str]:
@@ -170,10 +234,13 @@ def _compile(source: Path, jars: Path, folder: Path) -> None:
         )
 
 
-def resolve(name: str, target: Path, *, what: str) -> None:
+def resolve(
+    name: str, target: Path, *, what: str, properties: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Make Maven copy the jars for `connectors/NAME/pom.xml` to a folder, unless they exist."""
     pom = REPOSITORY / "connectors" / name / "pom.xml"
-    with _made(target, pom.read_bytes()) as folder:
+    given = [f"-D{key}={value}" for key, value in sorted(properties.items())]
+    with _made(target, pom.read_bytes() + "".join(given).encode()) as folder:
         if folder is None:
             return
         maven = _tool(
@@ -183,17 +250,18 @@ def resolve(name: str, target: Path, *, what: str) -> None:
             "Install Maven (Debian, Ubuntu: `sudo apt-get install maven`)",
         )
         say(f"Resolving {what} by Maven…")
-        _copy_dependencies(maven, pom, folder)
+        _copy_dependencies(maven, pom, folder, given)
     jars = sorted(target.glob("*.jar"))
     size = sum(jar.stat().st_size for jar in jars) / 1e6
     say(f"  {len(jars)} jars, {size:.0f} MB, in {target}")
 
 
-def _copy_dependencies(maven: str, pom: Path, target: Path) -> None:
+def _copy_dependencies(maven: str, pom: Path, target: Path, given: list[str]) -> None:
     code, said = follow(
         [
             *(maven, "-B", "-f", str(pom), "dependency:copy-dependencies"),
             *("-DincludeScope=runtime", f"-DoutputDirectory={target}"),
+            *given,
         ],
         r"Downloaded from \S+ \S+/([^/ ]+\.jar) \((.+?)(?: at .+)?\)",
         lambda fetched, found: f"{fetched} fetched: {found[1]} ({found[2]})",

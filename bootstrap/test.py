@@ -29,6 +29,8 @@ ON_POSTGRESQL = (
 #: that start Spark spend half of their time waiting. Browser tests run alone, because Playwright
 #: leaves an event loop running, and the console under test changes the settings.
 GROUPS = (("not browser", 1), ("browser", 0))
+#: The tests that also run on other versions of Spark (`make test-sparks`).
+CORE = ("tests/spark/test_runtime_queries.py",)
 #: Tests that take longer than this, in seconds, are listed at the end.
 LONG_S = 15
 #: Memory, not cores, limits the tests that start Spark.
@@ -61,12 +63,26 @@ def on_postgresql_too() -> list[str]:
     return [*ON_POSTGRESQL, *(file for file in marked if not file.startswith(ON_POSTGRESQL))]
 
 
+def on_other_sparks(versions: list[str]) -> int:
+    """Run the drivers' core tests on other versions of Spark; return 0 if all pass."""
+    known = sorted(path.stem for path in Path("connectors/sparks").glob("*.txt"))
+    failed = 0
+    for version in versions or known:
+        os.environ["HEADGATE_TEST_SPARK"] = version
+        command = (sys.executable, "-m", "pytest", "-q", "-p", "no:playwright", *CORE)
+        failed = run(*command, go_on=True, part=f"Spark {version}") or failed
+    return failed
+
+
 def main(narrowed: list[str]) -> int:
     """Run the requested tests; return the exit code of the first failing group, otherwise 0."""
     python = sys.executable
     os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
     # Otherwise each of hundreds of Python processes would recompile every module.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if narrowed[:1] == ["--sparks"]:
+        with told():
+            return on_other_sparks(narrowed[1:])
     if narrowed:
         return run(python, "-m", "pytest", *narrowed, go_on=True)
     with repeated() as reports, told():

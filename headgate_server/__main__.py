@@ -17,6 +17,8 @@ _SHORT = {
 }
 #: Names of the connectors that can be downloaded.
 _RECIPES = sorted(path.parent.name for path in places.DATA.glob("connectors/*/connector.toml"))
+#: Versions of Spark that can be installed beside Headgate's own.
+_SPARKS = sorted(path.stem for path in places.DATA.glob("connectors/sparks/*.txt"))
 #: Arguments of `bootstrap/fetch.py`, which downloads connectors and trial servers, and the results.
 _FETCH = {
     "kafka": (("kafka",), "download the Kafka connector and a trial broker, and start the broker"),
@@ -25,6 +27,7 @@ _FETCH = {
         "build a trial S3 gateway with Go, download its connector, and start the gateway",
     ),
     "hadoop": (("hadoop",), "download HDFS and YARN for trials, and start both on loopback"),
+    "spark": (("--sparks",), f"install another version of Spark: {', '.join(_SPARKS)}"),
     "connector": (("--connector",), f"download a connector, by name: {', '.join(_RECIPES)}"),
 }
 

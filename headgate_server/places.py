@@ -23,6 +23,7 @@ LOCKED = DATA / ("constraints.txt" if INSTALLED else "requirements.txt")
 _COMMANDS = {
     "make run": "headgate-server up",
     "make connector ARGS=": "headgate-server connector ",
+    "make spark ARGS=": "headgate-server spark ",
     "make stop": "headgate-server stop",
     "make kafka": "headgate-server kafka",
     "make s3": "headgate-server s3",
