@@ -14,7 +14,7 @@ import pytest
 from queries.domain.protocol import AssignmentEntry, Hangs, RunState, RunStatus, Want
 from queries.runtime import build
 from queries.runtime import run as runs
-from queries.runtime.checkpoints.locks import Locks
+from queries.runtime.checkpoints.locks import Held, Locks
 from queries.runtime.checkpoints.ownership import Refused
 from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed, from_python
@@ -107,7 +107,7 @@ class Scene:
         if self.taken_by is not None:
             raise Refused("own", f"{location} is held", 4711, run=self.taken_by)
         self.held.append(location)
-        return SimpleNamespace(warning="", location=location)
+        return Held(location, 1, 1)
 
     def release(self, held: Any) -> None:
         self.held.remove(held.location)

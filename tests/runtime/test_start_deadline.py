@@ -10,6 +10,7 @@ import pytest
 from django.test import override_settings
 
 from queries.domain.protocol import AssignmentEntry, DriverSpec, Hangs, RunState, Want
+from queries.runtime.checkpoints.locks import Held
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import Board
 from queries.secret_references import References
@@ -46,7 +47,7 @@ def test_the_driver_calls_a_start_that_takes_longer_a_failure(
         spark=nobody,
         sessions=SimpleNamespace(open=opens_too_late),  # type: ignore[arg-type]
         locks=SimpleNamespace(  # type: ignore[arg-type]
-            take=lambda *_, **__: SimpleNamespace(warning="", free_at=0.0),
+            take=lambda *_, **__: Held("file:///c", 1, 1),
             release=lambda _: None,
         ),
         board=Board(tmp_path, 1, lambda: None, lambda said: said),
@@ -67,7 +68,7 @@ def test_the_driver_calls_a_start_that_takes_longer_a_failure(
     assert line is not None
     assert line.state == RunState(state)
     if line.error is not None:
-        here = "tests/runtime/test_start_deadline.py, line 41"
+        here = "tests/runtime/test_start_deadline.py, line 42"
         said = f"The query was not started within 0.05 s; its code is at {here}."
         assert line.error.root_cause == said
         assert line.hangs is Hangs.START
