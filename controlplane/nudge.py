@@ -62,11 +62,20 @@ def advance_soon(operation_id: int) -> None:
 
 def read_checkpoint_soon(checkpoint_id: int) -> None:
     """Ask this host's worker to read a checkpoint that is not on a local disk; at once."""
+    _read_soon("queries.tasks.read_checkpoint", checkpoint_id)
+
+
+def read_sink_soon(query_id: int) -> None:
+    """Ask this host's worker to read the log of a query's file sink on a storage; at once."""
+    _read_soon("queries.tasks.read_sink", query_id)
+
+
+def _read_soon(task: str, row_id: int) -> None:
     queue = f"{settings.QUEUE}.{settings.HEADGATE_HOST}"
     try:
-        _put("queries.tasks.read_checkpoint", [checkpoint_id], queue, NUDGE_EXPIRES_S)
+        _put(task, [row_id], queue, NUDGE_EXPIRES_S)
     except Exception as error:  # the broker is down: the next look at the page asks again
-        logger.warning("reading of checkpoint %s not requested: %s", checkpoint_id, error)
+        logger.warning("%s(%s) not requested: %s", task, row_id, error)
 
 
 def advance_deploys_soon() -> None:

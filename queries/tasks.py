@@ -26,6 +26,7 @@ from queries.services.alerts import dead_mans_switch, deliveries, incidents, out
 from queries.services.checkpoints import (
     batch_repair,
     clone,
+    file_sinks,
     foreign_batches,
     remote,
     reset,
@@ -195,9 +196,22 @@ def sweep() -> None:
 def read_checkpoint(checkpoint_id: int, attempt: int = 0) -> None:
     """Read a checkpoint that is not on a local disk, for the pages of this host."""
     again = remote.read_checkpoint(checkpoint_id, launcher=launcher(), now=timezone.now())
-    if again and attempt < READ_ATTEMPTS:
-        read_checkpoint.apply_async(
-            (checkpoint_id, attempt + 1),
+    if again:
+        _read_again(read_checkpoint, checkpoint_id, attempt)
+
+
+@shared_task(name="queries.tasks.read_sink")
+def read_sink(query_id: int, attempt: int = 0) -> None:
+    """Read the log of a file sink that is not on a local disk, for the pages of this host."""
+    if file_sinks.read_sink(query_id, launcher=launcher(), now=timezone.now()):
+        _read_again(read_sink, query_id, attempt)
+
+
+def _read_again(task: Any, row_id: int, attempt: int) -> None:
+    """Read again once the storage JVM may have started."""
+    if attempt < READ_ATTEMPTS:
+        task.apply_async(
+            (row_id, attempt + 1),
             countdown=READ_AGAIN_S,
             queue=f"{settings.QUEUE}.{settings.HEADGATE_HOST}",
             expires=60,

@@ -7,7 +7,6 @@ moves their files aside. Nothing is deleted: the original log and all moved file
 if a crash has interrupted it.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,31 +15,17 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
-from urllib.parse import unquote, urlsplit
 
-from headgate_ground.files import NotPlain, read_bytes, sync
+from headgate_ground.files import NotPlain, sync
 from queries.account_files import acting_in
 from queries.checkpoints.inside import Inside, copy_plain
 from queries.checkpoints.logs import names_in
-from queries.checkpoints.snapshot import CannotCopy, sync_tree
-from queries.checkpoints.source_logs import numbered
+from queries.checkpoints.sink_log import ASIDE, EMPTY, LOG, Dropped, SinkLog, empty_log, is_part
+from queries.checkpoints.snapshot import sync_tree
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-LOG = "_spark_metadata"  # the folder in which Spark keeps the log
-ASIDE = "_headgate"
-#: `spark.sql.streaming.fileSink.log.compactInterval`, Spark's default.
-COMPACT_EVERY = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """The effect of removing later batches from a file sink's log."""
-
-    batches: tuple[int, ...]  # removed entries, lowest first
-    files: tuple[str, ...]  # relative paths of data files that are not listed in any kept entry
 
 
 def _as_owner(
@@ -78,29 +63,11 @@ class FileSink:
 
     def newest(self) -> int | None:
         """Return the newest batch in the log; None if there is no log."""
-        return max(_entries(self.log), default=None)
+        return max(self._log(self.log).entries(), default=None)
 
-    def beyond(self, batch: int, *, log: Path | None = None) -> Dropped:
-        """Return the entries and files after a batch; raise `CannotCopy` if the log is too short.
-
-        `log` is an earlier copy of the log, if one has already been put aside.
-        """
-        folder = log or self.log
-        entries = _entries(folder)
-        kept = {n: name for n, name in entries.items() if n <= batch}
-        base = max((n for n, name in kept.items() if name.endswith(".compact")), default=None)
-        first = 0 if base is None else base
-        gone = [n for n in range(first, min(batch, max(entries, default=-1)) + 1) if n not in kept]
-        if gone:
-            raise CannotCopy(
-                f"The sink's log {folder} cannot be rolled back to batch {batch}: entry {gone[0]} "
-                "has been compacted away.",
-                way_out="Choose a later batch.",
-            )
-        mine = {path for n in kept if n >= first for path in self._named(folder / kept[n])}
-        later = {n: name for n, name in entries.items() if n > batch}
-        others = {path for name in later.values() for path in self._named(folder / name)}
-        return Dropped(tuple(sorted(later)), tuple(sorted(others - mine)))
+    def beyond(self, batch: int) -> Dropped:
+        """Return the entries and files after a batch, as `SinkLog.beyond` does."""
+        return self._log(self.log).beyond(batch)
 
     @_as_owner
     def keep_log(self, name: str) -> Path:
@@ -127,11 +94,11 @@ class FileSink:
         state and never a gap; then the files are moved. The call can be repeated with the same name
         until it has finished.
         """
-        before = self.keep_log(name)
-        if not before.exists():
+        before = self._log(self.keep_log(name))
+        if not before.folder.exists():
             return Dropped((), ())
-        dropped = self.beyond(batch, log=before)
-        entries = _entries(self.log)
+        dropped = before.beyond(batch)
+        entries = self._log(self.log).entries()
         with self._aside(name) as aside, Inside(self.root) as sink:
             for number in sorted((n for n in entries if n > batch), reverse=True):
                 for gone in (f".{entries[number]}.crc", entries[number]):
@@ -147,7 +114,7 @@ class FileSink:
         """Move the whole log and all data files aside, as if the sink had never been written to."""
         with self._aside(name) as aside, Inside(self.root) as sink:
             aside.take(sink, LOG)
-            for path in sorted(self._all_named(aside.root / LOG)):
+            for path in sorted(self._log(aside.root / LOG).files()):
                 _move(sink, aside, path)
         sync(self.root)
 
@@ -173,56 +140,35 @@ class FileSink:
             with Inside(self.root / ASIDE / name, made) as aside:
                 yield aside
 
-    def _named(self, entry: Path) -> Iterator[str]:
-        """Yield the data files that an entry adds, relative to the sink."""
-        root = str(self.root.resolve())
-        for line in read_bytes(entry).decode().split("\n")[1:]:
-            if not line.strip():
-                continue
-            path = unquote(urlsplit(json.loads(line)["path"]).path)
-            if path.startswith(f"{root}/") and ".." not in path.split("/"):
-                yield path[len(root) + 1 :]
+    def _log(self, folder: Path) -> SinkLog:
+        return SinkLog(folder, str(self.root.resolve()), str(self.log))
 
-    def _all_named(self, log: Path) -> set[str]:
-        """Return the data files added by any entry of a log."""
-        return {path for name in _entries(log).values() for path in self._named(log / name)}
-
-    def _unnamed(self, before: Path) -> list[str]:
+    def _unnamed(self, before: SinkLog) -> list[str]:
         """Return an interrupted batch's part files, which the log does not list.
 
         These files are newer than the log's last entry, and were never listed in any entry.
         """
-        entries = _entries(before)
+        entries = before.entries()
         if not entries:
             return []
-        last = (before / entries[max(entries)]).stat().st_mtime
-        named = self._all_named(before)
+        last = (before.folder / entries[max(entries)]).stat().st_mtime
+        named = before.files()
         found = []
         for folder, folders, names in os.walk(self.root):
             folders[:] = [each for each in folders if not each.startswith(("_", "."))]
             for name in names:
                 place = Path(folder) / name
                 relative = str(place.relative_to(self.root))
-                if name.startswith("part-") and relative not in named and _younger(place, last):
+                if is_part(relative) and relative not in named and _younger(place, last):
                     found.append(relative)
         return found
 
 
 def write_empty_log(log: Path, batch: int) -> None:
-    """Write the log for batches up to `batch` that wrote no files; -1 for none.
-
-    Spark's next compaction reads the compacted entry below it, and fails if that entry is missing.
-    """
-    compacted = (batch + 1) // COMPACT_EVERY * COMPACT_EVERY - 1
+    """Write the log for batches up to `batch` that wrote no files."""
     with Inside(log) as made:
-        for number in range(max(compacted, 0), batch + 1):
-            made.write(f"{number}.compact" if number == compacted else str(number), "v1")
-
-
-def _entries(log: Path) -> dict[int, str]:
-    """Return the log's entries by number; a compacted entry replaces the plain one."""
-    names = sorted(names_in(log))  # "9" before "9.compact", so that the compacted one wins
-    return {number: name for name in names if (number := numbered(name)) is not None}
+        for name in empty_log(batch):
+            made.write(name, EMPTY)
 
 
 def _move(sink: Inside, aside: Inside, path: str) -> None:

@@ -145,6 +145,8 @@ public final class StorageServer {
                 told.put("created", create(asked));
             } else if (verb.equals("copy")) {
                 copy(asked, told);
+            } else if (verb.equals("move")) {
+                move(asked, told);
             } else if (verb.equals("delete")) {
                 Path path = new Path(asked.get("path").asText());
                 system(path).delete(path, true);
@@ -340,6 +342,54 @@ public final class StorageServer {
             target.setTimes(to, status.getModificationTime(), -1L);
         }
         return status.getLen();
+    }
+
+    /** Moves files between two folders of one file system; those that are gone are skipped. */
+    private void move(JsonNode asked, ObjectNode told) throws Exception {
+        final Path from = new Path(asked.get("from").asText());
+        final Path to = new Path(asked.get("to").asText());
+        final FileSystem system = system(from);
+        List work = new ArrayList();
+        for (int i = 0; i < asked.get("names").size(); i++) {
+            final String name = text(asked.get("names"), i);
+            work.add(new Callable() {
+                public Object call() throws Exception {
+                    return Boolean.valueOf(moved(system, new Path(from, name), new Path(to, name)));
+                }
+            });
+        }
+        int files = 0;
+        Iterator each = pool.invokeAll(work).iterator();
+        while (each.hasNext()) {
+            files = files + (((Boolean) ((Future) each.next()).get()).booleanValue() ? 1 : 0);
+        }
+        told.put("files", files);
+    }
+
+    private static boolean moved(FileSystem system, Path path, Path to) throws IOException {
+        if (renamed(system, path, to)) {
+            return true;
+        }
+        if (!system.exists(path)) {
+            return false;
+        }
+        system.delete(to, false); // of a move that was interrupted: the original is still complete
+        system.mkdirs(to.getParent());
+        if (!renamed(system, path, to)) {
+            throw new IOException(path + " cannot be moved to " + to);
+        }
+        return true;
+    }
+
+    /** Renames one file. File systems differ in whether they return false or throw. */
+    private static boolean renamed(FileSystem system, Path path, Path to) throws IOException {
+        try {
+            return system.rename(path, to);
+        } catch (FileNotFoundException gone) {
+            return false;
+        } catch (FileAlreadyExistsException taken) {
+            return false;
+        }
     }
 
     private static String text(JsonNode list, int place) {

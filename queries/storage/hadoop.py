@@ -80,9 +80,11 @@ class HadoopStorage:
         """`server` is the socket at which the storage JVM listens."""
         self._server = server
 
-    def list(self, place: str, *, deep: bool = False, most: int) -> Listing:
+    def list(
+        self, place: str, *, deep: bool = False, most: int, limit_s: float = CALL_LIMIT_S
+    ) -> Listing:
         """Return what is in a folder, or with `deep` all files below it; nothing if it is gone."""
-        told = self._ask(place, verb="list", path=place, deep=deep, most=most)
+        told = self._ask(place, limit_s=limit_s, verb="list", path=place, deep=deep, most=most)
         entries = tuple(
             Entry(str(name), count(size) or 0, None if folder else _time(ms), bool(folder))
             for name, size, ms, folder in _rows(told, 4)
@@ -127,6 +129,25 @@ class HadoopStorage:
             size += count(told.get("bytes")) or 0
             missing += [str(name) for name in told.get("missing", ())]
         return CopyDone(files, size, tuple(missing))
+
+    def move(self, place: str, names: Iterable[str], to: str) -> int:
+        """Move files to the same names below another folder of the same storage; return how many.
+
+        Files that are gone are skipped. An interrupted call can be repeated: no file is removed
+        before its copy is complete. Object stores copy each file, without the host in between.
+        """
+        return sum(
+            count(
+                self._ask(
+                    place,
+                    limit_s=COPY_LIMIT_S,
+                    verb="move",
+                    **{"from": place, "to": to, "names": part},
+                ).get("files")
+            )
+            or 0
+            for part in _parts(names, FILES_PER_COPY)
+        )
 
     def delete(self, place: str) -> None:
         """Delete a folder and everything below it; does nothing if it is gone."""

@@ -150,10 +150,13 @@ class Mirror:
         """Return what a copy of the checkpoint would cost, as of the last listing of its state."""
         sizes = [path.stat().st_size for path in self._files().values()]
         state = sum(1 for name in self._files() if not _is_described(name))
-        rate = None
+        return Cost(len(sizes), sum(sizes), state < STATE_FILES, self.rate())
+
+    def rate(self) -> float | None:
+        """Return how many objects a second the last copy took; None if there was none."""
         with suppress(OSError, ValueError):
-            rate = float((self.folder / "rate").read_text())
-        return Cost(len(sizes), sum(sizes), state < STATE_FILES, rate)
+            return float((self.folder / "rate").read_text())
+        return None
 
     def note_copy(self, objects: int, seconds: float) -> None:
         """Remember how fast a copy was."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from queries.checkpoints.file_sink import Dropped, FileSink
+from queries.checkpoints.file_sink import FileSink
+from queries.checkpoints.sink_log import Dropped
 from queries.checkpoints.snapshot import CannotCopy
 from tests.checkpoints.forms import names, put, tree
 

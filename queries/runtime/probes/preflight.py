@@ -15,7 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from queries.checkpoints.file_sink import LOG, write_empty_log
+from queries.checkpoints.file_sink import write_empty_log
+from queries.checkpoints.sink_log import LOG
 from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.definitions.spec import (
     ENDING_TRIGGERS,

@@ -5,6 +5,7 @@ user confirms that both write to the same sink. It is stopped when created.
 """
 
 import copy
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,8 +13,8 @@ from django.conf import settings
 from django.db import transaction
 
 from headgate_ground.masking import unmask
-from queries.checkpoints.file_sink import FileSink
 from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.definitions.locations import A_LOCATION, NotALocation, canonical, place_of
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.kafka.topic_ids import as_json, as_of, ids_of
@@ -23,6 +24,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
 from queries.services import local_roots
+from queries.services.checkpoints.file_sinks import seed
 from queries.services.checkpoints.remote import copy_beside, delete_copy, readable_logs
 from queries.services.checkpoints.switching import current
 from queries.services.definitions import catalog
@@ -117,25 +119,29 @@ def _spec(
     if sink is not None:
         spec["sink"] = unmask({"sink": sink}, before={"sink": before})["sink"]
     after = spec.get("sink") or {}
-    if after.get("format") in FILES and _path(after) == _path(before or {}):
-        problem = Problem(
-            "sink.options.path",
-            _path(after),
-            f"is where {query.name} writes; two queries would destroy each other's log there.",
-            "Choose a separate folder.",
-        )
-        raise Invalid([problem])
-    if after.get("format") in FILES and FileSink.at(_path(after)) is None:
-        problem = Problem(
-            "sink.options.path",
-            _path(after),
-            "is not on a local disk, so its log cannot start at the copy's batch.",
-            "Write to a local folder, or to another kind of sink.",
-        )
-        raise Invalid([problem])
+    if after.get("format") in FILES:
+        _refuse_folder(query, before or {}, after)
     if own:
         spec["pool"] = ""  # its own application has no pool
     return spec
+
+
+def _refuse_folder(query: Query, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Raise `Invalid` if the clone's files cannot be where its sink writes them."""
+    path = _path(after)
+    try:
+        place = place_of(canonical(path))
+    except NotALocation as error:
+        raise Invalid([Problem("sink.options.path", path, str(error), A_LOCATION)]) from error
+    with suppress(NotALocation):
+        if place == place_of(canonical(_path(before))):
+            problem = Problem(
+                "sink.options.path",
+                path,
+                f"is where {query.name} writes; two queries would destroy each other's log there.",
+                "Choose a separate folder.",
+            )
+            raise Invalid([problem])
 
 
 def _path(sink: dict[str, Any]) -> str:
@@ -159,11 +165,10 @@ def _copy(turn: StepContext) -> StepResult:
 def _seed_sink(turn: StepContext) -> StepResult:
     """Initialize a new file sink's log at the batch where the clone starts."""
     sink = turn.arguments["spec"].get("sink") or {}
-    if sink.get("format") in FILES:
-        found = FileSink.at(_path(sink))
-        if found is not None:
-            found.seed(turn.result["batch"])
-    return DONE
+    if sink.get("format") not in FILES:
+        return DONE
+    named = Application.objects.filter(name=turn.arguments["application"], archived_at=None).first()
+    return seed(turn, _path(sink), turn.result["batch"], named or turn.query.application)
 
 
 def _define(turn: StepContext) -> StepResult:

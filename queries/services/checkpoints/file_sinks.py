@@ -1,12 +1,40 @@
-"""Find a query's sink when its checkpoint is switched."""
+"""Let the log of a query's file sink follow when its checkpoint is switched.
+
+A sink on a local disk is changed directly, one on a storage through the application's storage JVM,
+wherever the checkpoint is.
+"""
 
 import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import TypeVar
 
+from controlplane.nudge import read_sink_soon
 from listeners.models import Latest
 from queries.checkpoints.file_sink import FileSink
+from queries.checkpoints.sink_log import ASIDE, SinkLog
+from queries.domain.definitions.locations import NotALocation, canonical, local_path
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import NotAllowed
+from queries.launchers.base import Launcher
+from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.selectors.hosts import mirror_of
+from queries.services.checkpoints.remote import (
+    NotReadYet,
+    fresh_mirror,
+    is_old,
+    read_mirror,
+    with_storage,
+)
+from queries.services.checkpoints.storage_jvms import landing_of
+from queries.services.procedures.engine import DONE, StepContext, StepResult
+from queries.storage.hadoop import HadoopStorage
+from queries.storage.remote_sink import MOST_LISTED, MovedAside, RemoteSink, log_in
+
+T = TypeVar("T")
 
 #: Spark's name for a file sink in progress events.
 _DESCRIBED = re.compile(r"FileSink\[(.+)\]")
@@ -33,18 +61,167 @@ def file_sink(query: Query) -> FileSink | None:
     return FileSink.at(path) if path and (kind == "file" or kind in FILES) else None
 
 
-def refuse_remote_sink(query: Query) -> None:
-    """Raise `NotAllowed` if the query's sink writes files that are not on a local disk.
+def remote_sink(query: Query) -> str:
+    """Return the canonical location of a file sink that is not on a local disk; "" for others.
 
-    Its log cannot be changed from here, and Spark silently skips batches that the log contains: the
-    rows that they write again would be lost.
+    Raises `NotAllowed` if Headgate cannot know where the files are: Spark silently skips batches
+    that the log contains, so that rows which a query writes again would be lost.
     """
     kind, path = sink_of(query)
-    if path and (kind == "file" or kind in FILES) and FileSink.at(path) is None:
+    if not path or (kind != "file" and kind not in FILES):
+        return ""
+    try:
+        place = canonical(path)
+    except NotALocation as error:
         raise NotAllowed(
-            f"{query.name} writes files to {path}, whose log Headgate cannot roll back.",
-            way_out="Give the query a new folder for its output, or clone it with one.",
+            f"{query.name} writes files to {path}, whose log Headgate cannot find: it {error}",
+            way_out="Give the query a new folder for its output.",
+        ) from error
+    return "" if local_path(place) else place
+
+
+def read_sink_if_old(query: Query, *, now: datetime) -> None:
+    """Ask this host's worker to read the log of a sink on a storage, unless it was just read."""
+    with suppress(NotAllowed):
+        place = remote_sink(query)
+        if place and is_old(place, now=now):
+            read_sink_soon(query.pk)
+
+
+def read_sink(query_id: int, *, launcher: Launcher, now: datetime) -> bool:
+    """Read the log of a sink on a storage to its mirror; return whether to try again soon."""
+    query = Query.objects.filter(pk=query_id, archived_at=None).first()
+    place = remote_sink(query) if query else ""
+    if query is None or not place:
+        return False
+    application, mirror = query.application, mirror_of(place)
+
+    def read(storage: HadoopStorage) -> bool:
+        sink = RemoteSink(storage, place, landing_of(application, launcher=launcher))
+        sink.refresh(mirror, now=now)
+        return True
+
+    return read_mirror(query, mirror, read, launcher=launcher, now=now)
+
+
+def mirrored_log(query: Query, place: str, *, now: datetime) -> SinkLog:
+    """Return the log of a sink on a storage, as it was a moment ago.
+
+    Raises `NotReadYet` if it was not read lately; this host's worker is then asked to read it.
+    """
+    read_sink_if_old(query, now=now)
+    return log_in(fresh_mirror(place, now=now), place)
+
+
+def check_sink(query: Query, batch: int, *, now: datetime) -> None:
+    """Raise `CannotCopy` if the sink's log is known not to reach a batch.
+
+    What is on a storage and has not been read lately is left to the first step (`check_step`).
+    """
+    sink = file_sink(query)
+    if sink is not None:
+        sink.beyond(batch)
+    elif place := remote_sink(query):
+        with suppress(NotReadYet):
+            mirrored_log(query, place, now=now).beyond(batch)
+
+
+# --- in steps -----------------------------------------------------------------------------
+
+
+def check_step(turn: StepContext, batch: int | None) -> StepResult:
+    """Raise if the sink's log cannot be read, or does not reach a batch; None: only read it."""
+
+    def look(sink: RemoteSink) -> StepResult:
+        with sink.copied_log() as log:
+            if log is not None and batch is not None:
+                log.beyond(batch)
+        return DONE
+
+    if (sink := file_sink(turn.query)) is not None and batch is not None:
+        sink.beyond(batch)
+    place = remote_sink(turn.query)
+    return _with_sink(turn, place, look) if place else DONE
+
+
+def roll_back(turn: StepContext, batch: int) -> StepResult:
+    """Reduce the sink's log and files to those of a batch; store in `sink` what was moved."""
+    sink, place, name = file_sink(turn.query), remote_sink(turn.query), str(turn.operation.uuid)
+    if sink is not None:
+        dropped = sink.put_back(batch, name)
+        aside = str(sink.root / ASIDE / name)
+        moved = MovedAside(len(dropped.batches), len(dropped.files))
+    elif place:
+        aside = f"{place}/{ASIDE}/{name}"
+        told = _moved(turn, place, lambda there: there.put_back(batch, name))
+        if isinstance(told, StepResult):
+            return told
+        moved = told
+    else:
+        return DONE
+    turn.result["sink"] = {"batches": moved.batches, "files": moved.files, "aside": aside}
+    if not moved.searched:
+        return StepResult(
+            True,
+            f"The sink has more than {MOST_LISTED:,} objects, so files of an interrupted batch "
+            "were not searched for: readers that ignore the log may see them.",
         )
+    return DONE
+
+
+def move_aside(turn: StepContext) -> StepResult:
+    """Move the sink's log and all its files aside; store in `sink` where they are."""
+    sink, place, name = file_sink(turn.query), remote_sink(turn.query), str(turn.operation.uuid)
+    if sink is not None:
+        sink.move_aside(name)
+        turn.result["sink"] = {"aside": str(sink.root / ASIDE / name)}
+    elif place:
+        told = _moved(turn, place, lambda there: there.move_aside(name))
+        if isinstance(told, StepResult):
+            return told
+        turn.result["sink"] = {"aside": f"{place}/{ASIDE}/{name}"}
+    return DONE
+
+
+def seed(turn: StepContext, path: str, batch: int, application: Application) -> StepResult:
+    """Initialize a new file sink's log at the batch where the application's query starts."""
+    sink = FileSink.at(path)
+    if sink is not None:
+        sink.seed(batch)
+        return DONE
+
+    def write(there: RemoteSink) -> StepResult:
+        there.seed(batch)
+        return DONE
+
+    return _with_sink(turn, canonical(path), write, application)
+
+
+def _moved(
+    turn: StepContext, place: str, act: Callable[[RemoteSink], MovedAside]
+) -> MovedAside | StepResult:
+    """Do as `_with_sink`; remember how fast it was, for the next one's expected time."""
+    began = time.monotonic()
+    moved = _with_sink(turn, place, act)
+    if isinstance(moved, MovedAside):
+        mirror_of(place).note_copy(moved.files, time.monotonic() - began)
+    return moved
+
+
+def _with_sink(
+    turn: StepContext,
+    place: str,
+    act: Callable[[RemoteSink], T],
+    application: Application | None = None,
+) -> T | StepResult:
+    """Return what `act` returns, or a step to wait for until the storage JVM is up."""
+    reached = application or turn.query.application
+
+    def reach(storage: HadoopStorage) -> T:
+        landing = landing_of(reached, launcher=turn.launcher)
+        return act(RemoteSink(storage, place, landing))
+
+    return with_storage(turn, reach, reached)
 
 
 def _described(query: Query) -> str:

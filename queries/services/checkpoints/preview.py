@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.utils import timezone
+
 from queries.checkpoints import batches
 from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.sink_log import ASIDE
 from queries.domain.checkpoints.logs import begun_at
 from queries.domain.definitions.spec import UNKEPT_SINKS
 from queries.domain.errors import HeadgateError
 from queries.domain.kafka.offset_ranges import ranges, records
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
+from queries.selectors.hosts import mirror_of
 from queries.services.checkpoints import rewind
-from queries.services.checkpoints.file_sinks import file_sink, sink_of
+from queries.services.checkpoints.file_sinks import file_sink, mirrored_log, remote_sink, sink_of
 from queries.services.checkpoints.remote import readable_logs
 from queries.services.checkpoints.reset import left_on
 from queries.services.checkpoints.source_starts import Moved, WantedStart, starts
@@ -40,7 +44,7 @@ def preview_rewind(query: Query, batch: int) -> Preview:
     logs = readable_logs(current(query).location)
     newest = logs.last_commit()
     try:
-        rewind.check(query, batch)
+        rewind.check(query, batch, now=timezone.now())
     except HeadgateError as error:
         return Preview("rewind", str(error), batch=batch, newest=newest)
     kept = readable_logs(rewind.origin_of(query, batch))
@@ -128,27 +132,32 @@ def _rewound_sink(query: Query, batch: int, again: Sequence[int]) -> list[str]:
     if not again:
         return ["No duplicates: no batch is replayed."]
     span = f"batches {again[0]} to {again[-1]}" if len(again) > 1 else f"batch {again[0]}"
-    if sink is not None:
-        dropped = sink.beyond(batch)
-        return [
-            f"The {len(dropped.files)} files of {span} are moved to {sink.root}/_headgate and "
-            "removed from the sink's log; its readers see each row once. Anyone who already "
-            "copied these files will get the rows twice."
-        ]
+    place = remote_sink(query)
+    if sink is not None or place:
+        log = sink if sink is not None else mirrored_log(query, place, now=timezone.now())
+        dropped = log.beyond(batch)
+        said = (
+            f"The {len(dropped.files)} files of {span} are moved to "
+            f"{sink.root if sink else place}/{ASIDE} and removed from the sink's log; its readers "
+            "see each row once. Anyone who already copied these files will get the rows twice."
+        )
+        return [said, *_moving(place, len(dropped.files), dropped.bytes, searched=True)]
     return [_twice(*sink_of(query), span)]
 
 
 def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
     kind, where = sink_of(query)
-    sink = file_sink(query)
-    if sink is not None and stateful:
-        return [
-            f"Everything it has written to {sink.root} is moved to {sink.root}/_headgate: the "
-            "query numbers its batches from 0 again, and Spark would skip the numbers in the "
-            "log."
-        ]
-    if sink is not None:
-        return [f"{sink.root} keeps its files; rows that are read again are written a second time."]
+    sink, place = file_sink(query), remote_sink(query)
+    root = str(sink.root) if sink else place
+    if root and not stateful:
+        return [f"{root} keeps its files; rows that are read again are written a second time."]
+    if root:
+        moved = (
+            f"Everything it has written to {root} is moved to {root}/{ASIDE}: the query numbers "
+            "its batches from 0 again, and Spark would skip the numbers in the log."
+        )
+        files = mirrored_log(query, place, now=timezone.now()).files() if place else {}
+        return [moved, *_moving(place, len(files), sum(files.values()))]
     said = [_twice(kind, where, "the records that are read again")]
     if stateful and kind not in UNKEPT_SINKS:
         said.append(
@@ -156,6 +165,19 @@ def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
             f"skip all batches up to {newest}."
         )
     return said
+
+
+def _moving(place: str, files: int, size: int, *, searched: bool = False) -> list[str]:
+    """Return what moving files on a storage costs; nothing for a local disk, where it is free."""
+    if not place:
+        return []
+    rate = mirror_of(place).rate()
+    took = f" At the speed of the last move, that takes {files / rate:,.0f} s." if rate else ""
+    listed = " All objects of the sink are listed once." if searched else ""
+    return [
+        f"On an object store, each of the {files:,} files ({size / 1e6:,.1f} MB) is copied within "
+        f"the store and then deleted; HDFS renames them.{listed}{took}"
+    ]
 
 
 def _twice(kind: str, where: str, what: str) -> str:

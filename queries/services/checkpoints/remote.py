@@ -21,7 +21,7 @@ from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.errors import NotAllowed
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
-from queries.models.definitions import Checkpoint
+from queries.models.definitions import Checkpoint, Query
 from queries.selectors.hosts import OnAnotherHost, about_mirror, logs_at, mirror_of, way_to
 from queries.services.checkpoints.storage_jvms import (
     NoStorage,
@@ -31,7 +31,7 @@ from queries.services.checkpoints.storage_jvms import (
 )
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.storage.hadoop import HadoopStorage, StorageFailed
-from queries.storage.remote_checkpoint import copy_between, delete, fetch
+from queries.storage.remote_checkpoint import Mirror, copy_between, delete, fetch
 
 T = TypeVar("T")
 
@@ -58,12 +58,15 @@ class StorageRefused(NotAllowed):
 
 def read_if_old(checkpoint: Checkpoint, *, now: datetime) -> None:
     """Ask this host's worker to read a remote checkpoint, unless that was done a moment ago."""
-    if local_path(checkpoint.location) is not None:
-        return
-    mirror = mirror_of(checkpoint.location)
-    at = mirror.about().read_at
-    if (at is None or now - at > READ_EVERY) and mirror.ask(now, again_after=READ_EVERY):
+    if local_path(checkpoint.location) is None and is_old(checkpoint.location, now=now):
         read_checkpoint_soon(checkpoint.pk)
+
+
+def is_old(location: str, *, now: datetime) -> bool:
+    """Return whether the caller should have a location's mirror read: nobody else has asked."""
+    mirror = mirror_of(location)
+    at = mirror.about().read_at
+    return (at is None or now - at > READ_EVERY) and mirror.ask(now, again_after=READ_EVERY)
 
 
 def read_checkpoint(checkpoint_id: int, *, launcher: Launcher, now: datetime) -> bool:
@@ -71,14 +74,33 @@ def read_checkpoint(checkpoint_id: int, *, launcher: Launcher, now: datetime) ->
     checkpoint = Checkpoint.objects.filter(pk=checkpoint_id, retired_at=None).first()
     if checkpoint is None or local_path(checkpoint.location) is not None:
         return False
-    mirror = mirror_of(checkpoint.location)
+    location = checkpoint.location
+    mirror = mirror_of(location)
+    first = mirror.about().read_at is None
+
+    def read(storage: HadoopStorage) -> bool:
+        if mirror.refresh(storage, location, now=now) or first:
+            changed(f"query:{checkpoint.query_id}")  # the page fills before the state is counted
+        return mirror.refresh_state(storage, location, now=now)
+
+    return read_mirror(checkpoint.query, mirror, read, launcher=launcher, now=now)
+
+
+def read_mirror(
+    query: Query,
+    mirror: Mirror,
+    read: Callable[[HadoopStorage], bool],
+    *,
+    launcher: Launcher,
+    now: datetime,
+) -> bool:
+    """Let `read` fill a mirror, which returns whether there is news; note how it ended.
+
+    Returns whether to try again soon, because the storage JVM is starting.
+    """
     before = mirror.about()
     try:
-        storage = storage_of(checkpoint.query.application, launcher=launcher, now=now)
-        news = mirror.refresh(storage, checkpoint.location, now=now)
-        if news or before.read_at is None:
-            changed(f"query:{checkpoint.query_id}")  # the page fills before the state is counted
-        news = mirror.refresh_state(storage, checkpoint.location, now=now)
+        news = read(storage_of(query.application, launcher=launcher, now=now))
     except NoStorage as error:
         mirror.note(f"{error}…", read_at=before.read_at)
         return True
@@ -88,7 +110,7 @@ def read_checkpoint(checkpoint_id: int, *, launcher: Launcher, now: datetime) ->
         mirror.note(said, read_at=before.read_at)
         news = before.problem != said
     if news:
-        changed(f"query:{checkpoint.query_id}")
+        changed(f"query:{query.pk}")
     return False
 
 
@@ -132,7 +154,7 @@ def copy_here(
         )
 
     began = time.monotonic()
-    return _timed(location, _with_storage(turn, copied), began)
+    return _timed(location, with_storage(turn, copied), began)
 
 
 def copy_beside(
@@ -158,7 +180,7 @@ def copy_beside(
         return copy_between(storage, location, destination, work, batch=batch, new_id=new_id)
 
     began = time.monotonic()
-    return _timed(location, _with_storage(turn, copied), began)
+    return _timed(location, with_storage(turn, copied), began)
 
 
 def fresh_logs(turn: StepContext, location: str) -> CheckpointLogs | StepResult:
@@ -175,7 +197,7 @@ def fresh_logs(turn: StepContext, location: str) -> CheckpointLogs | StepResult:
         mirror.refresh(storage, location, now=turn.now)
         return CheckpointLogs(mirror.checkpoint)
 
-    return _with_storage(turn, read)
+    return with_storage(turn, read)
 
 
 def upload(turn: StepContext, folder: Path, destination: str) -> StepResult:
@@ -188,7 +210,7 @@ def upload(turn: StepContext, folder: Path, destination: str) -> StepResult:
                 storage.write(destination, str(path.relative_to(folder)), path.read_bytes())
         return DONE
 
-    return _with_storage(turn, put)
+    return with_storage(turn, put)
 
 
 def delete_copy(
@@ -207,10 +229,16 @@ def delete_copy(
     return DONE
 
 
-def _with_storage(turn: StepContext, act: Callable[[HadoopStorage], T]) -> T | StepResult:
-    """Return what `act` returns, or a step to wait for until the storage JVM is up."""
+def with_storage(
+    turn: StepContext, act: Callable[[HadoopStorage], T], application: Application | None = None
+) -> T | StepResult:
+    """Return what `act` returns, or a step to wait for until the storage JVM is up.
+
+    The storage is that of `application`, or of the query's.
+    """
     try:
-        return act(storage_of(turn.query.application, launcher=turn.launcher, now=turn.now))
+        reached = application or turn.query.application
+        return act(storage_of(reached, launcher=turn.launcher, now=turn.now))
     except NoStorage as error:
         return waiting(str(error))
     except (LaunchRefused, StorageFailed) as error:
@@ -239,13 +267,22 @@ def readable_logs(location: str, *, fresh_for: timedelta | None = FRESH_FOR) -> 
 
 
 def _mirrored(location: str, fresh_for: timedelta | None, now: datetime) -> CheckpointLogs:
-    mirror = mirror_of(location)
-    about = mirror.about()
     held = Checkpoint.objects.filter(location=location, retired_at=None).first()
     if held is not None:
         read_if_old(held, now=now)
+    return CheckpointLogs(fresh_mirror(location, fresh_for, now=now))
+
+
+def fresh_mirror(location: str, fresh_for: timedelta | None = FRESH_FOR, *, now: datetime) -> Path:
+    """Return the folder of a mirror that was read within `fresh_for` (None: ever).
+
+    Raises `NotReadYet` if it was not.
+    """
+    mirror = mirror_of(location)
+    about = mirror.about()
     if about.read_at is not None and (fresh_for is None or now - about.read_at <= fresh_for):
-        return CheckpointLogs(mirror.checkpoint)
+        return mirror.checkpoint
+    held = Checkpoint.objects.filter(location=location, retired_at=None).first()
     about = about if held is None else about_mirror(held, now=now)
     said = f" {about.problem}" if about.problem else ""
     raise NotReadYet(f"{location} is being read.{said}", way_out="Try again in a few seconds.")

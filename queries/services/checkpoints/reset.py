@@ -21,7 +21,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.hosts import WAIT_OR_DECLARE, away, heard_of
-from queries.services.checkpoints.file_sinks import file_sink, refuse_remote_sink
+from queries.services.checkpoints.file_sinks import check_step, move_aside, remote_sink
 from queries.services.checkpoints.remote import fresh_logs, readable_logs, upload
 from queries.services.checkpoints.rewind import undo
 from queries.services.checkpoints.source_starts import WantedStart, starts
@@ -42,7 +42,7 @@ def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime)
     left = left_on(query)
     found = starts(query, None if left else readable_logs(checkpoint.location), wish)
     if found.stateful:
-        refuse_remote_sink(query)  # it would skip every batch number in its log
+        remote_sink(query)  # it would skip every batch number in a log that cannot be found
     arguments = {
         "checkpoint": checkpoint.pk,
         "to": wish.to,
@@ -108,6 +108,15 @@ def _place_here(turn: StepContext, old: Checkpoint) -> None:
 # --- the steps ----------------------------------------------------------------------------
 
 
+def _stop(turn: StepContext) -> StepResult:
+    """Stop the query, if its sink can be reached, whose log must be moved later."""
+    if turn.arguments["stateful"] and "ran" not in turn.result:
+        told = check_step(turn, None)
+        if not told.done:
+            return told
+    return stop_and_start.stop(turn)
+
+
 def _build(turn: StepContext) -> StepResult:
     old = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
     left = turn.arguments["left_on"]
@@ -145,18 +154,13 @@ def _switch(turn: StepContext) -> StepResult:
 
 
 def _move_sink_aside(turn: StepContext) -> StepResult:
-    sink = file_sink(turn.query)
-    if sink is not None and turn.arguments["stateful"]:
-        uuid = str(turn.operation.uuid)
-        sink.move_aside(uuid)
-        turn.result["sink"] = {"aside": str(sink.root / "_headgate" / uuid)}
-    return DONE
+    return move_aside(turn) if turn.arguments["stateful"] else DONE
 
 
 PROCEDURE = Procedure(
     Verb.RESET,
     (
-        Step("Stop the query", stop_and_start.stop),
+        Step("Stop the query", _stop),
         Step("Build a checkpoint for the new start", _build),
         Step("Switch the query to it", _switch, commits=True),
         Step("Move a stateful query's file output", _move_sink_aside),

@@ -12,7 +12,7 @@ from queries.domain.reasons import Because, Detail
 from queries.domain.states import Reason, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.services.checkpoints.file_sinks import file_sink, refuse_remote_sink
+from queries.services.checkpoints.file_sinks import check_sink, check_step, roll_back
 from queries.services.checkpoints.remote import copy_beside, delete_copy, readable_logs
 from queries.services.checkpoints.switching import beside, current, switch
 from queries.services.procedures import stop_and_start
@@ -25,7 +25,7 @@ def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Op
     Raises `NotAllowed` if that batch does not exist, or the sink's log does not reach it.
     """
     checkpoint = current(query)
-    check(query, batch)
+    check(query, batch, now=now)
     arguments = {
         "checkpoint": checkpoint.pk,
         "batch": batch,
@@ -35,7 +35,7 @@ def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Op
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
 
 
-def check(query: Query, batch: int) -> None:
+def check(query: Query, batch: int, *, now: datetime) -> None:
     """Raise if a rewind to `batch` is certain to fail, before anything is changed."""
     logs = readable_logs(origin_of(query, batch))
     committed = logs.committed()
@@ -45,10 +45,7 @@ def check(query: Query, batch: int) -> None:
             f"Batch {batch} is not in the checkpoint of {query.name}.",
             way_out=f"It contains {reach}.",
         )
-    refuse_remote_sink(query)
-    sink = file_sink(query)
-    if sink is not None:
-        sink.beyond(batch)
+    check_sink(query, batch, now=now)
 
 
 def origin_of(query: Query, batch: int) -> str:
@@ -67,6 +64,9 @@ def origin_of(query: Query, batch: int) -> str:
 
 def _build(turn: StepContext) -> StepResult:
     if "built" not in turn.result:
+        told = check_step(turn, turn.arguments["batch"])
+        if not told.done:
+            return told
         built = copy_beside(
             turn,
             turn.arguments["origin"],
@@ -79,21 +79,19 @@ def _build(turn: StepContext) -> StepResult:
     return DONE
 
 
+def _stop(turn: StepContext) -> StepResult:
+    """Stop the query; then check the sink's log again, which may have been compacted meanwhile."""
+    told = stop_and_start.stop(turn)
+    return check_step(turn, turn.arguments["batch"]) if told.done else told
+
+
 def _switch(turn: StepContext) -> StepResult:
     detail = Because(Detail.TO_BATCH, {"batch": turn.arguments["batch"]})
     return switch(turn, Reason.REWOUND, detail, batch=turn.arguments["batch"])
 
 
 def _put_sink_back(turn: StepContext) -> StepResult:
-    sink = file_sink(turn.query)
-    if sink is not None:
-        dropped = sink.put_back(turn.arguments["batch"], str(turn.operation.uuid))
-        turn.result["sink"] = {
-            "batches": len(dropped.batches),
-            "files": len(dropped.files),
-            "aside": str(sink.root / "_headgate" / str(turn.operation.uuid)),
-        }
-    return DONE
+    return roll_back(turn, turn.arguments["batch"])
 
 
 def undo(turn: StepContext) -> StepResult | None:
@@ -112,7 +110,7 @@ PROCEDURE = Procedure(
     Verb.REWIND,
     (
         Step("Build the checkpoint of that batch", _build),
-        Step("Stop the query", stop_and_start.stop),
+        Step("Stop the query", _stop),
         Step("Switch the query to it", _switch, commits=True),
         Step("Roll the sink's log back", _put_sink_back),
         Step("Start the query again", stop_and_start.start_again),

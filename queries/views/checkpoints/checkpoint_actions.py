@@ -27,6 +27,7 @@ from queries.selectors import checkpoints as reads
 from queries.selectors.access.teams import insist_clone
 from queries.selectors.definitions.definitions import query_definition
 from queries.services.checkpoints import clone, reset, rewind, snapshot
+from queries.services.checkpoints.file_sinks import read_sink_if_old
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import TARGETS, WantedStart, offsets_of
 from queries.services.checkpoints.switching import current
@@ -178,8 +179,9 @@ def _query(name: str) -> Query:
 
 
 def _context(query: Query, heading: str) -> dict[str, Any]:
-    checkpoint = current(query)
-    logs, _ = logs_of(checkpoint, timezone.now())
+    checkpoint, now = current(query), timezone.now()
+    logs, _ = logs_of(checkpoint, now)
+    read_sink_if_old(query, now=now)  # for the preview that is asked for next
     committed = logs.committed() if logs else []
     return {
         "query": query,

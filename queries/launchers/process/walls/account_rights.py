@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from queries.account_files import acting_as, give, is_ours
-from queries.checkpoints import file_sink
+from queries.checkpoints.sink_log import LOG
 from queries.domain.checkpoints.lock_files import FOLDER, local_path, lock_folder
 from queries.domain.definitions.data_roots import lies_in, root_of
 from queries.domain.protocol import CONTROL, DriverSpec
@@ -74,7 +74,7 @@ def give_sink(query: dict[str, Any], spec: DriverSpec, account: Account) -> None
     options = (query.get("sink") or {}).get("options") or {}
     named = [str(value) for name, value in options.items() if name.lower() == "path"]
     path = local_path(root_of(named[0])) if named else None
-    if path is None or not (Path(path) / file_sink.LOG).is_dir():
+    if path is None or not (Path(path) / LOG).is_dir():
         return
     sink = Path(os.path.realpath(path))
     if str(sink) != str(path) or not is_ours(sink) or sink.stat().st_uid != os.geteuid():

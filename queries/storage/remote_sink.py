@@ -1,0 +1,196 @@
+"""Change a file sink's log on a storage, as `queries.checkpoints.file_sink` does on a local disk.
+
+Folders of object stores cannot be renamed, so every step is on single files, in an order in which
+a crash loses nothing: the log is copied aside, a manifest notes that the copy is complete, entries
+are removed from the highest one down, then files are moved. What is removed and moved is decided by
+the copy, so a repeated call does the same.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from headgate_ground.tolerant.values import time_of
+from queries.checkpoints.sink_log import (
+    ASIDE,
+    EMPTY,
+    LOG,
+    SinkLog,
+    empty_log,
+    is_part,
+    numbered_names,
+)
+from queries.storage.hadoop import COPY_LIMIT_S, Entry, HadoopStorage, StorageFailed
+from queries.storage.remote_checkpoint import MOST_NAMES, Mirror
+
+MANIFEST = "log.json"
+#: Objects of a sink among which an interrupted batch's files are looked for: their listing takes
+#: about 300 requests, and its answer fits into `MOST_ANSWER`.
+MOST_LISTED = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class MovedAside:
+    """The effect of a change on a sink's files."""
+
+    batches: int  # entries removed from the log
+    files: int  # moved by this call
+    searched: bool = True  # False: the sink has too many objects to find an interrupted batch's
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSink:
+    """One file sink on a storage. Every call raises `StorageFailed` if the storage does not act."""
+
+    storage: HadoopStorage
+    place: str  # its canonical location
+    landing: Path  # a folder of this host that the storage JVM may write to
+
+    @property
+    def log(self) -> str:
+        """The log's location."""
+        return f"{self.place}/{LOG}"
+
+    @contextmanager
+    def copied_log(self, location: str = "") -> Iterator[SinkLog | None]:
+        """Yield a local copy of the log, or of the one at a location; None if there is none."""
+        location = location or self.log
+        with self._brought(location, [entry.name for entry in self._entries(location)]) as there:
+            yield log_in(there, self.place) if there.exists() else None
+
+    def put_back(self, batch: int, name: str) -> MovedAside:
+        """Reduce log and data to those of a batch; move everything later to `_headgate/NAME`.
+
+        As `FileSink.put_back`. Raises `CannotCopy` if the log does not reach the batch.
+        """
+        aside = f"{self.place}/{ASIDE}/{name}"
+        if (newest_at := self._keep_log(aside)) is None:
+            return MovedAside(0, 0)
+        with self.copied_log(f"{aside}/{LOG}") as before:
+            assert before is not None
+            dropped = before.beyond(batch)
+            self._remove_entries(batch)
+            unnamed = self._unnamed(before.files(), newest_at)
+            moved = self.storage.move(self.place, [*dropped.files, *(unnamed or ())], aside)
+        return MovedAside(len(dropped.batches), moved, unnamed is not None)
+
+    def move_aside(self, name: str) -> MovedAside:
+        """Move the whole log and all data files aside, as if the sink had never been written to."""
+        aside = f"{self.place}/{ASIDE}/{name}"
+        if self._keep_log(aside) is None:
+            return MovedAside(0, 0)
+        with self.copied_log(f"{aside}/{LOG}") as before:
+            assert before is not None
+            self._remove_entries(-1)
+            self.storage.delete(self.log)
+            moved = self.storage.move(self.place, sorted(before.files()), aside)
+            return MovedAside(len(before.entries()), moved)
+
+    def seed(self, batch: int) -> None:
+        """Write an empty log up to a batch, for a query that continues there with a new sink.
+
+        Only what an interrupted call can have left is completed; any other log is left alone.
+        """
+        wanted = empty_log(batch)
+        found = self._entries(self.log)
+        if all(entry.name in wanted and entry.bytes <= len(EMPTY) for entry in found):
+            for name in wanted:
+                self.storage.write(self.log, name, EMPTY.encode())
+
+    def refresh(self, mirror: Mirror, *, now: datetime) -> None:
+        """Bring a mirror of the log up to date."""
+        folder = mirror.checkpoint
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        wanted = {entry.name: entry for entry in self._entries(self.log)}
+        fresh = [name for name, entry in wanted.items() if not _same(folder / name, entry)]
+        with self._brought(self.log, fresh) as there:
+            for name in os.listdir(there) if there.exists() else ():
+                shutil.move(there / name, folder / name)
+        for name in set(os.listdir(folder)) - wanted.keys():
+            (folder / name).unlink(missing_ok=True)
+        mirror.note("", read_at=now)
+
+    # --- helpers ----------------------------------------------------------------------
+
+    @contextmanager
+    def _brought(self, location: str, names: Iterable[str]) -> Iterator[Path]:
+        """Yield a folder with local copies of files, with the storage's times."""
+        there = self.landing / uuid.uuid4().hex
+        try:
+            self.storage.copy(location, names, there.as_uri())
+            yield there
+        finally:
+            shutil.rmtree(there, ignore_errors=True)
+
+    def _entries(self, location: str) -> list[Entry]:
+        listing = self.storage.list(location, most=MOST_NAMES)
+        if listing.more:
+            raise StorageFailed(f"{location} contains more than {MOST_NAMES:,} names.")
+        return [entry for entry in listing.entries if not entry.folder]
+
+    def _keep_log(self, aside: str) -> datetime | None:
+        """Put a copy of the log aside, once; return the time of its newest entry.
+
+        Returns None if there is no log. The copies have times of their own, so that of the newest
+        entry is in the manifest. Without a manifest, nothing has been changed yet.
+        """
+        if (told := self.storage.read(aside, [MANIFEST], most=1000).get(MANIFEST)) is not None:
+            return time_of(json.loads(told.data)["newest_at"])
+        entries = {entry.name: entry for entry in self._entries(self.log)}
+        numbered = numbered_names(entries)
+        if not numbered:
+            return None
+        newest_at = entries[numbered[max(numbered)]].modified_at
+        if newest_at is None:
+            raise StorageFailed(f"{self.log}: the storage reports no times.")
+        self.storage.delete(f"{aside}/{LOG}")  # of a worker that died
+        if self.storage.copy(self.log, entries, f"{aside}/{LOG}").missing:
+            raise StorageFailed(f"{self.log} was changed while it was copied.")
+        told_at = {"newest_at": newest_at.isoformat()}
+        self.storage.write(aside, MANIFEST, json.dumps(told_at).encode())
+        return newest_at
+
+    def _remove_entries(self, batch: int) -> None:
+        """Remove the entries after a batch, the highest one first: a reader never sees a gap."""
+        entries = numbered_names(entry.name for entry in self._entries(self.log))
+        for number in sorted((n for n in entries if n > batch), reverse=True):
+            self.storage.delete(f"{self.log}/{entries[number]}")
+
+    def _unnamed(self, named: Iterable[str], newest_at: datetime) -> list[str] | None:
+        """Return an interrupted batch's part files, as `FileSink` does; None: too many objects.
+
+        Object stores report whole seconds, so files of the newest entry's second are included.
+        """
+        listing = self.storage.list(self.place, deep=True, most=MOST_LISTED, limit_s=COPY_LIMIT_S)
+        if listing.more:
+            return None
+        names = set(named)
+        return [
+            entry.name
+            for entry in listing.entries
+            if is_part(entry.name)
+            and entry.name not in names
+            and entry.modified_at is not None
+            and entry.modified_at >= newest_at
+        ]
+
+
+def log_in(folder: Path, place: str) -> SinkLog:
+    """Return a local copy of the log of the sink at a canonical location."""
+    root = place.partition("://")[2].partition("/")[2]
+    return SinkLog(folder, f"/{root}", f"{place}/{LOG}")
+
+
+def _same(path: Path, entry: Entry) -> bool:
+    """Return whether a mirror has an entry; after a rewind, a batch gets another entry."""
+    if not path.is_file() or entry.modified_at is None:
+        return False
+    known = path.stat()
+    same_time = abs(known.st_mtime - entry.modified_at.timestamp()) < 0.001
+    return known.st_size == entry.bytes and same_time
