@@ -70,6 +70,19 @@ def compact_source(root: Path, upto: int) -> None:
     put(root / f"sources/0/{upto}.compact", "\n".join(["v1", *lines]))
 
 
+def write_output(out: Path, batch: int, uri: str = "") -> None:
+    """Write what a file sink writes in a batch: a data file, and an entry of its log.
+
+    `uri` is the sink's location in the log, if `out` is to be copied there.
+    """
+    name = f"part-{batch:05}-c000.json"
+    put(out / name, f'{{"batch":{batch}}}\n')
+    line = {"path": f"{uri or out.as_uri()}/{name}", "size": 12, "action": "add"}
+    put(out / f"_spark_metadata/{batch}", f"v1\n{json.dumps(line)}")
+    if not uri:
+        put(out / f"_spark_metadata/.{batch}.crc", "crc")
+
+
 def tree(root: Path) -> dict[str, str]:
     """Return every file under `root` with a hash of its content."""
     return {

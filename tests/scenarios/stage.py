@@ -7,7 +7,7 @@ from django.db import connection
 from django.db.models import Min
 
 from queries.domain.protocol import RunError
-from queries.domain.states import RunOutcome, StopMode
+from queries.domain.states import DriverKind, RunOutcome, StopMode
 from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
@@ -183,8 +183,9 @@ class Stage:
         return Run.objects.filter(query__name=name).order_by("-epoch")[0]
 
     def driver(self, application: str) -> Driver:
-        """Return the application's newest driver."""
-        return Driver.objects.filter(application__name=application).order_by("-epoch")[0]
+        """Return the application's newest driver, which is not its storage JVM."""
+        rows = Driver.objects.filter(application__name=application)
+        return rows.exclude(kind=DriverKind.STORAGE).order_by("-epoch")[0]
 
     def ready(self, application: str) -> None:
         """The driver's session comes up."""

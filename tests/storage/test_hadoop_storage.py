@@ -98,3 +98,19 @@ def test_an_unused_storage_jvm_ends_by_itself(s3: Store, tmp_path: Path) -> None
     with pytest.raises(StorageFailed, match="the storage JVM does not answer"):
         jvm.storage.list(s3.root, most=1)
     jvm.end()
+
+
+def test_files_are_moved_and_an_interrupted_move_is_finished(
+    storage: HadoopStorage, place: str
+) -> None:
+    for name in ("out/part-0", "out/day=1/part-1", "out/part-2"):
+        storage.write(place, name, name.encode())
+    storage.write(place, "aside/part-2", b"half")  # of a move that was interrupted
+    names = ["part-0", "day=1/part-1", "part-2", "part-gone"]
+    assert storage.move(f"{place}/out", names, f"{place}/aside") == 3
+    assert storage.move(f"{place}/out", names, f"{place}/aside") == 0
+    assert not storage.list(f"{place}/out", deep=True, most=10).entries
+    found = storage.read(f"{place}/aside", names, most=100)
+    assert {name: content.data for name, content in found.items()} == {
+        name: f"out/{name}".encode() for name in names[:3]
+    }

@@ -4,136 +4,29 @@ import json
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import pytest
-from django.conf import LazySettings
 from django.utils import timezone
 
 from queries.checkpoints import batches
 from queries.checkpoints.snapshot import CannotCopy
-from queries.domain.errors import Invalid, NotAllowed
+from queries.domain.errors import NotAllowed
 from queries.domain.states import OperationOutcome
 from queries.models.checkpoints import Snapshot
-from queries.models.definitions import Checkpoint, Query
-from queries.models.history import Operation
+from queries.models.definitions import Checkpoint
 from queries.selectors.hosts import mirror_of
 from queries.services.checkpoints import clone, preview, remote, reset, rewind, snapshot
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.probes.xray import begin_xray
-from queries.services.procedures.engine import StepContext, advance, due_operations
+from queries.services.procedures.engine import StepContext
 from queries.storage import remote_checkpoint
 from queries.storage.hadoop import CopyDone, HadoopStorage
-from queries.tasks import PROCEDURES
-from tests.checkpoints.forms import names, tree, write_batch, write_checkpoint
-from tests.scenarios.stage import Stage
-from tests.storage.servers import StorageJvm
-from tests.storage.stores import Store
+from tests.checkpoints.forms import names, tree, write_batch
+from tests.storage.bench import Bench, bench
 
 pytestmark = pytest.mark.django_db
 
-
-class Bench:
-    """A query with a checkpoint on a storage, whose folders a test sees as local copies."""
-
-    def __init__(self, stage: Stage, store: Store, jvm: StorageJvm, folder: Path) -> None:
-        self.stage, self.store, self.jvm, self.seen = stage, store, jvm, folder / "seen"
-        stage.now = timezone.now()
-        stage.launcher.storage = jvm.socket
-        self.location = store.place("checkpoints/delays")
-        self.mine = folder / "written"
-
-    def folder_of(self, location: str) -> Path:
-        """Return a local copy of what is at a location now."""
-        place = self.seen / uuid4().hex / location.rpartition("/")[2]
-        found = self.jvm.storage.list(location, deep=True, most=10_000).entries
-        self.jvm.storage.copy(location, [entry.name for entry in found], place.as_uri())
-        return place
-
-    def there(self, location: str) -> bool:
-        """Return whether there is anything at a location."""
-        return bool(self.jvm.storage.list(location, deep=True, most=1).entries)
-
-    @property
-    def root(self) -> Path:
-        """A local copy of the original checkpoint."""
-        return self.folder_of(self.location)
-
-    def define(self, *, store: str = "", batches: int = 10) -> Query:
-        source: dict[str, Any] = {
-            "name": "flights",
-            "format": "json",
-            "schema": "tail STRING, delay INT",
-        }
-        source["options"] = {"path": f"{self.mine}-in"}
-        query = self.stage.query("delays", sources=[source])
-        Checkpoint.objects.filter(query=query).update(location=self.location)
-        write_checkpoint(self.mine, batches=range(batches), store=store)
-        self.upload()
-        self.read()
-        return query
-
-    def upload(self) -> None:
-        """Put the local files into the bucket, through the gateway: it keeps ETags of its own."""
-        files = [str(path.relative_to(self.mine)) for path in self.mine.rglob("*")]
-        visible = [name for name in files if (self.mine / name).is_file() and "/." not in name]
-        self.jvm.storage.copy(self.mine.as_uri(), visible, self.location)
-
-    def read(self) -> None:
-        """Let the worker read the checkpoint, as an open page asks it to."""
-        current = Checkpoint.objects.get(query__name="delays", retired_at=None)
-        for _ in range(3):
-            if not remote.read_checkpoint(
-                current.pk, launcher=self.stage.launcher, now=timezone.now()
-            ):
-                return
-        raise AssertionError("the storage JVM is not found")
-
-    def work(self, operation: Operation) -> Operation:
-        """Let a worker take every step that can be taken, and supervision with it."""
-        for _ in range(8):
-            for due in due_operations(now=timezone.now()):
-                advance(
-                    due,
-                    procedures=PROCEDURES,
-                    launcher=self.stage.launcher,
-                    now=self.stage.now,
-                )
-            self.stage.wait(1)
-        operation.refresh_from_db()
-        return operation
-
-    def done(self, operation: Operation) -> None:
-        self.work(operation)
-        assert (operation.outcome, operation.detail.text) == (OperationOutcome.DONE, "")
-
-    @property
-    def current(self) -> str:
-        """The location of the query's current checkpoint."""
-        return Checkpoint.objects.get(query__name="delays", retired_at=None).location
-
-    @property
-    def new(self) -> Path:
-        """A local copy of the query's current checkpoint."""
-        return self.folder_of(self.current)
-
-
-@pytest.fixture(
-    params=[pytest.param("s3", marks=pytest.mark.s3), pytest.param("hdfs", marks=pytest.mark.hdfs)]
-)
-def bench(
-    stage: Stage,
-    request: pytest.FixtureRequest,
-    s3_jvm: StorageJvm,
-    tmp_path: Path,
-    settings: LazySettings,
-) -> Bench:
-    store: Store = request.getfixturevalue(request.param)
-    settings.DATA_ROOTS = (store.root, str(tmp_path))
-    settings.MIRRORS_DIR = tmp_path / "mirrors"
-    settings.DRIVERS_DIR = s3_jvm.socket.parent / "drivers"
-    return Bench(stage, store, s3_jvm, tmp_path)
+__all__ = ["bench"]
 
 
 def test_a_snapshot_is_kept_beside_the_original_in_the_bucket(bench: Bench) -> None:
@@ -255,22 +148,6 @@ def test_a_reset_starts_elsewhere_and_keeps_the_batch_numbers(bench: Bench) -> N
     bench.done(reset.request_reset(query=query, wish=wish, actor="aude", now=bench.stage.now))
     assert names(bench.new / "commits") == {"9"}
     assert names(bench.new / "offsets") == {"8", "9"}
-
-
-def test_what_would_need_the_log_of_files_elsewhere_is_refused(bench: Bench) -> None:
-    query = bench.define(store="delta")
-    revision = query.revisions.get()
-    sink = {"format": "parquet", "options": {"path": f"{bench.store.root}/out"}}
-    revision.spec = {**revision.spec, "sink": sink}
-    revision.save()
-    asked: dict[str, Any] = {"query": query, "actor": "aude", "now": bench.stage.now}
-    with pytest.raises(NotAllowed, match="whose log Headgate cannot roll back"):
-        rewind.request_rewind(batch=6, **asked)
-    with pytest.raises(NotAllowed, match="whose log Headgate cannot roll back"):
-        reset.request_reset(wish=WantedStart("earliest"), **asked)
-    other = {"format": "parquet", "options": {"path": f"{bench.store.root}/other"}}
-    with pytest.raises(Invalid, match="is not on a local disk"):
-        clone.request_clone(name="late", sink=other, **asked)
 
 
 def test_a_rewind_is_previewed_from_the_mirror(bench: Bench) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
 from queries.domain.failures.categories import Category, Remedy
 from queries.domain.failures.diagnosis import classify
@@ -28,10 +29,11 @@ from queries.domain.states import (
     Verb,
 )
 from queries.models.checkpoints import SourceLag
-from queries.models.definitions import Query
+from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure
 from queries.models.history import Operation
+from queries.selectors.checkpoint_logs import logs_unknown
 from queries.selectors.hosts import elsewhere, way_to
 from queries.selectors.kafka.lag import look_of
 from queries.selectors.kafka.sources import readings
@@ -185,9 +187,11 @@ def _way_out(query: Query) -> str:
 def _look(query: Query, now: datetime) -> list[Gap]:
     """Query the broker, and return the gaps that exist now.
 
-    Raises `NotAllowed` if the checkpoint, which contains the committed offsets, is on another host.
+    Raises `NotAllowed` if the checkpoint, which contains the committed offsets, is on another host,
+    or is on a storage and its driver has not reported its logs.
     """
-    if host := elsewhere(query.application):
+    location = Checkpoint.objects.get(query=query, retired_at=None).location
+    if (host := elsewhere(query.application)) and local_path(location) is not None:
         raise NotAllowed(
             f"The checkpoint of {query.name} is on host {host}.",
             way_out=way_to(host),
@@ -198,6 +202,11 @@ def _look(query: Query, now: datetime) -> list[Gap]:
             way_out=(
                 "The sources in its code are unknown; reset the query to specific offsets instead."
             ),
+        )
+    if unknown := logs_unknown(location):
+        raise NotAllowed(
+            f"The lost offsets of {query.name} cannot be determined. {unknown}",
+            way_out="Start it. If it fails on lost data again, its driver will have reported them.",
         )
     rows = list(SourceLag.objects.filter(query=query))
     errors = [row.error for row in rows if row.error]

@@ -1,6 +1,5 @@
 """Snapshot, clone, rewind and reset: on real files, with workers that die at every step."""
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +28,14 @@ from queries.services.procedures.engine import (
 )
 from queries.services.supervision import operations
 from queries.tasks import PROCEDURES
-from tests.checkpoints.forms import names, put, tree, write_batch, write_checkpoint
+from tests.checkpoints.forms import (
+    names,
+    put,
+    tree,
+    write_batch,
+    write_checkpoint,
+    write_output,
+)
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -62,7 +68,7 @@ class Bench:
         if sink:
             spec["sink"] = {"format": "json", "options": {"path": str(self.out)}}
             for batch in range(batches):
-                _sink_entry(self.out, batch)
+                write_output(self.out, batch)
         query = self.stage.query("delays", **spec)
         Checkpoint.objects.filter(query=query).update(location=f"file://{self.root}")
         write_checkpoint(self.root, batches=range(batches), store=store)
@@ -91,14 +97,6 @@ class Bench:
     @property
     def place(self) -> Path:
         return Path(self.location.removeprefix("file://"))
-
-
-def _sink_entry(out: Path, batch: int) -> None:
-    path = out / f"part-0000{batch}-c000.json"
-    put(path, f'{{"batch":{batch}}}\n')
-    line = {"path": f"file://{path}", "size": 1, "action": "add"}
-    put(out / "_spark_metadata" / str(batch), f"v1\n{json.dumps(line)}")
-    put(out / "_spark_metadata" / f".{batch}.crc", "crc")
 
 
 @pytest.fixture
