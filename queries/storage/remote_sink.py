@@ -11,7 +11,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -141,7 +141,10 @@ class RemoteSink:
         entry is in the manifest. Without a manifest, nothing has been changed yet.
         """
         if (told := self.storage.read(aside, [MANIFEST], most=1000).get(MANIFEST)) is not None:
-            return time_of(json.loads(told.data)["newest_at"])
+            with suppress(ValueError, KeyError, TypeError):
+                if (at := time_of(json.loads(told.data)["newest_at"])) is not None:
+                    return at
+            raise StorageFailed(f"{aside}/{MANIFEST} is damaged.")
         entries = {entry.name: entry for entry in self._entries(self.log)}
         numbered = numbered_names(entries)
         if not numbered:

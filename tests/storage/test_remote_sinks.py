@@ -17,7 +17,7 @@ from queries.services.checkpoints import clone, preview, reset, rewind
 from queries.services.checkpoints.remote import NotReadYet
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.storage import remote_sink
-from queries.storage.hadoop import HadoopStorage
+from queries.storage.hadoop import HadoopStorage, StorageFailed
 from queries.storage.remote_sink import RemoteSink
 from tests.checkpoints.forms import names, tree, write_output
 from tests.storage.bench import Bench, bench
@@ -152,6 +152,7 @@ def test_a_sink_whose_place_is_not_a_location_is_refused(bench: Bench) -> None:
     revision = query.revisions.get()
     revision.spec = {**revision.spec, "sink": {"format": "json", "options": {"path": "out"}}}
     revision.save()
+    assert "whose log" in preview.preview_reset(query, WantedStart("earliest")).refusal
     for ask in (to_batch_6, from_earliest):
         with pytest.raises(NotAllowed, match=r"to out, whose log .* is not absolute"):
             ask(bench)
@@ -326,6 +327,9 @@ def test_a_log_that_does_not_reach_the_batch_is_not_touched(bench: Bench, out: s
     with pytest.raises(CannotCopy):
         sink_of(bench, out).put_back(6, "trial")
     assert before <= set(bench.files_in(out))
+    bench.jvm.storage.write(f"{out}/_headgate/trial", "log.json", b"{}")
+    with pytest.raises(StorageFailed, match=r"log\.json is damaged"):
+        sink_of(bench, out).put_back(9, "trial")
 
 
 def test_a_sink_that_was_never_written_has_nothing_to_take_back(bench: Bench, out: str) -> None:

@@ -11,6 +11,7 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from queries.domain.errors import NotAllowed
+from queries.domain.probes.questions import ProbeResult
 from queries.domain.states import Desired, OperationOutcome
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Checkpoint
@@ -53,6 +54,11 @@ def test_the_records_of_a_batch_are_looked_for_where_the_log_says(
     (task,) = _asked(bench)
     (read,) = task["reads"]
     assert (read["source"], read["files"]) == ("flights", ["file:///in/f7-0.json"])
+    source = {"source": "flights", "looked_at": 1, "records": []}
+    found = {"sources": [source], "searched": True, "failing": None}
+    bench.stage.launcher.answer(ProbeResult("Reading", done=True, records=found).dumps())
+    bench.done(operation)
+    assert (operation.result["looked_at"], operation.result["failing"]) == ({"flights": 1}, None)
 
 
 def test_a_batch_that_the_log_does_not_contain_launches_no_probe(bench: Bench) -> None:

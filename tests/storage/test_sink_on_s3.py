@@ -1,6 +1,7 @@
 """A real driver, its checkpoint and file sink on S3: after a rewind, every row is there once."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,7 @@ def test_after_a_rewind_spark_writes_the_batches_that_run_again_and_every_row_is
     out = bench.store.place("out")
     for number in range(FILES):
         write_rows(tmp_path / "in", f"f{number:02}.json", [{"v": number}])
+        os.utime(tmp_path / "in" / f"f{number:02}.json", (number + 1, number + 1))  # in this order
     source = {
         "name": "numbers",
         "format": "json",

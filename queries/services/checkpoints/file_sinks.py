@@ -14,7 +14,7 @@ from typing import TypeVar
 from controlplane.nudge import read_sink_soon
 from listeners.models import Latest
 from queries.checkpoints.file_sink import FileSink
-from queries.checkpoints.sink_log import ASIDE, SinkLog
+from queries.checkpoints.sink_log import ASIDE, LOG, SinkLog
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import NotAllowed
@@ -32,6 +32,7 @@ from queries.services.checkpoints.remote import (
 from queries.services.checkpoints.storage_jvms import landing_of
 from queries.services.procedures.engine import DONE, StepContext, StepResult
 from queries.storage.hadoop import HadoopStorage
+from queries.storage.remote_checkpoint import Mirror
 from queries.storage.remote_sink import MOST_LISTED, MovedAside, RemoteSink, log_in
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ def read_sink_if_old(query: Query, *, now: datetime) -> None:
     """Ask this host's worker to read the log of a sink on a storage, unless it was just read."""
     with suppress(NotAllowed):
         place = remote_sink(query)
-        if place and is_old(place, now=now):
+        if place and is_old(f"{place}/{LOG}", now=now):
             read_sink_soon(query.pk)
 
 
@@ -94,7 +95,7 @@ def read_sink(query_id: int, *, launcher: Launcher, now: datetime) -> bool:
     place = remote_sink(query) if query else ""
     if query is None or not place:
         return False
-    application, mirror = query.application, mirror_of(place)
+    application, mirror = query.application, sink_mirror(place)
 
     def read(storage: HadoopStorage) -> bool:
         sink = RemoteSink(storage, place, landing_of(application, launcher=launcher))
@@ -110,7 +111,12 @@ def mirrored_log(query: Query, place: str, *, now: datetime) -> SinkLog:
     Raises `NotReadYet` if it was not read lately; this host's worker is then asked to read it.
     """
     read_sink_if_old(query, now=now)
-    return log_in(fresh_mirror(place, now=now), place)
+    return log_in(fresh_mirror(f"{place}/{LOG}", now=now), place)
+
+
+def sink_mirror(place: str) -> Mirror:
+    """Return this host's mirror of the log of the sink at a canonical location."""
+    return mirror_of(f"{place}/{LOG}")
 
 
 def check_sink(query: Query, batch: int, *, now: datetime) -> None:
@@ -204,7 +210,7 @@ def _moved(
     began = time.monotonic()
     moved = _with_sink(turn, place, act)
     if isinstance(moved, MovedAside):
-        mirror_of(place).note_copy(moved.files, time.monotonic() - began)
+        sink_mirror(place).note_copy(moved.files, time.monotonic() - began)
     return moved
 
 

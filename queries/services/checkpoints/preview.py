@@ -9,14 +9,19 @@ from queries.checkpoints import batches
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.sink_log import ASIDE
 from queries.domain.checkpoints.logs import begun_at
-from queries.domain.definitions.spec import UNKEPT_SINKS
+from queries.domain.definitions.spec import FILES, UNKEPT_SINKS
 from queries.domain.errors import HeadgateError
 from queries.domain.kafka.offset_ranges import ranges, records
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
-from queries.selectors.hosts import mirror_of
 from queries.services.checkpoints import rewind
-from queries.services.checkpoints.file_sinks import file_sink, mirrored_log, remote_sink, sink_of
+from queries.services.checkpoints.file_sinks import (
+    file_sink,
+    mirrored_log,
+    remote_sink,
+    sink_mirror,
+    sink_of,
+)
 from queries.services.checkpoints.remote import readable_logs
 from queries.services.checkpoints.reset import left_on
 from queries.services.checkpoints.source_starts import Moved, WantedStart, starts
@@ -96,6 +101,8 @@ def preview_reset(query: Query, wish: WantedStart) -> Preview:
     newest = logs.last_commit() if logs else None
     try:
         found = starts(query, logs, wish)
+        if found.stateful:
+            remote_sink(query)
     except HeadgateError as error:
         return Preview("reset", str(error), newest=newest)
     known = [each for each in found.moved if each.repeated is not None]
@@ -147,11 +154,12 @@ def _rewound_sink(query: Query, batch: int, again: Sequence[int]) -> list[str]:
 
 def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
     kind, where = sink_of(query)
-    sink, place = file_sink(query), remote_sink(query)
-    root = str(sink.root) if sink else place
+    sink = file_sink(query)
+    root = str(sink.root) if sink else where if kind == "file" or kind in FILES else ""
     if root and not stateful:
         return [f"{root} keeps its files; rows that are read again are written a second time."]
     if root:
+        place = remote_sink(query)
         moved = (
             f"Everything it has written to {root} is moved to {root}/{ASIDE}: the query numbers "
             "its batches from 0 again, and Spark would skip the numbers in the log."
@@ -171,7 +179,7 @@ def _moving(place: str, files: int, size: int, *, searched: bool = False) -> lis
     """Return what moving files on a storage costs; nothing for a local disk, where it is free."""
     if not place:
         return []
-    rate = mirror_of(place).rate()
+    rate = sink_mirror(place).rate()
     took = f" At the speed of the last move, that takes {files / rate:,.0f} s." if rate else ""
     listed = " All objects of the sink are listed once." if searched else ""
     return [

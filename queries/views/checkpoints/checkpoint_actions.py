@@ -72,6 +72,7 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
         said = f"The query is being rewound to batch {batch}"
         return _asked(request, query, said, rewind.request_rewind, batch=batch)
     context = _context(query, "Rewind") | {"batch": batch, "at": at}
+    read_sink_if_old(query, now=timezone.now())  # for the preview that is asked for next
     if batch is None and at:
         try:
             batch = context["batch"] = _committed_by(query, _moment(at))
@@ -87,6 +88,7 @@ def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
     """Preview a reset; request it on POST, once the query's name has been typed."""
     query = _query(name)
     asked = request.POST if request.method == "POST" else request.GET
+    read_sink_if_old(query, now=timezone.now())  # for the preview that is asked for next
     context = _context(query, "Reset") | {
         "targets": [(key, *words) for key, words in _TARGETS.items()],
         "to": asked.get("to", ""),
@@ -179,9 +181,8 @@ def _query(name: str) -> Query:
 
 
 def _context(query: Query, heading: str) -> dict[str, Any]:
-    checkpoint, now = current(query), timezone.now()
-    logs, _ = logs_of(checkpoint, now)
-    read_sink_if_old(query, now=now)  # for the preview that is asked for next
+    checkpoint = current(query)
+    logs, _ = logs_of(checkpoint, timezone.now())
     committed = logs.committed() if logs else []
     return {
         "query": query,
