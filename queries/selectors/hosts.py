@@ -202,22 +202,24 @@ def mirror_of(location: str) -> Mirror:
     return Mirror(Path(settings.MIRRORS_DIR) / name)
 
 
-def about_mirror(checkpoint: Checkpoint, *, now: datetime) -> About:
-    """Return when this host's mirror of a checkpoint was read, and why not if that is unusual.
+def about_mirror(
+    location: str, application: Application, *, now: datetime, what: str = "checkpoint"
+) -> About:
+    """Return when this host's mirror of a location was read, and why not if that is unusual.
 
     Only the worker on this host can read it, to a folder that this process must share with it.
     """
-    mirror = mirror_of(checkpoint.location)
+    mirror = mirror_of(location)
     about, since = mirror.about(), mirror.unanswered_since()
     if since is None or now - since < UNANSWERED_AFTER:
         return about
-    here, there = settings.HEADGATE_HOST, elsewhere(checkpoint.query.application)
+    here, there = settings.HEADGATE_HOST, elsewhere(application)
     why = (
-        f"The worker on host {here} was asked to read the checkpoint, but nothing has arrived in "
+        f"The worker on host {here} was asked to read the {what}, but nothing has arrived in "
         f"{settings.MIRRORS_DIR} since {since:%H:%M:%S} UTC. The worker is busy, or this web "
         "process does not share that folder with it."
         if here in heard_of()
-        else f"Only a worker can read the checkpoint, and none on host {here} responds."
+        else f"Only a worker can read the {what}, and none on host {here} responds."
     )
     way_out = way_to(there) if there else "Open Headgate on the worker's host."
     return replace(about, problem=f"{why} {way_out}")

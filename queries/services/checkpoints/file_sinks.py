@@ -111,7 +111,8 @@ def mirrored_log(query: Query, place: str, *, now: datetime) -> SinkLog:
     Raises `NotReadYet` if it was not read lately; this host's worker is then asked to read it.
     """
     read_sink_if_old(query, now=now)
-    return log_in(fresh_mirror(f"{place}/{LOG}", now=now), place)
+    log = f"{place}/{LOG}"
+    return log_in(fresh_mirror(log, query.application, now=now, what="sink's log"), place)
 
 
 def sink_mirror(place: str) -> Mirror:

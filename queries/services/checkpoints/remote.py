@@ -270,20 +270,28 @@ def _mirrored(location: str, fresh_for: timedelta | None, now: datetime) -> Chec
     held = Checkpoint.objects.filter(location=location, retired_at=None).first()
     if held is not None:
         read_if_old(held, now=now)
-    return CheckpointLogs(fresh_mirror(location, fresh_for, now=now))
+    application = held.query.application if held is not None else None
+    return CheckpointLogs(fresh_mirror(location, application, fresh_for, now=now))
 
 
-def fresh_mirror(location: str, fresh_for: timedelta | None = FRESH_FOR, *, now: datetime) -> Path:
+def fresh_mirror(
+    location: str,
+    application: Application | None,
+    fresh_for: timedelta | None = FRESH_FOR,
+    *,
+    now: datetime,
+    what: str = "checkpoint",
+) -> Path:
     """Return the folder of a mirror that was read within `fresh_for` (None: ever).
 
-    Raises `NotReadYet` if it was not.
+    Raises `NotReadYet` if it was not, with the reason if the application's mirror is unanswered.
     """
     mirror = mirror_of(location)
     about = mirror.about()
     if about.read_at is not None and (fresh_for is None or now - about.read_at <= fresh_for):
         return mirror.checkpoint
-    held = Checkpoint.objects.filter(location=location, retired_at=None).first()
-    about = about if held is None else about_mirror(held, now=now)
+    if application is not None:
+        about = about_mirror(location, application, now=now, what=what)
     said = f" {about.problem}" if about.problem else ""
     raise NotReadYet(f"{location} is being read.{said}", way_out="Try again in a few seconds.")
 

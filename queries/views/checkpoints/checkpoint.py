@@ -147,7 +147,9 @@ def logs_of(
     try:
         return logs_to_show(checkpoint.location)
     except NotLocal:
-        return None, about_mirror(checkpoint, now=now) if mirrored else None
+        if not mirrored:
+            return None, None
+        return None, about_mirror(checkpoint.location, checkpoint.query.application, now=now)
 
 
 def cost_of(checkpoint: Checkpoint) -> Cost | None:
