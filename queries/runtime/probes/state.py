@@ -16,6 +16,8 @@ TEXT_LIMIT = 2_000  # characters shown per row
 def read(spark: Any, task: XrayTask) -> dict[str, Any]:
     """Return operators, rows per partition, largest groups, frequent values and a few rows."""
     session = spark.newSession()
+    # Makes the coordinator of state stores, which Spark 4.1 and 4.2 ask when they read state.
+    _ = session.streams
     if task.state_format == 2:
         session.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
     operators = _operators(session, task)
