@@ -30,7 +30,7 @@ ON_POSTGRESQL = (
 #: leaves an event loop running, and the console under test changes the settings.
 GROUPS = (("not browser", 1), ("browser", 0))
 #: The tests that also run on other versions of Spark (`make test-sparks`).
-CORE = ("tests/spark/test_runtime_queries.py",)
+CORE = ("tests/spark/test_runtime_queries.py", "tests/spark/test_probes.py")
 #: Tests that take longer than this, in seconds, are listed at the end.
 LONG_S = 15
 #: Memory, not cores, limits the tests that start Spark.

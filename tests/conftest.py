@@ -126,6 +126,8 @@ def pytest_configure(config: pytest.Config) -> None:
         setattr(django_settings, name, _HOME / name.lower())
     django_settings.STATIC_ROOT.mkdir()  # WhiteNoise warns of a folder that is not there
     django_settings.CONNECTORS_DIR = _connectors()
+    if another := pieces.spark():
+        django_settings.SPARKS_DIR = Path(another).parent
     django_settings.HEADGATE_HOME = _HOME
     django_settings.DATA_ROOTS = ["/"]  # tests of the roots have their own
     django_settings.HOME = Home(_HOME)

@@ -251,6 +251,14 @@ def spark() -> str:
     return str(found)
 
 
+def of_spark() -> dict[str, str]:
+    """Return the variables with which a Python of the tests' own imports the Spark under test."""
+    if not (folder := spark()):
+        return {}
+    path = [folder, *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    return {"PYTHONPATH": os.pathsep.join(path), "SPARK_HOME": f"{folder}/pyspark"}
+
+
 def _installed(folder: str, what: str = "*.jar") -> Path:
     """Return a folder of HEADGATE_HOME's where it holds jars, else the one of `make kafka`."""
     usual = Path(__file__).resolve().parent.parent / "var" / folder

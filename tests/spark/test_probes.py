@@ -1,6 +1,7 @@
 """Probes as processes: a preflight and an X-ray from asking to the last file thrown away."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from queries.services.probes.record_search import begin_records, records_of
 from queries.services.probes.xray import begin_xray, forget_old_results, rows_of
 from queries.services.procedures.engine import advance, cancel
 from queries.tasks import PROCEDURES
+from tests import pieces
 from tests.spark.probe_table import hashes
 from tests.spark.test_probe_answers import SUMS, _spec
 
@@ -58,6 +60,7 @@ class Ground:
             check=True,
             timeout=280,
             capture_output=True,
+            env={**os.environ, **pieces.of_spark()},
         )
 
     def query(self) -> Query:
@@ -71,7 +74,11 @@ class Ground:
             actor="aude",
             now=now,
             checkpoint=f"file://{self.home}/checkpoints/sums",
-            application_spec={"conf": {"spark.sql.shuffle.partitions": "8"}, "memory": "1g"},
+            application_spec={
+                "conf": {"spark.sql.shuffle.partitions": "8"},
+                "memory": "1g",
+                "spark": pieces.spark_version(),
+            },
         )
         driver = Driver.objects.create(
             application=query.application,
