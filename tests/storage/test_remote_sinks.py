@@ -265,6 +265,7 @@ class Crash(BaseException):
 
 
 @pytest.mark.parametrize("verb", ["put_back", "move_aside"])
+@pytest.mark.parametrize("bench", [pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
 def test_a_worker_that_dies_at_any_call_loses_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
