@@ -180,7 +180,7 @@ def test_a_required_preflight_that_could_not_try_the_checkpoint_ends_it_before_a
     assert deploy.state == DeployState.FAILED
     assert (
         "Application a requires a preflight, but the preflight of a could not try the checkpoint: "
-        "Headgate's Java classes cannot be written to"
+        "Java cannot be started"
     ) in str(deploy.reason)
     assert "Turn “Require a preflight” off" in str(deploy.reason)
     assert stage.row("a").revisions.count() == 1
