@@ -5,7 +5,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,31 +14,14 @@ from queries.domain.checkpoints.fence import silence_s
 from queries.domain.checkpoints.lock_files import owners_folder
 from queries.domain.protocol import RunState, Want
 from queries.domain.supervision.observation import Liveness
-from queries.jvm.compiled import our_jar
-from queries.runtime.checkpoints.owners import Owners
-from queries.runtime.checkpoints.ownership import Owner
-from queries.services.supervision import assignments
 from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest, rate_query, wait_for
+from tests.storage.fenced_drivers import WATCH_S, exits, launched, take_over, writers
 from tests.storage.stores import HadoopJvm, S3Store, Store
 
 pytestmark = pytest.mark.spark
 
 S3, HDFS = pytest.param("s3", marks=pytest.mark.s3), pytest.param("hdfs", marks=pytest.mark.hdfs)
-WATCH_S = 0.5
-#: How long a driver may take to halt, with all that follows: a fence that does not hold must fail
-#: a test sooner than anything else would.
-HALTS_WITHIN_S = 90.0
-
-
-def launched(home: Path, store: Store, **changes: Any) -> DriverUnderTest:
-    """Start a driver that can use the store, on a host whose worker is silent."""
-    driver = DriverUnderTest(home)
-    connector = sorted(pieces.s3_connector().glob("*.jar")) if isinstance(store, S3Store) else []
-    jars = (*connector, our_jar(home / "classes"))
-    conf = {**store.conf, **assignments._CHECKPOINT_FILES}
-    asked: dict[str, Any] = {"stop_timeout_s": 2, "fence_watch_s": WATCH_S, "conf": conf}
-    return driver.launch(jars=tuple(str(jar) for jar in jars), **asked | changes)
 
 
 @pytest.fixture(params=[S3])
@@ -58,30 +40,12 @@ def driver(tmp_path: Path, store: Store) -> Iterator[DriverUnderTest]:
         made.end()
 
 
-def take_over(store: Store, jvm: HadoopJvm, location: str, *, epoch: int) -> None:
-    """Own the checkpoint, as a later start elsewhere does."""
-    files = jvm.files(store)
-    Owners(Owner("here", 2, "two"), lambda path: (files, jvm.path(path))).own(
-        location, epoch, takeover=False
-    )
-    files.close()
-
-
 def running(driver: DriverUnderTest, store: Store) -> str:
     """Start a query on a new checkpoint; return its location once it has committed."""
     location = store.place("fence")
     driver.start(11, rate_query(), checkpoint=location)
     driver.wait_run(11, RunState.RUNNING)
     return location
-
-
-def exits(driver: DriverUnderTest) -> tuple[str, str]:
-    """Return how the Python and the JVM of a driver ended, once they have."""
-    end = time.monotonic() + HALTS_WITHIN_S
-    while (report := driver.sight().exit) is None and time.monotonic() < end:
-        time.sleep(0.2)
-    assert report is not None, f"the driver still runs after {HALTS_WITHIN_S} s"
-    return report.python, report.jvm
 
 
 @pytest.mark.parametrize("store", [S3, HDFS], indirect=True)
@@ -175,13 +139,13 @@ def test_a_machine_that_wakes_after_a_takeover_commits_nothing(
         second.ready()
         second.start(21, rate_query(), checkpoint=location)
         second.wait_run(21, RunState.RUNNING)
-        taken = _writers(files, hadoop_jvm, location)
+        taken = writers(files, hadoop_jvm, location)
         for pid in (ident.jvm_pid, ident.pid):
             os.kill(pid, signal.SIGCONT)
         assert exits(driver)[1] == "76"
-        wait_for(lambda: len(_writers(files, hadoop_jvm, location)) > len(taken) + 2, "it goes on")
+        wait_for(lambda: len(writers(files, hadoop_jvm, location)) > len(taken) + 2, "it goes on")
         # One writer until the takeover, the other one from then on.
-        found = _writers(files, hadoop_jvm, location)
+        found = list(writers(files, hadoop_jvm, location).values())
         first, last = found[0], found[-1]
         assert first != last
         assert found == sorted(found, key=lambda one: one == last)
@@ -213,21 +177,9 @@ def test_a_takeover_from_another_installation_waits_until_the_driver_there_has_h
         assert status.started_at is not None
         assert status.started_at > waiting.waits_until
         assert exits(driver)[1] == "76"
-        found = _writers(files, hadoop_jvm, location)
+        found = list(writers(files, hadoop_jvm, location).values())
         assert found == sorted(found, key=lambda one: one == found[-1])
         assert len(set(found)) == 2
     finally:
         second.end()
         files.close()
-
-
-def _writers(files: Any, jvm: HadoopJvm, location: str) -> list[str]:
-    """Return which JVM has written each commit of a checkpoint, oldest first."""
-    listed = files.listStatus(jvm.path(f"{location}/commits"))
-    numbers = sorted(int(str(one.getPath().getName())) for one in listed)
-    return [
-        bytes(files.getXAttr(jvm.path(f"{location}/commits/{each}"), "header.headgate-writer"))
-        .decode()
-        .rpartition("-")[0]
-        for each in numbers
-    ]
