@@ -36,6 +36,7 @@ from queries.runtime.failures.run_failures import (
     checkpoint_refused,
     none,
     of_query,
+    of_takeover,
     start_timed_out,
 )
 from queries.runtime.kafka import source_gaps, topics
@@ -94,6 +95,7 @@ class Run:
         self._asked = Want.RUN
         self._deadline: datetime | None = None
         self._news = threading.Event()  # something was requested
+        self._is_fenced = False  # a later start on the checkpoint, elsewhere, ends this driver
         self._over = False  # the board shows the run's end; nothing may change it any more
         self._refusal: RunError | None = None
         self._taken_at = time.monotonic()
@@ -173,6 +175,7 @@ class Run:
         except Refused as refused:
             self._finish(RunState.REFUSED, error=self._named(refused))
             return
+        self._is_fenced = held.watch is not None
         failure: Read = none
         try:
             if held.warning:
@@ -468,6 +471,8 @@ class Run:
         error = of_query(found.get(), run_id, around.telemetry, around.references.mask)
         error = left_out(lambda: self._producer.named(error), error)
         changes: dict[str, Any] = left_out(lambda: life.at_failure(), {})
+        if self._is_fenced and left_out(lambda: life.last_batch, 0) is None:
+            error = of_takeover(error)
         unknown = changes.get("failed_batch") is None
         return Failure(replace(error, unknown_batch=unknown), changes)
 

@@ -47,6 +47,7 @@ class Throwable:
 def _run(trouble: Exception) -> Run:
     run = object.__new__(Run)
     run._guard = threading.Lock()
+    run._is_fenced = True
     run._producer = Hostile(trouble)  # type: ignore[assignment]
     spark = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
     run._around = SimpleNamespace(  # type: ignore[assignment]

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,10 @@ from examples.flights import s3_definitions
 from installation.machine import s3 as gateways
 from queries.domain.checkpoints.fence import silence_s
 from queries.domain.checkpoints.lock_files import owners_folder
+from queries.domain.failures.categories import Category
+from queries.domain.failures.diagnosis import classify
 from queries.domain.protocol import RunState, Want
+from queries.domain.states import Policy
 from queries.domain.supervision.observation import Liveness
 from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest, rate_query, wait_for
@@ -124,6 +128,77 @@ def test_a_driver_without_its_store_ends_only_if_the_control_plane_is_silent_too
     finally:
         driver.end()
         gateway.stop()
+
+
+#: Holds each batch while there is no file `go`, and says which one in the file `held`.
+_HOLDING = """
+import time
+from pathlib import Path
+from typing import Any
+
+def rows(spark, params):
+    folder = Path(params["folder"])
+
+    def hold(frame, batch):
+        while not (folder / "go").exists():
+            (folder / "new").write_text(str(batch))
+            (folder / "new").rename(folder / "held")
+            time.sleep(0.1)
+
+    return spark.readStream.format("rate").load().writeStream.foreachBatch(hold)
+"""
+
+
+@pytest.mark.parametrize("store", [S3, HDFS], indirect=True)
+def test_a_conflict_before_the_first_commit_is_the_previous_owners_and_a_later_one_a_strangers(
+    store: Store, hadoop_jvm: HadoopJvm, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "holding.py").write_text(_HOLDING)
+    spec = {
+        "kind": "python",
+        "function": "holding:rows",
+        "params": {"folder": str(tmp_path)},
+        "trigger": rate_query()["trigger"],
+    }
+    location, go, held = store.place("fence"), tmp_path / "go", tmp_path / "held"
+    files = hadoop_jvm.files(store)
+
+    def commit_by_another() -> Any:
+        wait_for(held.exists, "a batch is held")
+        entry = hadoop_jvm.path(f"{location}/commits/{held.read_text()}")
+        files.create(entry, False).close()
+        go.touch()
+        return entry
+
+    driver = launched(tmp_path / "home", store, code_roots=(str(tmp_path / "code"),))
+    try:
+        driver.ready()
+        driver.start(11, spec, checkpoint=location)
+        entry = commit_by_another()
+        assert _classified(driver, 11) == (Category.FENCED, Policy.RETRY)
+        files.delete(entry, False)
+        driver.start(12, spec, checkpoint=location, query=1)
+        driver.wait_run(12, RunState.RUNNING)
+        held.unlink()
+        go.unlink()
+        commit_by_another()
+        assert _classified(driver, 12) == (Category.OWNERSHIP, Policy.FATAL)
+    finally:
+        driver.end()
+        files.close()
+
+
+def _classified(driver: DriverUnderTest, run: int) -> tuple[Category, Policy]:
+    error = driver.wait_run(run, RunState.FAILED).error
+    assert error is not None
+    told = classify(
+        error_class=error.error_class,
+        type_name=error.type_name,
+        root_cause=error.root_cause,
+        message=error.message,
+    )
+    return told.category, told.policy
 
 
 def test_a_machine_that_wakes_after_a_takeover_commits_nothing(

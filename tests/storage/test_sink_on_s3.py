@@ -17,8 +17,9 @@ from queries.services.checkpoints import rewind
 from queries.storage.remote_sink import RemoteSink
 from tests.spark.driver_under_test import DriverUnderTest, write_rows
 from tests.storage.bench import Bench, bench
+from tests.storage.fenced_drivers import launched
 from tests.storage.stores import Store
-from tests.storage.test_fence import S3, launched
+from tests.storage.test_fence import S3
 
 pytestmark = [pytest.mark.spark, pytest.mark.django_db]
 

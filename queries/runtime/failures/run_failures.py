@@ -1,5 +1,6 @@
 """Describe why a run failed, or why it is not allowed to start, as reported in its status."""
 
+import re
 import sys
 import threading
 import traceback
@@ -9,9 +10,26 @@ from typing import Any
 
 from listeners.spark.telemetry import Telemetry
 from queries.domain.failures.context import left_out
+from queries.domain.failures.error_text import bounded
 from queries.domain.protocol import Hangs, RunError, RunStatus
-from queries.runtime.failures.error_capture import Mask, from_java, refusal, users_place
+from queries.runtime.failures.error_capture import (
+    MESSAGE_LIMIT,
+    Mask,
+    from_java,
+    refusal,
+    users_place,
+)
 
+#: Spark's errors if another process has written an entry of the checkpoint's logs.
+_CONFLICT = re.compile(
+    r"CONCURRENT_STREAM_LOG_UPDATE|_LEGACY_ERROR_TEMP_2207"
+    r"|Multiple streaming queries are concurrently using"
+)
+#: The failure's category depends on the first words (`queries.domain.failures.state_rules`).
+_BY_EARLIER_OWNER = (
+    "The log entry has been written by another driver: this run had not committed a batch yet, so "
+    "the checkpoint's previous owner may not have halted."
+)
 TERMINATED_WAIT_S = 2  # seconds to wait for the event that may contain the error class
 
 
@@ -68,3 +86,16 @@ def of_query(throwable: Any, run_id: str, telemetry: Telemetry, mask: Mask) -> R
         told = body.get("errorClassOnException") or error.error_class
         return replace(error, error_class=told)
     return error
+
+
+def of_takeover(error: RunError) -> RunError:
+    """Return a failure of a fenced run before its first commit, with the reason for a conflict.
+
+    The previous owner of a checkpoint that is not local commits batches until its watch has found
+    the new owner. Spark reports only that the entry exists, as for a process without a fence.
+    """
+    stranger = "exists already" in error.root_cause  # queries/jvm/CheckpointFiles.java knows
+    if stranger or not _CONFLICT.search(f"{error.error_class}\n{error.message}"):
+        return error
+    message = f"{_BY_EARLIER_OWNER}\n{error.message}"
+    return replace(error, message=bounded(message, MESSAGE_LIMIT))
