@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Timer
 from typing import Any
 
 import pytest
@@ -170,6 +170,16 @@ def test_the_owner_file_of_an_earlier_release_counts_as_number_0(place: Place) -
 def test_the_driver_of_an_earlier_release_elsewhere_is_waited_for(place: Place) -> None:
     place.put(owner_file(place.location), Owner("there", 1, "far").text(5))
     assert place.taker().own(place.location, 1, takeover=True).wait_s == fence_s(0)
+
+
+def test_an_owner_that_is_still_writing_its_object_is_not_taken_over(place: Place) -> None:
+    path = owner_object(owners_folder(place.location), 1)
+    place.put(path, "")  # as HDFS shows a file until it is closed
+    writing = Timer(0.3, place.put, [path, Owner("here", 2, "two").text(500)])
+    writing.start()
+    assert _refused(place.taker(), place, 499).error.refused == "fenced"
+    writing.join()
+    assert place.names() == [f"{1:020}.json"]
 
 
 def test_an_object_that_was_never_completed_blocks_nobody(place: Place) -> None:

@@ -19,6 +19,7 @@ proven: the owner is compared, and a warning says that the checkpoint is not fen
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,10 @@ _UNSUPPORTED = frozenset(
         "AWSUnsupportedFeatureException",
     }
 )
+
+#: Seconds that a start waits for another one to finish writing its object, in steps. HDFS shows an
+#: object as empty until then, usually for a few milliseconds.
+_WRITTEN_WITHIN_S, _LOOK_S = 1.0, 0.05
 
 #: Returns Hadoop's file system for a location, and the location in that file system's form.
 Find = Callable[[str], tuple[Any, Any]]
@@ -131,11 +136,11 @@ class Owners:
     ) -> None:
         """Compare with the newest owner that can be read.
 
-        An empty object belongs to a start that has not finished writing it, or never will: that
-        start lists again afterwards and finds the number above its own.
+        An object that stays empty belongs to a start that was paused or ended while it wrote it. If
+        it continues, it lists again and finds the number above its own.
         """
         for path in (*(owner_object(folder, number) for number in newest), owner_file(location)):
-            text = self._read(path)
+            text = self._read_when_written(path)
             if text:
                 self._owner.compare(location, path, text, epoch, takeover=takeover)
                 return
@@ -156,6 +161,12 @@ class Owners:
             for status in found
         }
         return {number: at for number, at in times.items() if number is not None}
+
+    def _read_when_written(self, path: str) -> str | None:
+        end = time.monotonic() + _WRITTEN_WITHIN_S
+        while (text := self._read(path)) == "" and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+        return text
 
     def _read(self, path: str) -> str | None:
         return read_remote(*self._find(path))
