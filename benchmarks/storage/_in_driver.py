@@ -1,35 +1,32 @@
 """Queries of the benchmark `takeovers`: drivers load this file as users' code."""
 
 import ctypes
-import os
-import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 #: Rows that a driver creates in its JVM before a full collection: about 300 MB of small objects.
 _OBJECTS = 3_000_000
-#: Seconds that a statement waits for the database: a stopped driver may hold it meanwhile.
-_DATABASE_S = 120
 
 
 def upserts(spark: Any, params: dict[str, Any]) -> Any:
-    """Return a writer that stores each value once in SQLite, and notes each call for a batch."""
+    """Return a writer that stores each value once in PostgreSQL, and notes each call for a batch.
+
+    Both are one statement, so a stopped driver holds no lock.
+    """
+    import psycopg
+
+    table = params["table"]
+    statement = (
+        f"WITH noted AS (INSERT INTO {table}_calls VALUES (%s))"
+        f" INSERT INTO {table} SELECT unnest(%s::bigint[]), %s"
+        " ON CONFLICT (value) DO UPDATE SET batch = excluded.batch"
+    )
 
     def write(frame: Any, batch: int) -> None:
-        rows = [(row.value, batch) for row in frame.collect()]
-        writer = os.environ["HADOOP_USER_NAME"]
-        with (
-            closing(sqlite3.connect(params["database"], timeout=_DATABASE_S)) as database,
-            database,
-        ):
-            database.executemany(
-                "INSERT INTO rows (value, batch) VALUES (?, ?)"
-                " ON CONFLICT (value) DO UPDATE SET batch = excluded.batch",
-                rows,
-            )
-            database.execute("INSERT INTO calls VALUES (?, ?, ?)", (batch, writer, len(rows)))
+        values = sorted(row.value for row in frame.collect())
+        with psycopg.connect(params["database"], autocommit=True) as database:
+            database.execute(statement, (batch, values, batch))
 
     return _rate(spark, params).writeStream.foreachBatch(write)
 

@@ -4,16 +4,16 @@ import io
 import json
 import os
 import shutil
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import psycopg
 import pyarrow.parquet
 
 from queries.checkpoints.logs import numbers_of
@@ -42,11 +42,12 @@ Stamp = tuple[int, str]
 class Found:
     """What a takeover has left, compared with what the checkpoints' logs say."""
 
-    twice: dict[str, int] = field(default_factory=dict)  # commits that were written again
+    twice: dict[str, int] = field(default_factory=dict)  # entries that were written again, by log
     returned: list[str] = field(default_factory=list)  # logs to which an old driver wrote again
     again: int = 0  # batches that the old driver had begun and the new one has committed
     missing: dict[str, int] = field(default_factory=dict)  # values, by sink
     surplus: dict[str, int] = field(default_factory=dict)  # values that are there too often
+    misplaced: int = 0  # values that the database has from another batch than the log says
     elsewhere: int = 0  # of `surplus` in Kafka: not of the batches in flight
     repeated_calls: int = 0  # batches for which foreachBatch has written more than once
 
@@ -62,15 +63,18 @@ def code(folder: Path) -> str:
 class Streams:
     """The same numbers on their way into files, a database and a topic."""
 
-    def __init__(self, store: Store, jvm: HadoopJvm, broker: KafkaBroker, folder: Path) -> None:
-        self._store, self._jvm, self._broker = store, jvm, broker
+    def __init__(self, store: Store, jvm: HadoopJvm, broker: KafkaBroker, database: str) -> None:
+        """`database` is the address of a PostgreSQL database."""
+        self._store, self._jvm, self._broker, self._database = store, jvm, broker, database
         self._files = jvm.files(store)
         self.checkpoints = {sink: store.place(f"checkpoint-{sink}") for sink in SINKS}
         self._output = store.place("output")
-        self._database = folder / f"{self._output.rpartition('/')[2]}.db"
-        with closing(sqlite3.connect(self._database)) as database, database:
-            database.execute("CREATE TABLE rows (value INTEGER PRIMARY KEY, batch INTEGER)")
-            database.execute("CREATE TABLE calls (batch INTEGER, writer TEXT, rows INTEGER)")
+        self._table = f"values_{uuid4().hex[:8]}"
+        with psycopg.connect(database) as connection:
+            connection.execute(
+                f"CREATE TABLE {self._table} (value bigint PRIMARY KEY, batch bigint)"
+            )
+            connection.execute(f"CREATE TABLE {self._table}_calls (batch bigint)")
         self._topic = broker.topic("takeovers")
         self._ends: dict[str, dict[int, int]] = {sink: {} for sink in SINKS}
         self._writers = {(sink, log): dict[int, str]() for sink in SINKS for log in LOGS}
@@ -149,7 +153,7 @@ class Streams:
 
     def _spec(self, sink: str) -> dict[str, Any]:
         if sink == "upserts":
-            params = {"database": str(self._database), "rows": ROWS}
+            params = {"database": self._database, "table": self._table, "rows": ROWS}
             function = "in_driver:upserts"
             return {"kind": "python", "function": function, "params": params, "trigger": TRIGGER}
         if sink == "files":
@@ -190,13 +194,14 @@ class Streams:
         return min(each for each in times if each >= since)
 
     def renames(self) -> bool:
-        """Return whether Spark's own manager is about to rename a commit, on S3."""
+        """Return whether Spark's own manager is about to rename an entry, on S3."""
         assert isinstance(self._store, S3Store)
         return any(
             name.startswith(".") and name.endswith(".tmp")
             for place in self.checkpoints.values()
+            for log in LOGS
             for name in os.listdir(
-                self._store.folder / place.removeprefix(f"{self._store.root}/") / "commits"
+                self._store.folder / place.removeprefix(f"{self._store.root}/") / log
             )
         )
 
@@ -214,12 +219,12 @@ class Streams:
         self._judge_sink(found, "files", Counter(self._in_files()), bounds["files"])
         rows, calls = self._in_database()
         self._judge_sink(found, "upserts", Counter(rows.keys()), bounds["upserts"])
-        found.surplus["upserts"] += sum(  # values that a batch of another content has written
+        found.misplaced = sum(
             batch != self._batch_of("upserts", value)
             for value, batch in rows.items()
             if value < bounds["upserts"]
         )
-        repeated = sum(count > 1 for count in Counter(batch for batch, _ in calls).values())
+        repeated = sum(count > 1 for count in Counter(calls).values())
         found.repeated_calls = repeated - self._calls_before
         self._calls_before = repeated
         values = Counter(int(one.value or -1) for one in self._broker.read(self._topic))
@@ -286,10 +291,12 @@ class Streams:
                 self._read[path] = table.column("value").to_pylist()
         return [value for path in paths for value in self._read[path]]
 
-    def _in_database(self) -> tuple[dict[int, int], list[tuple[int, str]]]:
-        with closing(sqlite3.connect(self._database, timeout=LIMIT_S)) as database:
-            rows = dict(database.execute("SELECT value, batch FROM rows").fetchall())
-            return rows, database.execute("SELECT batch, writer FROM calls").fetchall()
+    def _in_database(self) -> tuple[dict[int, int], list[int]]:
+        """Return the batch of each value, and the batch of each call of foreachBatch."""
+        with psycopg.connect(self._database) as connection:
+            rows = connection.execute(f"SELECT value, batch FROM {self._table}").fetchall()
+            calls = connection.execute(f"SELECT batch FROM {self._table}_calls").fetchall()
+        return dict(rows), [batch for (batch,) in calls]
 
 
 def _log(driver: DriverUnderTest) -> str:

@@ -2,19 +2,20 @@
 
 - starts: two drivers of two installations start one query on a new checkpoint at once. One of
   them must own and commit, the other must be refused, and both must stay alive;
-- takeovers: a driver runs three queries into files on the store, an upsert in `foreachBatch`, and
-  Kafka. Its processes are stopped (Python, JVM, both or none, in turn), the next driver takes the
-  checkpoints over, and the old one is woken. It must halt. No batch may be committed by both, files
-  and upserts must be exact, and Kafka may have the batches in flight twice;
+- takeovers: a driver runs three queries into files on the store, an upsert in `foreachBatch`
+  (PostgreSQL), and Kafka. Its processes are stopped (Python, JVM, both or none, in turn), the next
+  driver takes the checkpoints over, and the old one is woken. It must halt. No entry of a log may
+  be written by both, files and upserts must be exact, and Kafka may have the batches in flight
+  twice;
 - window: the same on S3 with Spark's own file manager, both processes stopped, at a random moment
-  and while it renames a commit in turn. Figures, no verdict;
+  and while it renames an entry in turn. Figures, no verdict;
 - healthy: 30 s of a `foreachBatch` that holds the GIL, full collections, a JVM that is stopped for
   20 s, and a load of 40 must not end a driver, although the worker on its host is silent.
 
 Who has written an entry of a log is shown on S3 by the object, where our file manager names its
 JVM, and on HDFS by the owner of the file: each driver has a user of its own.
 
-- ours: batches that two drivers have committed, with our file manager;
+- ours: entries of logs that an old driver has written again, with our file manager;
 - baseline: the same with Spark's.
 
 The exit code is 1 if anything does not hold. The last line is JSON.
@@ -101,6 +102,8 @@ class Place:
     store: Store
     jvm: HadoopJvm
     folder: Path
+    broker: KafkaBroker
+    database: str
 
     @property
     def kind(self) -> str:
@@ -133,6 +136,7 @@ def main() -> int:
         pieces.missing_s3() if "s3" in stores or asked.window else "",
         pieces.missing_hdfs() if "hdfs" in stores else "",
         pieces.missing_kafka(),
+        pieces.missing_postgres(),
     ):
         if reason:
             raise SystemExit(reason)
@@ -141,16 +145,18 @@ def main() -> int:
     say(f"seed {asked.seed}")
     figures = Figures()
     with workplace("takeovers") as folder, kafka_broker(folder) as broker, ExitStack() as ends:
+        database = ends.enter_context(pieces.postgres_server())
         jvm = HadoopJvm()
         ends.callback(jvm.end)
         for name in dict.fromkeys([*stores, *(["s3"] if asked.window else [])]):
-            place = Place(ends.enter_context(_store(name, folder)), jvm, folder / name)
+            store = ends.enter_context(_store(name, folder))
+            place = Place(store, jvm, folder / name, broker, database)
             place.folder.mkdir()
             if name in stores:
                 _trying(figures, _starts, place, asked.starts)
-                _trying(figures, _takeovers, place, broker, asked.takeovers)
+                _trying(figures, _takeovers, place, asked.takeovers)
             if name == "s3":
-                _trying(figures, _window, place, broker, asked.window)
+                _trying(figures, _window, place, asked.window)
             if name in stores and asked.healthy:
                 _trying(figures, _healthy, place)
     return _tell(figures)
@@ -293,12 +299,12 @@ class Ending(threading.Thread):
         os.close(self._descriptor)
 
 
-def _takeovers(figures: Figures, place: Place, broker: KafkaBroker, rounds: int) -> None:
+def _takeovers(figures: Figures, place: Place, rounds: int) -> None:
     """Take the same three queries over again and again."""
     found = figures.takeovers[place.kind] = []
     if not rounds:
         return
-    streams = Streams(place.store, place.jvm, broker, place.folder)
+    streams = Streams(place.store, place.jvm, place.broker, place.database)
     with ExitStack() as ends:
         drivers = _one_after_the_other(place, "takeover", rounds, ends)
         old = next(drivers)
@@ -379,8 +385,8 @@ def _judge(figures: Figures, name: str, one: Round) -> None:
         figures.refuse(f"{name}: {text}")
     if any(found.missing.values()):
         figures.refuse(f"{name}: values are missing: {found.missing}")
-    if found.surplus["files"] or found.surplus["upserts"]:
-        figures.refuse(f"{name}: values are there too often: {found.surplus}")
+    if found.surplus["files"] or found.surplus["upserts"] or found.misplaced:
+        figures.refuse(f"{name}: values are there too often: {found.surplus}, {found.misplaced}")
     if found.elsewhere:
         figures.refuse(f"{name}: {found.elsewhere} records of Kafka are not of a batch in flight")
     for text in one.restarts:
@@ -403,7 +409,7 @@ def _told(one: Round) -> str:
 
 
 # --- the window with Spark's own manager --------------------------------------------------
-def _window(figures: Figures, place: Place, broker: KafkaBroker, rounds: int) -> None:
+def _window(figures: Figures, place: Place, rounds: int) -> None:
     """Take over without our file manager: each time on new checkpoints."""
     if not rounds:
         return
@@ -412,24 +418,24 @@ def _window(figures: Figures, place: Place, broker: KafkaBroker, rounds: int) ->
         drivers = _one_after_the_other(place, "window", rounds, ends, **own)
         old = next(drivers)
         for turn, new in enumerate(drivers):
-            streams = Streams(place.store, place.jvm, broker, place.folder)
+            streams = Streams(place.store, place.jvm, place.broker, place.database)
             streams.start(old)
             streams.wait(old, 2)
             aimed = bool(turn % 2)
             one = _take_over(streams, old, new, "both", _in_a_rename if aimed else _at_random)
             figures.window.append(one)
-            moment = "while a commit is renamed" if aimed else "at random"
-            lost = sum(one.found.missing.values())
+            moment = "while an entry is renamed" if aimed else "at random"
             say(f"window {turn + 1}, stopped {moment}: {_told(one)}")
-            say(f"    missing {lost}, too often {one.found.surplus}")
+            lost, more = one.found.missing, one.found.surplus
+            say(f"    missing {lost}, too often {more}, misplaced {one.found.misplaced}")
             old.end()
             streams.stop(new)
             old = new
 
 
 def _in_a_rename(streams: Streams) -> None:
-    """Return while a commit has its temporary name, somewhere in Spark's renaming of it."""
-    wait_for(streams.renames, "Spark renames a commit")
+    """Return while an entry has its temporary name, somewhere in Spark's renaming of it."""
+    wait_for(streams.renames, "Spark renames an entry")
     time.sleep(random.uniform(0, 0.02))
 
 
@@ -526,10 +532,10 @@ def _tell(figures: Figures) -> int:
         say(f"DOES NOT HOLD: {text}")
     report(
         "takeovers",
-        ours=sum(_commits_twice(rounds) for rounds in figures.takeovers.values()),
-        baseline=_commits_twice(figures.window),
+        ours=sum(_written_again(rounds) for rounds in figures.takeovers.values()),
+        baseline=_written_again(figures.window),
         ratio=None,
-        unit="commits written by two drivers",
+        unit="log entries written again by an old driver",
         starts={store: seen.total() for store, seen in figures.starts.items()},
         takeovers={store: len(rounds) for store, rounds in figures.takeovers.items()},
         window=len(figures.window),
@@ -539,8 +545,8 @@ def _tell(figures: Figures) -> int:
     return 1 if figures.wrong else 0
 
 
-def _commits_twice(rounds: Iterable[Round]) -> int:
-    return sum(one.found.twice.get("commits", 0) for one in rounds)
+def _written_again(rounds: Iterable[Round]) -> int:
+    return sum(sum(one.found.twice.values()) for one in rounds)
 
 
 def _tell_rounds(name: str, rounds: list[Round]) -> None:
@@ -558,6 +564,7 @@ def _tell_rounds(name: str, rounds: list[Round]) -> None:
         f"foreachBatch twice {sum(one.repeated_calls for one in found)}, "
         f"files and upserts missing {sum(sum(one.missing.values()) for one in found)} "
         f"too often {sum(one.surplus['files'] + one.surplus['upserts'] for one in found)}, "
+        f"misplaced {sum(one.misplaced for one in found)}, "
         f"Kafka repeated {sum(one.surplus['kafka'] for one in found)}, "
         f"queries started again {sum(len(one.restarts) for one in rounds)}"
     )
