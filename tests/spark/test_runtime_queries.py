@@ -365,7 +365,7 @@ def test_async_calls_are_refused_under_triggers_without_micro_batches(
         assert refused.error is not None
         assert "map_async is not supported with the" in refused.error.root_cause
         assert "Use processing time" in refused.error.root_cause
-    _forget(driver, 1020, 1030)
+        _forget(driver, run)
 
 
 def test_an_error_of_users_code_is_named_without_the_secret_it_holds(
