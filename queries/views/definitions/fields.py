@@ -72,7 +72,9 @@ class _ConnectorBoxes(forms.CheckboxSelectMultiple):
 
     def optgroups(self, name: str, value: list[str], attrs: Any = None) -> Any:
         """Return the boxes; an unknown name keeps its box, so that saving does not drop it."""
-        known = sorted(set().union(*map(ready_connectors, SPARKS), filter(None, value)))
+        known = sorted(
+            {one for spark in SPARKS for one in ready_connectors(spark)} | set(filter(None, value))
+        )
         self.choices = [(each, each) for each in known]
         return super().optgroups(name, value, attrs)
 

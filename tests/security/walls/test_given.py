@@ -57,7 +57,7 @@ def test_a_driver_on_a_host_that_cannot_compile_our_classes_goes_without_them(
     stage.query("delays")
     stage.up("delays")
     given = driver_spec(stage.driver("delays"))
-    assert given.without_classes.startswith("Headgate's Java classes cannot be")
+    assert given.without_classes.startswith("Java cannot be started")
     assert (given.jars, FILE_MANAGER in given.conf) == ((), False)
 
 
