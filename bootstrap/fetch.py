@@ -6,7 +6,7 @@
 
 With `--jars`, nothing is started; with `--connector`, only connectors are downloaded, for another
 version of Spark if that is named; with `--sparks`, only these versions of Spark. Maven resolves the
-coordinates in `connectors/*/pom.xml`, uv installs `connectors/sparks/*.txt`, javac compiles
+coordinates in `connectors/*/pom.xml`, pip installs `connectors/sparks/*.txt`, javac compiles
 Hadoop's program, and Go builds the S3 gateway. Each folder is replaced as a whole and contains the
 digest of its source: if the digest matches, nothing is downloaded and no network is needed.
 """
@@ -100,17 +100,18 @@ def spark(version: str) -> None:
         say(f"Installing Spark {version}: a download of 450 MB, then a minute of unpacking…")
         code, said = follow(
             [
-                *(sys.executable, "-m", "uv", "pip", "install", "--target", str(folder)),
-                *("--python", sys.executable, "--no-deps", "--require-hashes", "-r", str(pins)),
-                *("--compile-bytecode", "--no-progress", "--color", "never"),
+                *(sys.executable, "-m", "pip", "install", "--target", str(folder), "--no-deps"),
+                *("--require-hashes", "-r", str(pins), "--no-input", "--progress-bar", "off"),
+                "--disable-pip-version-check",
             ],
-            r"^ \+ (\S+)",
+            r"^\s*(?:Collecting|Building wheel for) ([\w.-]+)",
             lambda _, found: found[1],
+            steps={"Installing collected": "unpacking…"},
         )
         if code or not (folder / "pyspark" / "jars").is_dir():
             sys.stderr.write("".join(said[-15:]))
             fail(
-                f"uv could not install Spark {version} (code {code}).",
+                f"pip could not install Spark {version} (code {code}).",
                 "Check the network and the free disk space (1 GB is needed). Then try again.",
             )
     say(f"  Spark {version}, in {SPARKS / version}")
