@@ -39,9 +39,9 @@ _STAMP = ".pom.sha256"  # of whatever the folder is made of; first it was always
 def main(arguments: list[str]) -> None:
     """Download what is missing, then exec the command that starts the server."""
     version = ""
-    if "--spark" in arguments[:-1]:
+    if "--spark" in arguments:
         place = arguments.index("--spark")
-        version = _of_spark(arguments[place + 1])
+        version = _of_spark("".join(arguments[place + 1 : place + 2]))
         arguments = arguments[:place] + arguments[place + 2 :]
     names = [one for one in arguments if not one.startswith("-")]
     if "--sparks" in arguments:
@@ -124,7 +124,7 @@ def _sparks() -> dict[str, Path]:
 
 def _of_spark(version: str) -> str:
     if version not in _sparks():
-        fail(f"Spark {version} cannot be installed.", f"Choose {', '.join(sorted(_sparks()))}.")
+        fail(f"Spark {version!r} cannot be installed.", f"Choose {', '.join(sorted(_sparks()))}.")
     return version
 
 

@@ -187,7 +187,7 @@ def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any
     more = [LETTER_FIELD, *FIELDS] if dead_letters else FIELDS
     # Rows that were given up, and those that only carry metrics, have nulls everywhere.
     fields = [StructField(one.name, one.dataType) for one in parsed.fields]
-    # Without the argument, Spark 4.1 marks times as UTC, which is also what they are then.
+    # Spark 4.1 does not have the argument and always uses UTC: the instants are the same.
     zoned = {"timezone": zone} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(parsed, **zoned), StructType([*fields, *more])
 

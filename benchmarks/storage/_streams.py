@@ -110,7 +110,7 @@ class Streams:
             time.sleep(0.1)
 
     def wait(self, driver: DriverUnderTest, more: int) -> None:
-        """Wait until each query has committed in the driver, and so many batches more.
+        """Wait until each query has committed in the driver, then this many more batches.
 
         A query that fails because of another driver's commit is started again, as supervision
         does; a category after which supervision would not do that is an error.
@@ -241,7 +241,7 @@ class Streams:
         return found
 
     def _read_logs(self, sink: str, found: Found) -> set[int]:
-        """Read what is new in a query's logs; return the batches in flight at the last takeover."""
+        """Read a query's new log entries; return the batches in flight at the last takeover."""
         place = self.checkpoints[sink]
         for log in ("commits", "offsets"):  # so that each commit's offsets are known
             known = self._writers[sink, log]

@@ -129,7 +129,7 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Run what is asked for on each store; return 1 if something does not hold."""
+    """Run the requested parts on each store; return 1 if a check fails."""
     asked = _options()
     stores = asked.stores.split(",")
     for reason in (

@@ -130,7 +130,7 @@ def test_a_driver_without_its_store_ends_only_if_the_control_plane_is_silent_too
         gateway.stop()
 
 
-#: Holds each batch while there is no file `go`, and says which one in the file `held`.
+#: Holds each batch until the file `go` exists; the file `held` contains the batch's number.
 _HOLDING = """
 import time
 from pathlib import Path

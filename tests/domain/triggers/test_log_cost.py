@@ -1,4 +1,4 @@
-"""What the log entries of a checkpoint on a storage cost is told with what would help."""
+"""The cost of log entries on a storage is shown with what would help against it."""
 
 import pytest
 
