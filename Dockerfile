@@ -19,6 +19,7 @@ RUN mkdir -p /usr/share/man/man1 \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY bootstrap/fetch.py bootstrap/run.py bootstrap/
+COPY headgate_server/__init__.py headgate_server/downloads.py headgate_server/
 COPY connectors/kafka connectors/kafka
 RUN HEADGATE_CONNECTORS=/opt/connectors python bootstrap/fetch.py --connector
 

@@ -32,10 +32,10 @@ s3: ## Build a trial S3 gateway, download its connector, and start the gateway; 
 hadoop: ## Download HDFS and YARN for trials, and start both on loopback; make stop ends them
 	@$(SETUP) bootstrap/fetch.py hadoop $(ARGS)
 
-connector: ## Download a connector: make connector ARGS=avro
+connector: ## Add, list or remove connectors: make connector ARGS="add avro --spark 4.2"
 	@$(SETUP) bootstrap/fetch.py --connector $(ARGS)
 
-spark: ## Install another version of Spark for applications: make spark ARGS=4.2
+spark: ## Add, list or remove versions of Spark for applications: make spark ARGS="add 4.2"
 	@$(SETUP) bootstrap/fetch.py --sparks $(ARGS)
 
 cluster: ## Start a trial Spark standalone cluster on loopback; make stop ends it

@@ -1,77 +1,107 @@
-"""Download connectors and trial servers, then start the server.
+"""Download connectors, versions of Spark and trial servers, then start the server.
 
     python bootstrap/fetch.py kafka | s3 | hadoop [--jars]
-    python bootstrap/fetch.py --connector [NAME…] [--spark VERSION]
-    python bootstrap/fetch.py --sparks [VERSION…]
+    python bootstrap/fetch.py --connector [add] NAME [GROUP:ARTIFACT:VERSION…] [--spark VERSION]
+    python bootstrap/fetch.py --connector list | remove NAME [--spark VERSION]
+    python bootstrap/fetch.py --sparks [add] [VERSION…] | list | remove VERSION
 
-With `--jars`, nothing is started; with `--connector`, only connectors are downloaded, for another
-version of Spark if that is named; with `--sparks`, only these versions of Spark. Maven resolves the
+With `--jars`, nothing is started. `add` can be left out; several connectors with a recipe can be
+added at once. `list` and `remove` need the database, and are Django commands. Maven resolves the
 coordinates in `connectors/*/pom.xml`, pip installs `connectors/sparks/*.txt`, javac compiles
-Hadoop's program, and Go builds the S3 gateway. Each folder is replaced as a whole and contains the
-digest of its source: if the digest matches, nothing is downloaded and no network is needed.
+Hadoop's program, and Go builds the S3 gateway (`headgate_server.downloads`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
-import tempfile
-import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 from run import REPOSITORY, fail, follow, say
 
+sys.path.append(str(REPOSITORY))  # last: in a wheel, the installed packages are found first
+from headgate_server.downloads import DownloadFailed, Downloads, replaced, tool
+
 HOME = Path(os.environ.get("HEADGATE_HOME") or REPOSITORY / "var").resolve()
-SPARKS = HOME / "sparks"
-CONNECTORS = Path(os.environ.get("HEADGATE_CONNECTORS") or HOME / "connectors").resolve()
+DOWNLOADS = Downloads(
+    recipes=REPOSITORY / "connectors",
+    connectors=Path(os.environ.get("HEADGATE_CONNECTORS") or HOME / "connectors").resolve(),
+    sparks=HOME / "sparks",
+    say=say,
+    follow=follow,
+)
 #: A real S3 gateway, by its Go module; a new version is tried with the tests marked `s3`.
 GATEWAY = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 OLDEST_GO = "1.25"  # the `go` line in the gateway's go.mod
 _CLASSES_FOR = "17"  # the oldest Java that Spark 4.3 runs on
-_STAMP = ".pom.sha256"  # of whatever the folder is made of; first it was always a pom
 
 
 def main(arguments: list[str]) -> None:
     """Download what is missing, then exec the command that starts the server."""
-    version = ""
-    if "--spark" in arguments:
-        place = arguments.index("--spark")
-        version = _of_spark("".join(arguments[place + 1 : place + 2]))
-        arguments = arguments[:place] + arguments[place + 2 :]
+    for flag, command in (("--sparks", "spark"), ("--connector", "connector")):
+        if flag in arguments:
+            given = [one for one in arguments if one != flag]
+            if given[:1] in (["list"], ["remove"]):
+                _become_command(command, *given)
+            given = given[1:] if given[:1] == ["add"] else given
+            (sparks if command == "spark" else connectors)(given)
+            return
     names = [one for one in arguments if not one.startswith("-")]
-    if "--sparks" in arguments:
-        for name in [_of_spark(name) for name in names] or sorted(_sparks()):
-            spark(name)
-        return
-    if "--connector" in arguments:
-        for name in _known(names or ["kafka"]):
-            connector(name, version)
-        return
     trials = {"kafka": kafka, "s3": s3, "hadoop": hadoop}
     if len(names) != 1 or names[0] not in trials:
         fail(f"There is no trial server {' '.join(names)!r}.", f"Choose {', '.join(trials)}.")
     trials[names[0]]()
     if "--jars" not in arguments:
-        command = (sys.executable, "-m", "headgate_server", "manage", names[0])
-        os.execv(sys.executable, command)
+        _become_command(names[0])
+
+
+def _become_command(*arguments: str) -> None:
+    """Exec a Django command."""
+    os.execv(sys.executable, [sys.executable, "-m", "headgate_server", "manage", *arguments])
+
+
+def sparks(versions: list[str]) -> None:
+    """Download versions of Spark other than Headgate's own; all of them if none is named."""
+    for version in versions:
+        DOWNLOADS.check_version(version)
+    for version in versions or DOWNLOADS.versions():
+        DOWNLOADS.spark(version)
+
+
+def connectors(arguments: list[str]) -> None:
+    """Download connectors by their recipes (Kafka's if none is named), or one by coordinates."""
+    version = ""
+    if "--spark" in arguments:
+        place = arguments.index("--spark")
+        version = "".join(arguments[place + 1 : place + 2])
+        DOWNLOADS.check_version(version)
+        arguments = arguments[:place] + arguments[place + 2 :]
+    coordinates = [one for one in arguments if ":" in one]
+    names = [one for one in arguments if ":" not in one] or ["kafka"]
+    if coordinates and len(names) != 1:
+        fail(f"The coordinates need one name, not {' '.join(names)!r}.", "Choose a name.")
+    if unknown := [one for one in names if one not in DOWNLOADS.known() and not coordinates]:
+        fail(
+            f"There is no recipe for {', '.join(unknown)}.",
+            f"Choose {', '.join(DOWNLOADS.known())}, or name Maven coordinates: "
+            f"{unknown[0]} GROUP:ARTIFACT:VERSION.",
+        )
+    for name in names:
+        DOWNLOADS.connector(name, version, coordinates)
 
 
 def kafka() -> None:
     """Download the connector and the broker."""
-    connector("kafka")
-    resolve("broker", HOME / "kafka" / "jars", what="the trial broker")
+    DOWNLOADS.connector("kafka")
+    _resolve("broker", HOME / "kafka" / "jars", what="the trial broker")
 
 
 def s3() -> None:
     """Download the connector, and build the gateway."""
-    connector("s3")
+    DOWNLOADS.connector("s3")
     target = HOME / "s3" / "bin"
-    with _made(target, GATEWAY.encode()) as folder:
+    with replaced(target, GATEWAY.encode()) as folder:
         if folder:
             say("Building the S3 gateway with Go; this takes a minute or two…")
             _build_gateway(folder)
@@ -81,112 +111,22 @@ def s3() -> None:
 def hadoop() -> None:
     """Download the jars of HDFS and YARN, and compile the program that runs them."""
     jars = HOME / "hadoop" / "jars"
-    resolve("hadoop", jars, what="the trial Hadoop cluster")
+    _resolve("hadoop", jars, what="the trial Hadoop cluster")
     source = REPOSITORY / "connectors" / "hadoop"
     program, logging = source / "MiniHadoop.java", source / "log4j.properties"
     made_of = program.read_bytes() + logging.read_bytes()
-    with _made(HOME / "hadoop" / "classes", made_of) as folder:
+    with replaced(HOME / "hadoop" / "classes", made_of) as folder:
         if folder:
             _compile(program, jars, folder)
             shutil.copy(logging, folder)
 
 
-def spark(version: str) -> None:
-    """Download a version of Spark other than Headgate's own, and build its package if needed."""
-    pins = _sparks()[version]
-    with _made(SPARKS / version, pins.read_bytes()) as folder:
-        if folder is None:
-            return
-        say(f"Installing Spark {version}: a download of 450 MB, then a minute of unpacking…")
-        code, said = follow(
-            [
-                *(sys.executable, "-m", "pip", "install", "--target", str(folder), "--no-deps"),
-                *("--require-hashes", "-r", str(pins), "--no-input", "--progress-bar", "off"),
-                "--disable-pip-version-check",
-            ],
-            r"^\s*(?:Collecting|Building wheel for) ([\w.-]+)",
-            lambda _, found: found[1],
-            steps={"Installing collected": "unpacking…"},
-        )
-        if code or not (folder / "pyspark" / "jars").is_dir():
-            sys.stderr.write("".join(said[-15:]))
-            fail(
-                f"pip could not install Spark {version} (code {code}).",
-                "Check the network and the free disk space (1 GB is needed). Then try again.",
-            )
-    say(f"  Spark {version}, in {SPARKS / version}")
-
-
-def _sparks() -> dict[str, Path]:
-    """Return the pinned packages of each version of Spark that can be installed."""
-    return {path.stem: path for path in REPOSITORY.glob("connectors/sparks/*.txt")}
-
-
-def _of_spark(version: str) -> str:
-    if version not in _sparks():
-        fail(f"Spark {version!r} cannot be installed.", f"Choose {', '.join(sorted(_sparks()))}.")
-    return version
-
-
-def connector(name: str, spark_version: str = "") -> None:
-    """Download a connector, for Headgate's own version of Spark or for another."""
-    what = f"the connector {name}"
-    if not spark_version:
-        resolve(name, CONNECTORS / name, what=what)
-        return
-    recipe = tomllib.loads((REPOSITORY / "connectors" / name / "connector.toml").read_text())
-    versions = recipe.get("versions", {})
-    if spark_version not in versions:
-        known = ", ".join(sorted(versions)) or "none other than Headgate's own"
-        fail(f"The connector {name} has no recipe for Spark {spark_version}.", f"It has {known}.")
-    resolve(
-        name,
-        CONNECTORS / spark_version / name,
-        what=f"{what} for Spark {spark_version}",
-        properties=versions[spark_version],
-    )
-
-
-def _known(names: list[str]) -> list[str]:
-    """Return the names of connectors, each of which must have a recipe."""
-    known = sorted(path.parent.name for path in REPOSITORY.glob("connectors/*/connector.toml"))
-    if unknown := [name for name in names if name not in known]:
-        fail(f"There is no recipe for {', '.join(unknown)}.", f"Choose {', '.join(known)}.")
-    return names
-
-
-@contextmanager
-def _made(target: Path, made_of: bytes) -> Iterator[Path | None]:
-    """Yield a folder to fill, which then replaces the target; None if the target is up to date."""
-    digest = hashlib.sha256(made_of).hexdigest()
-    stamp = target / _STAMP
-    if stamp.exists() and stamp.read_text().strip() == digest:
-        yield None
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        yield aside
-        (aside / _STAMP).write_text(digest + "\n")
-        aside.chmod(0o755)
-        if target.exists():
-            target.rename(aside / ".before")
-        aside.rename(target)
-        shutil.rmtree(target / ".before", ignore_errors=True)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _tool(program: str, name: str, what: str, way_out: str) -> str:
-    """Return a program on the PATH, which is needed to do `what`."""
-    found = shutil.which(program)
-    if found is None:
-        fail(f"{name} is missing: it is needed to {what}.", f"{way_out}; then try again.")
-    return str(found)
+def _resolve(name: str, target: Path, *, what: str) -> None:
+    DOWNLOADS.resolve(REPOSITORY / "connectors" / name / "pom.xml", target, what=what)
 
 
 def _build_gateway(folder: Path) -> None:
-    go = _tool(
+    go = tool(
         "go",
         "Go",
         "build the S3 gateway",
@@ -216,7 +156,7 @@ def _build_gateway(folder: Path) -> None:
 
 
 def _compile(source: Path, jars: Path, folder: Path) -> None:
-    javac = _tool(
+    javac = tool(
         "javac",
         "javac",
         "compile the program that runs HDFS and YARN",
@@ -235,52 +175,10 @@ def _compile(source: Path, jars: Path, folder: Path) -> None:
         )
 
 
-def resolve(
-    name: str, target: Path, *, what: str, properties: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    """Make Maven copy the jars for `connectors/NAME/pom.xml` to a folder, unless they exist."""
-    pom = REPOSITORY / "connectors" / name / "pom.xml"
-    given = [f"-D{key}={value}" for key, value in sorted(properties.items())]
-    with _made(target, pom.read_bytes() + "".join(given).encode()) as folder:
-        if folder is None:
-            return
-        maven = _tool(
-            "mvn",
-            "Maven",
-            f"resolve {what}",
-            "Install Maven (Debian, Ubuntu: `sudo apt-get install maven`)",
-        )
-        say(f"Resolving {what} by Maven…")
-        _copy_dependencies(maven, pom, folder, given)
-    jars = sorted(target.glob("*.jar"))
-    size = sum(jar.stat().st_size for jar in jars) / 1e6
-    say(f"  {len(jars)} jars, {size:.0f} MB, in {target}")
-
-
-def _copy_dependencies(maven: str, pom: Path, target: Path, given: list[str]) -> None:
-    code, said = follow(
-        [
-            *(maven, "-B", "-f", str(pom), "dependency:copy-dependencies"),
-            *("-DincludeScope=runtime", f"-DoutputDirectory={target}"),
-            *given,
-        ],
-        r"Downloaded from \S+ \S+/([^/ ]+\.jar) \((.+?)(?: at .+)?\)",
-        lambda fetched, found: f"{fetched} fetched: {found[1]} ({found[2]})",
-    )
-    if code:
-        sys.stderr.write("".join(line for line in said if "ERROR" in line)[:4000])
-        fail(
-            f"Maven could not resolve {pom.relative_to(REPOSITORY)} (code {code}).",
-            "Check the network, and that Maven can reach its repository (set a proxy or mirror "
-            "in ~/.m2/settings.xml). Then try again; files that have been downloaded are not "
-            "downloaded again.",
-        )
-    if not any(target.glob("*.jar")):
-        fail(f"Maven did not copy any jar for {pom.relative_to(REPOSITORY)}.", "Check that file.")
-
-
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
+    except DownloadFailed as error:
+        fail(error.problem, error.way_out)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -137,8 +137,8 @@ class Copy:
                 shutil.copy2(source / name, self.tree / name)
         # What `make kafka`, `make s3` and `make hadoop` have brought; tests only read it.
         (self.tree / "var").mkdir(parents=True, exist_ok=True)
-        for place in (source / "var" / name for name in ("connectors", "hadoop", "kafka", "s3")):
-            if place.exists():
+        for name in ("connectors", "hadoop", "kafka", "s3", "sparks"):
+            if (place := source / "var" / name).exists():
                 (self.tree / "var" / place.name).symlink_to(place.resolve())
 
     def again(self, folder: Path) -> "Copy":

@@ -2,9 +2,9 @@
 
     python bootstrap/sbom.py [FILE]
 
-The wheels are those in requirements.txt, with their digests. Jars are PySpark's and those of the
-downloaded connectors. A jar's coordinates are read from the jar; a jar without coordinates is named
-after its file. No network is needed.
+The wheels are those in requirements.txt, with their digests. Jars are PySpark's, those of other
+installed versions of Spark, and those of the connectors for each of them. A jar's coordinates are
+read from the jar; a jar without coordinates is named after its file. No network is needed.
 """
 
 import re
@@ -27,6 +27,7 @@ from run import REPOSITORY, say
 
 HOME = Path(environ.get("HEADGATE_HOME") or REPOSITORY / "var").resolve()
 CONNECTORS = Path(environ.get("HEADGATE_CONNECTORS") or HOME / "connectors").resolve()
+SPARKS = HOME / "sparks"
 _VERSION = SchemaVersion.V1_6
 _WHEEL = re.compile(r"^([\w.-]+?)(?:\[[\w,-]+\])?==(\S+)((?:.*\\\n)*.*)", re.MULTILINE)
 _NAMED = re.compile(r"(.+?)-(\d[\w.\-+]*)")  # scala-library-2.13.18
@@ -82,6 +83,7 @@ def bill() -> str:
     components = [
         *wheels((REPOSITORY / "requirements.txt").read_text()),
         *jars(Path(spark.origin).parent / "jars"),
+        *jars(SPARKS),
         *jars(CONNECTORS),
     ]
     bom = Bom(components={one.bom_ref.value: one for one in components}.values())

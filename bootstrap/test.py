@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from check import LARGE
-from steps import Beside, repeated, run, told
+from run import say
+from steps import Beside, Reports, repeated, run, told
 
 #: Pure decisions and the wire format must have full branch coverage.
 COVERED = ("queries.domain", "headgate_ground.wire", "headgate_ground.tolerant")
@@ -29,8 +30,18 @@ ON_POSTGRESQL = (
 #: that start Spark spend half of their time waiting. Browser tests run alone, because Playwright
 #: leaves an event loop running, and the console under test changes the settings.
 GROUPS = (("not browser", 1), ("browser", 0))
-#: The tests that also run on other versions of Spark (`make test-sparks`).
-CORE = ("tests/spark/test_runtime_queries.py", "tests/spark/test_probes.py")
+#: Another version of Spark, if it is installed: the drivers' core tests run on it in parallel with
+#: the browser tests, which leave a core idle half of the time.
+OTHER_SPARK = "4.2"
+BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+#: The tests that also run on other versions of Spark (`make test-sparks`): queries in a driver, the
+#: listener, and what reads checkpoints. The demo's queries and Spark's examples are `MORE`.
+CORE = (
+    "tests/spark/test_runtime_queries.py",
+    "tests/spark/test_probes.py",
+    "tests/spark/test_listener_drops.py",
+)
+MORE = ("tests/spark/test_flights_streams.py", "tests/spark/scripts/test_sparks_own_examples.py")
 #: Tests that take longer than this, in seconds, are listed at the end.
 LONG_S = 15
 #: Memory, not cores, limits the tests that start Spark.
@@ -69,9 +80,46 @@ def on_other_sparks(versions: list[str]) -> int:
     failed = 0
     for version in versions or known:
         os.environ["HEADGATE_TEST_SPARK"] = version
-        command = (sys.executable, "-m", "pytest", "-q", "-p", "no:playwright", *CORE)
-        failed = run(*command, go_on=True, part=f"Spark {version}") or failed
+        failed = (
+            run(
+                *(
+                    sys.executable,
+                    "-m",
+                    "pytest",
+                    "-q",
+                    "-p",
+                    "no:playwright",
+                    *at_once(),
+                    *BY_FILE,
+                ),
+                *(*CORE, *MORE),
+                go_on=True,
+                part=f"Spark {version}",
+            )
+            or failed
+        )
     return failed
+
+
+def on_other_spark(reports: Reports) -> Beside | None:
+    """Start the core tests on `OTHER_SPARK`; None, with a line that says so, if it is missing."""
+    home = Path(os.environ.get("HEADGATE_HOME") or "var")
+    if not (home / "sparks" / OTHER_SPARK).is_dir():
+        say(
+            f"\nThe core tests on Spark {OTHER_SPARK} were skipped: it is not installed; get it"
+            f" with `make spark ARGS={OTHER_SPARK}`."
+        )
+        return None
+    part = f"on Spark {OTHER_SPARK}"
+    os.environ["HEADGATE_TEST_SPARK"] = OTHER_SPARK
+    try:
+        return Beside(
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:playwright", *at_once(), *BY_FILE),
+            *("-p", "no:cacheprovider", *CORE, *reports.of(part)),
+            part=part,
+        )
+    finally:
+        del os.environ["HEADGATE_TEST_SPARK"]
 
 
 def main(narrowed: list[str]) -> int:
@@ -107,19 +155,26 @@ def main(narrowed: list[str]) -> int:
             *reports.of("on PostgreSQL"),
             part="on PostgreSQL",
         )
+        beside: list[Beside | None] = [on_postgresql]
+        codes = []
         try:
-            by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
+            # A failure ends no other group: one run names everything that has to be mended.
             for marks, more in GROUPS:
-                run(
-                    *(python, "-m", "pytest", "-q", *at_once(more), *by_file),
-                    *(*(f"--ignore={path}" for path in PURE), "-m", marks),
-                    *("--durations=20", f"--durations-min={LONG_S}"),
-                    *reports.of(marks),
-                    part=marks,
+                if marks == "browser":
+                    beside.append(on_other_spark(reports))
+                codes.append(
+                    run(
+                        *(python, "-m", "pytest", "-q", *at_once(more), *BY_FILE),
+                        *(*(f"--ignore={path}" for path in PURE), "-m", marks),
+                        *("--durations=20", f"--durations-min={LONG_S}"),
+                        *reports.of(marks),
+                        go_on=True,
+                        part=marks,
+                    )
                 )
         finally:
-            code = on_postgresql.end()
-    return code
+            codes += [one.end() for one in beside if one is not None]
+    return next((code for code in codes if code), 0)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,13 @@ CONNECTION_KEPT_S = 60
 leaving = threading.Event()
 
 
+def stopping() -> bool:
+    """Return whether this worker has been asked to stop; its tasks may still be running."""
+    from celery.worker import state
+
+    return leaving.is_set() or state.should_stop not in (None, False)
+
+
 @signals.setup_logging.connect
 def _keep_our_logging(**_: Any) -> None:
     """Keep Celery from setting up its own logging: it does not if this signal has a receiver."""

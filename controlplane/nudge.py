@@ -70,8 +70,13 @@ def read_sink_soon(query_id: int) -> None:
     _read_soon("queries.tasks.read_sink", query_id)
 
 
-def _read_soon(task: str, row_id: int) -> None:
-    queue = f"{settings.QUEUE}.{settings.HEADGATE_HOST}"
+def look_at_tables_soon(query_id: int, host: str) -> None:
+    """Ask a host's worker ("": this host's) to read the logs of a query's tables now."""
+    _read_soon("queries.tasks.read_tables", query_id, host)
+
+
+def _read_soon(task: str, row_id: int, host: str = "") -> None:
+    queue = f"{settings.QUEUE}.{host or settings.HEADGATE_HOST}"
     try:
         _put(task, [row_id], queue, NUDGE_EXPIRES_S)
     except Exception as error:  # the broker is down: the next look at the page asks again

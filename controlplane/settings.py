@@ -349,6 +349,7 @@ HOST_TICKS = {
     "queries.tasks.advance_operations": SWEEP_EVERY_S,
     "queries.tasks.adopt": 30.0,
     "queries.tasks.look_at_sources": LAG_EVERY_S,
+    "queries.tasks.look_at_tables": LAG_EVERY_S,
     "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs contain
     "queries.tasks.look_for_foreign_batches": 30.0,
     "queries.tasks.look_ahead": 15.0,  # runs for half a second; at most one round a minute
@@ -360,6 +361,7 @@ HOST_TICKS = {
 #: Ticks for any worker, about rows only. Seconds.
 TICKS = {
     "queries.tasks.note_verdicts": 5.0,
+    "queries.tasks.run_schedules": 5.0,
     "queries.tasks.recheck_sql": 10.0,  # SQL saved while Spark's parser did not answer
     "queries.tasks.keep_ledger": 10.0,
     "queries.tasks.watch_incidents": 5.0,
@@ -418,6 +420,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "StopModeEnum": "queries.api.definitions.inputs.STOP_MODES",
         "PoolModeEnum": "queries.domain.definitions.spec.SCHEDULER_MODES",
+        "SparkEnum": "queries.domain.sparks.SPARKS",
+        "OperationOutcomeEnum": "queries.api.operation_bodies.OUTCOMES",
         "ChannelKindEnum": "queries.api.alerts.bodies.CHANNEL_KINDS",
         "EntryKindEnum": "queries.api.alerts.bodies.ENTRY_KINDS",
         "IncidentKindEnum": "queries.api.alerts.bodies.INCIDENT_KINDS",

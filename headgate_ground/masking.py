@@ -41,6 +41,7 @@ _NO_SECRET = re.compile(r"true|false|\d{1,6}(?:\.\d{1,6})?[a-z]{0,2}|(?:[a-z]\w*
 _WORDS = frozenset(
     {"root_cause", "message", "warnings", "reason", "exception", "description", "last_error"}
     | {"missing", "nodes", "observedMetrics", "notes", "temporary"}
+    | {"threads", "heap"}  # of a thread dump
 )
 _PLACES = ("FileSink[", "FileStreamSource[")  # descriptions that are later parsed for their path
 _ROWS = frozenset({"sample", "largest", "frequent"})  # with users' data: masked by value only

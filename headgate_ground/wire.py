@@ -61,6 +61,8 @@ class Kind(StrEnum):
     START_ERROR = "start_error"  # body: {"error_class", "message"}: raised inside start()
     STATUS = "status"  # body: {"state"}: the driver's status.json changed for this run
     HEARTBEAT = "heartbeat"  # body: `Heartbeat` below as JSON
+    SLOW_BATCH = "slow_batch"  # body: the evidence of listeners.spark.slow_batches
+    THREAD_DUMP = "thread_dump"  # body: {"quiet_s", "threads", "heap"}: a query hangs
     DRIVER_EXIT = "driver_exit"  # body: ExitReport's JSON; sent by the shim, seq 0
 
 

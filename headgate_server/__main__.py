@@ -27,8 +27,8 @@ _FETCH = {
         "build a trial S3 gateway with Go, download its connector, and start the gateway",
     ),
     "hadoop": (("hadoop",), "download HDFS and YARN for trials, and start both on loopback"),
-    "spark": (("--sparks",), f"install another version of Spark: {', '.join(_SPARKS)}"),
-    "connector": (("--connector",), f"download a connector, by name: {', '.join(_RECIPES)}"),
+    "spark": (("--sparks",), f"add, list or remove versions of Spark: {', '.join(_SPARKS)}"),
+    "connector": (("--connector",), f"add, list or remove connectors: {', '.join(_RECIPES)}"),
 }
 
 

@@ -5,6 +5,7 @@ settings use it.
 """
 
 import os
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -22,8 +23,6 @@ LOCKED = DATA / ("constraints.txt" if INSTALLED else "requirements.txt")
 #: A wheel's names for the checkout commands in messages.
 _COMMANDS = {
     "make run": "headgate-server up",
-    "make connector ARGS=": "headgate-server connector ",
-    "make spark ARGS=": "headgate-server spark ",
     "make stop": "headgate-server stop",
     "make kafka": "headgate-server kafka",
     "make s3": "headgate-server s3",
@@ -31,6 +30,8 @@ _COMMANDS = {
     ".venv/bin/python manage.py": "headgate-server manage",
     "manage.py": "headgate-server manage",
 }
+#: `make connector ARGS="avro --spark 4.2"`, with or without quotes.
+_WITH_ARGUMENTS = re.compile(r'make (connector|spark) ARGS=(?:"([^"]*)"|(\S))')
 
 
 def _users_data() -> Path:
@@ -64,6 +65,7 @@ def import_path() -> tuple[str, ...]:
 def with_local_commands(text: str) -> str:
     """Return a message with the commands that work in this installation."""
     if INSTALLED:
+        text = _WITH_ARGUMENTS.sub(r"headgate-server \1 \2\3", text)
         for ours, theirs in _COMMANDS.items():
             text = text.replace(ours, theirs)
     return text

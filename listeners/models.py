@@ -209,6 +209,28 @@ class TaskTime(models.Model):
         return f"task time of run {self.run}"
 
 
+class SlowBatch(models.Model):
+    """The driver's evidence on one slow batch; Spark's progress of it is in `Progress`."""
+
+    driver = models.BigIntegerField()
+    seq = models.BigIntegerField()
+    query = models.BigIntegerField()
+    run = models.BigIntegerField()
+    batch = models.BigIntegerField()
+    took_ms = models.BigIntegerField()
+    at = models.DateTimeField(db_index=True)  # when the evidence was collected; for retention
+    body = models.JSONField(default=dict)  # see listeners.spark.slow_batches
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["driver", "seq"], name="slow_batch_driver_seq")
+        ]
+        indexes: ClassVar = [models.Index(fields=["query", "-at"], name="slow_batch_query_at")]
+
+    def __str__(self) -> str:
+        return f"slow batch {self.batch} of run {self.run}"
+
+
 class DroppedEvents(models.Model):
     """An increase of Spark's drop counter between two heartbeats: number, queue and times."""
 

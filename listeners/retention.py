@@ -82,7 +82,8 @@ def _expired(
             "at",
             raw,
         )
-    yield "idle events", models.Event.objects.filter(at__lt=raw, kind=Kind.IDLE), "at", raw
+    for kind in (Kind.IDLE, Kind.THREAD_DUMP):  # many, or large
+        yield f"{kind} events", models.Event.objects.filter(at__lt=raw, kind=kind), "at", raw
     yield (
         "roll-ups of 10 s",
         models.Rollup.objects.filter(width_s=fine, start__lt=raw),
@@ -103,6 +104,7 @@ def _expired(
     )
     yield "events", models.Event.objects.filter(at__lt=history), "at", history
     yield "task times", models.TaskTime.objects.filter(start__lt=raw), "start", raw
+    yield "slow batches", models.SlowBatch.objects.filter(at__lt=raw), "at", raw
     yield "gaps", models.Gap.objects.filter(noticed_at__lt=history), "noticed_at", history
     yield "dropped events", models.DroppedEvents.objects.filter(until__lt=history), "until", history
     yield (

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import connection
 from django.db.models import (
+    BigIntegerField,
     Case,
     Count,
     F,
@@ -20,7 +21,7 @@ from django.db.models import (
     Sum,
     When,
 )
-from django.db.models.fields.json import KeyTextTransform
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast
 
 from headgate_ground.wire import Heartbeat
@@ -97,6 +98,17 @@ def latest(query_ids: Iterable[int]) -> dict[int, LatestLine]:
         for chunk in _chunks(query_ids)
         for row in models.Latest.objects.filter(query__in=chunk).values(*_LINE)
     }
+
+
+def described(queries: QuerySet[Any]) -> Iterator[tuple[int, datetime | None, Any, Any]]:
+    """Yield query, time, sources and sink of the newest progress event of each of these queries.
+
+    `queries` is a subquery for their ids. Sources and sink are Spark's JSON; the rest of the event
+    is not read.
+    """
+    rows = models.Latest.objects.filter(query__in=queries, progress__isnull=False)
+    found = rows.values_list("query", "progress_at", "progress__sources", "progress__sink")
+    yield from found.iterator(chunk_size=2000)
 
 
 def input_rate(queries: QuerySet[Any]) -> float:
@@ -241,6 +253,27 @@ def run_summary(run_id: int) -> dict[str, Any] | None:
         repaired=Count("pk", filter=Q(repaired=True)),
     )
     return summary if summary["batches"] else None
+
+
+def run_rows(run_ids: list[int]) -> dict[int, tuple[int, int | None]]:
+    """Return (rows read, rows written) of each run with batches, in one database query.
+
+    Written is None if a batch has no count: Spark's file sinks and foreachBatch report none. This
+    reads the JSON of all batches, so it is for runs with few of them, as of jobs.
+    """
+    counted = Cast(
+        KeyTextTransform("numOutputRows", KeyTransform("sink", "body")), BigIntegerField()
+    )
+    rows = models.Progress.objects.filter(run__in=run_ids).annotate(out=counted)
+    sums = rows.values("run").annotate(
+        read=Sum("num_input_rows"),
+        written=Sum("out"),
+        unknown=Count("pk", filter=Q(out=None) | Q(out__lt=0)),
+    )
+    return {
+        one["run"]: (one["read"], None if one["unknown"] else one["written"])
+        for one in sums.order_by()
+    }
 
 
 def _chunks(ids: Iterable[int], size: int = 200) -> Iterator[list[int]]:

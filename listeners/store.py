@@ -20,6 +20,8 @@ from listeners import latest, models
 from listeners.latest import moment
 from listeners.ranges import merge
 
+#: Kinds that are sent for a run but say nothing of its life.
+_NO_SIGNS = frozenset({Kind.SLOW_BATCH, Kind.THREAD_DUMP})
 _SERIAL = 7_231_001  # PostgreSQL's advisory lock: one batch is stored at a time
 
 
@@ -44,6 +46,7 @@ class Batch:
     received: Any = None
     progress: list[tuple[Any, ...]] = field(default_factory=list)
     events: list[tuple[Any, ...]] = field(default_factory=list)
+    slow: list[models.SlowBatch] = field(default_factory=list)
     heartbeats: list[Event] = field(default_factory=list)
     about_queries: list[Event] = field(default_factory=list)
     numbers: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -55,7 +58,7 @@ class Batch:
         self.received = self.stamp(self.received_at)
 
     def add(self, event: Event) -> None:
-        """Add an event; raise ValueError if it has no time, or is not a valid heartbeat."""
+        """Add an event; raise ValueError if it has no time, or its body is not valid."""
         if event.kind is Kind.HEARTBEAT:
             latest.read_heartbeat(event)
             self.heartbeats.append(event)
@@ -66,9 +69,12 @@ class Batch:
             self.progress.append(_progress_row(event, self.received, self.stamp))
             key = (event.driver, event.epoch, str(event.spark_run_id), event.query, event.run)
             self.batches[key].append(event.batch)  # type: ignore[index, arg-type]
+        elif event.kind is Kind.SLOW_BATCH:
+            self.slow.append(_slow_row(event))
         else:
             self.events.append(_event_row(event, self.received, self.stamp))
-        if event.query is not None and event.run is not None and event.seq > 0:
+        about = event.query is not None and event.run is not None and event.seq > 0
+        if about and event.kind not in _NO_SIGNS:
             self.about_queries.append(event)
         self.number(event)
 
@@ -91,6 +97,7 @@ def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
                 cursor.executemany(_INSERT_PROGRESS, batch.progress)
             if batch.events:
                 cursor.executemany(_INSERT_EVENT, batch.events)
+        models.SlowBatch.objects.bulk_create(batch.slow, ignore_conflicts=True)
         latest.advance_latest(batch.about_queries)
         latest.keep_heartbeats(batch.heartbeats, batch.received_at)
         _note_received(batch)
@@ -159,6 +166,22 @@ def _event_row(event: Event, received: Any, stamp: Stamp) -> tuple[Any, ...]:
         event.run,
         event.spark_run_id or "",
         orjson.dumps(event.body).decode(),
+    )
+
+
+def _slow_row(event: Event) -> models.SlowBatch:
+    number = count(event.body.get("batch"))
+    if number is None or event.query is None or event.run is None:
+        raise ValueError("a slow batch has no number, or no query")
+    return models.SlowBatch(
+        driver=event.driver,
+        seq=event.seq,
+        query=event.query,
+        run=event.run,
+        batch=number,
+        took_ms=duration_ms(event.body.get("took_ms")) or 0,
+        at=moment(event.at),
+        body=event.body,
     )
 
 

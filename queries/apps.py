@@ -40,6 +40,7 @@ class QueriesConfig(AppConfig):
             "tokens",
             "alerts",
             "saved_views",
+            "schedules.planned",
             "access.group_roles",
             "grants",
             "access.audit_trail",

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 from django.utils import timezone
 
-from controlplane.celery import leaving
+from controlplane.celery import leaving, stopping
 from controlplane.nudge import advance_soon, lease, send_to_others
 from listeners.loops.troubles import each
 from queries.domain.states import MANY_VERBS, Verb
@@ -22,7 +22,7 @@ from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
 from queries.services import spark_ui
 from queries.services.access import audit_trail, sessions
-from queries.services.alerts import dead_mans_switch, deliveries, incidents, outlook
+from queries.services.alerts import dead_mans_switch, deliveries, figure_samples, incidents, outlook
 from queries.services.checkpoints import (
     batch_repair,
     clone,
@@ -39,6 +39,8 @@ from queries.services.console import tokens
 from queries.services.definitions import sql_recheck
 from queries.services.definitions.sql_check import Answering
 from queries.services.deploys.advancing import advance_all
+from queries.services.downloads.installs import Install
+from queries.services.downloads.removal import prune_sparks
 from queries.services.idempotency_keys import forget_answers
 from queries.services.kafka import lag, loss_ledger
 from queries.services.kafka.go_on_after_loss import GO_ON
@@ -51,8 +53,10 @@ from queries.services.procedures.engine import (
     due_operations,
     note_silent_hosts,
 )
+from queries.services.schedules import ticks
 from queries.services.supervision import adoption, verdicts
 from queries.services.supervision import reconcile as service
+from queries.services.tables import lag as table_lag
 from queries.services.triggers.async_off import ASYNC_OFF
 
 logger = logging.getLogger(__name__)
@@ -71,7 +75,11 @@ PROCEDURES: dict[Verb, Procedure] = {
     Verb.RECORDS: record_search.PROCEDURE,
 }
 #: All operations that outlive a worker.
-WORK: dict[Verb, Work] = {**PROCEDURES, **dict.fromkeys(MANY_VERBS, BulkOperation())}
+WORK: dict[Verb, Work] = {
+    **PROCEDURES,
+    **dict.fromkeys(MANY_VERBS, BulkOperation()),
+    Verb.INSTALL: Install(stopping),
+}
 
 #: Seconds: the length of a wait for a driver's exit, and the pause after a failed wait.
 EXIT_WAIT_S, EXITS_AGAIN_S = 2.0, 5.0
@@ -159,6 +167,7 @@ def _sweep_unasked() -> None:
 @shared_task(name="queries.tasks.watch_incidents")
 def watch_incidents() -> None:
     """Open, update and close incidents from current problems."""
+    figure_samples.sample_figures(now=timezone.now())
     incidents.watch_incidents(now=timezone.now())
     deliveries.announce_incidents(now=timezone.now())
 
@@ -207,6 +216,13 @@ def read_sink(query_id: int, attempt: int = 0) -> None:
         _read_again(read_sink, query_id, attempt)
 
 
+@shared_task(name="queries.tasks.read_tables")
+def read_tables(query_id: int, attempt: int = 0) -> None:
+    """Read the logs of the tables that a query reads, for the pages of this host."""
+    if table_lag.look_at_tables(launcher=launcher(), now=timezone.now(), query_ids=[query_id]):
+        _read_again(read_tables, query_id, attempt)
+
+
 def _read_again(task: Any, row_id: int, attempt: int) -> None:
     """Read again once the storage JVM may have started."""
     if attempt < READ_ATTEMPTS:
@@ -246,6 +262,20 @@ def look_at_sources() -> None:
     with lease(f"look-at-sources:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             lag.look_at_sources(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.look_at_tables")
+def look_at_tables() -> None:
+    """Read the logs of the tables that this host's queries read; one pass at a time."""
+    with lease(f"look-at-tables:{settings.HEADGATE_HOST}", limit_s=180) as held:
+        if held:
+            table_lag.look_at_tables(launcher=launcher(), now=timezone.now())
+
+
+@shared_task(name="queries.tasks.run_schedules")
+def run_schedules() -> None:
+    """Start the queries whose planned time has come, and note the ends of planned runs."""
+    ticks.run_schedules(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.note_verdicts")
@@ -343,5 +373,6 @@ def prune_snapshots() -> None:
 
 @shared_task(name="queries.tasks.prune_code")
 def prune_code() -> None:
-    """Delete code and packages that have been unreferenced for a few days."""
+    """Delete code, packages and versions of Spark that have been unreferenced for a few days."""
     prune_contents(now=timezone.now())
+    prune_sparks(now=timezone.now())

@@ -2,15 +2,27 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import async_calls, code, manifests, metrics, probes, scripts, system
+from queries.views import (
+    async_calls,
+    code,
+    downloads,
+    lineage,
+    manifests,
+    metrics,
+    probes,
+    scripts,
+    system,
+)
 from queries.views.access import activity, audit, group_roles, sign_in, single_sign_on, teams
-from queries.views.alerts import incident_page, setup_pages
+from queries.views.alerts import incident_page, setup_pages, thresholds
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
 from queries.views.console import access, account, find, live, shell
-from queries.views.definitions import query_edit
+from queries.views.definitions import query_edit, spark_change
 from queries.views.deploys import deploy_pages
 from queries.views.failures import failure_page, logs
 from queries.views.kafka import lag
+from queries.views.schedules import planned
+from queries.views.schedules import preview as schedule_preview
 from queries.views.secrets import data_roots, secret_list
 from queries.views.supervision import (
     actions,
@@ -36,10 +48,14 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *async_calls.urlpatterns,
     *async_progress.urlpatterns,
     *lag.urlpatterns,
+    *lineage.urlpatterns,
     *live.urlpatterns,
     *failure_page.urlpatterns,
     *setup_pages.urlpatterns,
     *incident_page.urlpatterns,
+    *thresholds.urlpatterns,
+    *schedule_preview.urlpatterns,
+    *planned.urlpatterns,
     *runs.urlpatterns,
     *applications.urlpatterns,
     *checkpoint.urlpatterns,
@@ -59,8 +75,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *secret_list.urlpatterns,
     *data_roots.urlpatterns,
     *system.urlpatterns,
+    *downloads.urlpatterns,
     *code.urlpatterns,
     *query_edit.urlpatterns,
+    *spark_change.urlpatterns,
     *metrics.urlpatterns,
     *scripts.urlpatterns,
 ]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyspark
 import redis
 
 from controlplane.home import Trouble
@@ -246,9 +247,49 @@ def spark() -> str:
     """Return the folder of the Spark under test, "" for ours."""
     if (version := spark_version()) == OURS:
         return ""
+    found = spark_folder(version)
+    assert found, f"get it with `{command(version)}`"
+    return found
+
+
+@cache
+def missing_connector(name: str, version: Spark = OURS) -> str:
+    """Return why a connector of a Spark cannot be used, "" where both are there."""
+    missing = [f"`{command(version)}`"] if version != OURS and not spark_folder(version) else []
+    if not connector_jars(name, version):
+        arguments = name if version == OURS else f'"{name} --spark {version}"'
+        missing.append(f"`make connector ARGS={arguments}`")
+    if missing:
+        return f"there is no {name} for Spark {version}; get it with {' and '.join(missing)}"
+    return missing_java()
+
+
+def connector_jars(name: str, version: Spark = OURS) -> tuple[str, ...]:
+    """Return the jars of a connector for a version of Spark; none where it is not installed."""
+    folder = f"connectors/{name}" if version == OURS else f"connectors/{version}/{name}"
+    return tuple(map(str, sorted(_installed(folder).glob("*.jar"))))
+
+
+def spark_folder(version: Spark) -> str:
+    """Return the folder of another version of Spark, "" where it is not installed."""
     found = _installed(f"sparks/{version}", "pyspark")
-    assert (found / "pyspark").is_dir(), f"get it with `{command(version)}`"
-    return str(found)
+    return str(found) if (found / "pyspark").is_dir() else ""
+
+
+def sparks_folder() -> Path:
+    """Return the folder that holds the other versions of Spark, as far as they are installed."""
+    return _installed("sparks", "*/pyspark")
+
+
+def jars_of_sparks() -> dict[Spark, Path]:
+    """Return the folder of the jars of each version that is installed; ours is among them."""
+    ours = Path(pyspark.__file__).parent / "jars"
+    folders = {spark: sparks_folder() / spark / "pyspark" / "jars" for spark in SPARKS}
+    return {
+        spark: folder
+        for spark, folder in (folders | {OURS: ours}).items()
+        if any(folder.glob("*.jar"))
+    }
 
 
 def of_spark() -> dict[str, str]:

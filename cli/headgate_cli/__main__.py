@@ -11,11 +11,13 @@ from headgate_cli.commands import (
     cancel,
     deploys,
     lifecycle,
+    lineage,
     login,
     logs,
     manifests,
     preflight,
     reading,
+    schedules,
     upload,
     waits,
 )
@@ -38,7 +40,15 @@ for _command in (
     *(upload.upload, cancel.cancel),
     *(lifecycle.start, lifecycle.stop, lifecycle.restart, lifecycle.delete, lifecycle.release),
     lifecycle.declare_host_gone,
-    *(waits.wait, logs.logs, preflight.preflight, answer.answer),
+    *(
+        waits.wait,
+        waits.run,
+        logs.logs,
+        lineage.lineage,
+        schedules.schedule,
+        preflight.preflight,
+        answer.answer,
+    ),
 ):
     app.command()(_command)
 

@@ -130,6 +130,24 @@ def followed(server: Server, operation: Json, limit: Limit, progress: Progress) 
     return operation
 
 
+def completed(server: Server, operation: Json, limit: Limit) -> str:
+    """Return how the work of a query's start has ended; raise `Ended` if the limit expires first.
+
+    One that failed and is restarted automatically goes on.
+    """
+    progress = Progress()
+    while operation.get("completion") is None:
+        if limit.left() < 1:
+            progress.end()
+            raise limit.over(f"{operation['query']} has not completed")
+        progress.tell(f"{about(operation)}: {_stage(operation)}")
+        wait = int(min(limit.left(), LONGEST_POLL_S))
+        asked: Json = {"wait": wait, "completed": "true"}
+        operation = server.get("operations", operation["id"], limit_s=wait + GRACE_S, **asked)
+    progress.end()
+    return str(operation["completion"])
+
+
 def follow(server: Server, operations: Iterable[Json], limit: Limit) -> int:
     """Wait for each operation, and report how it ended; return the combined exit code."""
     progress, codes = Progress(), []

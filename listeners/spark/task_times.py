@@ -136,6 +136,18 @@ class TaskTimes:
         )
 
     # --- Spark ------------------------------------------------------------------------------
+    def ended_since(self, at_ms: int) -> list[dict[str, Any]]:
+        """Return the stages that ended since a time, as Spark stores them; at most 1,000."""
+        return self._rows(self._view("StageDataWrapper").index("completionTime").first(at_ms))
+
+    def execution_of(self, job: int) -> int | None:
+        """Return the SQL execution of a job; None if it has none, or Spark has forgotten it."""
+        try:
+            found = self._store().read(self._class("JobDataWrapper"), job).sqlExecutionId()
+        except Py4JError:
+            return None
+        return int(found.get()) if found.isDefined() else None
+
     def _read(self) -> tuple[list[Stage], list[Stage]]:
         """Return the stages that have ended since the last pass, and those that are running."""
         view = self._view("StageDataWrapper").index("completionTime").first(self._newest)
@@ -192,13 +204,17 @@ class TaskTimes:
             return ""
         return str(group.get()) if group.isDefined() else ""
 
-    def _rows(self, view: Any) -> list[dict[str, Any]]:
+    def json_of(self, value: Any) -> Any:
+        """Return a value of the status store, read from its JSON form."""
         jvm = self._context._jvm
         if self._mapper is None:
             self._mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
             self._mapper.registerModule(jvm.com.fasterxml.jackson.module.scala.DefaultScalaModule())
-        listed = jvm.java.util.stream.StreamSupport.stream(view.spliterator(), False).toList()
-        rows: list[dict[str, Any]] = orjson.loads(self._mapper.writeValueAsString(listed))
+        return orjson.loads(self._mapper.writeValueAsString(value))
+
+    def _rows(self, view: Any) -> list[dict[str, Any]]:
+        stream = self._context._jvm.java.util.stream.StreamSupport.stream(view.spliterator(), False)
+        rows: list[dict[str, Any]] = self.json_of(stream.toList())
         return rows
 
     def _view(self, name: str) -> Any:

@@ -20,15 +20,17 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from headgate_ground import spool
-from headgate_ground.wire import DriverTrouble, Heartbeat, Kind
+from headgate_ground.wire import DriverTrouble, Event, Heartbeat, Kind
 from listeners.spark import bus_counters, listener
 from listeners.spark import user_listeners as users
 from listeners.spark.heartbeat import Pulse
 from listeners.spark.outbox import Outbox
 from listeners.spark.query_pulses import QueryPulses, jvm_alive
 from listeners.spark.settings import TelemetrySettings
+from listeners.spark.slow_batches import SlowBatches
 from listeners.spark.sorter import Recalled, RunKnown, Said, Sorter
 from listeners.spark.task_times import TaskTimes
+from listeners.spark.thread_dumps import ThreadDumps
 from listeners.spark.user_listeners import ListenerRefused
 
 __all__ = ["ListenerRefused", "Telemetry"]
@@ -82,7 +84,7 @@ class Telemetry:
             revoked=revoked,
         )
         self._sorter = Sorter(
-            driver=driver, epoch=epoch, settings=self._settings, emit=self._outbox.add, mask=mask
+            driver=driver, epoch=epoch, settings=self._settings, emit=self._emit, mask=mask
         )
         self._inbox: SimpleQueue[Message | None] = SimpleQueue()
         self._overflow = 0
@@ -94,6 +96,8 @@ class Telemetry:
         self._pulse: Pulse | None = None
         self._query_pulses: QueryPulses | None = None
         self._task_times: TaskTimes | None = None
+        self._slow_batches: SlowBatches | None = None
+        self._thread_dumps: ThreadDumps | None = None
         self._counters: dict[str, bus_counters.BusCounters] = {}
         self.mode = "fallback"  # "private" once our own queue is confirmed to exist
 
@@ -104,6 +108,8 @@ class Telemetry:
         self._java = listener.java_listener(spark, listener.BusListener(self._take_heard))
         self._query_pulses = QueryPulses(spark)
         self._task_times = TaskTimes(spark)
+        self._slow_batches = SlowBatches(spark, self._task_times)
+        self._thread_dumps = ThreadDumps(spark)
         self._counters = {
             name: bus_counters.BusCounters(spark, name) for name in ("streams", "ours")
         }
@@ -180,6 +186,11 @@ class Telemetry:
         body = {"error_class": error_class, "message": _sound(message)}
         self._inbox.put(Said(Kind.START_ERROR, body, query, run))
 
+    def dump_asked(self, run: int, asked: str) -> None:
+        """Take a thread dump for a run with the next heartbeat, once for each time of request."""
+        if self._thread_dumps is not None:
+            self._thread_dumps.ask(run, asked)
+
     def status_changed(self, *, query: int, run: int, state: str) -> None:
         """Report that a run's line in status.json has changed."""
         self._inbox.put(Said(Kind.STATUS, {"state": state}, query, run))
@@ -224,6 +235,10 @@ class Telemetry:
             ),
         )
         self._inbox.put(Said(Kind.HEARTBEAT, beat.body()))
+        if self._slow_batches and (slow := self._slow_batches.look()):
+            self._inbox.put(Said(Kind.SLOW_BATCH, slow.body, slow.query, slow.run))
+        if self._thread_dumps and (dump := self._thread_dumps.look(followed, beat.queries)):
+            self._inbox.put(Said(Kind.THREAD_DUMP, dump.body, dump.query, dump.run))
 
     # --- inside ---------------------------------------------------------------------------
     def _take_heard(self, heard: listener.Heard) -> None:
@@ -232,6 +247,12 @@ class Telemetry:
             self._overflow += 1
         else:
             self._inbox.put(heard)
+
+    def _emit(self, event: Event) -> None:
+        self._outbox.add(event)
+        if self._slow_batches and self._thread_dumps:
+            self._slow_batches.note(event)
+            self._thread_dumps.note(event)
 
     def _sort(self) -> None:
         while True:

@@ -184,6 +184,8 @@ class ApiView(APIView):
     parser_classes: Any = (BoundedJSONParser,)
     renderer_classes: Any = (EscapingRenderer,)
     schema = ProblemSchema()
+    #: Whether a POST writes nothing: it can be repeated, so no answer is kept under its key.
+    writes_nothing = False
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -204,10 +206,10 @@ class ApiView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Check permissions; a POST already answered under its key is not repeated.
 
-        A URL that does not support POST ignores the key.
+        A URL whose POST writes nothing, or that does not support POST, ignores the key.
         """
         super().initial(request, *args, **kwargs)
-        key = request.headers.get("Idempotency-Key")
+        key = None if self.writes_nothing else request.headers.get("Idempotency-Key")
         if key is not None and request.method == "POST" and "POST" in self.permissions:
             body: Any = request.data
             if isinstance(body, Streamed):

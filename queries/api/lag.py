@@ -2,11 +2,14 @@
 
 from django.db.models import QuerySet
 from rest_framework import serializers
+from rest_framework.response import Response
 
 from queries.api.base import ApiView
+from queries.api.checkpoints.checkpoint_bodies import PreviewBody
 from queries.api.definitions import inputs
 from queries.api.derived import Body, described, shows
 from queries.api.methods import Sent, accepts, answers, lists
+from queries.api.operation_bodies import OperationBody
 from queries.domain.kafka.lag import SKEW_RULE, Behind
 from queries.domain.kafka.losses import Gap
 from queries.domain.states import LossKind
@@ -16,6 +19,8 @@ from queries.roles import OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.kafka import loss_ledger
 from queries.selectors.kafka.lag import PartitionLag, QueryLag, TopicLag, lag_of
+from queries.selectors.tables.lag import TableLine
+from queries.services.checkpoints.preview import preview_go_on
 from queries.services.kafka.go_on_after_loss import go_on
 from queries.services.kafka.loss_corrections import NOTE_MOST, correct
 
@@ -28,6 +33,7 @@ class GoOn(inputs.Form):
     """
 
     offsets = serializers.IntegerField(min_value=1)
+    dry_run = serializers.BooleanField(default=False)
 
 
 @described
@@ -81,15 +87,42 @@ class TopicLagBody(Body):
     skewed = serializers.IntegerField(allow_null=True, help_text=f"Partition that is {SKEW_RULE}.")
 
 
+@shows(
+    TableLine,
+    "row.source row.table_format row.committed row.earliest row.latest row.record_at row.seen_at "
+    "lag.versions lag.files lag.bytes seconds row.arrival_rate row.processing_rate catch_up_s "
+    "row.deleted_at expires row.error",
+)
+class TableLineBody(Body):
+    """How far a query is behind one Delta or Iceberg table; a number is null if it is unknown.
+
+    source: The table's path or name, as in the definition.
+    table_format: "delta" or "iceberg".
+    committed: Next version to read. Iceberg snapshots are numbered by their sequence number.
+    earliest: First version left in the table's log; for Delta, null unless one that is needed is
+    missing.
+    latest: Next version to be written.
+    record_at: When the first unread version was committed.
+    versions: Unread versions.
+    files: Files in the unread versions.
+    arrival_rate: Versions per second.
+    processing_rate: Versions per second.
+    deleted_at: The earliest time at which something that the query needs can be removed.
+    expires: What can be removed then, and how, as a sentence.
+    error: Why the numbers are old or missing, or what is lost.
+    """
+
+
 @shows(Gap, "topic partition first until offsets")
 class GapBody(Body):
     """Offsets [first, until) of one partition that were deleted before a batch committed them."""
 
 
-@shows(QueryLag, "topics total gaps certain seen_at errors unknown_because")
+@shows(QueryLag, "topics tables total gaps certain seen_at errors unknown_because")
 class QueryLagBody(Body):
-    """How far a query, running or stopped, is behind its Kafka sources.
+    """How far a query, running or stopped, is behind its Kafka sources and tables.
 
+    total: Of the topics.
     certain: Whether the gaps are certainly lost: no open run can have fetched them.
     unknown_because: "Unknown, because …": why the committed offsets are unknown; else empty.
     """
@@ -144,7 +177,9 @@ class QueryLossCorrectView(ApiView):
 class QueryGoOnView(ApiView):
     """The `go-on` verb: continue after a loss."""
 
-    @accepts("go_on_query", form=GoOn)
-    def post(self, sent: Sent, name: str) -> Operation:
-        """Accept lost source data and continue without it; the state is kept."""
+    @accepts("go_on_query", form=GoOn, responses={200: PreviewBody, 202: OperationBody})
+    def post(self, sent: Sent, name: str) -> Operation | Response:
+        """Continue without lost source data, with the state; `dry_run` only returns a preview."""
+        if sent.pop("dry_run"):
+            return Response(PreviewBody(preview_go_on(definitions.query(name))).data)
         return go_on(query=definitions.query(name), **sent, **self.by)

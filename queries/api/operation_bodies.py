@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from headgate_ground.masking import mask_text
@@ -9,8 +10,12 @@ from queries.api.derived import Body, described, shows
 from queries.api.links import operation_links
 from queries.api.reasons import DetailCodeField
 from queries.api.schema import MaskedObject
-from queries.domain.states import OperationOutcome, StepState
+from queries.domain.states import Completion, OperationOutcome, StepState
 from queries.models.history import Operation
+from queries.selectors.supervision.history import completion
+
+#: The choices of an operation's outcome; the API document names them after the operation.
+OUTCOMES = [str(outcome) for outcome in OperationOutcome if outcome]
 
 
 class MaskedText(serializers.CharField):
@@ -60,10 +65,7 @@ class OperationBody(Body):
     cancellable: Whether it can be cancelled: it has not passed its point of no return.
     """
 
-    outcome = OutcomeField(
-        [str(outcome) for outcome in OperationOutcome if outcome],
-        allow_null=True,
-    )
+    outcome = OutcomeField(OUTCOMES, allow_null=True)
     detail = MaskedText()
     detail_code = DetailCodeField(source="detail")
     steps = OperationStepBody(many=True)
@@ -73,6 +75,24 @@ class OperationBody(Body):
     def get_cancellable(self, operation: Operation) -> bool:
         """Return whether it can be cancelled now."""
         return operation.cancellable
+
+
+@described
+class OperationDetailBody(OperationBody):
+    """An operation, and for a start or restart of one query how its work has ended.
+
+    completion: Null while the query runs or is restarted automatically; COMPLETED if it has read
+    all available data, as with the triggers available_now and once.
+    """
+
+    completion = serializers.SerializerMethodField()
+
+    @extend_schema_field(  # type: ignore[untyped-decorator]
+        serializers.ChoiceField([str(end) for end in Completion], allow_null=True)
+    )
+    def get_completion(self, operation: Operation) -> Completion | None:
+        """Return how the query's work has ended; None while it goes on."""
+        return completion(operation)
 
 
 class OperationsBody(Body):

@@ -11,6 +11,7 @@ from queries.api.derived import Body, described
 from queries.api.methods import Sent, accepts, answers
 from queries.api.schema import ObjectField, QuerySpecField
 from queries.domain.errors import Forbidden, Missing
+from queries.domain.sparks import SPARKS
 from queries.domain.states import Verb
 from queries.launchers.configured import launcher
 from queries.models.history import Operation
@@ -27,9 +28,11 @@ class Preflight(QueryReplace):
     """A definition to test, in the same form as in a PUT.
 
     spec: Null, the default, for the newest revision.
+    spark: The version of Spark for the test; null, the default, means the application's.
     """
 
     spec = QuerySpecField(required=False, default=None)
+    spark = serializers.ChoiceField(SPARKS, allow_null=True, default=None)
 
 
 @described
@@ -106,15 +109,18 @@ class QueryPreflightView(ApiView):
         """Try a definition on a copy of the checkpoint before it replaces the current definition.
 
         DONE if it passes, FAILED if it does not; `result.preflight` has the details. Trying another
-        definition requires an author; trying the newest revision requires an operator.
+        definition, or another Spark, requires an author; trying the newest revision requires an
+        operator.
         """
         spec, query = sent.get("spec"), definitions.query(name)
-        if spec is not None and not may(self.request.user, DEFINE, query.application):
+        spark = sent.get("spark")
+        own = spec is not None or spark is not None
+        if own and not may(self.request.user, DEFINE, query.application):
             raise Forbidden(
-                "Only authors can run a preflight of their own definition.",
-                way_out="Omit the spec to run a preflight of the newest revision.",
+                "Only authors can run a preflight of their own definition or with a chosen Spark.",
+                way_out="Omit spec and spark to run a preflight of the newest revision.",
             )
-        return begin_preflight(query=query, spec=spec, **self.author)
+        return begin_preflight(query=query, spec=spec, spark=spark, **self.author)
 
 
 class QueryXrayView(ApiView):

@@ -8,16 +8,20 @@ from django.urls import URLPattern, path, re_path
 
 from queries.api import async_calls, docs, lag, probes
 from queries.api.access import audit_trail, group_roles, teams, tokens
+from queries.api.alerts import thresholds
 from queries.api.alerts import views as alerts
 from queries.api.checkpoints import checkpoint as checkpoints
 from queries.api.code import hosts as code_hosts
 from queries.api.code import uploads
-from queries.api.definitions import connectors, labels
+from queries.api.definitions import labels
 from queries.api.deploys import views as deploys
+from queries.api.downloads import views as downloads
+from queries.api.lineage import views as lineage
 from queries.api.manifests import views as manifests
+from queries.api.schedules import views as schedules
 from queries.api.secrets import views as secrets
 from queries.api.supervision import applications, bulk, history, operations, queries, system
-from queries.api.triggers import advice, waiting
+from queries.api.triggers import advice, thread_dumps, waiting
 from queries.api.triggers import async_progress as tracking
 
 app_name = "api"
@@ -50,8 +54,21 @@ urlpatterns = [
     _at(f"{_QUERY}failures/", queries.QueryFailuresView, "query-failures"),
     _at(f"{_QUERY}labels/", labels.QueryLabelsView, "query-labels"),
     _at(f"{_QUERY}advice/", advice.QueryAdviceView, "query-advice"),
+    _at(f"{_QUERY}thread-dump/", thread_dumps.QueryThreadDumpView, "query-thread-dump"),
     _at(f"{_QUERY}async/", async_calls.QueryAsyncView, "query-async"),
+    _at(f"{_QUERY}thresholds/", thresholds.QueryThresholdsView, "query-thresholds"),
+    _at(
+        f"{_QUERY}thresholds/preview/",
+        thresholds.QueryThresholdPreviewView,
+        "query-threshold-preview",
+    ),
+    _at(f"{_QUERY}schedule/", schedules.QueryScheduleView, "query-schedule"),
+    _at(f"{_QUERY}schedule/runs/", schedules.QueryPlannedRunsView, "query-planned-runs"),
+    _at(f"{_QUERY}schedule/pause/", schedules.QuerySchedulePauseView, "query-schedule-pause"),
+    _at(f"{_QUERY}schedule/resume/", schedules.QueryScheduleResumeView, "query-schedule-resume"),
     _at(f"{_QUERY}lag/", lag.QueryLagView, "query-lag"),
+    _at(f"{_QUERY}lineage/", lineage.QueryLineageView, "query-lineage"),
+    _at("lineage/", lineage.LineageView, "lineage"),
     _at(f"{_QUERY}losses/", lag.QueryLossesView, "query-losses"),
     _at(f"{_QUERY}losses/<int:loss_id>/correct/", lag.QueryLossCorrectView, "query-loss-correct"),
     _at(f"{_QUERY}go-on/", lag.QueryGoOnView, "query-go-on"),
@@ -99,7 +116,10 @@ urlpatterns = [
     _at("code/<str:digest>/", uploads.UploadView, "upload"),
     _at("code-hosts/", code_hosts.CodeHostsView, "code-hosts"),
     _at("code-hosts/<int:host_id>/", code_hosts.CodeHostView, "code-host"),
-    _at("connectors/", connectors.ConnectorsView, "connectors"),
+    _at("connectors/", downloads.ConnectorsView, "connectors"),
+    _at("connectors/<str:spark>/<str:name>/", downloads.ConnectorView, "connector"),
+    _at("sparks/", downloads.SparksView, "sparks"),
+    _at("sparks/<str:version>/", downloads.SparkView, "spark"),
     _at("applications/", applications.ApplicationsView, "applications"),
     _at(_APPLICATION, applications.ApplicationView, "application"),
     _at(f"{_APPLICATION}start/", applications.ApplicationStartView, "application-start"),

@@ -43,7 +43,7 @@ class Wanted:
     def matches(self, topic: str) -> bool:
         """Return whether the source reads a topic."""
         if self.pattern:
-            return _matches(self.pattern, topic)
+            return matches(self.pattern, topic)
         return topic in self.topics or topic in dict(self.partitions)
 
     def of(self, topic: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -57,8 +57,11 @@ MATCH_LIMIT_S = 0.05
 _TOO_SLOW: set[str] = set()
 
 
-def _matches(pattern: str, topic: str) -> bool:
-    """Return whether a pattern matches; a pattern that once took too long never matches again."""
+def matches(pattern: str, topic: str) -> bool:
+    """Return whether a pattern matches.
+
+    One that once took too long never matches again, and one that only Java can parse never matches.
+    """
     if pattern in _TOO_SLOW:
         return False
     try:
@@ -66,6 +69,17 @@ def _matches(pattern: str, topic: str) -> bool:
     except TimeoutError:
         _TOO_SLOW.add(pattern)
         return False
+    except regex.error:
+        return False
+
+
+def parses(pattern: str) -> bool:
+    """Return whether a pattern, which is written for Java, can be parsed here."""
+    try:
+        regex.compile(pattern)
+    except regex.error:
+        return False
+    return True
 
 
 def require_quick(pattern: str, *, late: bool = False) -> None:

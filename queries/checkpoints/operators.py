@@ -64,15 +64,25 @@ def operators(logs: CheckpointLogs) -> list[Operator]:
     return [_operator(state / str(number), number, left) for number in numbers_in(state)]
 
 
+def operator_names(logs: CheckpointLogs) -> tuple[str, ...]:
+    """Return Spark's names of the state operators in order, "" for an unknown one."""
+    state = logs.root / "state"
+    return tuple(_name(_metadata(state / str(number))) for number in numbers_in(state))
+
+
+def _name(about: dict[str, Any]) -> str:
+    own = about.get("operatorInfo")
+    return str(own.get("operatorName", "")) if isinstance(own, dict) else ""
+
+
 def _operator(folder: Path, number: int, left: list[int]) -> Operator:
     about = _metadata(folder)
     kinds: set[str] = set()
     found = [_partition(folder / str(place), place, kinds, left) for place in numbers_in(folder)]
     stores = about.get("stateStoreInfo") or about.get("stateStoresInfo")
-    own = about.get("operatorInfo")
     return Operator(
         number=number,
-        name=str(own.get("operatorName", "")) if isinstance(own, dict) else "",
+        name=_name(about),
         stores=tuple(
             str(store.get("storeName", "default"))
             for store in (stores if isinstance(stores, list) else ())

@@ -128,7 +128,7 @@ class Form:
 
     def dumps(self, mask: Callable[[Any], Any] | None = None) -> str:
         """Return this form as JSON text, passed through `mask` if given."""
-        held = asdict(self)
+        held = asdict(self, dict_factory=_without_new)
         return _text(mask(held) if mask else held)
 
     @classmethod
@@ -242,6 +242,7 @@ class AssignmentEntry:
     topic_ids: dict[str, list[str]] = field(default_factory=dict)
     refused: str = ""  # why it may not start: it uses something that no admin has allowed
     found: int = 0  # its query in the script (`FoundQuery.number`); 0: none
+    dump: str = ""  # ISO 8601 UTC: when a thread dump was last requested
 
     @property
     def called(self) -> str:
@@ -435,6 +436,15 @@ class Current(Form):
 
     epoch: int
     directory: str
+
+
+#: Fields that drivers of the last release do not know. Such a driver cannot read a file with one of
+#: them, so they are left out while they have no value.
+_NEW = frozenset({"dump"})
+
+
+def _without_new(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in pairs if value or name not in _NEW}
 
 
 def read(kind: Any, value: Any) -> Any:

@@ -138,6 +138,10 @@ class Detail(Enum):
     NO_EXECUTOR = "{about}"
     UNPROVEN = "Spark has started it; it has not committed a batch or had an idle trigger yet."
     ALL_READ = "It has read all available data."
+    # planned runs of a schedule
+    START_REFUSED = "The start was refused: {about}"
+    RUN_FAILED = "Its run failed ({why}). {about}"
+    OVER_LIMIT = "Stopped at its schedule's limit of {seconds} s."
     WITH_INSTALLATION = "It starts with the installation."
     SLOTS_TAKEN = "{starting} of {limit} drivers are starting on this host."
     MEMORY_TAKEN = "It needs {needed} MB; other drivers use {used} of {budget} MB."
@@ -209,6 +213,8 @@ class Detail(Enum):
     REFUSED = "{message}"  # one of our errors, with its code
     STEP = "{note}"  # a step's note
     # deploys
+    AFTER_OTHERS = "Its wave comes after that of {names}, because of the lineage."
+    IN_A_CIRCLE = "{names} read each other's data, so the lineage gives them no order."
     QUERY_FAILED = "{query} failed: {about}"
     NOT_GOOD_IN_TIME = "{query} did not meet the conditions within {minutes} min: {about}"
     STOPPED_MEANWHILE = "{query} was stopped in the meantime."

@@ -196,6 +196,7 @@ class Verb(StrEnum):
     STOP_MANY = "stop-many"
     RESTART_MANY = "restart-many"
     DECLARE_GONE = "declare-host-gone"  # its driver there counts as dead
+    INSTALL = "install"  # a version of Spark or a connector, on a host
     PRUNE = "prune"  # stop and delete what an owner's files no longer contain
 
 
@@ -234,6 +235,15 @@ class OperationOutcome(StrEnum):
     SUPERSEDED = "SUPERSEDED"
     TIMED_OUT = "TIMED_OUT"
     CANCELLED = "CANCELLED"
+
+
+class Completion(StrEnum):
+    """How the work that a start or restart of one query requested has ended."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"  # on hold: it waits for an operator or a retry probe
+    STOPPED = "STOPPED"
+    SUPERSEDED = "SUPERSEDED"  # by a later request, before it had completed
 
 
 #: Outcomes of an operation that is running or has succeeded.

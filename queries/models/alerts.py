@@ -1,7 +1,7 @@
 """Incidents and their notifications: channels, rules, maintenance windows, deliveries.
 
 The writer of each column is marked: [I] services/alerts/incidents, [P] users by page or REST, [D]
-services/alerts/deliveries.
+services/alerts/deliveries, [T] services/alerts/figure_samples.
 """
 
 import uuid
@@ -138,6 +138,8 @@ class AlertRule(models.Model):
     escalate_after_minutes = models.IntegerField(null=True)  # without acknowledgement
     escalate_to = models.ManyToManyField(Channel, related_name="escalations")
     remind_every_hours = models.IntegerField(null=True)
+    #: Limits on the figures of the queries that the selector's labels and applications match.
+    thresholds = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
 
@@ -206,3 +208,27 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.step} to {self.channel_id}"
+
+
+class FigureSample(models.Model):
+    """A running query's figures in one minute, which no other table keeps. [T]
+
+    Written by services/alerts/figure_samples. A minute without a row is one in which the query did
+    not run, or nobody looked.
+    """
+
+    query = models.ForeignKey("queries.Query", on_delete=models.CASCADE, related_name="+")
+    at = models.DateTimeField(db_index=True)  # start of the minute; indexed for retention
+    records = models.BigIntegerField(null=True)  # behind; null: unknown
+    seconds = models.FloatField(null=True)  # behind; null: unknown
+    files = models.BigIntegerField(null=True)  # of tables, behind; null: unknown
+    bytes = models.BigIntegerField(null=True)  # of these files; null: unknown
+    late = models.BigIntegerField()  # rows dropped as late since midnight UTC
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["query", "at"], name="figure_sample_minute")
+        ]
+
+    def __str__(self) -> str:
+        return f"figures of query {self.query_id} at {self.at}"

@@ -73,12 +73,19 @@ class Loss(models.Model):
         return f"{self.kind} {self.source}"
 
 
+#: Value of `partition` in a table's row; in a row with the reason for missing rows, it is -1.
+TABLE = -2
+
+
 class SourceLag(models.Model):
-    """The latest offsets of one partition of a query's source, whether the query runs or not."""
+    """The latest offsets of one partition of a query's source, whether the query runs or not.
+
+    A table has one row: its offsets are versions (`queries.domain.tables.lag`).
+    """
 
     query = models.ForeignKey("queries.Query", on_delete=models.CASCADE, related_name="lags")
-    source = models.CharField(max_length=255)  # topic
-    partition = models.IntegerField()
+    source = models.CharField(max_length=255)  # topic, or a table's path or name
+    partition = models.IntegerField()  # of a topic; `TABLE` for a table
     committed = models.BigIntegerField(null=True)  # next offset to read; null: nothing committed
     earliest = models.BigIntegerField(null=True)
     latest = models.BigIntegerField(null=True)  # next offset to be written
@@ -96,6 +103,11 @@ class SourceLag(models.Model):
     replaced = models.BooleanField(default=False)  # `committed` belongs to a deleted topic
     seen_at = models.DateTimeField()  # of the broker's newest answer
     error = models.TextField(default="")  # why the broker could not be queried
+    table_format = models.CharField(max_length=10, default="", db_default="")  # "" for topics
+    files = models.BigIntegerField(null=True)  # unread files of a table; null: unknown
+    bytes = models.BigIntegerField(null=True)  # of these files; null: unknown
+    removal = models.CharField(max_length=10, default="", db_default="")  # kind of `deleted_at`
+    removed_version = models.BigIntegerField(null=True)  # what is removed then
 
     class Meta:
         constraints: ClassVar = [

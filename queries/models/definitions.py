@@ -22,6 +22,8 @@ class Query(models.Model):
         "queries.Application", on_delete=models.PROTECT, related_name="queries"
     )
     labels = models.JSONField(default=dict, blank=True)  # [C] like an application's
+    #: [C] the newest revision's, so that alerts read no definition; null if there are none
+    thresholds = models.JSONField(null=True, blank=True)
     created_at = models.DateTimeField()  # [C]
     archived_at = models.DateTimeField(null=True)  # [O]
 
@@ -39,6 +41,8 @@ class Query(models.Model):
     stop_mode = models.CharField(max_length=8, default=StopMode.GRACEFUL)  # [O]
     stop_deadline = models.DateTimeField(null=True)  # [O] then a graceful stop becomes immediate
     generation = models.BigIntegerField(default=0)  # [O] rises with each verb
+    #: [O] values given at its start, kept by every automatic restart; null: the defaults
+    params = models.JSONField(null=True)
     target_revision = models.ForeignKey(  # [O] pinned by start and restart
         "queries.QueryRevision", null=True, on_delete=models.PROTECT, related_name="+"
     )
@@ -141,6 +145,20 @@ class QueryRevision(models.Model):
         db_persist=True,
     )
 
+    #: Likewise for tables, whose logs are read.
+    names_table = models.GeneratedField(
+        expression=Case(
+            When(
+                Q(Contains(Cast("spec", models.TextField()), '"delta"'))
+                | Q(Contains(Cast("spec", models.TextField()), '"iceberg"')),
+                then=Value(True),
+            ),
+            default=Value(False),
+        ),
+        output_field=models.BooleanField(),
+        db_persist=True,
+    )
+
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["query", "number"], name="query_revision_number")
@@ -148,6 +166,9 @@ class QueryRevision(models.Model):
         indexes: ClassVar = [
             models.Index(
                 fields=["query"], name="revision_naming_kafka", condition=Q(names_kafka=True)
+            ),
+            models.Index(
+                fields=["query"], name="revision_naming_table", condition=Q(names_table=True)
             ),
             models.Index(  # few: saved, but rejected by Spark
                 fields=["query"], name="revision_refused", condition=~Q(refusal="")

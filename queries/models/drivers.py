@@ -111,6 +111,7 @@ class Run(models.Model):
     generation = models.BigIntegerField()  # the query's at its creation
     cause = models.CharField(max_length=60)  # Reason: why it was started
     actor = models.CharField(max_length=150, default="")  # requester; "" for supervision
+    params = models.JSONField(null=True)  # the values of its parameters; null: not recorded
     created_at = models.DateTimeField()
 
     spark_run_id = models.CharField(max_length=36, null=True, unique=True)  # noqa: DJ001
@@ -130,6 +131,7 @@ class Run(models.Model):
     batch_at_death = models.BigIntegerField(null=True)  # in flight at that time
     accepts_loss = models.BooleanField(default=False)  # by go-on: skips a gap in its sources
     found = models.IntegerField(null=True)  # its number among the script's started queries
+    dump_asked_at = models.DateTimeField(null=True)  # the last request for a thread dump
     #: When its checkpoint's commits were compared with its reports, after its end.
     commits_compared_at = models.DateTimeField(null=True)
 

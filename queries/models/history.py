@@ -17,7 +17,7 @@ class Operation(models.Model):
     query = models.ForeignKey(  # null: an application's
         "queries.Query", null=True, on_delete=models.CASCADE, related_name="operations"
     )
-    application = models.ForeignKey(  # null: on many queries (`MANY_VERBS`)
+    application = models.ForeignKey(  # null: of many queries, or of a host
         "queries.Application", null=True, on_delete=models.CASCADE, related_name="operations"
     )
     generation = models.BigIntegerField()  # DONE when it is reached
@@ -52,7 +52,7 @@ class Operation(models.Model):
 
     @property
     def subject(self) -> str:
-        """Return the name of its subject; "" for many queries."""
+        """Return the name of its subject; "" for many queries, or a host."""
         about = self.query or self.application
         return about.name if about else ""
 

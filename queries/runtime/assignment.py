@@ -35,12 +35,15 @@ class Assignments:
         board: Board,
         begin: Callable[[AssignmentEntry], Run],
         each: Each | None = None,
+        dump: Callable[[int, str], None] = lambda run, asked: None,
     ) -> None:
+        """`dump` is called with a run and the time at which its thread dump was requested."""
         self._path = directory / ASSIGNMENT
         self._epoch = epoch
         self._board = board
         self._begin = begin
         self._each = each or Each("driver", logger)
+        self._dump = dump
         self.runs: dict[int, Run] = {}
         self.end = False  # exit when nothing is running any more
 
@@ -81,6 +84,8 @@ class Assignments:
         known = self.runs.get(entry.run)
         if known is not None:
             known.ask(entry.want, entry.deadline)
+            if entry.dump:
+                self._dump(entry.run, entry.dump)
         elif self._board.read(entry.run) is not None:
             return  # it could not even be started
         elif entry.want is Want.RUN:

@@ -24,11 +24,13 @@ from queries.domain.definitions.spec import (
     Table,
     Trigger,
 )
+from queries.domain.validation.iceberg_names import ICEBERG, TABLE, table_of
 from queries.runtime.code.stream_writers import Callbacks, Said, note_what_is_said, said_to
 from queries.runtime.data_roots import (
     OutsideRoots,
     require_options,
     require_plan,
+    require_table,
     require_text,
 )
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed
@@ -39,6 +41,7 @@ CONFIGURATION = "HEADGATE_CONFIGURATION"
 #: Maximum characters of a value shown in a sentence.
 SHOWN_LIMIT = 200
 USER_CODE = "HEADGATE_USER_CODE"
+_TABLE = "_headgate_table"  # the attribute of a writer that names its Iceberg table
 
 _building = threading.local()
 
@@ -90,6 +93,15 @@ def writer(
             .option("checkpointLocation", checkpoint)
             .trigger(**spec.trigger.arguments)
         )
+
+
+def start(writer: Any) -> Any:
+    """Start the writer of a definition, and return the query.
+
+    Spark creates an Iceberg table that does not exist, with the columns of the query.
+    """
+    named = getattr(writer, _TABLE, "")
+    return writer.toTable(named) if named else writer.start()
 
 
 def rows(
@@ -181,15 +193,17 @@ def _sql_frame(
     for source in spec.sources:
         with _step(f"source {source.name!r} ({source.format})"):
             require_options(roots, source.format, source.options)
+            require_table(roots, session, source.format, source.options)
             _stream(session, source, references).createOrReplaceTempView(source.name)
     for table in spec.tables:
         with _step(f"table {table.name!r} ({table.format})"):
             require_options(roots, table.format, table.options)
+            require_table(roots, session, table.format, table.options)
             _table(session, table, references).createOrReplaceTempView(table.name)
     with _step("sql"):
         require_query(session, spec.sql)
         require_text(roots, session, spec.sql)
-        frame = session.sql(spec.sql)
+        frame = session.sql(spec.sql, args=spec.params or None)
         require_plan(roots, frame)
         if not frame.isStreaming:
             names = ", ".join(source.name for source in spec.sources)
@@ -198,17 +212,31 @@ def _sql_frame(
 
 
 def _stream(session: Any, source: Source, references: References) -> Any:
-    reader = session.readStream.format(source.format)
-    reader = reader.options(**references.resolve_all(source.options))
-    frame = (reader.schema(source.ddl_schema) if source.ddl_schema else reader).load()
+    frame = _read(session.readStream, source, references)
     if source.watermark is not None:
         frame = frame.withWatermark(source.watermark.column, source.watermark.delay)
     return frame
 
 
 def _table(session: Any, table: Table, references: References) -> Any:
-    reader = session.read.format(table.format).options(**references.resolve_all(table.options))
-    return (reader.schema(table.ddl_schema) if table.ddl_schema else reader).load()
+    return _read(session.read, table, references)
+
+
+def _read(reader: Any, part: Source | Table, references: References) -> Any:
+    """Return a part's frame: of an Iceberg table by its name, of anything else by its options."""
+    options, named = _named(part.format, references.resolve_all(part.options))
+    reader = reader.format(part.format).options(**options)
+    if part.ddl_schema:
+        reader = reader.schema(part.ddl_schema)
+    return reader.table(named) if named else reader.load()
+
+
+def _named(name: str, options: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Return options without the name of an Iceberg table, and that name."""
+    if name != ICEBERG:
+        return options, ""
+    rest = {key: value for key, value in options.items() if key.lower() != TABLE}
+    return rest, table_of(options)
 
 
 # --- python ---------------------------------------------------------------------------
@@ -295,8 +323,11 @@ def _sink(spec: SqlQuery | PythonQuery) -> Sink:
 def _to_sink(frame: Any, sink: Sink, references: References, roots: DataRoots | None) -> Any:
     with _step(f"sink ({sink.format})"):
         require_options(roots, sink.format, sink.options)
+        require_table(roots, frame.sparkSession, sink.format, sink.options)
+        options, named = _named(sink.format, references.resolve_all(sink.options))
         built = frame.writeStream.format(sink.format).outputMode(sink.output_mode)
-        built = built.options(**references.resolve_all(sink.options))
+        built = built.options(**options)
+        setattr(built, _TABLE, named)  # PySpark's methods return the same writer
         return built.partitionBy(*sink.partition_by) if sink.partition_by else built
 
 

@@ -11,6 +11,14 @@ from typing import Any
 
 from queries.domain.definitions.data_roots import PATHS, DataRoots, option_places
 from queries.domain.protocol import DriverSpec
+from queries.domain.validation.iceberg_names import (
+    ICEBERG,
+    NotATable,
+    conf_keys,
+    folder_of,
+    place_of,
+    table_of,
+)
 from queries.domain.validation.known_options import ANY_FILES, KNOWN, refused
 from queries.runtime.sql import parsed_nodes
 
@@ -24,6 +32,8 @@ _WITH_OPTIONS = {
     "schema_of_avro": ("avro", 1),
 }
 _OF_PROTOBUF = ("from_protobuf", "to_protobuf")  # (data, message name, descriptor file, …)
+#: The package of Iceberg's tables in a plan (1.11.0).
+_ICEBERG_TABLES = "org.apache.iceberg.spark."
 _BY_IDENTIFIER = "ExpressionWithUnresolvedIdentifier"
 #: What a text that calls one of these contains, in upper case; a variable may stand for anything.
 _OPENING = re.compile(r"XML|AVRO|PROTOBUF|IDENTIFIER|\$\{")
@@ -51,6 +61,25 @@ def require_options(roots: DataRoots | None, name: str, options: Mapping[str, st
         _require(roots, field.removeprefix("options."), text)
 
 
+def require_table(
+    roots: DataRoots | None, session: Any, name: str, options: Mapping[str, str]
+) -> None:
+    """Raise `OutsideRoots` for an Iceberg table outside the roots or the declared catalogs."""
+    if roots is None or name.lower() != ICEBERG:
+        return
+    table = table_of(options)
+    try:
+        place = place_of(table, _catalog(session, table.split(".")[0]))
+    except NotATable as error:
+        raise OutsideRoots(f"table {table[:200]} {error} {error.way_out}") from None
+    _require(roots, f"table {table}:", place)
+
+
+def _catalog(session: Any, name: str) -> dict[str, str]:
+    """Return the configuration that decides where a catalog's tables are."""
+    return {key: session.conf.get(key, None) or "" for key in conf_keys(name)}
+
+
 def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
     """Raise `OutsideRoots` for anything outside the roots that Spark reads to analyze SQL text.
 
@@ -66,9 +95,14 @@ def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
         node = waiting.pop()
         name = node.getClass().getSimpleName()
         if name == "UnresolvedRelation":
-            _require_relation(roots, _texts(node.multipartIdentifier()), node.options())
+            parts = _texts(node.multipartIdentifier())
+            _require_relation(roots, parts, node.options())
+            if len(parts) > 1 and (place := folder_of(parts, _catalog(session, parts[0]))):
+                _require(roots, f"table {'.'.join(parts)[:200]}:", place)
         elif name == "RelationTimeTravel":
             waiting.append(node.relation())
+        elif name == "UnresolvedTableValuedFunction":
+            _require_table_function(_texts(node.name())[-1])
         elif name == "PlanWithUnresolvedIdentifier":
             parts = parser.parseMultipartIdentifier(_identifier(node.identifierExpr()))
             waiting.append(node.planBuilder().apply(parts, node.children()))
@@ -79,8 +113,12 @@ def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
 
 def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, str]) -> None:
     """Check a table in SQL text: files by their format, and the reader options from WITH."""
-    first, last = parts[0].lower(), parts[-1]
-    is_file = len(parts) == 2 and (first in KNOWN or "." in first or "/" in last or ":" in last)
+    first, last = "".join(parts[-2:-1]).lower(), parts[-1]
+    own = len(parts) == 2 and (first in KNOWN or "." in first)
+    is_file = own or (len(parts) > 1 and ("/" in last or ":" in last))
+    for part in parts[: -1 if is_file else len(parts)]:
+        if len(parts) > 1 and ("/" in part or ".." in part):  # a catalog would go to that folder
+            raise OutsideRoots(f"the SQL names a table with {part[:200]}. Write its name only.")
     given = dict(options)
     if is_file:
         _require(roots, "the SQL text reads", last)
@@ -89,6 +127,14 @@ def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, 
         raise OutsideRoots(problem.sentence())
     for field, named in option_places("WITH", given):
         _require(roots, field, named)
+
+
+def _require_table_function(name: str) -> None:
+    """Raise for Delta's functions that read the changes of any table."""
+    if name.lower() in ("table_changes", "table_changes_by_path"):
+        raise OutsideRoots(
+            f"{name}() is not allowed. Add a delta source with the option readChangeFeed."
+        )
 
 
 def _identifier(expression: Any) -> str:
@@ -198,7 +244,10 @@ def _require(roots: DataRoots, field: str, text: str) -> None:
 
 
 def _paths(plan: Any, jvm: Any) -> Iterator[str]:
-    """Yield the root paths of every file relation in a plan, including subqueries."""
+    """Yield the root paths of every file and table relation in a plan, including subqueries.
+
+    A Delta table is planned as a file relation (`DeltaLog.createRelation`).
+    """
     class_for = jvm.java.lang.Class.forName
     by_location = class_for("org.apache.spark.sql.execution.datasources.HadoopFsRelation")
     by_table = class_for("org.apache.spark.sql.execution.datasources.v2.FileTable")
@@ -211,8 +260,19 @@ def _paths(plan: Any, jvm: Any) -> Iterator[str]:
         name = node.getClass().getSimpleName()
         if name == "LogicalRelation" and by_location.isInstance(node.relation()):
             yield from _each(node.relation().location().rootPaths())
-        elif name == "DataSourceV2Relation" and by_table.isInstance(node.table()):
-            yield from _each(node.table().fileIndex().rootPaths())
+        elif name in ("DataSourceV2Relation", "StreamingRelationV2"):
+            table = node.table()
+            if by_table.isInstance(table):
+                yield from _each(table.fileIndex().rootPaths())
+            elif table.getClass().getName().startswith(_ICEBERG_TABLES):
+                yield _iceberg_place(table)
+
+
+def _iceberg_place(table: Any) -> str:
+    """Return the folder of an Iceberg table, or of the table that its metadata table describes."""
+    if (name := table.getClass().getSimpleName()) != "SparkTable":
+        raise OutsideRoots(f"{name} does not say which table it reads. Read the table itself.")
+    return str(table.table().location())
 
 
 def _each(paths: Any) -> Iterator[str]:

@@ -216,6 +216,7 @@ class Driver:
             self.board,
             lambda entry: Run(entry, around),
             self.each,
+            self.telemetry.dump_asked,
         )
 
     # --- the loop ---------------------------------------------------------------------

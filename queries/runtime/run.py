@@ -271,7 +271,7 @@ class Run:
                 return None
             self._look_at_topics(writer._df, session, checkpoint)
             self._producer.begin(entry.spec, session.sparkContext)
-            query = writer.start()
+            query = build.start(writer)
         except BaseException as error:
             if self._is_jvm_gone(error):
                 raise _JvmGone from error

@@ -8,6 +8,7 @@ import base64
 import contextlib
 import logging
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -110,6 +111,7 @@ def start_spark(
 
     Our configuration takes precedence.
     """
+    import pyspark
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -117,10 +119,29 @@ def start_spark(
     ours = _reserved(spec, folder, references)
     conf = SparkConf(loadDefaults=False)
     conf.setAll({**_DEFAULTS, **references.resolve_all(spec.conf), **ours}.items())
-    context = SparkContext(conf=conf, gateway=gateway)
-    if not spec.master.startswith("local"):
-        _ship_code(context, spec.code_roots, folder.own / TMP)
-    return SparkSession(context)
+    try:
+        context = SparkContext(conf=conf, gateway=gateway)
+        if not spec.master.startswith("local"):
+            _ship_code(context, spec.code_roots, folder.own / TMP)
+        return SparkSession(context)
+    except Exception as error:
+        if spec.master.startswith("spark://") and _STOPPED.search(str(error)):
+            raise NotAccepted(
+                f"The master {spec.master} did not accept this driver, whose Spark is "
+                f"{pyspark.__version__}, within a minute."
+            ) from None  # the cause says only that Spark is stopped
+        raise
+
+
+class NotAccepted(Exception):
+    """A standalone cluster's master does not answer, or cannot read what this Spark sends."""
+
+
+#: Spark only stops its context then ("All masters are unresponsive" is just in the log): 3 attempts
+#: of 20 s each (Spark: StandaloneAppClient).
+_STOPPED = re.compile(
+    r"Cannot call methods on a stopped SparkContext|SparkContext (was|has been) shut ?down"
+)
 
 
 #: What SQL may call in Java through reflect(). With an empty list it may call anything, and read

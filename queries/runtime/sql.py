@@ -10,11 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
-#: Traits of every node that changes something.
-_DOING = (f"{_LOGICAL}Command", f"{_LOGICAL}ParsedStatement")
-#: Nodes that change something without having these traits: scripts, EXECUTE IMMEDIATE, and anything
-#: that a later Spark adds under such a name.
-_DOING_NAME = re.compile(r"Command|Statement|CompoundBody|ExecuteImmediate|InsertInto|Script")
+#: Traits of every node that changes something; the last is that of CALL, which runs a catalog's
+#: procedure, such as Iceberg's remove_orphan_files.
+_DOING = (
+    f"{_LOGICAL}Command",
+    f"{_LOGICAL}ParsedStatement",
+    f"{_LOGICAL}ExecutableDuringAnalysis",
+)
+#: Nodes that are not queries and do not have these traits: scripts, EXECUTE IMMEDIATE, Delta's
+#: DESCRIBE HISTORY, and anything that a later Spark adds under such a name.
+_DOING_NAME = re.compile(
+    r"Command|Describe|Statement|CompoundBody|ExecuteImmediate|InsertInto|Script"
+)
 
 
 class QueryOnly(Exception):

@@ -5,7 +5,7 @@ from typing import Any
 from django.db.models import OuterRef, Subquery
 
 from queries.domain.triggers.kinds import interval_ms
-from queries.models.definitions import Checkpoint, QueryRevision
+from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
 
 
@@ -14,6 +14,12 @@ def newest_revisions(query_ids: list[int]) -> dict[int, QueryRevision]:
     newest = QueryRevision.objects.filter(query=OuterRef("query")).order_by("-number")
     rows = QueryRevision.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
     return {row.query_id: row for row in rows.order_by()}
+
+
+def param_defaults(query: Query) -> dict[str, Any]:
+    """Return the parameters of a query's newest definition, with their defaults."""
+    found: dict[str, Any] = query.revisions.order_by("-number")[0].spec.get("params", {})
+    return found
 
 
 def newest_runs(query_ids: list[int]) -> dict[int, Run]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.probes.preflight import Verdict, digest
+from queries.domain.sparks import OURS, Spark, spark_of
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
@@ -24,9 +25,13 @@ def last_good_run(checkpoint: Checkpoint) -> Run | None:
 
 
 def preflight_verdicts(
-    query: Query, spec: dict[str, Any], checkpoint: Checkpoint
+    query: Query, spec: dict[str, Any], checkpoint: Checkpoint, spark: Spark | None = None
 ) -> list[dict[str, Any]]:
-    """Return the results of completed preflights of this definition on this checkpoint."""
+    """Return the results of completed preflights of this definition on this checkpoint.
+
+    Those with another Spark than the application's do not count.
+    """
+    spark = spark or _spark_of(query)
     done = Operation.objects.filter(
         query=query,
         verb=Verb.PREFLIGHT,
@@ -35,16 +40,24 @@ def preflight_verdicts(
         result__checkpoint=checkpoint.pk,
     )
     results = done.order_by("pk").values_list("result", flat=True)
-    return [result.get("preflight") or {} for result in results]
+    tried = (one for one in results if one.get("spark", OURS) == spark)
+    return [result.get("preflight") or {} for result in tried]
 
 
-def passed_preflight(query: Query, spec: dict[str, Any], checkpoint: Checkpoint) -> bool:
+def _spark_of(query: Query) -> Spark:
+    newest = query.application.revisions.order_by("-number").first()
+    return spark_of(newest.spec if newest is not None else {})
+
+
+def passed_preflight(
+    query: Query, spec: dict[str, Any], checkpoint: Checkpoint, spark: Spark | None = None
+) -> bool:
     """Return whether this definition has passed on this checkpoint, which was tried."""
-    found = preflight_verdicts(query, spec, checkpoint)
+    found = preflight_verdicts(query, spec, checkpoint, spark)
     return any(one.get("verdict") != Verdict.INCOMPLETE for one in found)
 
 
-def untried(query: Query, spec: dict[str, Any]) -> str:
+def untried(query: Query, spec: dict[str, Any], spark: Spark | None = None) -> str:
     """Return why preflights of a definition could not try the checkpoint; "" if one could.
 
     Also "" if none was completed.
@@ -52,7 +65,7 @@ def untried(query: Query, spec: dict[str, Any]) -> str:
     checkpoint = query.checkpoints.filter(retired_at=None).first()
     if checkpoint is None:
         return ""
-    found = preflight_verdicts(query, spec, checkpoint)
+    found = preflight_verdicts(query, spec, checkpoint, spark)
     if not found or found[-1].get("verdict") != Verdict.INCOMPLETE:
         return ""
     return str(next(iter(found[-1].get("not_tried", [])), "the checkpoint"))
@@ -82,12 +95,14 @@ def is_unproven(query: Query) -> bool:
     return lacks_preflight(query, query.revisions.order_by("-number")[0].spec)
 
 
-def lacks_preflight(query: Query, spec: dict[str, Any]) -> bool:
+def lacks_preflight(query: Query, spec: dict[str, Any], spark: Spark | None = None) -> bool:
     """Return whether a required preflight of this definition is missing on the checkpoint."""
     checkpoint = query.checkpoints.filter(retired_at=None).first()
     if checkpoint is None:
         return False
     run = last_good_run(checkpoint)
     if run is not None and digest(run.revision.spec) == digest(spec):
-        return False
-    return not passed_preflight(query, spec, checkpoint)
+        before = spark_of(run.driver.application_revision.spec)
+        if before == (spark or _spark_of(query)):
+            return False
+    return not passed_preflight(query, spec, checkpoint, spark)

@@ -3,12 +3,17 @@
 from typing import Any
 
 from queries.domain.definitions.spec import SqlQuery
+from queries.domain.definitions.sql_operators import KEEPS_STATE, Operator, operators
 from queries.domain.probes.preflight import digest
 from queries.domain.probes.state_change import Seen, StateChange, shapes_of, state_change
+from queries.domain.validation.params import effective
 from queries.domain.validation.skipped import Check
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.selectors.probes import last_good_run
 from queries.selectors.triggers.cores import parsed_or_none
+
+#: Operators of a stream that keep state from batch to batch.
+_STATE = KEEPS_STATE | {Operator.STREAM_JOIN, Operator.LIMIT}
 
 
 def change_of(
@@ -47,6 +52,41 @@ def unaccepted_change(query: Query) -> tuple[QueryRevision, StateChange] | None:
         return None
     held = query.checkpoints.filter(retired_at=None).values_list("pk", flat=True).first()
     return None if newest.accepted_on_id == held else (newest, found)
+
+
+def params_change(query: Query, given: dict[str, Any] | None) -> str:
+    """Return a sentence naming `changed_params`, "" if there are none."""
+    names = ", ".join(changed_params(query, given))
+    return names and (
+        f"The checkpoint of {query.name} has state that was written with other values of {names}, "
+        "and Spark would continue with it."
+    )
+
+
+def changed_params(query: Query, given: dict[str, Any] | None) -> list[str]:
+    """Return the names of parameters whose values differ from those that wrote existing state.
+
+    Empty if the newest definition is not known to keep state: as for changed code, the effect on a
+    function's state is not visible.
+    """
+    held = query.checkpoints.filter(retired_at=None).first()
+    run = last_good_run(held) if held is not None else None
+    newest = query.revisions.order_by("-number").first()
+    if run is None or run.params is None or newest is None:
+        return []
+    if not _keeps_state(newest):
+        return []
+    now = effective(newest.spec.get("params", {}), given)
+    # A name that only one of the definitions has is a change of the definition itself.
+    return sorted(name for name in now.keys() & run.params.keys() if now[name] != run.params[name])
+
+
+def _keeps_state(revision: QueryRevision) -> bool:
+    """Return whether Spark's analysis shows state; without one, whether the text shows it."""
+    if revision.state is not None:
+        return bool(revision.state.get("operators"))
+    spec = parsed_or_none(revision.spec)
+    return isinstance(spec, SqlQuery) and not _STATE.isdisjoint(operators(spec).found)
 
 
 def sentences(change: StateChange) -> list[str]:

@@ -36,13 +36,28 @@ class Analyzer:
             conf,
         )
         self._analyzer = catalyst.analysis.Analyzer(self._catalog)
+        self._params = question.params
         for view in question.views:
             self._create(view)
 
     def plan(self, parsed: Any) -> Any:
         """Return the analyzed plan of a parsed text; py4j raises Spark's errors."""
+        return self._analyzed(self._bound(parsed) if self._params else parsed)
+
+    def _analyzed(self, parsed: Any) -> Any:
         tracker = self._sql.catalyst.QueryPlanningTracker(self._none)
         return self._analyzer.executeAndCheck(parsed, tracker)
+
+    def _bound(self, parsed: Any) -> Any:
+        """Return a parsed text with its parameters' values, as `spark.sql(text, args=…)` binds."""
+        names, values = self._jvm.java.util.ArrayList(), self._jvm.java.util.ArrayList()
+        literal = self._object(f"{_CATALYST}.expressions.Literal")
+        for name, value in self._params.items():
+            names.add(name)
+            values.add(literal.apply(value))
+        sequence = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
+        named = self._sql.catalyst.analysis.NameParameterizedQuery
+        return named(parsed, sequence(names).toSeq(), sequence(values).toSeq())
 
     def _create(self, view: View) -> None:
         plan = self._relation(view)
@@ -52,7 +67,7 @@ class Analyzer:
             parts = self._object(f"{_CATALYST}.analysis.UnresolvedAttribute")
             interval = self._object(f"{_CATALYST}.util.IntervalUtils")
             text = self._jvm.org.apache.spark.unsafe.types.UTF8String.fromString(delay)
-            plan = self.plan(
+            plan = self._analyzed(
                 logical.EventTimeWatermark(
                     self._jvm.java.util.UUID.randomUUID(),
                     parts.quotedString(column),

@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 #: Seconds; a text that takes longer was not written by hand.
 PARSE_LIMIT_S = 10
 _LEAVE_S = 5
+#: Spark's error for a parameter in place of what the grammar calls a string or a number.
+_MARKER = "[UNEXPECTED_USE_OF_PARAMETER_MARKER]"
 #: 160 MB are enough for the grammar and a text of a thousand lines; deep nesting needs more stack.
 _OPTIONS = ["-Xmx160m", "-Xss4m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
@@ -31,15 +34,20 @@ class NoParser(Exception):
 
 
 class SparkParser:
-    """A JVM for the parser, which ends with the block or with this process. Not thread-safe."""
+    """A JVM for the parser, which ends with the block or with this process. Not thread-safe.
 
-    def __init__(self) -> None:
-        (own,) = SPARK_JARS.glob("py4j-*.jar")
+    `jars` is the folder with the jars of the Spark whose parser runs.
+    """
+
+    def __init__(self, jars: Path = SPARK_JARS) -> None:
+        (own,) = jars.glob("py4j-*.jar")
+        (catalyst,) = jars.glob("spark-catalyst_*.jar")
+        self.version = catalyst.stem.rpartition("-")[2]  # "4.2.1"
         with open(os.devnull, "w", encoding="utf-8") as nothing:
             try:
                 port, token, self.process = launch_gateway(
                     jarpath=str(own),
-                    classpath=str(SPARK_JARS / "*"),
+                    classpath=str(jars / "*"),
                     javaopts=_OPTIONS,
                     java_path=_java(),
                     die_on_exit=True,  # it reads our end of a pipe, which closes with us
@@ -98,11 +106,14 @@ class SparkParser:
                 raise NoParser(f"Spark's analyzer has failed: {error}") from error
             # Java's answer could not be sent: the messages of some exceptions cannot be encoded.
             return SqlVerdict(ok=True, unjudged=f"Spark's analyzer gave up: {str(error)[:200]}")
-        return SqlVerdict(ok=True, state=asdict(shapes))
+        return SqlVerdict(ok=True, state=asdict(shapes), spark=self.version)
 
     def _refusal(self, error: Any) -> SqlVerdict:
         try:
             kind = error.getClass().getSimpleName()
+            if _MARKER in str(error.getMessage()):
+                message = "A parameter (:name) can only replace a value in an expression."
+                return SqlVerdict(ok=False, message=message)
             if kind != "ParseException":
                 raise NoParser(f"Spark's parser has failed: {kind}")
             origin = error.origin()

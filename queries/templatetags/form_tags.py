@@ -10,6 +10,7 @@ from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
 from queries.code_roots import LEFT_OUT
+from queries.domain.alerts.thresholds import FIGURES
 from queries.domain.triggers.kinds import KINDS
 
 register = template.Library()
@@ -27,6 +28,12 @@ def upload_limits() -> SafeString:
 def trigger_choices() -> dict[str, str]:
     """Return the labels of the kinds of triggers on a query's form."""
     return {str(kind): one.choice for kind, one in KINDS.items()}
+
+
+@register.simple_tag
+def threshold_choices() -> dict[str, str]:
+    """Return the labels of the figures that a threshold can limit."""
+    return {figure: facts.choice for figure, facts in FIGURES.items()}
 
 
 @register.filter

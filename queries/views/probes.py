@@ -13,6 +13,7 @@ from django.urls import path
 from django.utils import timezone
 
 from queries.domain.errors import HeadgateError, Missing
+from queries.domain.sparks import spark_of
 from queries.domain.states import OperationOutcome, Verb
 from queries.launchers.configured import launcher
 from queries.models.history import Operation
@@ -147,12 +148,19 @@ def _preflight(operation: Operation, now: datetime) -> dict[str, Any]:
     """Return the context that a preflight's page needs in addition to its steps."""
     asked = operation.arguments
     number = asked.get("revision")
+    assert operation.query is not None, "a preflight is of a query"
+    newest = operation.query.application.revisions.order_by("-number")[0]
+    tried_spark = (operation.result.get("preflight") or {}).get("spark")
     tried = f"revision {number}" if number else "an unsaved definition"
     return {
-        "arguments": [("tried", tried)],
+        "arguments": [("tried", tried), *([("Spark", tried_spark["to"])] if tried_spark else [])],
         "judged": operation.result.get("preflight"),
         "compared_with": operation.result.get("compared_with"),
         "saved_as": number,
+        "newest_application": newest.number,
+        "offer_spark": "change"
+        if tried_spark and spark_of(newest.spec) != tried_spark["to"]
+        else "",
     }
 
 

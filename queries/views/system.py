@@ -6,6 +6,7 @@ The health checks are for load balancers and service managers. The page also sho
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import path
@@ -15,15 +16,23 @@ from django.views.decorators.http import require_safe
 
 from queries.domain.system import TOLD_PARTS
 from queries.roles import VIEW
+from queries.selectors.definitions.sparks import sparks_here
+from queries.services.downloads.installs import last_install, open_install
 from queries.services.system.health import system_health
 from queries.views.console.guard import needs
 
 
 @needs(VIEW, "GET")
 def system(request: HttpRequest) -> HttpResponse:
-    """Show each part of the system, with a sentence about its state."""
-    health = system_health(timezone.now())
-    return render(request, "console/settings/system.html", {"health": health})
+    """Show each part of the system with a sentence about its state, and the versions of Spark."""
+    context = {
+        "health": system_health(timezone.now()),
+        "sparks": sparks_here(),
+        "installing": open_install(),
+        "last": last_install(),
+        "host": settings.HEADGATE_HOST,
+    }
+    return render(request, "console/settings/system.html", context)
 
 
 @never_cache

@@ -161,7 +161,8 @@
       if (!(response.headers.get("Content-Type") || "").includes("json")) throw new Error("page");
       const answer = await response.json();
       dialog.close();
-      toast(answer.tone, answer.text);
+      if (answer.again) await openDialog(answer.again);
+      else toast(answer.tone, answer.text);
     } catch (error) {
       if (error.message === "page") window.location.reload();
       else toast("bad", "The server is not responding. The request may not have been carried out: check before you try again.");

@@ -206,7 +206,7 @@ def test_an_address_keeps_its_word(
     turn, headers = cycle((True, False)), _headers(admin)
 
     @given(case=api[path][method].as_strategy())
-    @_as_many(examples(15))
+    @_as_many(examples(10))
     def story(case: Any) -> None:
         _odd(case, known, there=next(turn)).call_and_validate(headers=headers, checks=checks)
 
@@ -273,7 +273,7 @@ def test_odd_requests_take_no_role_further(
     turn = cycle((True, False))
 
     @given(case=api[path][method].as_strategy())
-    @_as_many(max(1, round(13 * SHARE)))
+    @_as_many(max(1, round(8 * SHARE)))
     def story(case: Any) -> None:
         odd = _odd(case, known, there=next(turn))
         for name, headers in callers.items():

@@ -1,5 +1,6 @@
 """Preflights and X-rays over REST, as CI asks for them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +40,23 @@ def test_without_a_body_the_newest_revision_is_tried_by_an_operator(
     own = as_operator.post("/api/v1/queries/ticks/preflight/", {"spec": SPEC}, "json")
     assert own.status_code == 403
     assert "authors" in own.json()["detail"]
+
+
+def test_another_spark_is_tried_by_an_author(
+    as_author: APIClient, as_operator: APIClient, ticks: Query, settings: Any, tmp_path: Path
+) -> None:
+    settings.SPARKS_DIR = tmp_path
+    address = "/api/v1/queries/ticks/preflight/"
+    assert as_operator.post(address, {"spark": "4.2"}, "json").status_code == 403
+    missing = as_author.post(address, {"spark": "4.2"}, "json")
+    assert missing.status_code == 422
+    assert "is not installed on this host" in missing.content.decode()
+    assert as_author.post(address, {"spark": "3.5"}, "json").status_code == 422
+    (tmp_path / "4.2" / "pyspark").mkdir(parents=True)
+    answer = as_author.post(address, {"spark": "4.2"}, "json")
+    assert answer.status_code == 202
+    operation = Operation.objects.get()
+    assert operation.arguments["application_spec"]["spark"] == "4.2"
 
 
 def test_what_could_not_be_saved_is_refused_field_by_field(

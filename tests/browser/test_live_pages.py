@@ -333,6 +333,28 @@ def test_a_start_is_followed_from_requested_to_running(
     assert untouched(page)
 
 
+def test_a_start_takes_values_and_keeps_what_was_typed_until_they_are_right(
+    look: Open, axe: str, stage: Stage, operator: User
+) -> None:
+    sql = "SELECT value FROM flights WHERE value > :low"
+    stage.query("delays", sql=sql, params={"low": 1})
+    page = look(operator, "/queries/")
+    mark(page)
+    page.get_by_label("Start delays", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("low").fill("many")
+    dialog.get_by_role("button", name="Start").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Use a whole number", timeout=LIMIT_MS)
+    expect(dialog.get_by_label("low")).to_have_value("many")
+    page.evaluate(axe)
+    assert page.evaluate("axe.run('#dialog').then((found) => found.violations)") == []
+    dialog.get_by_label("low").fill("5")
+    dialog.get_by_role("button", name="Start").click()
+    expect(page.locator(".toasts")).to_contain_text("delays will start.", timeout=LIMIT_MS)
+    assert stage.row("delays").params == {"low": 5}
+    assert untouched(page)
+
+
 def test_a_stop_is_confirmed_in_place_by_what_it_does(
     look: Open, site: Site, stage: Stage, operator: User
 ) -> None:

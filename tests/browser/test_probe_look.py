@@ -10,6 +10,8 @@ from playwright.sync_api import expect
 
 from queries.domain.probes.questions import ProbeResult
 from queries.domain.reasons import Because, Detail
+from queries.domain.sparks.pinned import PINS, pinned_by
+from queries.domain.sparks.upgrade import Written, as_json
 from queries.domain.states import OperationOutcome, Verb
 from queries.services.definitions import catalog
 from tests.browser.conftest import Complaints, Open, Site
@@ -42,6 +44,13 @@ SKIPPED = {
     "rows": None,
     "ms": 0,
 }
+
+
+def _upgrade() -> dict[str, Any]:
+    """Return what a change from Spark 4.3 to 4.2 reports."""
+    pins = {key: PINS[key].new for key in pinned_by("4.3")}
+    held = Written(conf=pins, operators=("dedupe",))
+    return {**as_json(held, held, "4.2", "4.3"), "plan": ["deduplication"] * 2}
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -82,6 +91,12 @@ def test_results_bar_nobody_in_either_theme(
             outcome=OperationOutcome.FAILED,
             detail=Because(Detail.STEP, {"note": f"{REFUSED['label']}: {REFUSED['title']}"}),
         ),
+        "upgrade": _ended(
+            ticks,
+            Verb.PREFLIGHT,
+            arguments={"spec": SPEC, "application_spec": {"spark": "4.2"}},
+            result={"preflight": {**JUDGED, "verdict": "passed", "spark": _upgrade()}},
+        ),
     }
     pages = {name: f"/operations/{row.uuid}/" for name, row in shown.items()}
     pages |= {
@@ -89,6 +104,7 @@ def test_results_bar_nobody_in_either_theme(
         "rows": f"/queries/ticks/x-ray/{seen.uuid}/",
         "new x-ray": "/queries/ticks/x-ray/",
         "edit": "/queries/ticks/edit/",
+        "spark": "/applications/ticks/spark/?to=4.2",
         "definition": "/queries/ticks/definition/",
     }
     page = look(author, "/", dark=dark)

@@ -12,8 +12,14 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Complaints, Open, Site, too_wide
 from tests.scenarios.stage import Stage
 from tests.web.pages import pages
+from tests.web.test_lineage import flow, told
 
 pytestmark = pytest.mark.browser
+
+
+#: All rules of axe, and those that depend on the colours.
+ALL_RULES = "axe.run(document, {resultTypes: ['violations']})"
+COLOUR_RULES = "axe.run(document, {runOnly: ['color-contrast', 'link-in-text-block']})"
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -27,7 +33,7 @@ def test_no_page_breaks_the_policy_or_bars_anybody(
         expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark" if dark else "light")
         expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
         page.evaluate(axe)  # through the debugger, which the policy does not bind
-        found: Any = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        found: Any = page.evaluate(COLOUR_RULES if dark else ALL_RULES)
         faults += [
             f"{address} {fault['id']}: {[node['html'][:160] for node in fault['nodes'][:3]]}"
             for fault in found["violations"]
@@ -162,3 +168,51 @@ def test_two_keys_go_to_another_page_even_where_its_entry_has_a_count(
     page.keyboard.press("g")
     page.keyboard.press("f")
     expect(page.get_by_role("heading", level=1, name="Failures")).to_be_visible()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_lineage_is_drawn_for_few_and_for_many_and_bars_nobody(
+    look: Open,
+    stage: Stage,
+    viewer: User,
+    axe: str,
+    complaints: Complaints,
+    dark: bool,
+    tmp_path: Path,
+) -> None:
+    flow(stage)
+    told(stage, "code", "KafkaV2[Subscribe[flights]]", "ForeachBatchSink")
+    page = look(viewer, "/", dark=dark)
+    for address in ("/lineage/", "/queries/late/lineage/", "/lineage/#many"):
+        if address.endswith("many"):
+            many(stage)
+        page.goto(address)
+        if address.endswith("many"):
+            page.reload()
+        expect(page.locator("svg.lineage a").first).to_be_visible()
+        page.evaluate(axe)
+        found: Any = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        faults = [(one["id"], one["nodes"][0]["html"][:160]) for one in found["violations"]]
+        assert faults == [], address
+        overflow = page.evaluate(CUT_LABELS)
+        assert overflow == [], address
+        page.screenshot(path=tmp_path / f"{address.strip('/').replace('/', '-')}-{dark}.png")
+    assert page.locator("svg.lineage rect").count() > 190
+    assert complaints.said == []
+    page.locator("svg.lineage a", has_text="late").first.click()
+    expect(page.get_by_role("heading", name="late")).to_be_visible()
+
+
+#: Labels of the picture that are wider than their node.
+CUT_LABELS = """[...document.querySelectorAll('svg.lineage g')]
+  .filter((g) => g.querySelector('text').getBBox().width + 24
+    > g.querySelector('rect').getBBox().width)
+  .map((g) => g.textContent)"""
+
+
+def many(stage: Stage) -> None:
+    """Define a hundred queries, each of which reads what one before it writes."""
+    for at in range(95):
+        source = {"name": "s", "format": "json", "options": {"path": f"/lake/bronze/{at // 3}"}}
+        sink = {"format": "json", "options": {"path": f"/lake/bronze/{at + 1}"}}
+        stage.query(f"step-{at:02}-of-a-long-flow", sources=[source], sink=sink)

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Complaints, Open
 from tests.scenarios.stage import Stage
-from tests.web.triggers.test_trigger_page import kafka, lag, measured
+from tests.web.triggers.test_trigger_page import kafka, lag, measured, slow
 
 pytestmark = pytest.mark.browser
 
@@ -20,6 +20,7 @@ def advised(stage: Stage) -> Stage:
     stage.query("delays", "kafkas", **kafka())
     stage.up("delays", "kafkas")
     measured(stage, "delays", 60)
+    slow(stage, "delays")
     trigger = {"kind": "continuous", "interval": "1 second"}
     stage.application("small", master="local[4]", connectors=["kafka"])
     grown = stage.query("grown", "small", **kafka(trigger=trigger))

@@ -3,12 +3,15 @@
 import json
 import subprocess
 import time
+from datetime import timedelta
 
 import yaml
 
 from queries.models.definitions import Query
+from queries.services.schedules import ticks
 from tests.cli.conftest import COMMAND, LIMIT_S, Shell
 from tests.scenarios.stage import Stage
+from tests.web.test_lineage import flow, told
 
 
 def test_a_list_is_a_table_json_yaml_or_names(shell: Shell, stage: Stage) -> None:
@@ -160,3 +163,32 @@ def test_what_the_command_line_lacks_is_said_with_the_way_out(shell: Shell) -> N
         "cannot be filtered by --phase" in shell("get", "teams", "--phase", "RUNNING", code=64).err
     )
     assert "No such option" in shell("get", "queries", "--fast", code=64).err
+
+
+def test_the_lineage_of_a_query_names_both_directions_and_the_data_between(
+    shell: Shell, stage: Stage
+) -> None:
+    flow(stage)
+    told(stage, "code", "KafkaV2[Subscribe[flights]]", "ForeachBatchSink")
+    lines = shell("lineage", "late").out.splitlines()
+    assert lines[:2] == ["Upstream:    raw", "Downstream:  daily"]
+    assert "late   reads   topic  flights" in "\n".join(lines)
+    assert shell("lineage", "raw", "-o", "name").out == "query/code\nquery/late\nquery/daily\n"
+    assert json.loads(shell("lineage", "raw", "-o", "json").out)["upstream"] == []
+    code = shell("lineage", "code").out
+    assert f"Spark, {stage.now:%Y-%m-%dT%H:%M}" in code
+    assert "code: Writes by foreachBatch: unknown." in code
+
+
+def test_a_schedule_shows_its_times_and_runs_and_is_paused_and_resumed(
+    shell: Shell, stage: Stage
+) -> None:
+    query = stage.query("delays", trigger={"kind": "available_now"}, schedule={"cron": "* * * * *"})
+    ticks.follow_schedule(query.revisions.get())
+    ticks.run_schedules(now=stage.now + timedelta(minutes=1))
+    lines = shell("schedule", "delays", "--pause").out
+    assert "Schedule:  * * * * * (UTC)" in lines
+    assert "Paused:    since " in lines
+    assert "STARTED" in lines
+    assert json.loads(shell("schedule", "delays", "--resume", "-o", "json").out)["runs"]
+    assert "exclude each other" in shell("schedule", "delays", "--pause", "--resume", code=64).err

@@ -5,6 +5,8 @@ import subprocess
 
 import pytest
 
+from queries.domain.protocol import RunError
+from queries.models.drivers import Run
 from tests.cli.conftest import COMMAND, LIMIT_S, SOURCE, Shell
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 
@@ -77,3 +79,46 @@ def test_a_log_has_each_wait_once_though_they_alternate(
     for wait in ("delays: its first commit", "delays: a slot", "delays: its first commit"):
         progress.tell(wait)
     assert capsys.readouterr().err.splitlines() == ["delays: its first commit", "delays: a slot"]
+
+
+def test_a_run_with_a_parameter_reads_it_as_the_type_of_its_default(
+    shell: Shell, stage: Stage
+) -> None:
+    stage.query("delays", sql="SELECT value FROM flights WHERE value > :low", params={"low": 1})
+    assert (
+        "has a different type than the default"
+        in shell("run", "delays", "--param", "low=x", code=1).err
+    )
+    assert "no value" in shell("run", "delays", "--param", "low", code=64).err
+    assert "requested" in shell("run", "delays", "--param", "low=5").out
+    assert stage.row("delays").params == {"low": 5}
+
+
+def test_a_run_that_goes_on_after_the_limit_ends_with_code_3(shell: Shell, stage: Stage) -> None:
+    stage.query("delays")
+    late = shell("run", "delays", "--follow", "--timeout", "1s", code=3)
+    assert "Not done within 1s" in late.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "end"), [(None, 0, "COMPLETED"), (NO_SUCH_SOURCE, 2, "FAILED")]
+)
+def test_a_run_is_followed_to_its_end(
+    shell: Shell, stage: Stage, error: RunError | None, code: int, end: str
+) -> None:
+    stage.query("backfill", trigger={"kind": "available_now"})
+    work = shell.meanwhile
+    assert work is not None
+
+    def work_to_the_end() -> None:
+        work()
+        for run in Run.objects.filter(outcome="", first_commit_at__isnull=False):
+            if error is not None:
+                stage.launcher.fail_run(run.pk, error)
+            else:
+                stage.launcher.end_run(run.pk)
+            stage.look()
+
+    shell.meanwhile = work_to_the_end
+    done = shell("run", "backfill", "--follow", code=code)
+    assert done.out.startswith(f"backfill: {end}. ")

@@ -173,3 +173,13 @@ def test_masking_twice_is_masking_once_and_unmasking_undoes_it(value: Any) -> No
     shown = mask(value)
     assert unmask(shown, before=value) == value
     assert mask(shown) == shown
+
+
+def test_a_thread_dump_is_masked() -> None:
+    dump = {"quiet_s": 3, "threads": '"pool of jdbc:x?password=hunter2"', "heap": "[hunter2"}
+    said = Mask.of(["hunter2"]).within(dump)
+    assert said == {
+        "quiet_s": 3,
+        "threads": f'"pool of jdbc:x?password={MASK}"',
+        "heap": f"[{MASK}",
+    }

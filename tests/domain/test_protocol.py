@@ -1,5 +1,6 @@
 """The files between control plane and driver: what is written is what is read."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -142,3 +143,11 @@ def test_a_driver_within_walls_sees_the_checkpoints_that_it_was_started_with() -
     assert not walled.sees("file:///c/_apple/two")
     assert not walled.sees("/c/other")
     assert replace(walled, account="hg-1").sees("/c/other")  # it is given that while it runs
+
+
+def test_a_driver_of_the_last_release_can_read_an_assignment_that_uses_nothing_new() -> None:
+    entry = AssignmentEntry(1, "delays", 41, 7, {}, "file:///c", "", Want.RUN)
+    (sent,) = json.loads(Assignment(1, 7, (entry,)).dumps())["queries"]
+    assert "dump" not in sent
+    asked = Assignment(1, 7, (replace(entry, dump="10:00"),))
+    assert Assignment.loads(asked.dumps()) == asked

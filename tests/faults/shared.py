@@ -15,6 +15,7 @@ from tests.faults.system import System
 
 #: Files whose stories share it.
 SHARED_BY = (
+    "tests/faults/test_blast_radius.py",
     "tests/faults/test_ci_story.py",
     "tests/spark/deploys/test_a_script_goes_back.py",
     "tests/spark/deploys/test_deploys.py",

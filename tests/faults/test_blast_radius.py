@@ -1,13 +1,11 @@
 """One of three queries of a real driver calls os._exit in its foreachBatch: it is found."""
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import pieces
+from tests.faults.shared import code_of
 from tests.faults.system import System
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(1200)]
@@ -36,22 +34,6 @@ KILLER: dict[str, Any] = {
 NEIGHBOURS = ("arrivals", "routes")
 
 
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    """Start the whole system without its demo; end it with its drivers."""
-    code = tmp_path / "code"
-    code.mkdir()
-    (code / "killer.py").write_text(CODE)
-    running = System(
-        tmp_path / "home", pieces.free_port(), HEADGATE_DEMO="0", HEADGATE_CODE_ROOTS=str(code)
-    )
-    try:
-        running.up()
-        yield running
-    finally:
-        running.close()
-
-
 def define(system: System, path: str, body: dict[str, Any]) -> None:
     status, answer = system.call("POST", path, body)
     assert status == 201, answer
@@ -61,9 +43,12 @@ def goes_on(system: System, name: str, batch: int) -> bool:
     return system.batch(name) > batch
 
 
-def test_the_query_that_ends_its_driver_is_held_and_the_others_run_on(system: System) -> None:
-    root = system.environment["HEADGATE_CODE_ROOTS"]
-    spec = {"memory": "512m", "python_path": [root], "policy": {"base_delay_s": 1}}
+def test_the_query_that_ends_its_driver_is_held_and_the_others_run_on(
+    shared_system: System,
+) -> None:
+    system, root = shared_system, code_of(shared_system)
+    (root / "killer.py").write_text(CODE)
+    spec = {"memory": "512m", "python_path": [str(root)], "policy": {"base_delay_s": 1}}
     define(system, "applications/", {"name": "flights", "spec": spec})
     for name, query in (("arrivals", RATE), ("delays", KILLER), ("routes", RATE)):
         define(system, "queries/", {"name": name, "application": "flights", "spec": query})

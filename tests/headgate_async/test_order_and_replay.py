@@ -1,7 +1,7 @@
 """Order and replay under fire: random latencies, errors, and SIGKILLs of workers and drivers.
 
 Kafka -> calls -> Spark's file sink, which is exactly-once. HEADGATE_ASYNC_KILLS says how often to
-kill (20; every third time the driver with its JVM, else a Python worker).
+kill (6; every third time the driver with its JVM, else a Python worker).
 """
 
 import json
@@ -27,7 +27,7 @@ from tests.spark.driver_under_test import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(1800)]
 
-KILLS = int(os.environ.get("HEADGATE_ASYNC_KILLS", "20"))
+KILLS = int(os.environ.get("HEADGATE_ASYNC_KILLS", "6"))
 KEYS = 40
 BATCH = 600
 

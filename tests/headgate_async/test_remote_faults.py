@@ -104,7 +104,7 @@ def check_all(seen: Seen, count: int) -> None:
 
 @pytest.mark.parametrize("enrich", [ask, ask_blocking])
 def test_a_well_behaved_remote_answers_each_row_once(service: Remote, enrich: Any) -> None:
-    seen = Seen(run(plan(service, enrich), batches(1000)))
+    seen = Seen(run(plan(service, enrich, timeout_s=30.0), batches(1000)))
     check_all(seen, 1000)
     assert seen.counts["calls"] == 1000
     assert seen.counts["errors"] == 0
@@ -185,7 +185,9 @@ def test_a_remote_that_goes_away_and_comes_back_loses_nothing(service: Remote) -
 
 def test_a_remote_that_slows_tenfold_in_the_middle_is_waited_for(service: Remote) -> None:
     slow = partial(service.behave, latency_ms=20.0)
-    seen = Seen(run(plan(service, in_flight="auto", cap=64), meanwhile(batches(3000), 15, slow)))
+    # A busy machine may stop this process for longer than the short timeout of the other tests.
+    patient = plan(service, in_flight="auto", cap=64, timeout_s=30.0)
+    seen = Seen(run(patient, meanwhile(batches(3000), 15, slow)))
     check_all(seen, 3000)
     assert seen.counts["errors"] == 0
     assert seen.counts["busy_ms"] / seen.counts["calls"] > 10

@@ -49,6 +49,20 @@ def test_a_batch_becomes_a_row_with_its_numbers(
     assert row.body["durationMs"] == {"addBatch": 700}
 
 
+def test_evidence_on_a_slow_batch_becomes_a_row_and_is_no_sign_of_life(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    body = {"batch": 17, "took_ms": 41_000, "stages": []}
+    slow = event(Kind.SLOW_BATCH, 1, body=body)
+    send(redis_client, slow, slow, event(Kind.SLOW_BATCH, 2, body={"batch": "many"}))
+    drain(make_ingester())
+    row = models.SlowBatch.objects.get()
+    assert (row.query, row.run, row.batch, row.took_ms) == (42, 5, 17, 41_000)
+    assert row.body == body
+    assert not models.Latest.objects.exists()
+    assert "no number" in models.DeadLetter.objects.get().reason
+
+
 def test_what_comes_twice_is_stored_once_and_what_is_stored_is_trimmed(
     redis_client: redis.Redis, make_ingester: MakeIngester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

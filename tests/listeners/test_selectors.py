@@ -193,3 +193,12 @@ def test_a_run_is_summed_up_and_a_run_without_batches_is_none() -> None:
         "repaired": 1,
     }
     assert selectors.run_summary(6) is None
+
+
+@pytest.mark.sql
+def test_rows_of_runs_are_added_up_and_an_unknown_count_makes_a_sum_unknown() -> None:
+    store_batch(1, body={"sink": {"numOutputRows": 7}})
+    store_batch(2, body={"sink": {"numOutputRows": 0}})
+    store_batch(1, run=6, seq=20, body={"sink": {"numOutputRows": 7}})
+    store_batch(2, run=6, seq=21, body={"sink": {}})
+    assert selectors.run_rows([5, 6, 7]) == {5: (20, 7), 6: (20, None)}

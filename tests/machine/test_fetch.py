@@ -1,5 +1,6 @@
-"""`make kafka`, `make s3` and `make hadoop` fetch once, put it into place whole, say what lacks."""
+"""`make kafka`, `make s3`, `make hadoop` and `make connector` download once, as a whole folder."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -16,6 +17,21 @@ for argument do case "$argument" in -DoutputDirectory=*) out="${argument#*=}";; 
 echo "Downloaded from central: https://example.org/a/b/some-jar-1.0.jar (12 kB at 1 kB/s)"
 touch "$out/some-jar-1.0.jar"
 echo called >> "$CALLS"
+"""
+#: A Maven that copies a connector, a jar that Spark contains too, and its pom for a test.
+_OF_COORDINATES = """#!/bin/sh
+for argument do
+case "$argument" in -DoutputDirectory=*) out="${argument#*=}";; *pom.xml) pom="$argument";; esac
+done
+cat "$pom" > "$CALLS.pom"
+for jar in tables-4.2_2.13-4.4.0 hadoop-client-api-3.1.0 tables-storage-4.4.0
+do echo "$jar" > "$out/$jar.jar"; done
+"""
+_MISSING = """#!/bin/sh
+echo "[ERROR] Failed to execute goal on project connector: Could not resolve dependencies"
+echo "[ERROR] dependency: a:b:jar:9 (compile)"
+echo "[ERROR] 	Could not find artifact a:b:jar:9 in central (https://example.org) -> [Help 1]"
+exit 1
 """
 _FAILING = """#!/bin/sh
 echo "[ERROR] Could not transfer artifact"
@@ -38,7 +54,7 @@ class Setup:
     def __init__(self, folder: Path) -> None:
         self.home, self.bin, self.calls = folder / "home", folder / "bin", folder / "calls"
         self.bin.mkdir()
-        for name in ("touch", "env"):
+        for name in ("touch", "env", "cat"):
             (self.bin / name).symlink_to(shutil.which(name) or f"/usr/bin/{name}")
 
     def maven(self, script: str) -> None:
@@ -161,3 +177,89 @@ def test_a_server_that_there_is_not_is_refused_with_those_that_there_are(setup: 
     assert refused.returncode == 1
     assert "'hbase'" in refused.stderr
     assert "Choose kafka, s3, hadoop." in refused.stderr
+
+
+# --- connectors ---------------------------------------------------------------------------------
+COORDINATES = "org.example:tables-4.2_2.13:4.4.0"
+
+
+def _spark(setup: Setup, version: str) -> None:
+    """Install a version of Spark that contains one jar."""
+    jars = setup.home / "sparks" / version / "pyspark" / "jars"
+    jars.mkdir(parents=True)
+    (jars / "hadoop-client-api-3.5.0.jar").touch()
+
+
+def test_maven_coordinates_become_a_connector_without_what_spark_contains(setup: Setup) -> None:
+    setup.maven(_OF_COORDINATES)
+    _spark(setup, "4.2")
+    added = setup.run("--connector", "add", "tables", COORDINATES, "--spark", "4.2")
+    assert added.returncode == 0, added.stderr
+    folder = setup.home / "connectors" / "4.2" / "tables"
+    assert sorted(path.name for path in folder.glob("*.jar")) == [
+        "tables-4.2_2.13-4.4.0.jar",
+        "tables-storage-4.4.0.jar",
+    ]
+    asked = Path(f"{setup.calls}.pom").read_text()
+    assert "<artifactId>tables-4.2_2.13</artifactId><version>4.4.0</version>" in asked
+    digest = hashlib.sha256(b"tables-storage-4.4.0\n").hexdigest()
+    assert f"{digest}  tables-storage-4.4.0.jar\n" in (folder / "SHA256SUMS").read_text()
+    assert f'packages = ["{COORDINATES}"]' in (folder / "connector.toml").read_text()
+
+
+def test_what_an_admin_wrote_about_a_connector_outlives_its_next_version(setup: Setup) -> None:
+    setup.maven(_OF_COORDINATES)
+    setup.run("--connector", "add", "tables", COORDINATES)
+    told = setup.home / "connectors" / "tables" / "connector.toml"
+    told.write_text('sources = ["tables"]\n')
+    newer = setup.run("--connector", "add", "tables", COORDINATES.replace("4.4.0", "4.4.1"))
+    assert newer.returncode == 0, newer.stderr
+    assert told.read_text() == 'sources = ["tables"]\n'
+
+
+def test_a_changed_jar_is_downloaded_again_and_an_unchanged_one_is_not(setup: Setup) -> None:
+    setup.maven(_MAVEN)
+    setup.run("--connector", "kafka")
+    setup.run("--connector", "kafka")
+    assert setup.calls.read_text().split() == ["called"]
+    jar = setup.home / "connectors" / "kafka" / "some-jar-1.0.jar"
+    jar.write_text("something else")
+    setup.run("--connector", "kafka")
+    assert setup.calls.read_text().split() == ["called", "called"]
+    assert jar.read_text() == ""
+
+
+def test_an_older_release_s_folder_gets_checksums_without_a_download(setup: Setup) -> None:
+    setup.maven(_MAVEN)
+    setup.run("--connector", "kafka")
+    sums = setup.home / "connectors" / "kafka" / "SHA256SUMS"
+    sums.unlink()
+    setup.run("--connector", "kafka")
+    assert "some-jar-1.0.jar" in sums.read_text()
+    assert setup.calls.read_text().split() == ["called"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "way_out"),
+    [
+        (["kafka", "--spark", "4.2"], "Spark 4.2 is not installed", "make spark ARGS=4.2"),
+        (["kafka", "--spark", "3.5"], "Spark '3.5' cannot be installed", "Choose 4.1, 4.2"),
+        (["kafka", "--spark"], "Spark '' cannot be installed", "Choose 4.1, 4.2"),
+        (["nonsense"], "no recipe for nonsense", "nonsense GROUP:ARTIFACT:VERSION"),
+        (["tables", "org.example:tables"], "'org.example:tables'", "Use GROUP:ARTIFACT:VERSION"),
+        (["tables", "a:b:../c"], "is not in the form of Maven", "Use GROUP:ARTIFACT:VERSION"),
+        (["4.2", "a:b:1"], "'4.2' is not a valid connector name", "with a letter first"),
+        (["kafka", "a:b:1"], "kafka is the name of a recipe", "Choose another name"),
+        (["a", "b", "a:b:1"], "need one name, not 'a b'", "Choose a name"),
+        (["tables", "a:b:9"], "Could not find artifact a:b:jar:9 in central", "Check the network"),
+    ],
+)
+def test_a_connector_that_cannot_be_had_is_refused_with_the_reason_and_a_way_out(
+    setup: Setup, arguments: list[str], problem: str, way_out: str
+) -> None:
+    setup.maven(_MISSING)
+    refused = setup.run("--connector", "add", *arguments)
+    assert refused.returncode == 1
+    assert problem in refused.stderr
+    assert way_out in refused.stderr
+    assert not list(setup.home.glob("connectors/*/*"))

@@ -60,6 +60,10 @@ class System:
     def start(self) -> str:
         """Start `up` and return what it said until its address stood there."""
         self.begin()
+        return self.address()
+
+    def address(self) -> str:
+        """Return what `up` said until its address stood there."""
         self.until(lambda: "Headgate is at" in self.said() or self.up_has_ended())
         assert "Headgate is at" in self.said(), self.said()
         return self.said()
@@ -133,17 +137,13 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     system.end()
 
 
-@pytest.fixture
-def another(tmp_path: Path) -> Iterator[System]:
-    """Return a system that nobody has started yet."""
-    system = System(tmp_path / "home")
-    yield system
-    system.end()
-
-
 def test_it_starts_says_what_it_uses_heals_and_stops_whole(system: System) -> None:
     with socket.create_server(("127.0.0.1", system.port + 1)):  # where Spark UIs would be
-        said = system.start()
+        system.begin()
+        system.until(lambda: system.ready() or system.up_has_ended())
+        token = system.manage("createtoken", "admin")  # a script needs no line of output
+        assert token.returncode == 0, token.stderr
+        said = system.address()
     for word in ("Java      ", "Redis     ", "Database  SQLite", f"Data      {system.home}"):
         assert word in said
     found = re.search(rf"Spark UI  port {system.port + 1} is in use, so port (\d+) is used", said)
@@ -218,21 +218,3 @@ def test_stop_ends_a_running_system_from_elsewhere(system: System) -> None:
     assert stopped.stdout.startswith("Stopped.")
     system.until(system.up_has_ended)
     assert system.living() == set()
-
-
-def test_once_it_is_ready_a_script_has_an_admin_and_the_demo_to_begin_with(
-    another: System,
-) -> None:
-    another.environment["HEADGATE_DEMO"] = "1"
-    another.begin()
-    another.until(lambda: another.ready() or another.up_has_ended())
-    token = another.manage("createtoken", "admin")
-    assert token.returncode == 0, token.stderr
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{another.port}/api/v1/queries/delay-recovery/",
-        headers={"Authorization": f"Token {token.stdout.strip()}"},
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        assert answer.status == 200
-    stopped = another.manage("stop")
-    assert stopped.returncode == 0, stopped.stderr

@@ -1,6 +1,7 @@
 """`make dist` builds two wheels that hold all they run on, with one version."""
 
 import re
+import shlex
 import subprocess
 import tomllib
 import zipfile
@@ -143,13 +144,17 @@ def test_its_own_folders_are_our_packages_and_not_what_is_installed_beside_them(
 
 def test_what_it_says_names_its_own_commands(environment: Environment, tmp_path: Path) -> None:
     said = shell(environment, "headgate-server stop; headgate-server connector nonsense", tmp_path)
-    assert (
-        said == "Nothing is running.\nThere is no recipe for nonsense.\n  Choose avro, kafka, s3.\n"
+    assert said.startswith("Nothing is running.\nThere is no recipe for nonsense.\n  Choose avro, ")
+    said = shell(environment, "headgate-server connector add kafka --spark 4.2", tmp_path)
+    assert "Install it first: `headgate-server spark 4.2`." in said
+    said = shell(environment, "headgate-server connector list", tmp_path)
+    assert said == "No connectors are installed.\n"
+    text = 'make run, manage.py x, make connector ARGS="avro --spark 4.2"'
+    show = f"from headgate_server import places; print(places.with_local_commands({text!r}))"
+    said = shell(environment, f"python -c {shlex.quote(show)}", tmp_path)
+    assert said == (
+        "headgate-server up, headgate-server manage x, headgate-server connector avro --spark 4.2\n"
     )
-    text = "make run, manage.py x"
-    show = f"from headgate_server import places; print(places.with_local_commands('{text}'))"
-    said = shell(environment, f'python -c "{show}"', tmp_path)
-    assert said == "headgate-server up, headgate-server manage x\n"
     assert places.with_local_commands(text) == text
 
 

@@ -1,7 +1,8 @@
 """Soak the model of supervision: many thousand steps of random histories, in every core.
 
 `--steps 100000 --seed 1`: the same seed takes the same steps. Each core takes its share, with a
-seed of its own that is printed; then the small protocol is walked to its end.
+seed of its own that is printed. Then weeks of schedules take as many steps, and the small protocol
+is walked to its end.
 """
 
 import argparse
@@ -32,6 +33,8 @@ def main() -> int:
     ]
     codes = [process.wait() for process in running]
     if any(codes):  # below zero: somebody has killed it
+        return 1
+    if _begin("test_schedules_model.py", asked.steps, asked.seed).wait():
         return 1
     return int(_begin("test_small_protocol.py", 0, 0).wait() != 0)
 

@@ -81,7 +81,7 @@ def test_the_bill_of_materials_names_every_wheel_and_jar_by_its_digest() -> None
         assert (name, version) in named
         assert set(re.findall(r"sha256:([0-9a-f]{64})", one)) <= digests
     jars = [*(Path(pyspark.__file__).parent / "jars").glob("*.jar")]
-    jars += sbom.CONNECTORS.rglob("*.jar")
+    jars += [*sbom.CONNECTORS.rglob("*.jar"), *sbom.SPARKS.glob("*/pyspark/jars/*.jar")]
     assert len(jars) > 200
     assert {sha256(jar.read_bytes()).hexdigest() for jar in jars} <= digests
     assert ("spark-sql_2.13", "4.3.0") in named

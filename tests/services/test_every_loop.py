@@ -22,13 +22,14 @@ from listeners.models import Gap
 from queries.domain.alerts.incidents import Act
 from queries.domain.states import DriverKind, DriverState
 from queries.domain.system import SystemHealth
-from queries.models.checkpoints import SourceLag
+from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.drivers import Driver, Run
 from queries.services.alerts import incidents, outlook
 from queries.services.checkpoints import batch_repair, storage_jvms
 from queries.services.deploys import advancing
 from queries.services.kafka import lag
 from queries.services.supervision import adoption
+from queries.services.tables import lag as table_lag
 from queries.views.console import fragments
 from tests.scenarios.stage import Stage
 
@@ -37,6 +38,7 @@ HERE = "services/test_every_loop.py::test_the_others_are_served"
 TROUBLE = "services/supervision/test_one_trouble_stops_no_other.py::test_"
 DRIVER = "runtime/test_one_trouble_ends_no_driver.py::test_"
 ROWS = "web/test_one_rotten_row.py::test_"
+LIMITS = "services/alerts/test_thresholds.py::test_an_unreadable_threshold_does_not_hide_the_others"
 LISTS = f"{ROWS}every_list_shows_as_many_rows_with_one_that_cannot_be_read"
 LAG = "services/kafka/test_lag.py::test_"
 LIVE = "web/console/test_live.py::test_"
@@ -71,7 +73,7 @@ HELD_BY = {
     "queries.selectors.alerts.dry_view.last_week": LISTS,
     "queries.selectors.alerts.rules.rules_in_force": LISTS,
     "queries.selectors.alerts.rules.stopped_within": LISTS,
-    "queries.selectors.definitions.connectors._named": LISTS,
+    "queries.selectors.definitions.spark_users.spark_users": LISTS,
     "queries.selectors.kafka.sources.readings": f"{LAG}a_query_whose_definition_cannot_be_read"
     "_leaves_out_itself_alone",
     "queries.selectors.kafka.sources.told_by_progress": f"{LAG}a_query_whose_definition_cannot_be"
@@ -81,12 +83,22 @@ HELD_BY = {
     "queries.selectors.secrets._namings": LISTS,
     "queries.selectors.secrets.all_bound": LISTS,
     "queries.selectors.supervision.drift.drift": LISTS,
+    "queries.selectors.tables.sources.table_readings": "services/tables/test_lag.py::"
+    "test_a_definition_that_cannot_be_read_keeps_its_row_and_leaves_the_others_theirs",
     "queries.selectors.supervision.health.healths": f"{TROUBLE}a_query_whose_health_cannot_be"
     "_judged_leaves_the_others_theirs",
+    "queries.selectors.lineage.downstream.of": "services/alerts/test_deliveries.py::"
+    "test_a_lineage_that_cannot_be_read_keeps_no_message_back",
     "queries.services.alerts.deliveries.announce_incidents": "services/alerts/test_deliveries.py::"
     "test_one_rotten_incident_stops_no_other",
     "queries.services.alerts.deliveries.send_alerts": "services/alerts/test_deliveries.py::"
     "test_a_message_that_cannot_be_read_keeps_no_other_waiting_and_is_named",
+    "queries.selectors.alerts.thresholds._all_held": LIMITS,
+    "queries.selectors.alerts.thresholds._held_by": LIMITS,
+    "queries.selectors.alerts.thresholds._rules": LIMITS,
+    "queries.selectors.alerts.thresholds.crossed_thresholds": LIMITS,
+    "queries.services.alerts.figure_samples.sample_figures": "services/alerts/test_thresholds.py::"
+    "test_a_query_whose_figures_cannot_be_read_keeps_no_other_from_being_sampled",
     "queries.services.alerts.incidents.watch_incidents": HERE,
     "queries.services.alerts.outlook.look_ahead": HERE,
     "queries.services.checkpoints.batch_repair.count_unreported": HERE,
@@ -105,6 +117,8 @@ HELD_BY = {
     "test_sql_recheck.py::test_a_definition_that_cannot_be_read_keeps_no_other_from_being_asked"
     "_about",
     "queries.services.deploys.advancing.advance_all": HERE,
+    "queries.services.downloads.removal.prune_sparks": "services/downloads/test_removal.py::"
+    "test_a_version_that_cannot_be_removed_keeps_no_other_and_leftovers_go",
     "queries.services.kafka.lag._forget_others": HERE,
     "queries.services.kafka.lag.look_at_sources": f"{LAG}a_query_whose_lag_cannot_be_written"
     "_leaves_out_itself_alone",
@@ -114,7 +128,11 @@ HELD_BY = {
     "_removed_keeps_the_others_from_nothing",
     "queries.services.procedures.engine.note_silent_hosts": f"{TROUBLE}an_operation_of_a_silent"
     "_host_that_fails_to_be_told_keeps_the_others_from_nothing",
+    "queries.services.schedules.ticks.run_schedules": "services/schedules/test_ticks.py::"
+    "test_one_rotten_schedule_does_not_stop_the_others",
     "queries.services.supervision.adoption.end_strays": HERE,
+    "queries.services.tables.lag._forget_others": HERE,
+    "queries.services.tables.lag.look_at_tables": HERE,
     "queries.services.supervision.reconcile._log_tail": f"{TROUBLE}an_application_that_cannot_be"
     "_reconciled_delays_no_other_and_is_logged_once",
     "queries.services.supervision.reconcile.prune_folders": f"{TROUBLE}a_folder_that_cannot_be"
@@ -281,6 +299,23 @@ def former_lag(stage: Stage, patch: pytest.MonkeyPatch, members: Members) -> Non
         baker.make(SourceLag, query=stage.query(name))
     patch.setattr(lag, "changed", members)
     lag._forget_others(set())
+
+
+@story
+def former_tables(stage: Stage, patch: pytest.MonkeyPatch, members: Members) -> None:
+    for name in ("a", "b", "c"):
+        baker.make(SourceLag, query=stage.query(name), partition=TABLE)
+    patch.setattr(table_lag, "changed", members)
+    table_lag._forget_others(set())
+
+
+@story
+def tables(stage: Stage, patch: pytest.MonkeyPatch, members: Members) -> None:
+    source = {"name": "t", "format": "delta", "options": {"path": "/data/t"}}
+    for name in ("a", "b", "c"):
+        stage.query(name, sources=[source])
+    patch.setattr(table_lag, "_look", members)
+    table_lag.look_at_tables(launcher=stage.launcher, now=stage.now)
 
 
 @story

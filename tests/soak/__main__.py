@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks._measuring import machine
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
-from tests.soak import compare, definitions, faults
+from tests.soak import compare, definitions, faults, tables
 from tests.soak.evidence import Evidence
 from tests.soak.truth import judge
 from tests.soak.world import Followed, World
@@ -39,7 +39,12 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def main() -> int:
     """Soak, or judge an earlier soak again; return 0 where everything is as it should be."""
     options = _options()
-    if reason := pieces.missing_kafka() or (pieces.missing_s3() if options.s3 else ""):
+    missing = [
+        pieces.missing_kafka(),
+        pieces.missing_s3() if options.s3 else "",
+        tables.missing(options.table) if options.table else "",
+    ]
+    if reason := next(filter(None, missing), ""):
         say(reason)
         return 1
     if options.judge is not None:
@@ -50,9 +55,16 @@ def main() -> int:
         signal.signal(number, lambda *_: over.set())
     folder = Path(tempfile.mkdtemp(prefix="headgate-soak-"))
     again = f"--minutes {options.minutes:g} --every {options.every:g} --seed {options.seed}"
-    again += " --s3" * options.s3
+    again += " --s3" * options.s3 + (f" --table {options.table}" if options.table else "")
     say(f"make soak-demo ARGS='{again}' draws the same faults. Data and logs: {folder}")
-    world = World(folder, rate=options.rate, seed=options.seed, over=over, on_s3=options.s3)
+    world = World(
+        folder,
+        rate=options.rate,
+        seed=options.seed,
+        over=over,
+        on_s3=options.s3,
+        table=options.table,
+    )
     told: Figures = {"name": "soak-demo", "holds": False}
     try:
         told = _soak(world, options)
@@ -93,7 +105,7 @@ def _soak(world: World, options: argparse.Namespace) -> Figures:
         options.seed,
         minutes=options.minutes,
         every_s=options.every,
-        applications=sorted(definitions.applications()),
+        applications=sorted((definitions.EACH, definitions.WITH_STATE)),
         kinds=faults.KINDS_ON_S3 if options.s3 else faults.KINDS,
     )
     world.start()
@@ -117,6 +129,7 @@ def _soak(world: World, options: argparse.Namespace) -> Figures:
             "seed": options.seed,
             "minutes": options.minutes,
             "checkpoints": "s3" if options.s3 else "local",
+            "sinks": options.table or "files",
             "faults": dict(Counter(f"{one.fault.act} {one.fault.part}" for one in followed)),
             "not there": len(absent),
             "held": [line for one in followed for line in one.held],
@@ -179,6 +192,8 @@ def _options() -> argparse.Namespace:
     options.add_argument("--seed", type=int, default=secrets.randbelow(2**20))
     options.add_argument("--rate", type=float, default=80, help="flights per second")
     options.add_argument("--s3", action="store_true", help="checkpoints on an S3 gateway")
+    formats = sorted(tables.SPARKS)
+    options.add_argument("--table", choices=formats, default="", help="write tables, not files")
     options.add_argument("--keep", action="store_true", help="keep data and logs in any case")
     options.add_argument("--judge", type=Path, help="compare again what a soak kept in this folder")
     return options.parse_args()

@@ -9,6 +9,7 @@ from typing import Any
 
 from examples.flights import kafka_definitions, s3_definitions
 from examples.flights.definitions import sql_query
+from tests.soak import tables
 
 FLIGHTS = "flights"
 CLEAN = "flights-clean"
@@ -65,17 +66,31 @@ class SoakQuery:
         return str(self.spec["sql"])
 
 
-def applications(endpoint: str | None = None) -> dict[str, dict[str, Any]]:
-    """Return the applications by name; with an S3 endpoint, their checkpoints can be there."""
+def applications(endpoint: str | None, table: str, out: str) -> dict[str, dict[str, Any]]:
+    """Return the applications by name.
+
+    With an S3 endpoint, their checkpoints can be there; with a format of tables, they have its
+    connector and a Spark that it is for.
+    """
     each = _application("Each flight into files and into Kafka, in one driver.", endpoint)
     with_state = _application(
         "Windows with a watermark, and totals by plane in update mode.", endpoint
     )
+    if table:
+        for form in (each, with_state):
+            tables.equip(form, table, out)
     return {EACH: each, WITH_STATE: with_state}
 
 
-def queries(servers: str, out: str) -> list[SoakQuery]:
-    """Return the queries over the broker at `servers`; files are written below `out`."""
+def queries(servers: str, out: str, table: str) -> list[SoakQuery]:
+    """Return the queries over the broker at `servers`.
+
+    Files are written below `out`, or tables of the format `table` if it is not empty.
+    """
+
+    def written(name: str) -> dict[str, Any]:
+        return tables.sink(table, out, name) if table else _files(out, name)
+
     source = {
         "name": "flights",
         "format": "kafka",
@@ -92,14 +107,14 @@ def queries(servers: str, out: str) -> list[SoakQuery]:
         return SoakQuery(name, application, spec)
 
     return [
-        define(TO_FILES, EACH, sql=CLEAN_FLIGHTS, sink=_files(out, TO_FILES)),
+        define(TO_FILES, EACH, sql=CLEAN_FLIGHTS, sink=written(TO_FILES)),
         define(TO_KAFKA, EACH, sql=CLEAN_FLIGHTS, sink=kafka_definitions.sink(servers, CLEAN)),
         define(
             BY_MINUTE,
             WITH_STATE,
             source={**source, "watermark": late},
             sql=kafka_definitions.DELAYS,
-            sink=_files(out, BY_MINUTE),
+            sink=written(BY_MINUTE),
         ),
         define(
             BY_PLANE,

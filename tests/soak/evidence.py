@@ -21,6 +21,7 @@ class Evidence:
     ledger: int  # late rows
     missing_batches: int  # of the windows, as Headgate counts them
     faults_ended: list[str]  # when each fault was over that met a process
+    table: str = ""  # the format of the tables that took the place of files
 
     def keep(self, folder: Path) -> None:
         """Write it into the soak's folder."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._measuring import spark_session
-from tests.soak import compare, definitions
+from tests.soak import compare, definitions, tables
 from tests.soak.checkpoint import Batches
 from tests.soak.compare import Place, Result
 from tests.soak.evidence import Evidence
@@ -24,10 +24,10 @@ class History:
 
 def judge(folder: Path, servers: str, found: Evidence) -> tuple[dict[str, Result], dict[str, Any]]:
     """Compare what every sink holds with a batch; return the results and further figures."""
-    queries = definitions.queries(servers, found.out)
+    queries = definitions.queries(servers, found.out, found.table)
     known = {query.name: _history(query.name, found) for query in queries}
     out, windows = Path(found.out), known[definitions.BY_MINUTE]
-    truth = Truth(folder, servers, queries)
+    truth = Truth(folder, servers, queries, table=found.table)
     try:
         by_minute, late = truth.windows(out, windows, closing_ms=found.closing_ms)
         results = {
@@ -69,8 +69,11 @@ def _history(name: str, found: Evidence) -> History:
 class Truth:
     """All records of the topic, and what each query should have made of them."""
 
-    def __init__(self, folder: Path, servers: str, queries: list[definitions.SoakQuery]) -> None:
-        self._servers = servers
+    def __init__(
+        self, folder: Path, servers: str, queries: list[definitions.SoakQuery], *, table: str
+    ) -> None:
+        """With a format of tables, those are read instead of files."""
+        self._folder, self._servers, self._table = folder, servers, table
         self._queries = {query.name: query for query in queries}
         conf = {"spark.sql.session.timeZone": "UTC", "spark.driver.memory": "2g"}
         self._spark = spark_session(folder / "truth", kafka=True, conf=conf)
@@ -82,7 +85,7 @@ class Truth:
         self._spark.stop()
 
     def files(self, out: Path) -> Result:
-        """Compare the rows in files: each once."""
+        """Compare the rows in files or in a table: each once."""
         found = self._written(out, definitions.TO_FILES)
         return compare.rows(self._expected(definitions.TO_FILES), found)
 
@@ -163,6 +166,8 @@ class Truth:
         ]
 
     def _written(self, out: Path, name: str) -> list[tuple[str, str]]:
+        if self._table:
+            return tables.written(self._table, self._folder, str(out), name)
         rows = self._spark.read.parquet(str(out / name)).select("key", "value").collect()
         return [(row["key"], row["value"]) for row in rows]
 

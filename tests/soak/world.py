@@ -22,7 +22,7 @@ from queries.launchers.process import identities
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.faults.system import System
-from tests.soak import checkpoint, definitions
+from tests.soak import checkpoint, definitions, tables
 from tests.soak.evidence import Evidence
 from tests.soak.faults import BROKER, DRIVER_PARTS, STORE, Fault, do
 from tests.soak.producer import Feed
@@ -57,9 +57,19 @@ class World:
     """What runs; everything in one folder."""
 
     def __init__(
-        self, folder: Path, *, rate: float, seed: int, over: threading.Event, on_s3: bool = False
+        self,
+        folder: Path,
+        *,
+        rate: float,
+        seed: int,
+        over: threading.Event,
+        on_s3: bool = False,
+        table: str = "",
     ) -> None:
-        """With `on_s3`, the checkpoints are in a bucket of a gateway, which can fail, too."""
+        """With `on_s3`, the checkpoints are in a bucket of a gateway, which can fail, too.
+
+        With a format of tables, those are written instead of files.
+        """
         self.folder = folder
         self.over = over
         self.broker = KafkaBroker(folder / "kafka")
@@ -69,6 +79,7 @@ class World:
             else None
         )
         self.out = folder / "out"
+        self.table = table
         self.system = System(
             folder / "home",
             pieces.free_port(),
@@ -89,6 +100,7 @@ class World:
         self._start_broker()
         self._create_topics()
         self._start_store()
+        self._link_spark()
         self.out.mkdir()  # a driver sees the data roots that were there when it started
         self.system.up()
         if self.store is not None:  # only an admin binds secrets
@@ -96,9 +108,10 @@ class World:
                 "createtoken", "admin", "--scope", "admin"
             ).strip()
         servers = self.broker.servers
-        self.queries = definitions.queries(servers, str(self.out))
+        self.queries = definitions.queries(servers, str(self.out), self.table)
         endpoint = None if self.store is None else self.store.place
-        for name, spec in definitions.applications(endpoint).items():
+        applications = definitions.applications(endpoint, self.table, str(self.out))
+        for name, spec in applications.items():
             self._permit(name)
             self._create("applications/", {"name": name, "spec": spec})
         for query in self.queries:
@@ -342,6 +355,7 @@ class World:
             ledger=ledger,
             missing_batches=dropped["missing_batches"],
             faults_ended=[one.ended_at.isoformat() for one in followed if not one.absent],
+            table=self.table,
         )
         self.system.close()
         return found
@@ -359,6 +373,14 @@ class World:
         status, answer = self.system.call("POST", path, body)
         if status != 201:
             raise AssertionError(f"{path} refused {body}: {answer}")
+
+    def _link_spark(self) -> None:
+        """Give the installation the Spark of the tables' format, which this tree has already."""
+        if self.table:
+            version = tables.SPARKS[self.table]
+            sparks = self.system.home / "sparks"
+            sparks.mkdir(parents=True)
+            (sparks / version).symlink_to(pieces.spark_folder(version))
 
     def _permit(self, application: str) -> None:
         """Let an application use the bucket and its keys, if there is one, before it is created."""

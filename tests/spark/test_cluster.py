@@ -210,3 +210,16 @@ def test_executors_are_sent_the_packages_native_code_included(
     for place in places:  # unpacked where the executor works, and not the folder of this host
         assert f"/headgate_packages/packages/hgnative/{native.name}" in place
         assert not place.startswith(str(folder))
+
+
+def test_a_master_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    master = f"spark://127.0.0.1:{free_port()}"
+    driver = DriverUnderTest(tmp_path / "driver").launch(master=master)
+    try:
+        driver.wait_exit()  # Spark tries for a minute
+        status = driver.sight().status
+        assert status is not None
+        assert status.error is not None
+        assert f"The master {master} did not accept this driver" in status.error.root_cause
+    finally:
+        driver.end()

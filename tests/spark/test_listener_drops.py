@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from listeners import models, selectors
+from tests import pieces
 from tests.conftest_redis import MakeIngester, ValkeyServer
 from tests.listeners.events import KEY, STREAM
 
@@ -26,7 +27,7 @@ def play(mode: str, folder: Path, valkey: ValkeyServer) -> dict[str, Any]:
         [sys.executable, "-m", "tests.spark.listener_story", mode]
         + [str(folder / "driver"), valkey.url, STREAM, KEY.decode()],
         cwd=REPOSITORY,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, **pieces.of_spark(), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         timeout=240,
@@ -57,6 +58,10 @@ def test_on_the_private_queue_nothing_of_ours_is_lost_and_the_count_is_sparks(
     facts = play("private", tmp_path, valkey)
     ingest(redis_client, make_ingester)
     assert facts["mode"] == "private"
+    evidence = models.SlowBatch.objects.get()
+    assert (evidence.query, evidence.run) == (42, 5)
+    assert evidence.body["cores"] == 2
+    assert sum(stage["tasks"] for stage in evidence.body["stages"]) > 0
     before, after = facts["dropped"]
     assert stored_batches() == facts["executed"]
     assert stored_batches(repaired=True) == []

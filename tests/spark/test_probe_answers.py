@@ -76,6 +76,8 @@ def _cases(home: Path) -> dict[str, Any]:
     plain = SUMS.replace("carrier,", "carrier, origin,")
     base = _spec(home, SUMS)
     base["sources"][0]["options"]["cleanSource"] = "off"
+    above = SUMS.replace("FROM flights", "FROM flights WHERE delay > :low")
+    low = {**base, "sql": above, "params": {"low": 5}}
     late = _spec(home, LATE, sink=parquet())
     late["sources"][0]["options"]["cleanSource"] = "off"
     quiet = _spec(home, LATE)
@@ -97,6 +99,7 @@ def _cases(home: Path) -> dict[str, Any]:
             "sums": base,
             "late": late,
             "rocks": {**base, "conf": rocks},
+            "low": low,
             "python": python,
             "quiet": quiet,
         },
@@ -115,6 +118,10 @@ def _cases(home: Path) -> dict[str, Any]:
             "a filter": sums(SUMS.replace("FROM flights", "FROM flights WHERE delay > 5")),
             "another output mode": sums(SUMS, mode="complete"),
             "no such column": sums(SUMS.replace("delay", "dely")),
+            "another default": {
+                "base": "low",
+                "spec": {**_spec(home, above), "params": {"low": 9}},
+            },
             "on rocksdb": {
                 "base": "rocks",
                 "spec": {**_spec(home, SUMS), "conf": rocks},
@@ -142,6 +149,7 @@ def _cases(home: Path) -> dict[str, Any]:
             "rows": {"base": "sums"},
             "one carrier": {"base": "sums", "contains": '"carrier":"a"'},
             "rocks": {"base": "rocks"},
+            "low": {"base": "low"},
             "no such operator": {"base": "sums", "operator": 7},
         },
     }
@@ -246,6 +254,10 @@ def test_what_the_state_cannot_take_is_caught(table: Table, case: str, category:
         ),
         ("another watermark", Difference("watermark", "sched, 10 minutes", "sched, 3 hours")),
         ("a filter", Difference("filter", "", "delay > 5")),
+        (
+            "another default",
+            Difference("filter", "delay > cast(5 as double)", "delay > cast(9 as double)"),
+        ),
         ("another output mode", Difference("output mode", "update", "complete")),
     ],
 )
@@ -339,7 +351,7 @@ def test_what_a_checkpoint_pins_is_what_this_spark_writes_into_its_log(table: Ta
 # --- X-ray ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ["rows", "rocks"])
+@pytest.mark.parametrize("case", ["rows", "rocks", "low"])
 def test_an_x_ray_counts_all_groups_and_shows_some(table: Table, case: str) -> None:
     seen = table.raw(case)
     assert seen["rows"] == sum(each["rows"] for each in seen["partitions"]) > 0

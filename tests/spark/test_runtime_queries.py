@@ -3,6 +3,7 @@
 All tests share one driver: a cold start costs several seconds.
 """
 
+import json
 import os
 import stat
 import time
@@ -278,6 +279,38 @@ def test_with_and_watermark_and_static_tables_are_let_through(driver: DriverUnde
         "of its window. It is waiting for a row whose at is later than 2024-01-01 00:00:00 UTC."
     )
     _forget(driver, 60)
+
+
+def test_parameters_have_the_types_that_the_docs_name_and_are_never_text_of_the_sql(
+    driver: DriverUnderTest,
+) -> None:
+    write_rows(driver.home / "few", "a.json", [{"value": value} for value in range(4)])
+    params = {"text": "it's :low", "low": 1, "large": 2**40, "share": 0.5, "all": True}
+    columns = ", ".join(f"concat(typeof(:{name}), ' ', :{name}) AS {name}" for name in params)
+    source = {"name": "numbers", "format": "json", "schema": "value INT"}
+    spec = rate_query(
+        sql=f"SELECT value, {columns}, CAST(:day AS DATE) + 1 AS next, typeof(:none) AS none "
+        "FROM numbers WHERE value > :low",
+        params={**params, "day": "2026-11-25", "none": None},
+        sources=[{**source, "options": {"path": str(driver.home / "few")}}],
+        sink={"format": "json", "options": {"path": str(driver.home / "bound")}},
+        trigger={"kind": "available_now"},
+    )
+    driver.start(1300, spec)
+    assert driver.wait_run(1300, RunState.ENDED, RunState.FAILED).error is None
+    files = sorted((driver.home / "bound").glob("*.json"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert [row.pop("value") for row in rows] == [2, 3]
+    assert rows[0] == {
+        "text": "string it's :low",
+        "low": "int 1",
+        "large": f"bigint {2**40}",
+        "share": "double 0.5",
+        "all": "boolean true",
+        "next": "2026-11-26",
+        "none": "void",
+    }
+    _forget(driver, 1300)
 
 
 def test_an_idle_source_proves_a_query_without_a_commit(driver: DriverUnderTest) -> None:

@@ -1,6 +1,7 @@
 """Pages of preflights and X-rays: asked for where one edits, read where one follows."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from django.utils import timezone
 
 from queries.domain.kafka.offset_ranges import Range
 from queries.domain.probes.questions import BatchRead, ProbeResult
+from queries.domain.sparks.upgrade import Written, as_json
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
@@ -111,6 +113,79 @@ def test_an_operator_may_try_the_newest_revision(
     assert answer["Location"] == f"/operations/{operation.uuid}/"
     assert operation.arguments["revision"] == 1
     assert "Run preflight" in client.get("/queries/ticks/definition/").content.decode()
+
+
+@pytest.fixture
+def sparks(settings: Any, tmp_path: Path) -> None:
+    """Let Spark 4.2 be installed on this host."""
+    settings.SPARKS_DIR = tmp_path / "sparks"
+    (settings.SPARKS_DIR / "4.2" / "pyspark").mkdir(parents=True)
+
+
+def _upgraded(query: Query, **changes: Any) -> Operation:
+    told = {**as_json(Written(), Written(), "4.2", "4.3"), "plan": ["aggregation"] * 2, **changes}
+    return _ended(
+        query,
+        Verb.PREFLIGHT,
+        arguments={"spec": SPEC, "application_spec": {"spark": "4.2"}},
+        result={"preflight": {**JUDGED, "spark": told}},
+    )
+
+
+@pytest.mark.sql(
+    "queries.selectors.definitions.spark_change.spark_rows",
+    "queries.selectors.definitions.spark_change._row",
+)
+@pytest.mark.usefixtures("sparks")
+def test_another_spark_is_tried_for_all_queries_then_saved_with_one_click(
+    client: Client, author: User, ticks: Query
+) -> None:
+    client.force_login(author)
+    page = client.get("/applications/ticks/spark/?to=4.2").content.decode()
+    assert "Go back to Spark 4.2 and restart" in page
+    assert "no batch has run" in page
+    client.post("/applications/ticks/spark/", {"to": "4.2", "do": "try"})
+    operation = Operation.objects.get(verb=Verb.PREFLIGHT)
+    assert operation.arguments["application_spec"]["spark"] == "4.2"
+    assert ticks.application.revisions.count() == 1, "nothing is saved by a trial"
+    assert (
+        f"/operations/{operation.uuid}/"
+        in client.get("/applications/ticks/spark/?to=4.2").content.decode()
+    )
+    client.post("/applications/ticks/spark/", {"to": "4.2", "do": "change", "base": "1"})
+    assert ticks.application.revisions.get(number=2).spec["spark"] == "4.2"
+    stale = client.post("/applications/ticks/spark/", {"to": "4.3", "do": "change", "base": "1"})
+    assert stale.status_code == 409
+
+
+def test_a_spark_that_is_not_installed_is_named_with_its_command(
+    client: Client, author: User, ticks: Query, settings: Any, tmp_path: Path
+) -> None:
+    settings.SPARKS_DIR = tmp_path
+    client.force_login(author)
+    assert "make spark ARGS=4.1" in client.get("/applications/ticks/spark/?to=4.1").content.decode()
+    refused = client.post("/applications/ticks/spark/", {"to": "4.1", "do": "change"})
+    assert refused.status_code == 422
+    assert "is not installed on this host" in refused.content.decode()
+    plain = client.get("/applications/ticks/spark/?to=9.9").content.decode()
+    assert "Spark 4.2…" in plain
+    assert "and restart" not in plain
+
+
+@pytest.mark.sql("queries.views.probes._preflight")
+def test_the_page_of_a_preflight_with_another_spark_says_whether_there_is_a_way_back(
+    client: Client, author: User, ticks: Query
+) -> None:
+    client.force_login(author)
+    page = client.get(f"/operations/{_upgraded(ticks).uuid}/").content.decode()
+    assert "Spark 4.3 → 4.2" in page
+    assert "There is a way back" in page
+    assert "The same stateful operators: aggregation." in page
+    assert "Change ticks to Spark 4.2 and restart" in page
+    lost = _upgraded(ticks, no_way_back="Spark 4.3 cannot continue this checkpoint: so.", plan=None)
+    page = client.get(f"/operations/{lost.uuid}/").content.decode()
+    assert "No way back" in page
+    assert "Not compared: the plan of Spark 4.3 is not known." in page
 
 
 def test_its_page_names_what_spark_takes_in_silence(

@@ -27,6 +27,14 @@ from headgate_cli.sets import (
 _OPEN = ("PENDING", "RUNNING")
 
 
+class First(StrEnum):
+    """What goes first, of the queries that are connected by data."""
+
+    UPSTREAM = "upstream"
+    DOWNSTREAM = "downstream"
+    NAME = "name"
+
+
 class OnFailure(StrEnum):
     """What happens to the changes if a wave fails."""
 
@@ -51,6 +59,13 @@ def deploy(
         ),
     ] = [],  # noqa: B006
     size: Annotated[int, typer.Option(min=1, help="Number of queries in each later wave.")] = 5,
+    first: Annotated[
+        First,
+        typer.Option(
+            help="Which queries go first: upstream (they write data) or downstream (they read it); "
+            "name: alphabetical order."
+        ),
+    ] = First.UPSTREAM,
     batches: Annotated[int, typer.Option(min=0, help="Succeed after this many batches.")] = 0,
     minutes: Annotated[int, typer.Option(min=0, help="Succeed after this many minutes.")] = 0,
     lag_not_worse: Annotated[
@@ -83,7 +98,7 @@ def deploy(
     )
     body = {
         "apply": request.body(there),
-        "waves": {"canary": canary, "size": size},
+        "waves": {"canary": canary, "size": size} | _first(first),
         "good": {
             "first_commit": True,
             "batches": batches,
@@ -127,6 +142,11 @@ def rollback(
     else:
         show_document(there.get("operations", operation["id"]), output)
     return code
+
+
+def _first(first: First) -> Json:
+    """Return the order for the request; the default is not sent, as older servers reject it."""
+    return {} if first is First.UPSTREAM else {"first": str(first)}
 
 
 def _refused(answer: Json) -> int:

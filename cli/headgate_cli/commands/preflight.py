@@ -21,6 +21,9 @@ def preflight(
             "the checkpoint could not be tried."
         ),
     ] = False,
+    spark: Annotated[
+        str, typer.Option(help="Test with this version of Spark, such as 4.2.", metavar="VERSION")
+    ] = "",
     timeout: Timeout = "15m",
     output: Output = Form.TABLE,
 ) -> int:
@@ -29,7 +32,9 @@ def preflight(
     Running queries are not affected. `headgate apply` stores a revision without running it.
     """
     there, limit = server(context), Limit(timeout)
-    operation = followed(there, there.post("queries", query, "preflight"), limit, Progress())
+    body = {"spark": spark} if spark else {}
+    asked = there.post("queries", query, "preflight", body=body)
+    operation = followed(there, asked, limit, Progress())
     judged: Json = (operation.get("result") or {}).get("preflight") or {}
     if output in (Form.JSON, Form.YAML):
         show_document(operation, output)
@@ -51,6 +56,10 @@ def _show(query: str, operation: Json, judged: Json) -> None:
             say(f"    What to do: {plain(one['way_out'])}")
     for one in (*judged.get("differences", []), *judged.get("pinned", [])):
         say(f"  differs: {_difference(one)}")
+    if change := judged.get("spark"):
+        doubts = " ".join(plain(one) for one in change.get("back_doubts", []))
+        way = plain(change.get("no_way_back")) or doubts or "there is a way back"
+        say(f"  Spark {plain(change.get('from'))} → {plain(change.get('to'))}: {way}")
     for one in judged.get("not_tried", []):
         say(f"  not tested: {plain(one)}")
     if not judged and operation.get("detail"):

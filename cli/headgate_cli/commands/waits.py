@@ -1,15 +1,16 @@
-"""`wait`: wait until a query or script is running, has committed, or has stopped."""
+"""`wait` for a state of queries or a script, and `run`: a start with parameters, to its end."""
 
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import OfScript, QueryNames, Timeout, server
+from headgate_cli.asked import OfScript, QueryName, QueryNames, Timeout, server
 from headgate_cli.ends import Code, Ended, refused, worst
-from headgate_cli.following import Limit, Progress
+from headgate_cli.following import Limit, Progress, about, completed
 from headgate_cli.output import plain, say
 from headgate_cli.server import Json, Server
+from headgate_cli.sets import AcceptStateChange
 
 
 class For(StrEnum):
@@ -18,6 +19,7 @@ class For(StrEnum):
     FIRST_COMMIT = "first-commit"
     RUNNING = "running"
     STOPPED = "stopped"
+    COMPLETED = "completed"
 
 
 #: Phases of a query that ended as intended.
@@ -27,6 +29,7 @@ _REACHED = {
     For.FIRST_COMMIT: ("RUNNING", "COMPLETED"),
     For.RUNNING: ("RUNNING",),
     For.STOPPED: _STOPPED,
+    For.COMPLETED: ("COMPLETED",),
 }
 #: Phases that a failed query leaves only by an operator's action or a rare retry probe.
 _HELD = ("FAILED", "BROKEN")
@@ -47,8 +50,9 @@ def wait(
 
     running: its run has committed a batch or found nothing to read; a script is running.
     first-commit: the same, or the query has completed; for a script, each query that it started.
-    stopped: nothing is running, and nothing will start. If the state can only be reached by a
-    user's action, the command ends immediately.
+    stopped: nothing is running, and nothing will start.
+    completed: it has ended by itself, as with the triggers available_now and once. If the
+    state can only be reached by a user's action, the command ends immediately.
     """
     if bool(names) == bool(application):
         raise Ended(Code.USAGE, "Name what to wait for.", "Name queries, or use --application.")
@@ -56,6 +60,48 @@ def wait(
     if application:
         return _one(there, _Script(there, application), what, limit)
     return worst([_one(there, _Query(there, name), what, limit) for name in names or []])
+
+
+def run(
+    context: typer.Context,
+    name: QueryName,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", help="Value for a parameter, NAME=VALUE; repeat for several."),
+    ] = None,
+    accept_state_change: AcceptStateChange = False,
+    following: Annotated[
+        bool, typer.Option("--follow", help="Wait until the query has completed.")
+    ] = False,
+    timeout: Timeout = "1h",
+) -> int:
+    """Start a query with values for its parameters; parameters without a value get their defaults.
+
+    With --follow, the exit code is 0 if the query completed, 2 if it failed or was stopped, and 3
+    if it still runs after the timeout.
+    """
+    limit, there = Limit(timeout), server(context)
+    body: Json = {"params": _values(param or []), "read_text": True}
+    if accept_state_change:
+        body["accept_state_change"] = True
+    operation = there.post("queries", name, "start", body=body)
+    if not following:
+        say(f"{about(operation)}: requested, operation {operation['id']}")
+        return Code.DONE
+    end = completed(there, operation, limit)
+    state = _Query(there, name).look()
+    say(f"{name}: {end}. {_said(state)}")
+    return Code.DONE if end == "COMPLETED" else Code.FAILED
+
+
+def _values(given: list[str]) -> dict[str, str]:
+    found = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not (name and equals):
+            raise Ended(Code.USAGE, f"--param {one} has no value.", "Write --param NAME=VALUE.")
+        found[name] = value
+    return found
 
 
 class _Query:

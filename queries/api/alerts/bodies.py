@@ -56,7 +56,7 @@ class ChannelBody(Body):
 @shows(
     AlertRule,
     "name enabled position selector channels quiet_hours escalate_after_minutes escalate_to "
-    "remind_every_hours created_at created_by",
+    "remind_every_hours thresholds created_at created_by",
 )
 class RuleBody(Body):
     """Which incidents are sent to which channels, and when notifications are repeated."""
@@ -105,6 +105,7 @@ class RuleForm(Form):
     """A complete rule.
 
     selector: labels, kinds, severities, applications; stopped, stopped_within_hours. Empty: all.
+    thresholds: figure, value or factor, window_minutes; for queries that the selector matches.
     channels: Names of the channels to notify.
     quiet_hours: zone, from, until, days (Monday is 0); warnings are held until they end.
     """
@@ -124,6 +125,7 @@ class RuleForm(Form):
     remind_every_hours = serializers.IntegerField(
         default=None, allow_null=True, min_value=1, max_value=720
     )
+    thresholds = serializers.ListField(child=ObjectField(), default=list)
 
 
 @described

@@ -16,7 +16,7 @@ from queries.selectors import checkpoints as reads
 from queries.selectors.access.teams import insist_clone
 from queries.selectors.definitions.definitions import query as query_of
 from queries.services.checkpoints import clone, remote, reset, rewind, snapshot
-from queries.services.checkpoints.preview import preview_reset, preview_rewind
+from queries.services.checkpoints.preview import preview_clone, preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import WantedStart, offsets_of
 from queries.services.checkpoints.switching import current
 
@@ -103,9 +103,14 @@ class QueryResetView(ApiView):
 class QueryCloneView(ApiView):
     """The `clone` verb."""
 
-    @accepts("clone_query", role=DEFINE, form=bodies.CloneForm)
-    def post(self, sent: Sent, name: str) -> Operation:
-        """Create a stopped query that continues from this query's checkpoint."""
+    @accepts("clone_query", role=DEFINE, form=bodies.CloneForm, responses=_TRIED)
+    def post(self, sent: Sent, name: str) -> Operation | Response:
+        """Create a stopped query from this query's checkpoint; `dry_run` only returns a preview."""
+        if sent.pop("dry_run"):
+            same, batch = sent["same_sink"] and sent["sink"] is None, sent["batch"]
+            return Response(
+                bodies.PreviewBody(preview_clone(query_of(name), same_sink=same, batch=batch)).data
+            )
         sent["snapshot_id"] = sent.pop("snapshot")
         insist_clone(self.request.user, sent["application"])
         return clone.request_clone(query=query_of(name), **sent, **self.author)

@@ -55,7 +55,7 @@ class MovedBody(Body):
 
 @shows(Preview, "verb refusal batch newest batches records files moved sink warnings")
 class PreviewBody(Body):
-    """A preview of a rewind or a reset; nothing has been changed.
+    """A preview of a rewind, reset, clone or go-on; nothing has been changed.
 
     refusal: Why the action would be refused.
     newest: The newest committed batch.
@@ -116,3 +116,4 @@ class CloneForm(Body):
     batch = serializers.IntegerField(allow_null=True, default=None, min_value=0, max_value=2**62)
     snapshot = serializers.IntegerField(allow_null=True, default=None, min_value=1, max_value=2**62)
     application = serializers.CharField(allow_blank=True, default="")
+    dry_run = serializers.BooleanField(default=False)

@@ -113,6 +113,20 @@ class Start(Form):
 
 
 @described
+class StartWithParams(Start):
+    """How one query starts on its newest revision.
+
+    accept_state_change: Start even if its state changes meaning; otherwise 409.
+    params: Values for parameters of the definition. If omitted, a start uses the defaults, and a
+    restart keeps the values.
+    read_text: Read texts in params as the types of the defaults: "3" as 3.
+    """
+
+    params = ObjectField(allow_null=True, default=None)
+    read_text = serializers.BooleanField(default=False)
+
+
+@described
 class Answer(Form):
     """Which missing query, if any, a script's new query is.
 

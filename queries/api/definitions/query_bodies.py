@@ -17,6 +17,7 @@ from queries.models.drivers import Run
 from queries.selectors.checkpoint_logs import logs_unknown
 from queries.selectors.kafka.lag import LagLine
 from queries.selectors.query_lines import ForeignBatches, ProgressLine, QueryLine
+from queries.selectors.tables.lag import TableTotals
 
 
 @shows(Health, "verdict reason since")
@@ -61,16 +62,25 @@ class CrashLoopBody(Body):
     """A crash loop: enough failures in a short time to count as one incident, which is open."""
 
 
-@shows(LagLine, "records unit waiting seconds gone seen_at current")
-class LagLineBody(Body):
-    """How far a query is behind its Kafka sources, as of the latest check of the broker.
+@shows(TableTotals, "versions files bytes")
+class TableTotalsBody(Body):
+    """How far a query is behind all its tables; a number is null if it is unknown for one.
 
-    seen_at: When the oldest of these numbers was read from the broker.
-    current: Whether the numbers were read in the last 30 seconds and since its last run ended.
+    versions: Unread versions of Delta tables, and snapshots of Iceberg tables.
+    """
+
+
+@shows(LagLine, "records unit waiting seconds gone seen_at current tables")
+class LagLineBody(Body):
+    """How far a query is behind its Kafka sources and tables, as of the latest check.
+
+    seen_at: When the oldest of these numbers was read.
+    current: Read in the last 30 seconds (11 minutes for tables) and since its last run ended.
     records: Number of unread records, in `unit`.
-    unit: "offsets" if some of them may not be records.
+    unit: "offsets" if some may not be records; "versions" if it reads only tables.
     waiting: Unread records that are waiting for an open transaction.
-    seconds: Age of the first unread record.
+    seconds: Age of the first unread record, or table version.
+    tables: Null if it reads no table.
     gone: Offsets deleted before a batch committed them.
     """
 

@@ -37,6 +37,7 @@ class WavesForm(Form):
 
     canary: Names of queries or applications that go first.
     size: Queries, or applications whose drivers are replaced, in each further wave.
+    first: upstream (queries that write data before their readers), downstream, or name.
     """
 
     canary = serializers.ListField(child=serializers.CharField(max_length=80), required=False)

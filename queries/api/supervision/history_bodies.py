@@ -43,7 +43,7 @@ class ReplayedBody(Body):
     "id=pk query=query.name application=driver.application.name epoch "
     "revision=revision.number cause cause_code=cause actor outcome created_at started_at "
     "first_commit_at ended_at last_batch spark_run_id checkpoint=checkpoint.location "
-    "code_sha256 code packages warnings replayed driver=driver_id driver_epoch=driver.epoch "
+    "code_sha256 code packages params warnings replayed driver=driver_id driver_epoch=driver.epoch "
     "driver.host driver.pid "
     "driver.jvm_pid driver.spark_version driver.java_version driver.exit_python "
     "driver.exit_jvm links",
@@ -55,12 +55,14 @@ class RunBody(Body):
     replayed: The work that it repeated; null if not measured.
     code: An upload or a git commit, as in the definition; null: folders on the host.
     packages: The requirements from which its packages were installed.
+    params: The values of its parameters; null: not recorded.
     """
 
     code = ObjectField(
         source="driver.application_revision.spec.code", default=None, allow_null=True
     )
     packages = serializers.CharField(source="driver.application_revision.spec.packages", default="")
+    params = MaskedObject(allow_null=True)
     cause = PhraseField()
     warnings = serializers.ListField(child=MaskedText())
     replayed = ReplayedBody(allow_null=True)
@@ -70,13 +72,20 @@ class RunBody(Body):
         return run.outcome or None
 
 
+@described
 class BatchesBody(Body):
-    """Totals of a run's progress."""
+    """Totals of a run's progress.
+
+    rows: Number of rows read.
+    rows_written: Number of rows written, if the query ends by itself (available_now, once) and its
+    sink reports them; otherwise null. File sinks and foreachBatch do not.
+    """
 
     first = serializers.IntegerField(allow_null=True)
     last = serializers.IntegerField(allow_null=True)
     batches = serializers.IntegerField()
     rows = serializers.IntegerField()
+    rows_written = serializers.IntegerField(allow_null=True)
     repaired = serializers.IntegerField()
 
 
@@ -91,7 +100,8 @@ class RunDetailBody(RunBody):
             "previous": instance.previous.pk if instance.previous else None,
             "next": instance.next.pk if instance.next else None,
             "failures": [failure.pk for failure in instance.failures],
-            "batches": instance.summary and BatchesBody(instance.summary).data,
+            "batches": instance.summary
+            and BatchesBody({**instance.summary, "rows_written": instance.written}).data,
         }
 
     previous = serializers.IntegerField(allow_null=True)

@@ -24,8 +24,9 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.methods import accepts, answers, lists
-from queries.api.operation_bodies import OperationBody
+from queries.api.operation_bodies import OperationBody, OperationDetailBody
 from queries.api.paging import flag, whole, whole_number, word
+from queries.domain.states import Verb
 from queries.models.history import Operation
 from queries.selectors.supervision import history
 from queries.services.procedures.engine import cancel
@@ -33,6 +34,7 @@ from queries.services.procedures.engine import cancel
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60
+_STARTS = (Verb.START, Verb.RESTART)
 #: Seconds between reads of the row without a notification: the longest delay after a lost nudge.
 READ_EVERY_S = 2.0
 
@@ -62,17 +64,21 @@ class OperationView(ApiView):
 
     @answers(
         "get_operation",
-        OperationBody,
+        OperationDetailBody,
         parameters=[
-            whole("wait", 0, low=0, high=LONGEST_WAIT_S, about="Seconds to wait for it to end.")
+            whole("wait", 0, low=0, high=LONGEST_WAIT_S, about="Seconds to wait for it to end."),
+            flag("completed", "Wait until the query's work has ended too (`completion`)."),
         ],
     )
     def get(self, uuid: UUID) -> Response:
         """Return an operation once it has ended or `wait` has elapsed."""
         wait = whole_number(self.request, "wait", 0, low=0, high=LONGEST_WAIT_S)
         row = history.operation(uuid)
-        response = Response(OperationBody(row).data)
-        response.wait_s = wait if not row.outcome else 0  # type: ignore[attr-defined]
+        response = Response(OperationDetailBody(row).data)
+        going_on = not row.outcome
+        if self.asked_flag("completed") and row.query is not None and row.verb in _STARTS:
+            going_on = response.data["completion"] is None
+        response.wait_s = wait if going_on else 0  # type: ignore[attr-defined]
         return response
 
 

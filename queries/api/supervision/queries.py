@@ -19,6 +19,7 @@ from queries.api.paging import Key, page, word
 from queries.api.supervision.history_bodies import FailureBody, ProgressRowBody, RunBody
 from queries.domain.definitions.labels import searched_labels
 from queries.domain.states import Desired, Phase, StopMode, Verdict
+from queries.domain.validation.params import from_text
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.failures import Failure
@@ -28,6 +29,7 @@ from queries.selectors.access.teams import team_of_new_query
 from queries.selectors.definitions import definitions
 from queries.selectors.failures import failures
 from queries.selectors.manifests.states import normal_query
+from queries.selectors.newest import param_defaults
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.supervision import runs
 from queries.selectors.supervision.query_filters import Filters
@@ -149,13 +151,22 @@ class QueryView(changes.DefinitionView):
             operations.archive_query(query=row, **self.by)
 
 
+def _with_params(row: Query, sent: Sent) -> Sent:
+    """Return what a start was sent, with texts read as the types of the defaults if asked."""
+    rest = {key: value for key, value in sent.items() if key != "read_text"}
+    if sent["read_text"] and sent["params"]:
+        rest["params"] = from_text(param_defaults(row), sent["params"])
+    return rest
+
+
 class QueryStartView(ApiView):
     """The `start` verb."""
 
-    @accepts("start_query", form=inputs.Start)
+    @accepts("start_query", form=inputs.StartWithParams)
     def post(self, sent: Sent, name: str) -> Operation:
         """Start the query on its newest revision; poll the operation until it ends."""
-        return operations.request_start(query=definitions.query(name), **sent, **self.by)
+        row = definitions.query(name)
+        return operations.request_start(query=row, **_with_params(row, sent), **self.by)
 
 
 class QueryTakeoverView(ApiView):
@@ -184,10 +195,11 @@ class QueryStopView(ApiView):
 class QueryRestartView(ApiView):
     """The `restart` verb."""
 
-    @accepts("restart_query", form=inputs.Start)
+    @accepts("restart_query", form=inputs.StartWithParams)
     def post(self, sent: Sent, name: str) -> Operation:
         """Stop the query gracefully and start it on its newest revision."""
-        return operations.request_restart(query=definitions.query(name), **sent, **self.by)
+        row = definitions.query(name)
+        return operations.request_restart(query=row, **_with_params(row, sent), **self.by)
 
 
 class QueryRevisionsView(ApiView):

@@ -13,8 +13,10 @@ from queries.domain.errors import NotAllowed
 from queries.domain.triggers.advice import Advice, Suggestion
 from queries.domain.triggers.interval_model import Expected
 from queries.domain.triggers.limits import Limit
+from queries.domain.triggers.slow_batches import Cause, Found
 from queries.selectors.query_lines import query_line
 from queries.selectors.triggers.advice import QueryAdvice, query_advice, trigger_note
+from queries.selectors.triggers.slow_batches import Explained, slow_batches
 
 
 @described
@@ -69,12 +71,35 @@ class LimitBody(Body):
     """
 
 
+@shows(Found, "cause ms says=text")
+class SlowCauseBody(Body):
+    """One cause of a slow batch.
+
+    ms: Its part of the batch.
+    """
+
+    cause = serializers.ChoiceField([one.value for one in Cause])
+
+
+@shows(Explained, "batch run at took_ms rows says=diagnosis.says causes")
+class SlowBatchBody(Body):
+    """A slow batch of the last day, and why it was slow.
+
+    at: When its trigger started.
+    says: The reason in one sentence; it also says if there is no stage data.
+    causes: The largest causes, largest first.
+    """
+
+    causes = SlowCauseBody(many=True)
+
+
 @dataclass(frozen=True, slots=True)
 class AdvisedTrigger:
     """The advice on a query's trigger."""
 
     found: QueryAdvice
     outgrown: str
+    slow_batches: list[Explained]
 
     @property
     def says(self) -> Advice:
@@ -105,7 +130,7 @@ class AdvisedTrigger:
     AdvisedTrigger,
     "found.revision measured_revision=found.measured found.measured_at says.batches says.untold "
     "cost rows_per_second=says.rate checkpoint_tax=says.tax says.log_cost says.now says.curve "
-    "says.overload outgrown says.suggestions triggers=says.limits",
+    "says.overload outgrown says.suggestions triggers=says.limits slow_batches",
 )
 class AdviceBody(Body):
     """Advice on a query's trigger, from its own measured batches.
@@ -121,9 +146,11 @@ class AdviceBody(Body):
     now: The figures at the query's own interval.
     overload: Why no interval, or not the current one, keeps up.
     outgrown: Why it has too few cores for its partitions.
+    slow_batches: The slowest batches of the last day, slowest first, at most 5.
     """
 
     cost = CostBody(allow_null=True)
+    slow_batches = SlowBatchBody(many=True)
 
 
 class QueryAdviceView(ApiView):
@@ -138,4 +165,5 @@ class QueryAdviceView(ApiView):
             raise NotAllowed(
                 f"The definition of {name} can no longer be read.", way_out="PUT a new definition."
             )
-        return AdvisedTrigger(found, trigger_note(line))
+        slow = slow_batches(line.query.pk, now=self.now)
+        return AdvisedTrigger(found, trigger_note(line), slow)

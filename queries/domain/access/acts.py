@@ -27,6 +27,7 @@ class Act(StrEnum):
     DATA_ROOT = "data-root"
     CODE_UPLOADED = "code-uploaded"
     CODE_HOST = "code-host"
+    INSTALLED = "installed"
     DEFINITION = "definition"
     QUERY_IDENTITY = "query-identity"
     APPLIED = "applied"
@@ -35,6 +36,7 @@ class Act(StrEnum):
     ALERTS = "alerts"
     LOSS_CORRECTED = "loss-corrected"
     OPERATION = "operation"
+    SCHEDULE = "schedule"
     PROBE = "probe"
     BULK = "bulk"
     BULK_ITEM = "bulk-item"
@@ -67,6 +69,7 @@ ACT_WORDS = {
     Act.DATA_ROOT: "allowed or removed a data root",
     Act.CODE_UPLOADED: "uploaded code",
     Act.CODE_HOST: "added or removed a git host",
+    Act.INSTALLED: "installed or removed Spark or a connector",
     Act.DEFINITION: "changed a definition",
     Act.QUERY_IDENTITY: "identified a script's query",
     Act.APPLIED: "applied manifests",
@@ -75,6 +78,7 @@ ACT_WORDS = {
     Act.ALERTS: "changed alerts",
     Act.LOSS_CORRECTED: "corrected the loss ledger",
     Act.OPERATION: "requested an operation",
+    Act.SCHEDULE: "paused or resumed a schedule",
     Act.PROBE: "requested a probe or snapshot",
     Act.BULK: "requested a bulk action",
     Act.BULK_ITEM: "bulk action on one object",

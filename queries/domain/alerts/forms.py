@@ -17,8 +17,9 @@ from queries.domain.alerts.channel_settings import ChannelSettings
 from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.definitions.labels import parse_labels
 from queries.domain.definitions.parsing import parsed
-from queries.domain.definitions.spec import StrictForm
+from queries.domain.definitions.spec import StrictForm, Threshold
 from queries.domain.errors import Invalid, Problem
+from queries.domain.validation.thresholds import threshold_problems
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
@@ -58,6 +59,8 @@ class RuleForm(StrictForm):
     escalate_after_minutes: Annotated[int, Field(ge=1, le=10_080)] | None = None
     escalate_to: list[str] = Field(default_factory=list)
     remind_every_hours: Annotated[int, Field(ge=1, le=720)] | None = None
+    #: Checked for every query that the selector's labels and applications match.
+    thresholds: list[Threshold] = Field(default_factory=list, max_length=20)
 
 
 class MaintenanceForm(StrictForm):
@@ -95,6 +98,7 @@ def parse_rule(raw: Mapping[str, Any]) -> RuleForm:
     """Return a rule; raise `Invalid` with every error by field."""
     form = parsed(RuleForm.model_validate, raw)
     problems = [*_name(form.name), *_selector(form.selector)]
+    problems += threshold_problems(form.thresholds)
     if not form.channels:
         problems.append(
             Problem("channels", "", "has no channels.", "Choose the channels to notify.")

@@ -43,6 +43,7 @@ class IncidentKind(StrEnum):
     LATE_RECORDS = "late-records", "Records dropped as late", Severity.WARNING
     EVENTS_DROPPED = "events-dropped", "Events dropped beyond repair", Severity.WARNING
     STATE_LIMIT = "state-limit", "State will reach its limit soon", Severity.WARNING
+    THRESHOLD = "threshold", "Threshold crossed", Severity.WARNING
     REPLAY = "replay", "A restart would replay a lot", Severity.WARNING
     CHECKPOINT_MOVED = "checkpoint-moved", "A script changed its checkpoint", Severity.WARNING
     STUCK_STOP = "stuck-stop", "Stop hangs", Severity.WARNING

@@ -19,6 +19,7 @@ _APPLICATION = re.compile(
             r"spark\.sql\..+",
             r"spark\.hadoop\..+",
             r"spark\.kafka\..+",
+            r"spark\.databricks\.delta\..+",
             r"spark\.scheduler\.listenerbus\.eventqueue\."
             r"(capacity|(streams|shared|appStatus|eventLog|executorManagement)\.capacity)",
             r"spark\.scheduler\.(minRegisteredResourcesRatio|maxRegisteredResourcesWaitingTime)",

@@ -25,7 +25,9 @@ class Declared(BaseModel):
     options: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # by format
     extensions: tuple[str, ...] = ()  # classes for spark.sql.extensions
     catalogs: dict[str, str] = Field(default_factory=dict)  # name -> class
-    packages: tuple[str, ...] = ()  # Maven coordinates of its jars
+    conf: dict[str, str] = Field(default_factory=dict)  # defaults that an application can change
+    # Maven coordinates of its jars; a recipe without them is only for other versions of Spark.
+    packages: tuple[str, ...] = ()
     tested_with: tuple[str, ...] = ()  # versions of Spark: "4.3"
     # Of a recipe: Maven properties for other versions of Spark than Headgate's own, by version.
     versions: dict[str, dict[str, str]] = Field(default_factory=dict)
@@ -52,11 +54,12 @@ def read(text: str) -> Declared:
 
 
 def conf_of(connectors: Iterable[Declared]) -> dict[str, str]:
-    """Return the Spark configuration that enables the connectors' extensions and catalogs."""
+    """Return the Spark configuration of the connectors: extensions, catalogs and defaults."""
     conf: dict[str, str] = {}
     extensions: list[str] = []
     for one in connectors:
         extensions += [name for name in one.extensions if name not in extensions]
+        conf |= one.conf
         conf |= {f"spark.sql.catalog.{name}": kind for name, kind in one.catalogs.items()}
     return {**conf, _EXTENSIONS: ",".join(extensions)} if extensions else conf
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from queries.domain.sparks.pinned import PINS
+
 
 class Effect(IntEnum):
     """What a change requires, weakest first; each field has one of these as its metadata."""
@@ -30,28 +32,8 @@ class Effect(IntEnum):
 
 
 #: Configuration that a checkpoint keeps from its first batch on, regardless of later definitions.
-#: Source: Spark 4.3's `OffsetSeqMetadata.relevantSQLConfs`.
-PINNED = frozenset(
-    {
-        "spark.sql.dropDuplicates.deterministicKeyOrder.enabled",
-        "spark.sql.function.protobufExtensions.enabled",
-        "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
-        "spark.sql.shuffle.partitions",
-        "spark.sql.streaming.aggregation.stateFormatVersion",
-        "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion",
-        "spark.sql.streaming.join.stateFormatVersion",
-        "spark.sql.streaming.multipleWatermarkPolicy",
-        "spark.sql.streaming.queryEvolution.enableSourceEvolution",
-        "spark.sql.streaming.stateStore.compression.codec",
-        "spark.sql.streaming.stateStore.encodingFormat",
-        "spark.sql.streaming.stateStore.providerClass",
-        "spark.sql.streaming.stateStore.rocksdb.formatVersion",
-        "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion",
-        "spark.sql.streaming.stateStore.rowChecksum.enabled",
-        "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled",
-        "spark.sql.streaming.statefulOperator.useStrictDistribution",
-    }
-)
+#: Contains the keys of all versions: keys that the application's version lacks are rejected.
+PINNED = frozenset(PINS)
 
 
 def declared(model: type[BaseModel]) -> dict[str, Effect]:

@@ -165,15 +165,64 @@ SchedulerMode = Literal["FIFO", "FAIR"]
 SCHEDULER_MODES = list(get_args(SchedulerMode))
 
 
+#: What a threshold limits. Units: records, seconds, bytes, files, rows a second, rows.
+ThresholdFigure = Literal[
+    "records_behind",
+    "seconds_behind",
+    "bytes_behind",
+    "files_behind",
+    "rows_per_second_below",
+    "batch_seconds",
+    "late_rows",
+    "state_rows",
+]
+
+
+class Threshold(StrictForm):
+    """A limit on one of a query's figures; crossing it opens an incident.
+
+    Either `value` or `factor` is set; 0 means not set.
+    """
+
+    figure: ThresholdFigure
+    value: float = Field(default=0.0, ge=0, le=1e18)  # in the figure's unit
+    #: Of batch_seconds only: times the 95th percentile of last week's hourly means.
+    factor: float = Field(default=0.0, ge=0, le=1000)
+    window_minutes: int = Field(default=10, ge=5, le=1440)  # the figure is averaged over it
+
+
+class Schedule(StrictForm):
+    """When a query starts by itself. Its trigger must end by itself."""
+
+    #: Five fields: minute, hour, day of month, month, day of week; read in `time_zone`.
+    cron: str = Field(max_length=200)
+    time_zone: str = Field(default="UTC", max_length=64)  # IANA: "Europe/Berlin"
+    #: A planned time while the query still runs: skip it, or start when the run has ended.
+    overlap: Literal["skip", "queue"] = "skip"
+    #: Times that passed while nobody looked: run the newest of them, or skip them all.
+    missed: Literal["run_once", "skip"] = "run_once"
+    #: Seconds after a planned time within which `run_once` still runs it.
+    missed_window_s: int = Field(default=86_400, ge=60, le=31_536_000)
+    #: Seconds after which a run is stopped gracefully; 0: no limit.
+    limit_s: int = Field(default=0, ge=0, le=31_536_000)
+    #: Values for parameters of the query; texts may contain `{time}` and `{date}`.
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
 class _QueryBase(StrictForm):
     # Purpose, shown on its page.
     description: Annotated[str, Effect.NONE] = Field(default="", max_length=2000)
+    # Limits on its figures, which open incidents.
+    thresholds: Annotated[tuple[Threshold, ...], Effect.NONE] = Field(default=(), max_length=20)
     sink: Annotated[Sink | None, Effect.QUERY] = None
     trigger: Annotated[Trigger, Effect.QUERY] = Field(default_factory=ProcessingTime)
     # Scheduler pool of the application; empty: Spark's default pool.
     pool: Annotated[str, Effect.QUERY] = ""
     # Session SQL configuration, allowlisted; `effects.PINNED` lists what a checkpoint pins.
     conf: Annotated[dict[str, Text], Effect.QUERY] = Field(default_factory=dict)
+    # Defaults of the run's parameters: `:name` in SQL, `params` of a function.
+    params: Annotated[dict[str, Any], Effect.QUERY] = Field(default_factory=dict)
+    schedule: Annotated[Schedule | None, Effect.NONE] = None
 
 
 class SqlQuery(_QueryBase):
@@ -190,7 +239,6 @@ class PythonQuery(_QueryBase):
 
     kind: Annotated[Literal["python"], Effect.QUERY] = "python"
     function: Annotated[str, Effect.QUERY]
-    params: Annotated[dict[str, Any], Effect.QUERY] = Field(default_factory=dict)
 
 
 QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]

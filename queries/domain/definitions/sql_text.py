@@ -66,6 +66,24 @@ def paths_in(spec: SqlQuery) -> list[str]:
     )
 
 
+def parameter_names(spec: SqlQuery) -> set[str] | None:
+    """Return the names of a text's parameters (`:name`); None if only Spark can parse it."""
+    text = read(spec)
+    if text is None:
+        return None
+    return {one.name for one in text.statement.find_all(exp.Placeholder) if one.name}
+
+
+def catalog_names(spec: SqlQuery) -> set[str]:
+    """Return the table names with a catalog in a query's text, such as lake.flights.delays."""
+    return {
+        ".".join(part.name for part in table.parts)
+        for statement in _statements(spec.sql) or ()
+        for table in statement.find_all(exp.Table)
+        if table.catalog
+    }
+
+
 def _statements(text: str) -> list[exp.Expression] | None:
     """Return a text's statements; None if they cannot be parsed.
 

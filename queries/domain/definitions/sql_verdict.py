@@ -8,6 +8,7 @@ from typing import Any
 from headgate_ground.masking import is_reference
 from queries.domain.definitions.spec import FILES, Source, SqlQuery, Table
 from queries.domain.errors import Problem
+from queries.domain.sparks import OURS, Spark
 
 #: "[PARSE_SYNTAX_ERROR] Syntax error at or near 'b': extra input 'b'. SQLSTATE: 42601 (line 1, …"
 _SAID = re.compile(r"\[[A-Z_.0-9]{1,100}\]\s?([^\n]{1,400}?)(?:\s?SQLSTATE|\n|$)")
@@ -15,6 +16,16 @@ _SAID = re.compile(r"\[[A-Z_.0-9]{1,100}\]\s?([^\n]{1,400}?)(?:\s?SQLSTATE|\n|$)
 _OWN_GRAMMAR = re.compile(
     r"spark\.sql\.(extensions|parser\..*|ansi\.(enforceReservedKeywords|doubleQuotedIdentifiers))"
 )
+_EXTENSIONS = "spark.sql.extensions"
+#: Extensions that add commands and functions only: they leave queries to Spark's own parser.
+_SAME_QUERIES = frozenset(
+    {
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    }
+)
+#: A catalog that behaves as Spark's own, except for Delta tables.
+_SAME_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 _TRUE = "true"
@@ -42,7 +53,8 @@ FILE_METADATA = (
 _CERTAIN = re.compile(
     r"\[(UNRESOLVED_COLUMN|AMBIGUOUS_REFERENCE|AMBIGUOUS_COLUMN_OR_FIELD|FIELD_NOT_FOUND|"
     r"MISSING_AGGREGATION|MISSING_GROUP_BY|GROUP_BY_[A-Z_]+|NUM_COLUMNS_MISMATCH|"
-    r"EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE|UNRESOLVED_USING_COLUMN_FOR_JOIN)\b"
+    r"EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE|UNRESOLVED_USING_COLUMN_FOR_JOIN|"
+    r"UNBOUND_SQL_PARAMETER)\b"
 )
 
 
@@ -65,6 +77,8 @@ class Question:
     conf: Mapping[str, str] = field(default_factory=dict)
     output_mode: str = "append"
     unknown: str = ""  # why column names cannot be checked, "" if they can
+    spark: Spark = OURS  # the application's
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the text, by their defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +91,20 @@ class SqlVerdict:
     column: int | None = None
     unjudged: str = ""  # why column names were not checked; "" if they were
     state: dict[str, Any] | None = None  # `plan_shapes.Shapes` as JSON; None: unknown
+    spark: str = ""  # the exact version of the analyzer that found `state`
 
 
 def question_about(
-    spec: SqlQuery, *, conf: Mapping[str, str], partitioned: Mapping[str, str]
+    spec: SqlQuery,
+    *,
+    conf: Mapping[str, str],
+    partitioned: Mapping[str, str],
+    spark: Spark = OURS,
 ) -> Question:
     """Return the question to ask Spark about a definition.
 
-    `conf` is the application's; `partitioned` contains the folders whose partitions may add columns
-    to a source or table, each with the reason.
+    `conf` and `spark` are the application's; `partitioned` contains the folders whose partitions
+    may add columns to a source or table, each with the reason.
     """
     views, unknown = [], ""
     parts: list[Source | Table] = [*spec.sources, *spec.tables]
@@ -103,7 +122,11 @@ def question_about(
         given = (watermark.column, watermark.delay) if watermark else None
         views.append(View(part.name, columns, isinstance(part, Source), given))
     held = {**conf, **spec.conf}
-    plain = {key: value for key, value in held.items() if key.startswith("spark.sql.")}
+    plain = {
+        key: value
+        for key, value in held.items()
+        if key.startswith("spark.sql.") and key != _EXTENSIONS and value != _SAME_CATALOG
+    }
     if any(key.startswith("spark.sql.catalog") for key in plain):
         unknown = unknown or "catalogs are configured"
     return Question(
@@ -112,6 +135,8 @@ def question_about(
         conf={key: value for key, value in plain.items() if not is_reference(value)},
         output_mode=spec.sink.output_mode if spec.sink else "append",
         unknown=unknown,
+        spark=spark,
+        params=dict(spec.params),
     )
 
 
@@ -122,7 +147,11 @@ def is_certain(message: str) -> bool:
 
 def has_own_grammar(conf: Mapping[str, object]) -> bool:
     """Return whether Spark would parse a text with rules other than its parser's defaults."""
-    return any(_OWN_GRAMMAR.fullmatch(key) for key in conf)
+    return any(
+        _OWN_GRAMMAR.fullmatch(key)
+        and not (key == _EXTENSIONS and _SAME_QUERIES.issuperset(str(value).split(",")))
+        for key, value in conf.items()
+    )
 
 
 def refused(text: str, verdict: SqlVerdict) -> Problem:

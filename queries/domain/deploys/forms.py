@@ -1,7 +1,7 @@
 """The request for a deploy: its set of changes, its waves, and what counts as good."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -14,11 +14,16 @@ from queries.domain.errors import Invalid, Problem
 LONGEST = 1440
 
 
+#: What goes first: the writers of data, its readers, or neither (then only names decide).
+WaveOrder = Literal["upstream", "downstream", "name"]
+
+
 class Waves(StrictForm):
     """The order of restarts: the canary first, then `size` at a time."""
 
     canary: tuple[str, ...] = Field(default=(), max_length=100)  # queries or applications
     size: int = Field(default=5, ge=1, le=1000)
+    first: WaveOrder = "upstream"
 
 
 class Good(StrictForm):

@@ -2,20 +2,26 @@
 
 A change to an application's code, packages, configuration or pools restarts its driver with all of
 its queries: they are one unit, in waves of applications. Other queries restart individually. A wave
-contains units of one kind, except for the canary wave.
+contains units of one kind, except for the canary wave. Units that write what others read go in
+earlier waves (`queries.domain.lineage.order`).
 
 A change to code or packages also affects queries whose own definition is unchanged. Some of them
 are tried before the first wave.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 from queries.domain.definitions.code import IMPORTED
 from queries.domain.deploys.forms import Waves
 from queries.domain.deploys.states import ChangeKind
 from queries.domain.errors import Invalid, Problem
+
+#: Units without an order: their names decide.
+NO_ORDER: Mapping[str, Collection[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,11 @@ class Unit:
     kind: ChangeKind
     name: str
     queries: tuple[str, ...] = ()  # for an application: the queries that restart with it
+
+    @property
+    def key(self) -> str:
+        """Return a text that identifies it among units of both kinds."""
+        return f"{self.kind}:{self.name}"
 
     @property
     def names(self) -> frozenset[str]:
@@ -41,18 +52,42 @@ class Beside:
     is_python: bool
 
 
-def divide(units: Iterable[Unit], waves: Waves) -> list[tuple[Unit, ...]]:
-    """Return the waves in order: the canary, applications by name, queries by name.
+def divide(
+    units: Iterable[Unit], waves: Waves, before: Mapping[str, Collection[str]] = NO_ORDER
+) -> list[tuple[Unit, ...]]:
+    """Return the waves in order: the canary, then each unit after those that precede it.
 
-    Raises `Invalid` if a canary's name does not match any change.
+    `before` maps a unit's `key` to the keys of the units that must be in earlier waves. Of the
+    units that can go, applications go first, and then queries, both by name. Raises `Invalid` if a
+    canary's name does not match any change.
     """
     left = sorted(units, key=lambda unit: (unit.kind != ChangeKind.APPLICATION, unit.name))
     canary = [unit for unit in left if unit.names & set(waves.canary)]
     _insist_known(waves.canary, left)
     rest = [unit for unit in left if unit not in canary]
     found = [tuple(canary)] if canary else []
-    for kind in (ChangeKind.APPLICATION, ChangeKind.QUERY):
-        found += _sliced([unit for unit in rest if unit.kind is kind], waves.size)
+    place = {unit.key: at for at, unit in enumerate(rest)}
+    waits = {key: {one for one in before.get(key, ()) if one in place} for key in place}
+    later: dict[str, list[str]] = defaultdict(list)
+    for key, earlier in waits.items():
+        for one in earlier:
+            later[one].append(key)
+    ready = [at for key, at in place.items() if not waits[key]]  # a heap of places: it is sorted
+    queued, done = set(ready), 0
+    while done < len(rest):
+        if not ready:  # a circle, which `before` should not contain
+            ready = [at for at in range(len(rest)) if at not in queued]
+            queued.update(ready)
+        wave = [rest[heappop(ready)]]
+        while ready and len(wave) < waves.size and rest[ready[0]].kind is wave[0].kind:
+            wave.append(rest[heappop(ready)])
+        found.append(tuple(wave))
+        done += len(wave)
+        for key in (key for unit in wave for key in later[unit.key]):
+            waits[key] -= {unit.key for unit in wave}
+            if not waits[key] and place[key] not in queued:
+                queued.add(place[key])
+                heappush(ready, place[key])
     return found
 
 
@@ -72,29 +107,32 @@ def _insist_known(names: Iterable[str], units: Sequence[Unit]) -> None:
         raise Invalid(problems)
 
 
-def _sliced(units: Sequence[Unit], size: int) -> list[tuple[Unit, ...]]:
-    return [tuple(units[at : at + size]) for at in range(0, len(units), size)]
-
-
 def imports_differ(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether two definitions of an application differ in code or packages."""
     return any(before.get(name) != after.get(name) for name in IMPORTED)
 
 
 def tried_beside(
-    beside: Iterable[Beside], *, new_imports: Collection[str], tried: Collection[str]
+    beside: Iterable[Beside],
+    *,
+    new_imports: Collection[str],
+    tried: Collection[str],
+    new_sparks: Collection[str] = (),
 ) -> frozenset[str]:
-    """Return the unchanged queries that are tried with new code and packages.
+    """Return the unchanged queries that are tried with new code and packages, or a new Spark.
 
-    new_imports: applications whose code or packages change. tried: applications that have a changed
-    query that is already being tried. All Python queries are tried. SQL queries do not import
-    anything, so if there are only SQL queries, one is enough to show that the packages can be
-    installed.
+    new_sparks: applications whose Spark changes; all their queries are tried, because each has its
+    own checkpoint. new_imports: applications whose code or packages change. tried:
+    applications that have a changed query that is already being tried. All Python queries are
+    tried. SQL queries do not import anything, so if there are only SQL queries, one is enough to
+    show that the packages can be installed.
     """
+    beside = list(beside)
+    found = {one.name for one in beside if one.application in new_sparks}
     ordered = sorted(
         (one for one in beside if one.application in new_imports), key=lambda one: one.name
     )
-    found = {one.name for one in ordered if one.is_python}
+    found |= {one.name for one in ordered if one.is_python}
     shown = {*tried, *(one.application for one in ordered if one.is_python)}
     for one in ordered:
         if one.application not in shown:

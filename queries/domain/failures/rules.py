@@ -5,42 +5,14 @@ no condition at all, so there is also a table of messages. Order matters: the fi
 wins, so narrower rules come first. Remedies contain the placeholders from `subjects`.
 """
 
-from queries.domain.failures import kafka_rules, state_rules
-from queries.domain.failures.categories import AGAIN, Advice, Category, Remedy, Rule, rule
+from queries.domain.failures import kafka_rules, state_rules, table_rules
+from queries.domain.failures.categories import AGAIN, Category, Rule, rule
 from queries.domain.failures.code_rules import CONNECT
-
-#: A table (Delta, Iceberg) that is read as a stream.
-_EXPIRED = Advice(
-    Category.SOURCE_LOST,
-    "The table no longer has the version or snapshot that the checkpoint points to: it was "
-    "expired, vacuumed or removed before the query read the next one.",
-    "{from_start} Configure the table to keep its snapshots and log longer than the query can "
-    "be down.",
-    Remedy.TO_EARLIEST,
-)
 
 #: Matched against Spark's condition, from its start.
 CONDITION_RULES: tuple[Rule, ...] = (
     *kafka_rules.CONDITIONS,
-    rule(
-        r"DELTA_STREAMING_(METADATA|SCHEMA)_EVOLUTION$"
-        r"|DELTA_SCHEMA_CHANGED(_WITH_VERSION|_WITH_STARTING_OPTIONS)?$",
-        Category.EVOLVED,
-    ),
-    rule(
-        r"DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING|DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE"
-        r"|DELTA_STREAMING_CHECK_COLUMN_MAPPING|DELTA_SOURCE_(TABLE_)?IGNORE_(CHANGES|DELETE)",
-        Category.CONFIGURATION,
-        "Delta does not read past this table change (a column renamed, dropped or retyped, or "
-        "rows updated or deleted) unless you allow it.",
-        "Set the option or configuration named in the root cause (schemaTrackingLocation, "
-        "skipChangeCommits, spark.databricks.delta.streaming.…), then {start}.",
-    ),
-    Rule(
-        r"DELTA_LOG_FILE_NOT_FOUND|DELTA_VERSIONS_NOT_CONTIGUOUS"
-        r"|DELTA_MISSING_FILES_UNEXPECTED_VERSION|DELTA_CHANGE_DATA_FILE_NOT_FOUND",
-        _EXPIRED,
-    ),
+    *table_rules.CONDITIONS,
     Rule(
         r"CONNECT_|SPARK_CONNECT_|UNSUPPORTED_CONNECT_FEATURE"
         r"|INVALID_PARAMETER_VALUE\.STREAMING_LISTENER_COMMAND_MISSING",
@@ -100,7 +72,8 @@ CONDITION_RULES: tuple[Rule, ...] = (
     ),
     rule(
         r"_LEGACY_ERROR_TEMP_(1114|1190|1191|1193|1195|1298|1299|2048|2049|2200|2209|2261|2263)$"
-        r"|CANNOT_LOAD_CHECKPOINT_FILE_MANAGER\.ERROR_LOADING_CLASS|DATA_SOURCE_STREAMING_WRITE",
+        r"|CANNOT_LOAD_CHECKPOINT_FILE_MANAGER\.ERROR_LOADING_CLASS|DATA_SOURCE_STREAMING_WRITE"
+        r"|INVALID_CONF_VALUE",
         Category.CONFIGURATION,
         "",
         "Fix what the root cause reports: {edit}, then {start}.",
@@ -158,11 +131,7 @@ CONDITION_RULES: tuple[Rule, ...] = (
 #: Searched in the whole text, ignoring case, for failures without a condition.
 MESSAGE_RULES: tuple[Rule, ...] = (
     *kafka_rules.MESSAGES,
-    Rule(
-        r"Cannot load current offset at snapshot|snapshot \S{1,40} was expired or removed"
-        r"|Cannot find (a )?snapshot (after|with id|older than)",
-        _EXPIRED,
-    ),
+    *table_rules.MESSAGES,
     *state_rules.MESSAGES,
     rule(
         r"does not support async progress tracking"
@@ -202,6 +171,15 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         Category.CAPACITY,
         "The host's limit for open files or threads has been reached.",
         "The query retries. Raise the limit for the account that runs drivers.",
+    ),
+    rule(
+        r"The master spark://\S+ did not accept this driver",
+        Category.CONNECTION,
+        "The cluster's master did not accept the driver: the master cannot be reached, or it runs "
+        "another version of Spark than the application.",
+        "The query retries. Compare the application's version of Spark with the version on the "
+        "master's web page, and check that the master is running at the address that the "
+        "application names.",
     ),
     rule(
         r"Py4JNetworkError|Answer from Java side is empty|Error while sending or receiving"

@@ -39,8 +39,8 @@ _SCRIPT = {
     ),
     "from_start": (
         "Headgate cannot reset a query that a script starts. In the script, set another "
-        "checkpointLocation, then restart the application. The query then reads the table's "
-        "current contents, without its state."
+        "checkpointLocation, then restart the application. The query then reads what the table "
+        "still has, without its state."
     ),
     "go_on": (
         "Set the source's failOnDataLoss option to false in the script, which keeps the state, "
@@ -74,8 +74,8 @@ _QUERY = {
         "without its state. To skip part of the data, reset to offsets instead."
     ),
     "from_start": (
-        "Reset the query to earliest: it reads the table's current contents, with a new "
-        "checkpoint and without its state."
+        "Reset the query to earliest: it reads what the table still has, with a new checkpoint and "
+        "without its state."
     ),
     "go_on": (
         "Continue without the lost data, which keeps the state and records the loss, or reset the "

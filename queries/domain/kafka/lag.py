@@ -30,6 +30,7 @@ class Unit(StrEnum):
 
     RECORDS = "records"  # each offset is a record, as far as known
     OFFSETS = "offsets"  # some may not be records (compaction, transaction markers), or unknown
+    VERSIONS = "versions"  # of tables
 
 
 @dataclass(frozen=True, slots=True)

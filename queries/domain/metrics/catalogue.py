@@ -34,7 +34,7 @@ def _system(name: str, text: str, *labels: str) -> Metric:
 
 
 #: Maximum series per query: a scrape must stay small however many queries there are.
-MOST_SERIES: Final = 31
+MOST_SERIES: Final = 34
 
 # --- queries that run, or should run ------------------------------------------------------
 INFO = _query(
@@ -89,14 +89,25 @@ STATE_ROWS = _query("state_rows", "Rows in the state stores of all stateful oper
 STATE_BYTES = _query("state_memory_bytes", "Memory used by all state stores, in bytes.")
 LAG_SECONDS = _query(
     "lag_seconds",
-    "Age of the oldest unread record in the query's Kafka topics, in seconds; no series if the"
-    " age is unknown, was measured more than 30 s ago, or was measured before the query's last"
-    " run ended.",
+    "Age of the oldest unread record in the query's Kafka topics, or of the oldest unread version"
+    " of its tables, in seconds; no series if the age is unknown, was measured more than 30 s ago"
+    " (11 min for tables), or was measured before the query's last run ended.",
 )
 LAG_OFFSETS = _query(
     "lag_offsets",
     "Unread offsets in the query's Kafka topics; no series if headgate_query_lag_seconds has"
     " none. Unless a topic is compacted or transactional, each offset holds a record.",
+)
+TABLE_LAG_VERSIONS = _query(
+    "table_lag_versions",
+    "Unread versions of the query's Delta tables and unread snapshots of its Iceberg tables; no"
+    " series if the number is unknown or as old as described for headgate_query_lag_seconds.",
+)
+TABLE_LAG_FILES = _query(
+    "table_lag_files", "Files in the versions counted by headgate_query_table_lag_versions."
+)
+TABLE_LAG_BYTES = _query(
+    "table_lag_bytes", "Bytes of the files counted by headgate_query_table_lag_files."
 )
 RISK_SECONDS = _query(
     "risk_seconds",
@@ -131,7 +142,8 @@ QUERY_METRICS: Final = (
     *(STARTS, FAILURES, FAILURES_IN_A_ROW, EVENT_AT),
     *(BATCH_AT, BATCH, BATCH_DURATION, BATCH_ROWS, BATCH_LATE_ROWS, INPUT_RATE, PROCESSED_RATE),
     *(WATERMARK, STATE_ROWS, STATE_BYTES),
-    *(LAG_SECONDS, LAG_OFFSETS, RISK_SECONDS, SOURCE_REACHABLE),
+    *(LAG_SECONDS, LAG_OFFSETS, TABLE_LAG_VERSIONS, TABLE_LAG_FILES, TABLE_LAG_BYTES),
+    *(RISK_SECONDS, SOURCE_REACHABLE),
     *(DROPPED, MISSING, LOST),
 )
 

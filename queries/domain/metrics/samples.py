@@ -43,6 +43,9 @@ class QueryFigures:
     progress: Mapping[str, Any] = field(default_factory=dict)  # Spark's JSON for the newest batch
     lag_seconds: float | None = None
     lag_offsets: int | None = None
+    table_lag_versions: int | None = None
+    table_lag_files: int | None = None
+    table_lag_bytes: int | None = None
     risk_at: datetime | None = None
     source_reachable: bool | None = None
     dropped: int | None = None  # None: it has had no driver yet
@@ -84,6 +87,9 @@ def _of_the_row(figures: QueryFigures, now: datetime) -> tuple[tuple[Metric, flo
         (catalogue.BATCH_AT, _unix(figures.batch_at)),
         (catalogue.LAG_SECONDS, figures.lag_seconds),
         (catalogue.LAG_OFFSETS, figures.lag_offsets),
+        (catalogue.TABLE_LAG_VERSIONS, figures.table_lag_versions),
+        (catalogue.TABLE_LAG_FILES, figures.table_lag_files),
+        (catalogue.TABLE_LAG_BYTES, figures.table_lag_bytes),
         (catalogue.RISK_SECONDS, None if left is None else max(0.0, left)),
         (catalogue.SOURCE_REACHABLE, figures.source_reachable),
         (catalogue.DROPPED, figures.dropped),

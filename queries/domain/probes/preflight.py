@@ -18,9 +18,11 @@ from queries.domain.definitions.spec import QUERY, UNKEPT_SINKS, PythonQuery, Sq
 from queries.domain.failures.diagnosis import classify
 from queries.domain.failures.subjects import subject_of
 from queries.domain.probes.plan_comparison import Difference, compare, in_words
-from queries.domain.probes.plan_shapes import of_plan
+from queries.domain.probes.plan_shapes import Shapes, of_plan
 from queries.domain.probes.plan_texts import of_text
 from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, ProbeResult, Tried
+from queries.domain.sparks import Spark
+from queries.domain.sparks.upgrade import Written, as_json
 from queries.domain.triggers.cores import outgrown
 
 
@@ -34,6 +36,17 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SparkChange:
+    """A preflight with another version of Spark than the one that wrote the checkpoint."""
+
+    back: Spark  # the version of the last good run
+    to: Spark
+    before: Written  # the checkpoint
+    after: Written  # the copy, after the attempts
+    old_state: Shapes | None = None  # of the same definition, by `back`'s analyzer; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """What was tried, and against what."""
 
@@ -43,6 +56,7 @@ class Asked:
     copy_missing: str = ""  # why the checkpoint was not tried
     is_new: bool = False  # nothing has committed on it, so there is nothing to try
     pinned: tuple[Difference, ...] = ()
+    spark: SparkChange | None = None  # set if another version of Spark ran than before
     attempt_limit_s: float = 0
     cores: int | None = None  # of the application; None: its master does not specify them
 
@@ -85,7 +99,8 @@ def judge(asked: Asked, result: ProbeResult) -> dict[str, Any]:
     tries += filter(None, (_kafka_problem(asked, result), _cores_problem(asked, result)))
     failed = any(each["end"] in _BAD for each in tries)
     differences, missing = _differences(asked, result)
-    return {
+    found = {} if asked.spark is None else {"spark": _of_spark(asked.spark, result)}
+    return found | {
         "verdict": _verdict(asked, failed=failed, differs=bool(differences or asked.pinned)),
         "tries": tries,
         "differences": [asdict(each) for each in differences],
@@ -223,6 +238,20 @@ def _by_text(asked: Asked) -> tuple[Difference, ...] | None:
         return None
     before, after = of_text(old), of_text(new)
     return compare(before, after) if before is not None and after is not None else None
+
+
+def _of_spark(change: SparkChange, result: ProbeResult) -> dict[str, Any]:
+    """Return what the other version changes.
+
+    Versions write a plan's expressions differently, so only the kinds of the stateful operators are
+    compared.
+    """
+    found = as_json(change.before, change.after, change.to, change.back)
+    nodes, old = result.plan.nodes if result.plan else None, change.old_state
+    if nodes is None or old is None:
+        return {**found, "plan": None}
+    sides = [[one.kind for one in each.operators] for each in (old, of_plan(nodes, ""))]
+    return {**found, "plan": [", ".join(side) or "none" for side in sides]}
 
 
 # --- what was not tried ---------------------------------------------------------------

@@ -27,6 +27,7 @@ from queries.domain.definitions.spec import (
 from queries.domain.definitions.sql_operators import Operator, operators
 from queries.domain.definitions.sql_text import read
 from queries.domain.errors import Problem
+from queries.domain.sparks import OURS, Feature, Spark, has_feature
 
 ENABLED = "asyncProgressTrackingEnabled"
 INTERVAL = "asyncProgressTrackingCheckpointIntervalMs"
@@ -38,8 +39,8 @@ _LONGEST_MS = 2**63 - 1
 #: metadata. Source: Spark 4.3's StreamingQueryManager, verified by running it; source evolution is
 #: not rejected.
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
-#: Whether async progress tracking is on by default for a stateless query in real-time mode. Source:
-#: Spark 4.3's SQLConf (true) and StreamingQueryManager.
+#: Whether async progress tracking is on by default for a stateless query in real-time mode; since
+#: 4.3. Source: its SQLConf (true) and StreamingQueryManager.
 REAL_TIME_DEFAULT = "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled"
 
 #: The field of a problem with the setting.
@@ -58,18 +59,21 @@ class Tracking:
 
 
 def tracking(
-    spec: Mapping[str, Any], application_conf: Mapping[str, str] | None = None
+    spec: Mapping[str, Any],
+    application_conf: Mapping[str, str] | None = None,
+    spark: Spark = OURS,
 ) -> Tracking | None:
     """Return the async progress tracking in a definition's JSON form; None if it is off.
 
-    Real-time mode has it on by default, except for stateful queries. It is not known here whether a
-    function builds a stateful query, so a function counts as stateless.
+    Real-time mode has it on by default since Spark 4.3, except for stateful queries. It is not
+    known here whether a function builds a stateful query, so a function counts as stateless.
     """
     options = _options(spec)
     real_time = (spec.get("trigger") or {}).get("kind") == "real_time"
     stated = options.get(ENABLED.lower())
     if stated is None:
-        on = real_time and _on_by_default(spec, application_conf or {})
+        has = real_time and has_feature(spark, Feature.ASYNC_IN_REAL_TIME)
+        on = has and _on_by_default(spec, application_conf or {})
         return Tracking(0, by_default=True) if on else None
     if stated.lower() != "true":
         return None
@@ -218,7 +222,7 @@ def _state(spec: SqlQuery | PythonQuery) -> list[Problem]:
 
 
 def evolution_problems(
-    spec: SqlQuery | PythonQuery, application_conf: Mapping[str, str]
+    spec: SqlQuery | PythonQuery, application_conf: Mapping[str, str], spark: Spark = OURS
 ) -> list[Problem]:
     """Return the conflict with sink evolution, which the application may turn on too."""
     conf = {**application_conf, **spec.conf}
@@ -227,7 +231,7 @@ def evolution_problems(
     message = f"is not supported with sink evolution ({EVOLUTION})."
     if has_async_progress(spec):
         return [_refused(message, "Remove one of the two.")]
-    if tracking(spec.model_dump(), application_conf) is None:
+    if tracking(spec.model_dump(), application_conf, spark) is None:
         return []
     message = f"is on by default in real-time mode without state, and {message}"
     way_out = f'Set {ENABLED} to "false", or remove sink evolution.'

@@ -10,7 +10,7 @@ from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem
 from queries.domain.sparks import OURS, command
-from queries.domain.validation import formats, script_rules
+from queries.domain.validation import formats, script_rules, spark_rules, tables
 from queries.domain.validation.code_rules import (
     NO_CODE,
     WITHOUT_CODE,
@@ -65,6 +65,7 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
     """Return everything that is wrong with an application."""
     problems = _spark(spec, surroundings.sparks) + _resources(spec)
     problems += configuration.application_conf_problems(spec.conf)
+    problems += spark_rules.conf_problems(spec.conf, spec.spark)
     problems += configuration.reference_problems("conf", spec.conf, allowed=surroundings.secret_env)
     problems += configuration.environment_problems(spec.env, allowed=surroundings.secret_env)
     for index, root in enumerate(surroundings.roots):
@@ -123,15 +124,18 @@ def _root(field: str, root: Root, allowed: tuple[str, ...]) -> list[Problem]:
 def _connectors(
     spec: ApplicationSpec, installed: frozenset[str], recipes: frozenset[str]
 ) -> list[Problem]:
+    missing = "is not an installed connector."
+    if spec.spark != OURS:
+        missing = f"is not installed for Spark {spec.spark}."
+    others = f" Choose {', '.join(sorted(installed))}." if installed else ""
     return [
         Problem(
             f"connectors.{index}",
             name[:200],
-            "is not an installed connector."
-            if spec.spark == OURS
-            else f"is not installed for Spark {spec.spark}.",
-            formats.connector_way_out(name, recipes, spec.spark)
-            + (f" Choose {', '.join(sorted(installed))}." if installed else ""),
+            *(
+                tables.no_release(name, spec.spark)
+                or (missing, formats.connector_way_out(name, recipes, spec.spark) + others)
+            ),
         )
         for index, name in enumerate(spec.connectors)
         if name not in installed

@@ -16,13 +16,17 @@ from queries.domain.kafka.options import (
 )
 from queries.domain.sparks import OURS, Spark
 from queries.domain.triggers.kinds import interval_problem
-from queries.domain.validation import ddl, known_options
+from queries.domain.validation import ddl, known_options, tables
+from queries.domain.validation.iceberg_names import ICEBERG, table_of
 
 SOURCES = FILES | {"rate", "rate-micro-batch", "socket", "kafka"}
 TABLES = FILES
 SINKS = FILES | UNLISTED_SINKS
 #: Formats missing from Spark's own package -> the connector that provides them.
-CONNECTORS = {"kafka": "kafka", "avro": "avro"}
+CONNECTORS = {"kafka": "kafka", "avro": "avro", **{name: name for name in tables.SPARKS}}
+
+#: How a problem begins whose remedy is a connector.
+NEEDS = "needs the"
 
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: Formats with a fixed schema: Spark rejects any other.
@@ -42,12 +46,15 @@ class Offer:
     """What an application's connectors offer to its queries."""
 
     connectors: tuple[str, ...] = ()  # those of the application
+    spark: Spark = OURS  # the application's
+    conf: Mapping[str, str] = dataclasses.field(default_factory=dict)  # it declares catalogs
     #: Declarations of all installed connectors, by name.
     declared: Mapping[str, Declared] = dataclasses.field(default_factory=dict)
 
     def formats(self, kind: str) -> frozenset[str]:
         """Return the formats of a kind, including those of missing connectors."""
-        return _OWN[kind] | formats_of(self.declared, kind).keys()
+        of_tables = {name for name, sparks in tables.SPARKS.items() if self.spark in sparks}
+        return _OWN[kind] | of_tables | formats_of(self.declared, kind).keys()
 
     def connector_of(self, name: str, kind: str) -> str | None:
         """Return the connector that provides a format; None if it is part of Spark."""
@@ -90,7 +97,10 @@ def sink_problems(sink: Sink | None, *, required: bool, offer: Offer) -> list[Pr
         return [missing] if required else []
     problems = _format("sink", sink.format, "sinks", offer)
     problems += option_problems("sink.options", sink.options)
-    if sink.format != "kafka":
+    if sink.format in tables.SPARKS:
+        problems += _table("sink", "sinks", sink, offer)
+        problems += tables.mode_problems(sink.format, sink.output_mode)
+    elif sink.format != "kafka":
         problems += _whole_numbers("sink.options", sink.options)
         problems += known_options.option_problems(
             "sink.options", sink.format, sink.options, offer.options(sink.format)
@@ -101,13 +111,13 @@ def sink_problems(sink: Sink | None, *, required: bool, offer: Offer) -> list[Pr
             message = f"cannot be written to {sink.format} files."
             way_out = "File sinks support only append."
             problems.append(Problem("sink.output_mode", sink.output_mode, message, way_out))
-    elif sink.partition_by and sink.format in SINKS:
+    if sink.partition_by and sink.format in UNLISTED_SINKS:
         problems.append(
             Problem(
                 "sink.partition_by",
                 ", ".join(sink.partition_by),
                 f"has no effect on a {sink.format} sink.",
-                "Remove it; only file sinks write partitions.",
+                "Remove it; only files and tables have partitions.",
             )
         )
     if sink.format == "kafka":
@@ -117,7 +127,18 @@ def sink_problems(sink: Sink | None, *, required: bool, offer: Offer) -> list[Pr
 
 def own_output_problems(spec: SqlQuery) -> list[Problem]:
     """Return a problem if a query reads the folder that it writes to."""
-    output = spec.sink.options.get("path", "").rstrip("/") if spec.sink else ""
+    if spec.sink is None:
+        return []
+    if table := table_of(spec.sink.options):
+        message = "is a table that source {name} reads: the query would read its own output."
+        return [
+            Problem(
+                "sink.options.table", table, message.format(name=one.name), "Use another table."
+            )
+            for one in spec.sources
+            if table_of(one.options) == table
+        ]
+    output = spec.sink.options.get("path", "").rstrip("/")
     if not output:
         return []
     return [
@@ -145,6 +166,8 @@ def connector_way_out(name: str, recipes: frozenset[str], spark: Spark = OURS) -
         if spark != OURS:
             command = f'make connector ARGS="{name} --spark {spark}"'
         return f"Install it with `{command}`."
+    if missing := tables.no_release(name, spark):
+        return f"It {' '.join(missing)}"
     folder = name[:80] if spark == OURS else f"{spark}/{name[:80]}"
     return f"Put its jars in a folder named {folder} in HEADGATE_CONNECTORS, or correct the name."
 
@@ -172,6 +195,8 @@ def _input(field: str, one: Source | Table, kind: str, offer: Offer) -> list[Pro
         problems += _path(field, one.options)
     if one.format == "kafka":
         problems += source_option_problems(f"{field}.options", one.options)
+    elif one.format in tables.SPARKS:
+        problems += _table(field, kind, one, offer)
     else:
         problems += _whole_numbers(f"{field}.options", one.options)
         problems += known_options.option_problems(
@@ -183,8 +208,20 @@ def _input(field: str, one: Source | Table, kind: str, offer: Offer) -> list[Pro
     return problems + _schema(field, one)
 
 
+def _table(field: str, kind: str, one: Source | Table | Sink, offer: Offer) -> list[Problem]:
+    """Return the problems of a Delta or Iceberg table: its place and its options."""
+    at = f"{field}.options"
+    problems = known_options.refused(at, one.format, one.options)
+    said = {problem.field for problem in problems}
+    found = tables.table_problems(at, one.format, kind, one.options)
+    problems += [problem for problem in found if problem.field not in said]
+    if one.format == ICEBERG:
+        return problems + tables.name_problems(at, one.options, offer.conf)
+    return problems + _path(field, one.options)
+
+
 def _schema(field: str, one: Source | Table) -> list[Problem]:
-    own = one.format in _OWN_SCHEMA
+    own = one.format in _OWN_SCHEMA or one.format in tables.SPARKS
     if own and one.ddl_schema:
         message = f"cannot be set: {one.format} has a fixed schema."
         return [Problem(f"{field}.schema", one.ddl_schema[:200], message, "Leave it empty.")]
@@ -226,12 +263,14 @@ def _watermark(field: str, source: Source) -> list[Problem]:
 
 def _format(field: str, name: str, kind: str, offer: Offer) -> list[Problem]:
     allowed = offer.formats(kind)
+    if name not in allowed and (missing := tables.no_release(name, offer.spark)):
+        return [Problem(f"{field}.format", name, *missing)]
     if name not in allowed:
         message = "is not a supported format here."
         return [Problem(f"{field}.format", name, message, f"Choose {', '.join(sorted(allowed))}.")]
     connector = offer.connector_of(name, kind)
     if connector and connector not in offer.connectors:
-        message = f"needs the {connector} connector, which the application does not have."
+        message = f"{NEEDS} {connector} connector, which the application does not have."
         way_out = f'Add "{connector}" to the application\'s connectors.'
         return [Problem(f"{field}.format", name, message, way_out)]
     return []

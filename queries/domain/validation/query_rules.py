@@ -6,8 +6,11 @@ is passed in by the catalog, so that the pages, the API and the first run share 
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from queries.domain.definitions import configuration, sql_text
+from queries.domain.definitions.declared_connectors import conf_of
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import (
     ApplicationSpec,
@@ -17,14 +20,19 @@ from queries.domain.definitions.spec import (
     SqlQuery,
     Table,
 )
-from queries.domain.errors import Problem
-from queries.domain.sparks import TRIGGERS_SINCE, has_trigger
+from queries.domain.errors import Invalid, Problem
+from queries.domain.schedules.cron import schedule_problems
+from queries.domain.schedules.rendering import rendered
 from queries.domain.triggers import async_progress, limits
 from queries.domain.triggers.cores import Ground, ground_of
-from queries.domain.validation import formats, known_options
+from queries.domain.validation import formats, known_options, spark_rules, tables
 from queries.domain.validation.application_rules import MEMBER, Surroundings
 from queries.domain.validation.code_rules import WITHOUT_CODE
+from queries.domain.validation.params import accepted, sql_params_problems
+from queries.domain.validation.thresholds import threshold_problems
 
+#: A planned time with which a schedule's values are tried; which one does not matter.
+_ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
@@ -54,19 +62,37 @@ def query_problems(
     """Return everything that is wrong with a query in its application."""
     problems = _pool(spec.pool, application, sorted(pools))
     problems += configuration.query_conf_problems(spec.conf)
-    offer = formats.Offer(application.connectors, surroundings.declared)
+    catalogs = {**conf_of(surroundings.declared.values()), **application.conf, **spec.conf}
+    offer = formats.Offer(
+        application.connectors, application.spark, catalogs, declared=surroundings.declared
+    )
     problems += formats.sink_problems(spec.sink, required=isinstance(spec, SqlQuery), offer=offer)
-    problems += _trigger_of_spark(spec, application)
+    problems += spark_rules.query_problems(spec, application.spark)
+    problems += threshold_problems(spec.thresholds)
     problems += limits.trigger_problems(spec, ground(spec, application, surroundings))
-    problems += async_progress.evolution_problems(spec, application.conf)
+    problems += _schedule_problems(spec)
+    problems += async_progress.evolution_problems(spec, application.conf, application.spark)
     if isinstance(spec, SqlQuery):
         problems += formats.source_problems(spec, offer=offer)
         problems += formats.own_output_problems(spec)
         problems += sql_text.sql_problems(spec)
+        problems += sql_params_problems(spec)
+        problems += tables.catalog_problems(sql_text.catalog_names(spec), catalogs)
     else:
         problems += _function(spec, application)
-        problems += configuration.secret_problems("params", spec.params)
+    problems += configuration.secret_problems("params", spec.params)
     return once(problems + _references(spec, surroundings) + mask_problems(as_json(spec)))
+
+
+def _schedule_problems(spec: SqlQuery | PythonQuery) -> list[Problem]:
+    found = schedule_problems(spec.schedule, ends=spec.trigger.ends)
+    if spec.schedule is None or found:
+        return found
+    try:
+        accepted(spec.params, rendered(spec.schedule, _ANY_TIME))
+    except Invalid as error:
+        return [replace(one, field=f"schedule.{one.field}") for one in error.problems]
+    return []
 
 
 def option_reach(spec: SqlQuery | PythonQuery) -> list[Problem]:
@@ -99,15 +125,6 @@ def ground(
     )
 
 
-def _trigger_of_spark(spec: SqlQuery | PythonQuery, application: ApplicationSpec) -> list[Problem]:
-    kind = str(spec.trigger.kind)
-    if has_trigger(application.spark, kind):
-        return []
-    message = f"does not exist in the application's Spark, {application.spark}."
-    way_out = f"Use Spark {TRIGGERS_SINCE[kind]} or newer, or a processing-time trigger."
-    return [Problem("trigger.kind", kind, message, way_out)]
-
-
 def _pool(name: str, application: ApplicationSpec, known: list[str]) -> list[Problem]:
     if not name or name == "default":
         return []
@@ -135,14 +152,12 @@ def _function(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
 
 
 def _references(spec: SqlQuery | PythonQuery, surroundings: Surroundings) -> list[Problem]:
-    places: list[tuple[str, Mapping[str, object]]] = [("conf", spec.conf)]
+    places: list[tuple[str, Mapping[str, object]]] = [("conf", spec.conf), ("params", spec.params)]
     if spec.sink:
         places.append(("sink.options", spec.sink.options))
     if isinstance(spec, SqlQuery):
         places += [(f"sources.{i}.options", one.options) for i, one in enumerate(spec.sources)]
         places += [(f"tables.{i}.options", one.options) for i, one in enumerate(spec.tables)]
-    else:
-        places.append(("params", spec.params))
     return [
         problem
         for field, values in places

@@ -14,9 +14,11 @@ FILES = "2"  # per fresh batch
 OFFSETS = "1000"  # per fresh batch, over all partitions
 FILE_FORMATS = SAVED | {"xml", "binaryfile"}  # including those that only code can specify
 
+_ICEBERG_FILES = "streaming-max-files-per-micro-batch"
 _ASYNC = "asyncprogresstrackingenabled"
 _BOUNDS = {
     "maxfilespertrigger": FILES,
+    _ICEBERG_FILES: FILES,
     "maxoffsetspertrigger": OFFSETS,
     "minoffsetspertrigger": "1",
     "cleansource": "off",
@@ -50,6 +52,13 @@ def bound_readers(reader: type) -> None:
         _bound(self, option)
         return load(self, path, None, schema)
 
+    table = reader.table  # type: ignore[attr-defined]
+
+    def bounded_table(self: Any, name: str) -> Any:
+        _bound(self, option)
+        return table(self, name)
+
+    reader.table = bounded_table  # type: ignore[attr-defined]
     reader.format, reader.option = noted_format, bounded_option  # type: ignore[attr-defined]
     reader.options, reader.load = bounded_options, bounded_load  # type: ignore[attr-defined]
     for name in FILE_FORMATS:
@@ -73,6 +82,10 @@ def _bound(reader: Any, option: Callable[..., Any]) -> None:
         option(reader, "cleanSource", "off")
         if "maxbytespertrigger" not in asked:  # Spark accepts only one of the two
             option(reader, "maxFilesPerTrigger", FILES)
+    elif source == "delta":
+        option(reader, "maxFilesPerTrigger", FILES)
+    elif source == "iceberg":
+        option(reader, _ICEBERG_FILES, FILES)
     elif source == "kafka":
         option(reader, "maxOffsetsPerTrigger", OFFSETS)
 

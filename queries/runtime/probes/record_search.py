@@ -12,7 +12,12 @@ from typing import Any
 from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.probes.questions import BatchRead, RecordsTask
 from queries.runtime import build
-from queries.runtime.data_roots import require_options, require_plan, require_text
+from queries.runtime.data_roots import (
+    require_options,
+    require_plan,
+    require_table,
+    require_text,
+)
 from queries.runtime.failures.error_capture import from_python
 from queries.runtime.sql import require_query
 from queries.secret_references import References
@@ -70,7 +75,9 @@ class Records:
         """Return whether the search finished, and the first failing record, if any."""
         until = time.monotonic() + self._task.search_s
         for table in self._task.spec.get("tables") or ():
-            require_options(self._roots, table["format"], table.get("options") or {})
+            options = table.get("options") or {}
+            require_options(self._roots, table["format"], options)
+            require_table(self._roots, self._session, table["format"], options)
             frame = build.static_table(self._session, table, self._references)
             frame.createOrReplaceTempView(table["name"])
         if self._error({}) is None:

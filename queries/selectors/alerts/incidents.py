@@ -7,7 +7,15 @@ from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet
 
-from queries.domain.alerts.kinds import DeliveryState, EntryKind, IncidentState, Severity
+from headgate_ground.wire import Kind
+from listeners.models import Event
+from queries.domain.alerts.kinds import (
+    DeliveryState,
+    EntryKind,
+    IncidentKind,
+    IncidentState,
+    Severity,
+)
 from queries.domain.reasons import phrase
 from queries.models.alerts import Delivery, Incident
 from queries.models.failures import Failure
@@ -16,6 +24,8 @@ from queries.selectors.first_or_missing import found
 
 #: Events this long before an incident opened are part of its history.
 BEFORE = timedelta(minutes=5)
+#: Kinds of incidents that a thread dump explains.
+_HANGING = (IncidentKind.STALLED, IncidentKind.STUCK_STOP, IncidentKind.LAGGING)
 #: Most lines of a history that are shown; the newest are kept.
 LINES = 200
 
@@ -65,6 +75,20 @@ def newest_failure(incident: Incident) -> Failure | None:
     """Return the newest failure of an incident's group; None if it has none."""
     group = incident.failure_group
     return group.failures.select_related("run").first() if group else None
+
+
+def thread_dump(incident: Incident) -> Event | None:
+    """Return the newest thread dump of an incident's query while it lasted; None if none was taken.
+
+    A driver takes one when a query hangs, often before the incident opens.
+    """
+    if incident.query_id is None or incident.kind not in _HANGING:
+        return None
+    rows = Event.objects.filter(query=incident.query_id, kind=Kind.THREAD_DUMP)
+    rows = rows.filter(at__gt=incident.opened_at - timedelta(minutes=30))
+    if incident.closed_at is not None:
+        rows = rows.filter(at__lt=incident.closed_at)
+    return rows.order_by("-at").first()
 
 
 @dataclass(frozen=True, slots=True)

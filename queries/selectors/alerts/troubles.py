@@ -7,7 +7,7 @@ gaps, hosts, and system health.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -40,10 +40,12 @@ from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.failures import FailureGroup
 from queries.selectors.alerts.rules import stopped_within
+from queries.selectors.alerts.thresholds import crossed_thresholds
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.hosts import silent_hosts
 from queries.selectors.kafka.loss_ledger import summed
 from queries.selectors.scripts import moved_checkpoints
+from queries.selectors.triggers.slow_batches import why_slow
 
 #: A broker that misses one pass is not down; its first miss does not open an incident.
 UNREACHABLE_FOR = timedelta(seconds=10)
@@ -58,6 +60,8 @@ _VERDICTS = {
     Verdict.BLIND: IncidentKind.BLIND,
     Verdict.LAGGING: IncidentKind.LAGGING,
 }
+#: Verdicts that a slow batch may explain.
+_SLOW = (Verdict.STALLED, Verdict.LAGGING)
 #: The incident kind for a driver, or a script, that supervision holds.
 _HELD: dict[str, IncidentKind] = {
     Hold.FAILED: IncidentKind.FAILED,
@@ -81,6 +85,7 @@ class _Rows:
     groups: dict[int, FailureGroup]  # query -> its newest open group
     runs: dict[int, int]  # query -> its open run
     replaced: set[int]  # queries with a topic that was deleted and recreated
+    slow: dict[int, str] = field(default_factory=dict)  # query -> why its slowest batch was slow
 
     def trouble(self, kind: IncidentKind, query: Query, detail: str = "") -> Trouble:
         group = self.groups.get(query.pk)
@@ -122,6 +127,7 @@ def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
             found.append(rows.trouble(IncidentKind.EVENTS_DROPPED, query, text))
         if text := moved.get(pk, ""):
             found.append(rows.trouble(IncidentKind.CHECKPOINT_MOVED, query, text))
+    found += _thresholds(rows, now)
     found += _refused_sql()
     found += _driver_deaths()
     found += _hosts()
@@ -156,6 +162,7 @@ def _rows(more: Iterable[int], now: datetime) -> _Rows:
         groups={one.query_id: one for one in groups.order_by("last_seen") if one.query_id},
         runs=dict(runs.values_list("query", "pk")),
         replaced=_replaced([pk for pk, query in queries.items() if query.risk]),
+        slow=why_slow([pk for pk, one in queries.items() if one.verdict in _SLOW], now=now),
     )
 
 
@@ -182,7 +189,7 @@ def _of_query(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
     if (kind := _VERDICTS.get(Verdict(query.verdict) if query.verdict else Verdict.IDLE)) and (
         kind is not IncidentKind.LAGGING or _lasts(query.verdict_since, now)
     ):
-        yield rows.trouble(kind, query, _verdict(query))
+        yield rows.trouble(kind, query, _verdict(rows, query))
     if query.risk:
         yield _risk(rows, query, now, IncidentKind.AT_RISK)
     yield from _ahead(rows, query, now)
@@ -222,6 +229,18 @@ def _ahead(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
         yield rows.trouble(IncidentKind.PREFLIGHT_FAILING, query, f"{text}would be refused.")
 
 
+def _thresholds(rows: _Rows, now: datetime) -> Iterator[Trouble]:
+    """Yield the crossed thresholds of queries and rules."""
+    for query, status in crossed_thresholds(now=now):
+        held, text = status.held, status.judged.text
+        because = f" Set by the rule {held.rule}." if held.rule else ""
+        trouble = rows.trouble(IncidentKind.THRESHOLD, query, text + because)
+        if status.judged.value is not None:  # else the figure is unknown: the detail says so
+            title = f"{query.name}: {text.removesuffix('.')}"
+            trouble = replace(trouble, title=title[:300])
+        yield replace(trouble, fingerprint=held.fingerprint)
+
+
 def _refused_sql() -> Iterator[Trouble]:
     """Yield SQL that was saved while Spark's parser did not respond, and was rejected later."""
     rows = QueryRevision.objects.exclude(refusal="").filter(query__archived_at=None)
@@ -231,9 +250,10 @@ def _refused_sql() -> Iterator[Trouble]:
         yield _Rows({}, {}, {}, set()).trouble(IncidentKind.SQL_REFUSED, row.query, text)
 
 
-def _verdict(query: Query) -> str:
+def _verdict(rows: _Rows, query: Query) -> str:
     since = query.verdict_since
-    return f"{query.verdict.capitalize()} since {since:%H:%M:%S} UTC." if since else ""
+    text = f"{query.verdict.capitalize()} since {since:%H:%M:%S} UTC." if since else ""
+    return f"{text} {rows.slow.get(query.pk, '')}".strip()
 
 
 def _lasts(since: datetime | None, now: datetime) -> bool:

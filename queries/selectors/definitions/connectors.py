@@ -5,8 +5,7 @@ kafka`), so a folder that contains jars is ready. Its jars are for one version o
 other versions than ours are in a folder named by the version (`connectors/4.2/kafka`).
 """
 
-import logging
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -14,8 +13,7 @@ from pathlib import Path
 from django.conf import settings
 
 from headgate_ground.files import read_file
-from headgate_server import places
-from listeners.loops.troubles import each
+from headgate_server import downloads, places
 from queries.domain.definitions.declared_connectors import (
     FILE,
     Declared,
@@ -23,15 +21,12 @@ from queries.domain.definitions.declared_connectors import (
     conf_of,
     read,
 )
-from queries.domain.sparks import OURS, Spark
+from queries.domain.sparks import OURS, SPARKS, Spark
 from queries.domain.validation.formats import connector_way_out
-from queries.models.applications import Application
-from queries.selectors.supervision.drift import newest_application_revisions
-
-_each = each("connectors", logging.getLogger(__name__))
+from queries.selectors.definitions.spark_users import SparkUser, spark_users
+from queries.selectors.definitions.sparks import sum_of
 
 _LONGEST = 100_000  # characters of a connector.toml
-_JAR = re.compile(r"(?P<artifact>.+)-(?P<version>\d[\w.]*(?:-[A-Za-z][\w.]*)?)\.jar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +47,15 @@ class Connector:
     """A connector that is installed, or that an application names although it is not installed."""
 
     name: str
+    spark: Spark  # the version of Spark that its jars are for
     folder: str
     jars: tuple[Jar, ...]  # by name; empty: not installed
-    applications: tuple[str, ...]  # living ones that name it, by name
+    applications: tuple[str, ...]  # living ones on that Spark that name it, by name
     declared: Declared = NOTHING  # its own declaration
     fault: str = ""  # why that cannot be read
+    differing: tuple[str, ...] = ()  # a sentence for each file that is not what was downloaded
+    summed: bool = False  # whether it has checksums
+    recipe: bool = False  # whether a command downloads it
 
     @property
     def ready(self) -> bool:
@@ -73,10 +72,10 @@ class Connector:
         """Return a note for users if it was not tested with this Spark version; else ""."""
         if self.fault or not self.ready:
             return self.fault
-        spark = version("pyspark")
+        spark = version("pyspark") if self.spark == OURS else self.spark
         if self.declared == NOTHING:
             return f"It has no {FILE}, so its formats and required Spark version are unknown."
-        if self.declared.tested(spark):
+        if self.declared.tested(spark) or spark in self.declared.versions:
             return ""
         if not self.declared.tested_with:
             return "It has not been tested with any version of Spark."
@@ -86,32 +85,51 @@ class Connector:
     @property
     def way_out(self) -> str:
         """Return the sentence that explains how to install the connector."""
-        return places.with_local_commands(connector_way_out(self.name, recipes()))
+        known = recipes(self.spark)
+        return places.with_local_commands(connector_way_out(self.name, known, self.spark))
 
 
 def connectors() -> list[Connector]:
-    """Return the connectors that are installed or that an application names, by name."""
-    named = _named()
+    """Return the connectors that are installed or that an application names.
+
+    Those for the newest version of Spark come first; those for the same version are by name.
+    """
+    users = [one for one in spark_users() if one.driver is None]
     return [
-        _connector(name, tuple(named.get(name, ())))
-        for name in sorted(ready_connectors() | set(named))
+        _connector(name, spark, users)
+        for spark in reversed(SPARKS)
+        for name in sorted(
+            ready_connectors(spark)
+            | {name for one in users if one.spark == spark for name in one.connectors}
+        )
     ]
 
 
-def not_installed() -> list[Connector]:
-    """Return the connectors that a command would download, by name."""
-    return [_connector(name) for name in sorted(recipes() - ready_connectors())]
+def not_installed(sparks: Iterable[Spark] = (OURS,)) -> list[Connector]:
+    """Return the connectors that a command would download for these versions of Spark."""
+    return [
+        _connector(name, spark)
+        for spark in sparks
+        for name in sorted(recipes(spark) - ready_connectors(spark))
+    ]
 
 
-def _connector(name: str, applications: tuple[str, ...] = ()) -> Connector:
-    declared, fault = _declared(name)
+def _connector(name: str, spark: Spark, users: Iterable[SparkUser] = ()) -> Connector:
+    declared, fault = _declared(name, spark)
+    folder = folder_for(spark) / name
     return Connector(
         name=name,
-        folder=str(Path(settings.CONNECTORS_DIR) / name),
-        jars=tuple(_jar(path) for path in jars_of(name)),
-        applications=applications,
+        spark=spark,
+        folder=str(folder),
+        jars=tuple(_jar(path) for path in jars_of(name, spark)),
+        applications=tuple(
+            one.application for one in users if one.spark == spark and name in one.connectors
+        ),
         declared=declared,
         fault=fault,
+        differing=tuple(downloads.differing(folder, sum_of)),
+        summed=(folder / downloads.SUMS).exists(),
+        recipe=name in recipes(spark),
     )
 
 
@@ -139,12 +157,18 @@ def _declared(name: str, spark: Spark = OURS) -> tuple[Declared, str]:
     return NOTHING, ""
 
 
+def all_recipes() -> frozenset[str]:
+    """Return the names of the connectors that a command downloads for some version of Spark."""
+    return frozenset(path.parent.name for path in _recipes_folder().glob(f"*/{FILE}"))
+
+
 def recipes(spark: Spark = OURS) -> frozenset[str]:
     """Return the names of the connectors that a command downloads for a version of Spark."""
-    found = frozenset(path.parent.name for path in _recipes_folder().glob(f"*/{FILE}"))
-    if spark == OURS:
-        return found
-    return frozenset(name for name in found if spark in _recipe(name).versions)
+    return frozenset(name for name in all_recipes() if _is_for(_recipe(name), spark))
+
+
+def _is_for(recipe: Declared, spark: Spark) -> bool:
+    return bool(recipe.packages) if spark == OURS else spark in recipe.versions
 
 
 def _recipe(name: str) -> Declared:
@@ -181,20 +205,8 @@ def jars_of(name: str, spark: Spark = OURS) -> list[Path]:
     return sorted((folder_for(spark) / name).glob("*.jar"))
 
 
-def _named() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    living = Application.objects.filter(archived_at=None).order_by("name")
-    newest = newest_application_revisions(living.values_list("pk", flat=True))
-    for application in living:
-        revision = newest.get(application.pk)
-        with _each.by_itself(f"application {application.name}"):
-            for name in (revision.spec.get("connectors") or ()) if revision else ():
-                found.setdefault(str(name), []).append(application.name)
-    return found
-
-
 def _jar(path: Path) -> Jar:
-    read = _JAR.fullmatch(path.name)
+    read = downloads.JAR.fullmatch(path.name)
     size = path.stat().st_size
     if read is None:
         return Jar(path.name, path.name.removesuffix(".jar"), "", size)

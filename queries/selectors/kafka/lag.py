@@ -10,14 +10,23 @@ from queries.domain.kafka.lag import Behind, PartitionLook, Unit, behind, skewed
 from queries.domain.kafka.losses import Gap, gaps_of
 from queries.domain.kafka.retention import Clock, Retention, clock
 from queries.domain.states import RunOutcome
-from queries.models.checkpoints import SourceLag
+from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.checkpoint_logs import logs_unknown
 from queries.selectors.newest import newest_runs
+from queries.selectors.tables.lag import (
+    TableLine,
+    TableTotals,
+    seconds_behind,
+    table_line,
+    table_totals,
+)
 
 #: A pass over the brokers runs every 5 s; anything older than this is not current.
 LAG_FRESH = timedelta(seconds=30)
+#: A table on a storage is read every 10 minutes.
+TABLE_FRESH = timedelta(minutes=11)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +56,10 @@ class TopicLag:
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """All topics of a query."""
+    """All topics and tables of a query."""
 
     topics: list[TopicLag]
+    tables: list[TableLine]
     total: Behind
     gaps: list[Gap]  # deleted before a batch committed them
     certain: bool  # the gaps are lost: no open run may have fetched them
@@ -78,6 +88,7 @@ class LagLine:
     waiting: int = 0  # part of `records` in open transactions
     partitions: int = 0
     unread: tuple[tuple[datetime, datetime], ...] = ()  # (unread since, seen at) of partitions
+    tables: TableTotals | None = None  # None: reads no table
 
 
 def lag_of(query: Query, *, now: datetime) -> QueryLag:
@@ -92,11 +103,14 @@ def lag_of(query: Query, *, now: datetime) -> QueryLag:
     open_run = Run.objects.filter(query=query, outcome=RunOutcome.OPEN)
     return QueryLag(
         topics=[_topic(name, parts) for name, parts in by_topic.items()],
+        tables=[table_line(row, now=now) for row in rows if row.partition == TABLE],
         total=total([part.behind for parts in by_topic.values() for part in parts]),
         gaps=gaps,
         certain=bool(gaps) and not open_run.exists(),
         seen_at=min((row.seen_at for row in real), default=None),
-        errors=tuple(dict.fromkeys(row.error for row in rows if row.error)),
+        errors=tuple(
+            dict.fromkeys(row.error for row in rows if row.error and row.partition != TABLE)
+        ),
         unknown_because=_unknown_because(query, real),
     )
 
@@ -111,34 +125,47 @@ def _unknown_because(query: Query, rows: Iterable[SourceLag]) -> str:
 def lag_lines(
     query_ids: Iterable[int], *, now: datetime, runs: Mapping[int, Run] | None = None
 ) -> dict[int, LagLine]:
-    """Return the lag of queries that read Kafka, by id, in at most two database queries.
+    """Return the lag of queries that read Kafka or tables, by id, in at most two database queries.
 
     `runs` are the queries' newest runs; if None, they are looked up.
     """
     rows: dict[int, list[SourceLag]] = defaultdict(list)
-    for row in SourceLag.objects.filter(query__in=list(query_ids), partition__gte=0):
+    found = SourceLag.objects.filter(query__in=list(query_ids)).exclude(partition=-1)
+    for row in found:
         rows[row.query_id].append(row)
     if runs is None:
         runs = newest_runs(list(rows)) if rows else {}
     lines = {}
     for query, own in rows.items():
-        whole = total([behind(look_of(row), now=now) for row in own])
+        if not any(row.partition >= 0 or row.latest is not None for row in own):
+            continue  # nothing is known
+        topics = [row for row in own if row.partition != TABLE]
+        whole = total([behind(look_of(row), now=now) for row in topics or own])
+        ages = [seconds_behind(row, now=now) for row in own if row.partition == TABLE]
+        seconds = [age for age in (whole.seconds if topics else None, *ages) if age is not None]
+        tables = table_totals(own)
         seen_at = min(row.seen_at for row in own)
+        fresh = all(now - row.seen_at <= _fresh_for(row) for row in own)
         ended_at = runs[query].ended_at if query in runs else None
         lines[query] = LagLine(
-            whole.records,
-            whole.seconds,
-            whole.gone,
+            whole.records if topics or tables is None else tables.versions,
+            None if None in ages else max(seconds, default=None),
+            whole.gone if topics else 0,
             whole.arrival_rate,
             seen_at=seen_at,
             answered_at=max(row.seen_at for row in own),
-            current=now - seen_at <= LAG_FRESH and (ended_at is None or ended_at <= seen_at),
-            unit=whole.unit,
+            current=fresh and (ended_at is None or ended_at <= seen_at),
+            unit=whole.unit if topics else Unit.VERSIONS,
             waiting=whole.waiting,
-            partitions=len(own),
-            unread=tuple((row.unread_since, row.seen_at) for row in own if row.unread_since),
+            partitions=len(topics),
+            unread=tuple((row.unread_since, row.seen_at) for row in topics if row.unread_since),
+            tables=tables,
         )
     return lines
+
+
+def _fresh_for(row: SourceLag) -> timedelta:
+    return TABLE_FRESH if row.partition == TABLE else LAG_FRESH
 
 
 def missing_sources(query_ids: Iterable[int]) -> dict[int, str]:

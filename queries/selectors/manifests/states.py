@@ -70,6 +70,7 @@ def of_rule(rule: AlertRule) -> State:
         "escalate_after_minutes": rule.escalate_after_minutes,
         "escalate_to": [one.name for one in rule.escalate_to.all()],
         "remind_every_hours": rule.remind_every_hours,
+        "thresholds": rule.thresholds,
     }
     return as_rule(raw)
 

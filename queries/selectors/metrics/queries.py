@@ -11,6 +11,7 @@ from django.db.models.functions import Coalesce
 
 from listeners import selectors as heard
 from listeners.loops.troubles import each
+from queries.domain.kafka.lag import Unit
 from queries.domain.metrics.samples import QueryFigures
 from queries.domain.states import JUDGED_PHASES, STOPPED_PHASES, Desired
 from queries.models.checkpoints import Loss
@@ -52,6 +53,7 @@ def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
     for query in queries:
         line, lag = latest.get(query.pk), lags.get(query.pk)
         lag = lag if lag and lag.current else None  # a sample must be current
+        tables = lag.tables if lag else None
         drops = dropped[query.pk] if query.pk in drivers else None
         labels: dict[str, str] = {}
         with _each.by_itself(f"the labels of {query.name}"):
@@ -72,7 +74,10 @@ def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
             batch_at=line.progress_at if line else None,
             progress=(line.progress if line else None) or {},
             lag_seconds=lag.seconds if lag else None,
-            lag_offsets=lag.records if lag else None,
+            lag_offsets=lag.records if lag and lag.unit != Unit.VERSIONS else None,
+            table_lag_versions=tables.versions if tables else None,
+            table_lag_files=tables.files if tables else None,
+            table_lag_bytes=tables.bytes if tables else None,
             risk_at=query.risk_at if query.risk else None,
             source_reachable=query.source_reachable,
             dropped=drops.bus + drops.outbox if drops else None,

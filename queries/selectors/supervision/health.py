@@ -19,6 +19,7 @@ from listeners.loops.each import Each
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
 from queries.checkpoints.logs import NotLocal
 from queries.domain.definitions.spec import TriggerKind
+from queries.domain.kafka.lag import Unit
 from queries.domain.states import Phase
 from queries.domain.supervision.executors import idle_since
 from queries.domain.supervision.health.verdicts import (
@@ -126,7 +127,8 @@ def health_of(
             query_alive=pulse.alive if pulse else None,
             commits_at=newest_commit(checkpoint, run) if silent and not starting else None,
             task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
-            backlog=backlog.records if backlog else None,
+            # Rows of batches cannot be compared with versions of tables.
+            backlog=backlog.records if backlog and backlog.unit != Unit.VERSIONS else None,
             arrival_rate=backlog.arrival_rate if backlog else None,
             unit=backlog.unit if backlog else "records",
             waiting=backlog.waiting if backlog else 0,

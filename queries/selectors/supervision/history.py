@@ -5,9 +5,18 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from queries.domain.states import OperationOutcome
+from queries.domain.states import (
+    HELD_PHASES,
+    STOPPED_PHASES,
+    Completion,
+    Desired,
+    OperationOutcome,
+    RunOutcome,
+    Verb,
+)
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.models.drivers import Run
 from queries.models.history import Operation, Transition
 from queries.selectors.first_or_missing import found
 
@@ -21,6 +30,25 @@ def operations() -> QuerySet[Operation]:
 def operation(uuid: Any) -> Operation:
     """Return an operation; raise `Missing` if there is none."""
     return found(operations().filter(uuid=uuid), f"Operation {uuid} does not exist.")
+
+
+def completion(operation: Operation) -> Completion | None:
+    """Return how the work that a start or restart of one query requested has ended.
+
+    None while it goes on, which includes automatic restarts, and for other operations.
+    """
+    query = operation.query
+    if query is None or operation.verb not in (Verb.START, Verb.RESTART):
+        return None
+    runs = Run.objects.filter(query=query, generation=operation.generation)
+    if runs.filter(outcome=RunOutcome.COMPLETED).exists():
+        return Completion.COMPLETED
+    if query.generation != operation.generation:
+        return Completion.SUPERSEDED
+    if query.phase in HELD_PHASES:
+        return Completion.FAILED
+    stopped = query.desired == Desired.STOPPED and query.phase in STOPPED_PHASES
+    return Completion.STOPPED if stopped else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
 """Read runs, newest first, and one run with its neighbours and its first and last batches."""
 
+from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
+from django.db.models.functions import TruncDate
 
 from listeners import selectors as heard
 from listeners.models import Progress
+from queries.domain.definitions.spec import ENDING_TRIGGERS
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
@@ -25,6 +28,7 @@ class RunDetail:
     next: Run | None
     failures: list[Failure]  # including the driver's death, if that ended it
     summary: dict[str, Any] | None  # listeners.selectors.run_summary
+    written: int | None  # rows; None: not reported, or it does not end by itself
     transitions: list[Transition]  # oldest first
 
 
@@ -80,8 +84,33 @@ def run_with_neighbours(*, run_id: int) -> RunDetail:
         next=others.filter(epoch__gt=run.epoch).order_by("epoch").first(),
         failures=list(failures_of_run(run)),
         summary=heard.run_summary(run.pk),
+        written=heard.run_rows([run.pk]).get(run.pk, (0, None))[1] if ends(run) else None,
         transitions=list(run.transitions.order_by("at", "pk")),
     )
+
+
+def ends(run: Run) -> bool:
+    """Return whether a run ends by itself once it has read all available data."""
+    return run.revision.spec.get("trigger", {}).get("kind") in ENDING_TRIGGERS
+
+
+#: Days that a calendar of runs covers, today included.
+CALENDAR_DAYS = 90
+
+
+def outcomes_by_day(query: Query, *, now: datetime) -> dict[date, Counter[str]]:
+    """Return how many runs of each outcome started on each day (UTC) of the last 90 days.
+
+    Days without runs are left out; the outcome of an open run is "".
+    """
+    since = now.astimezone(UTC).date() - timedelta(days=CALENDAR_DAYS - 1)
+    first = datetime.combine(since, time(), UTC)
+    rows = Run.objects.filter(query=query, created_at__gte=first)
+    counts = rows.annotate(day=TruncDate("created_at", tzinfo=UTC)).values("day", "outcome")
+    found: dict[date, Counter[str]] = {}
+    for one in counts.annotate(runs=Count("pk")).order_by():
+        found.setdefault(one["day"], Counter())[one["outcome"]] += one["runs"]
+    return found
 
 
 def edge_batches(run_id: int) -> tuple[EdgeBatch, EdgeBatch] | None:

@@ -35,8 +35,8 @@ def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
 def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
     """Return {query: {topic: partitions}} as of the last pass over the brokers."""
     found: dict[int, dict[str, int]] = defaultdict(Counter)
-    rows = SourceLag.objects.filter(query__in=list(query_ids), latest__isnull=False)
-    for query, topic in rows.values_list("query_id", "source"):
+    rows = SourceLag.objects.filter(query__in=list(query_ids), partition__gte=0)
+    for query, topic in rows.filter(latest__isnull=False).values_list("query_id", "source"):
         found[query][topic] += 1
     return found
 

@@ -13,6 +13,7 @@ from listeners.models import Latest, Progress
 from queries.checkpoints.logs import Logs, NotLocal, unknown_because
 from queries.domain.checkpoints.logged_offsets import missing_batch, records_between, resumed_after
 from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.sparks import spark_of
 from queries.domain.states import RunOutcome
 from queries.domain.triggers.async_progress import Tracking, rows_in_flight, tracking
 from queries.models.definitions import Checkpoint, Query, QueryRevision
@@ -129,7 +130,9 @@ def tracking_of(revision: QueryRevision, run: Run | None) -> Tracking | None:
     application = (
         run.driver.application_revision if run else revision.query.application.target_revision
     )
-    asked = tracking(revision.spec, application.spec.get("conf") if application else None)
+    if application is not None:
+        spec = application.spec
+        asked = tracking(revision.spec, spec.get("conf"), spark_of(spec))
     return None if asked is None or _keeps_state(revision.query_id) else asked
 
 

@@ -25,6 +25,7 @@ from queries.domain.alerts.routing import RoutedIncident, Rule, Telling, plan
 from queries.domain.secrets.bindings import channel as channel_named
 from queries.models.alerts import Channel, Delivery, Incident
 from queries.selectors.alerts.rules import gone_at, rules_in_force
+from queries.selectors.lineage.downstream import Downstream, in_words
 from queries.selectors.secrets import bound_to
 from queries.services.alerts.sending import LIMIT_S, send
 
@@ -58,15 +59,15 @@ def announce_incidents(*, now: datetime) -> int:
     incidents = list(due.order_by("announce_after")[:MOST_INCIDENTS])
     if not incidents:
         return 0
-    rules = rules_in_force()
+    rules, below = rules_in_force(), Downstream()
     count = 0
     for incident in incidents:
         with _each.by_itself(f"incident {incident.pk}"):
-            count += _announce(incident, rules, now)
+            count += _announce(incident, rules, below, now)
     return count
 
 
-def _announce(incident: Incident, rules: list[Rule], now: datetime) -> int:
+def _announce(incident: Incident, rules: list[Rule], below: Downstream, now: datetime) -> int:
     with transaction.atomic():
         told = of_incident(incident)
         if not told.open:  # unsent messages of a closed incident are useless
@@ -74,6 +75,7 @@ def _announce(incident: Incident, rules: list[Rule], now: datetime) -> int:
                 incident=incident, state=DeliveryState.WAITING, step__in=_WHILE_OPEN
             ).filter(Q(leased_until=None)).update(state=DeliveryState.SKIPPED, attempt_after=None)
         found = plan(told, rules, list(_heard(incident)), now=now)
+        downstream = _downstream(incident, below) if found.tellings else ""
         rows = [
             Delivery(
                 incident=incident,
@@ -81,7 +83,7 @@ def _announce(incident: Incident, rules: list[Rule], now: datetime) -> int:
                 occurrence=incident.occurrence,
                 step=one.step,
                 repeat=one.repeat,
-                message=_form(message_of(incident, one, now)),
+                message=_form(message_of(incident, one, now, downstream=downstream)),
                 created_at=now,
                 attempt_after=now,
             )
@@ -93,6 +95,11 @@ def _announce(incident: Incident, rules: list[Rule], now: datetime) -> int:
             announce_after=found.again_at
         )
     return len(rows)
+
+
+def _downstream(incident: Incident, below: Downstream) -> str:
+    """Return what is downstream of an open incident; "" if nothing is, or it cannot be read."""
+    return in_words(below.of(incident) if incident.state == IncidentState.OPEN else [])
 
 
 def of_incident(incident: Incident) -> RoutedIncident:
@@ -119,12 +126,18 @@ def _heard(incident: Incident) -> Iterator[Telling]:
         yield Telling(Step(step), channel, repeat)
 
 
-def message_of(incident: Incident, telling: Telling, now: datetime) -> Message:
-    """Return the message for one channel: what happened, where, and a link to the fix."""
+def message_of(
+    incident: Incident, telling: Telling, now: datetime, *, downstream: str = ""
+) -> Message:
+    """Return the message for one channel: what happened, where, and a link to the fix.
+
+    `downstream` names the queries that read the affected ones' data.
+    """
     facts = [("Application", incident.application.name if incident.application else "")]
     facts += [("Query", incident.query.name if incident.query else "")]
     if incident.affected_count > 1:
         facts.append(("Queries", _listed(incident)))
+    facts += [("Downstream", downstream)]
     facts += [("Host", incident.host), ("Since", f"{incident.opened_at:%Y-%m-%d %H:%M:%S} UTC")]
     if incident.closed_at and telling.step is Step.RESOLVED:
         facts.append(("Until", f"{incident.closed_at:%Y-%m-%d %H:%M:%S} UTC"))

@@ -101,6 +101,7 @@ def save_rule(
     row.quiet_hours = quiet.model_dump(mode="json", by_alias=True) if quiet else {}
     row.escalate_after_minutes = form.escalate_after_minutes
     row.remind_every_hours = form.remind_every_hours
+    row.thresholds = [one.model_dump(mode="json") for one in form.thresholds]
     with transaction.atomic():
         _save(row)
         row.channels.set(told)

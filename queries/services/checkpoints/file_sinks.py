@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from controlplane.nudge import read_sink_soon
@@ -30,6 +31,13 @@ from queries.services.checkpoints.remote import (
     with_storage,
 )
 from queries.services.checkpoints.storage_jvms import landing_of
+from queries.services.checkpoints.table_sinks import (
+    fill,
+    is_remote,
+    mirror_location,
+    table_mirror,
+    table_of,
+)
 from queries.services.procedures.engine import DONE, StepContext, StepResult
 from queries.storage.hadoop import HadoopStorage
 from queries.storage.remote_checkpoint import Mirror
@@ -82,16 +90,28 @@ def remote_sink(query: Query) -> str:
 
 
 def read_sink_if_old(query: Query, *, now: datetime) -> None:
-    """Ask this host's worker to read the log of a sink on a storage, unless it was just read."""
+    """Ask this host's worker to read the log of a sink on a storage, unless it was just read.
+
+    The sink is that of files, or a table.
+    """
     with suppress(NotAllowed):
+        table = table_of(query)
         place = remote_sink(query)
-        if place and is_old(f"{place}/{LOG}", now=now):
+        location = f"{place}/{LOG}" if place else ""
+        if table is not None and is_remote(table):
+            location = mirror_location(table)
+        if location and is_old(location, now=now):
             read_sink_soon(query.pk)
 
 
 def read_sink(query_id: int, *, launcher: Launcher, now: datetime) -> bool:
     """Read the log of a sink on a storage to its mirror; return whether to try again soon."""
     query = Query.objects.filter(pk=query_id, archived_at=None).first()
+    table = table_of(query) if query else None
+    if query is not None and table is not None and is_remote(table):
+        mirror = table_mirror(table)
+        look = partial(fill, query, table, mirror, now=now)
+        return read_mirror(query, mirror, look, launcher=launcher, now=now)
     place = remote_sink(query) if query else ""
     if query is None or not place:
         return False

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from django.utils import timezone
 
@@ -12,6 +13,8 @@ from queries.domain.checkpoints.logs import begun_at
 from queries.domain.definitions.spec import FILES, UNKEPT_SINKS
 from queries.domain.errors import HeadgateError
 from queries.domain.kafka.offset_ranges import ranges, records
+from queries.domain.tables.places import TablePlace
+from queries.domain.tables.replay import InTable, continued, new_id, restarted, resumed, rewound
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.services.checkpoints import rewind
@@ -26,11 +29,12 @@ from queries.services.checkpoints.remote import readable_logs
 from queries.services.checkpoints.reset import left_on
 from queries.services.checkpoints.source_starts import Moved, WantedStart, starts
 from queries.services.checkpoints.switching import current
+from queries.services.checkpoints.table_sinks import effects, table_of
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The batches or records replayed or skipped, and the effects on readers of the sink."""
+    """The batches or records replayed or skipped, and the effects on the sink."""
 
     verb: str
     refusal: str  # why it cannot be done; "" if it can
@@ -126,8 +130,45 @@ def preview_reset(query: Query, wish: WantedStart) -> Preview:
         records=sum(counted) if counted else None,
         files=sum(files) if files else None,
         moved=found.moved,
-        sink=tuple(_reset_sink(query, found.stateful, newest)),
+        sink=tuple(
+            _reset_table(query, table, found.stateful, logs)
+            if (table := table_of(query))
+            else _reset_sink(query, found.stateful, newest)
+        ),
         warnings=tuple(warnings),
+    )
+
+
+def preview_clone(query: Query, *, same_sink: bool, batch: int | None = None) -> Preview:
+    """Preview a clone that continues after `batch`, None for the newest; it gets its own ID."""
+    newest = readable_logs(current(query).location).last_commit()
+    table = table_of(query)
+    if table is not None:
+        lines = new_id(table.name, same=same_sink)
+    elif same_sink:
+        lines = [_twice(*sink_of(query), "both queries")]
+    else:
+        lines = ["The clone writes to its own sink; that of the original is not changed."]
+    if batch is None:
+        batch = newest
+    return Preview("clone", "", batch=batch, newest=newest, sink=tuple(lines))
+
+
+def preview_go_on(query: Query) -> Preview:
+    """Preview continuing without lost source data: the ID and the batch numbers stay."""
+    logs = readable_logs(current(query).location)
+    lines = on_go_on(query)
+    return Preview("go-on", "", newest=logs.last_commit(), sink=tuple(lines))
+
+
+def on_go_on(query: Query) -> list[str]:
+    """Return what continuing after a loss does to the query's table; [] for other sinks."""
+    table = table_of(query)
+    if table is None:
+        return []
+    batch = readable_logs(current(query).location).in_flight()
+    return effects(
+        query, table, lambda name, found: resumed(name, found, batch), now=timezone.now()
     )
 
 
@@ -138,6 +179,9 @@ def _rewound_sink(query: Query, batch: int, again: Sequence[int]) -> list[str]:
     sink = file_sink(query)
     if not again:
         return ["No duplicates: no batch is replayed."]
+    if (table := table_of(query)) is not None:
+        say = partial(_rewound_table, batch, again[-1])
+        return effects(query, table, say, now=timezone.now())
     span = f"batches {again[0]} to {again[-1]}" if len(again) > 1 else f"batch {again[0]}"
     place = remote_sink(query)
     if sink is not None or place:
@@ -150,6 +194,24 @@ def _rewound_sink(query: Query, batch: int, again: Sequence[int]) -> list[str]:
         )
         return [said, *_moving(place, len(dropped.files), dropped.bytes, searched=True)]
     return [_twice(*sink_of(query), span)]
+
+
+def _rewound_table(batch: int, newest: int, name: str, found: InTable) -> list[str]:
+    return rewound(name, found, batch, newest)
+
+
+def _reset_table(
+    query: Query, table: TablePlace, stateful: bool, logs: CheckpointLogs | None
+) -> list[str]:
+    """Return what a table does after a reset, which keeps the ID unless the checkpoint is gone."""
+    if logs is None:
+        return new_id(table.name, same=True)
+    if stateful:
+        return effects(query, table, restarted, now=timezone.now())
+    batch = max(logs.begun(), default=0)
+    return effects(
+        query, table, lambda name, found: continued(name, found, batch), now=timezone.now()
+    )
 
 
 def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
@@ -224,5 +286,5 @@ def _gone(start: int | None, earliest: int | None) -> str:
 
 
 def _earliest(query: Query) -> dict[tuple[str, int], int]:
-    rows = SourceLag.objects.filter(query=query).exclude(earliest=None)
+    rows = SourceLag.objects.filter(query=query, partition__gte=0).exclude(earliest=None)
     return {(row.source, row.partition): row.earliest for row in rows if row.earliest is not None}

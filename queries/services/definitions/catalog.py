@@ -38,6 +38,7 @@ from queries.services.definitions.drafts import (
     conf_around,
     kind_of,
     orphaned_queries,
+    stranded_queries,
 )
 from queries.services.definitions.sql_check import ask_spark
 from queries.services.scripts.discovered import refuse_discovered
@@ -177,7 +178,7 @@ def create_query(
     the holder, …).
     """
     application_spec = _own_at_commit(application_spec, python)
-    parsed = ask_spark(spec, conf_around(None, application, application_spec))
+    parsed = ask_spark(spec, *conf_around(None, application, application_spec))
     drafted = partial(
         QueryDraft, name, spec, application, application_spec, checkpoint, parsed=parsed
     )
@@ -217,7 +218,7 @@ def revise_query(
     refuse_discovered(query)
     before = query.revisions.order_by("-number")[0]
     known = unmask(spec, before=before.spec)
-    parsed = None if known == before.spec else ask_spark(known, conf_around(query, "", None))
+    parsed = None if known == before.spec else ask_spark(known, *conf_around(query, "", None))
     drafted = partial(QueryDraft, query.name, query=query, parsed=parsed)
     seen = drafted(known).seen  # by the brokers, asked before the transaction
     with transaction.atomic():
@@ -267,7 +268,7 @@ def check_query(
         checkpoint,
         query=query,
         newest=newest,
-        parsed=ask_spark(spec, conf_around(query, application, application_spec)),
+        parsed=ask_spark(spec, *conf_around(query, application, application_spec)),
     )
     _insist(python, draft, query)
     _refuse(draft.problems)
@@ -340,6 +341,8 @@ def _revised_application(
         problems = [*problems, other]
     elif form is not None and form.kind == "queries":
         problems = problems + orphaned_queries(application, form)
+    elif form is not None:
+        problems = problems + stranded_queries(application, form)
     _refuse(problems)
     return form or ApplicationSpec()
 

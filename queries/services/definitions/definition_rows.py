@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-import pyspark
 from django.db.models import OuterRef, Subquery
 
 from queries.domain.access.acts import Act
@@ -26,6 +25,7 @@ from queries.models.history import Transition
 from queries.services.access.audit_trail import insert_acts, sealed_act
 from queries.services.definitions.drafts import Checked
 from queries.services.prepared_rows import Prepared
+from queries.services.schedules.ticks import follow_schedule
 
 #: The columns of a revision that hold the results of its checks.
 CHECKED_COLUMNS = ("unchecked", "unasked", "refusal", "state", "state_by")
@@ -107,6 +107,7 @@ class DefinitionRows:
             name=name,
             application=application,
             labels=dict(labels or {}),
+            thresholds=parsing.as_json(form)["thresholds"] or None,
             created_at=self._now,
             phase_since=self._now,
         )
@@ -213,6 +214,12 @@ class DefinitionRows:
                 revision.application.target_revision = revision
         for row in self._revised:
             _pin_if_in_force(row)
+        for made_now in self._query_revisions:
+            if made_now.number > 1:
+                limits = made_now.spec.get("thresholds") or None
+                Query.objects.filter(pk=made_now.query_id).update(thresholds=limits)
+            if made_now.number > 1 or made_now.spec.get("schedule"):
+                follow_schedule(made_now)
 
     def insert_history(self) -> None:
         """Insert the history entries and the audit entries."""
@@ -253,7 +260,7 @@ def checked_columns(checked: Checked) -> dict[str, Any]:
         "unchecked": as_json(checked.skipped),
         "unasked": any(one.again for one in checked.skipped),
         "state": checked.state,
-        "state_by": pyspark.__version__ if checked.state is not None else "",
+        "state_by": checked.state_by,
     }
 
 

@@ -20,6 +20,8 @@ from queries.domain.definitions.spec import (
 from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, refused
 from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets.bindings import application as holder_named
+from queries.domain.sparks import OURS, Spark, is_older
+from queries.domain.sparks.upgrade import WAY_OUT, cannot_go_back
 from queries.domain.validation import application_rules, query_rules
 from queries.domain.validation.joining import joining_problems
 from queries.domain.validation.skipped import Check, Skip
@@ -28,6 +30,7 @@ from queries.models.definitions import Query, QueryRevision
 from queries.selectors.code import root_of
 from queries.selectors.definitions.connectors import conf_of_connectors
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
+from queries.selectors.definitions.written_by import written_of
 from queries.selectors.kafka.sources import kafka_sources
 from queries.selectors.triggers.cores import (
     cores_beside,
@@ -49,6 +52,7 @@ class Checked:
 
     skipped: tuple[Skip, ...] = ()
     state: dict[str, Any] | None = None  # what its state depends on; None if unknown
+    state_by: str = ""  # the exact version of Spark that found `state`
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,8 @@ def judge(
         Skip(Check.PLACE, MISSING_ROOT.format(root=root))
         for root in local_roots.missing_of(form, around.host_name)
     ]
-    return Judged([], Checked(tuple(skipped), parsed.state if parsed else None), seen)
+    state = (parsed.state, parsed.spark) if parsed else (None, "")
+    return Judged([], Checked(tuple(skipped), *state), seen)
 
 
 def _holds(form: SqlQuery | PythonQuery) -> bool:
@@ -290,7 +295,7 @@ def skips(
     """Return the skipped checks of a definition, each with the reason."""
     found = []
     if isinstance(form, SqlQuery):
-        found += sql_skips(form, parsed, conf_of(application))
+        found += sql_skips(form, parsed, conf_of(application), application.spark)
     elif application.code is not None and root_of(application.code) is None:
         why = f"{form.function} is looked up when the code is fetched, before the first start."
         found.append(Skip(Check.CODE, why))
@@ -306,20 +311,22 @@ def skips(
 
 def conf_around(
     query: Query | None, application: str, raw: Mapping[str, Any] | None
-) -> dict[str, str]:
-    """Return the configuration of a definition's application, as far as it is known.
+) -> tuple[dict[str, str], Spark]:
+    """Return the configuration and Spark of a definition's application, as far as it is known.
 
     `raw` is the definition of the query's own application and may have any structure.
     """
     row = query.application if query else None
     if row is None and application:
         row = Application.objects.filter(name=application, archived_at=None).first()
-    if row is not None:
-        return conf_of(newest_application_spec(row))
     try:
-        return conf_of(parsing.parse_application(dict(raw or {})))
+        if row is not None:
+            form = newest_application_spec(row)
+        else:
+            form = parsing.parse_application(dict(raw or {}))
     except Invalid:
-        return {}
+        return {}, OURS
+    return conf_of(form), form.spark
 
 
 def conf_of(application: ApplicationSpec) -> dict[str, str]:
@@ -383,16 +390,20 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
     """
     query, form = before.query, parsed_or_none(raw)
     assert query is not None, "a query that is stored"
+    stranded = _stranded(query, before.application.spark, after.application.spark)
     if form is None:
-        return []
+        return stranded
     counts = known_partitions(query.pk, raw)
     known = {(one.field, one.message) for one in _faults(form, before, counts)}
     blamed = {"pool": "scheduler_mode", "trigger.kind": "master"}
     if not set(before.pools) <= set(after.pools):
         blamed["pool"] = "pools"
-    return [
+    other = "connectors"
+    if before.application.spark != after.application.spark:
+        blamed["trigger.kind"] = other = "spark"
+    return stranded + [
         Problem(
-            blamed.get(one.field, "connectors"),
+            blamed.get(one.field, other),
             one.value,
             f"would break query {query.name}: its {one.field} {one.message}",
             f"Change query {query.name} first.",
@@ -400,3 +411,21 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
         for one in _faults(form, after, counts)
         if (one.field, one.message) not in known
     ]
+
+
+def stranded_queries(application: Application, form: ApplicationSpec) -> list[Problem]:
+    """Return why queries of an application could not continue with its new form's Spark."""
+    before = newest_application_spec(application).spark
+    living = application.queries.filter(archived_at=None)
+    return [problem for query in living for problem in _stranded(query, before, form.spark)]
+
+
+def _stranded(query: Query, before: Spark, after: Spark) -> list[Problem]:
+    """Return why a query could not continue its checkpoint with an older Spark."""
+    if not is_older(after, before):
+        return []
+    found = written_of(query)
+    refused = cannot_go_back(found, after) if found is not None else ""
+    if not refused:
+        return []
+    return [Problem("spark", after, f"would strand query {query.name}: {refused}", WAY_OUT)]

@@ -1,7 +1,8 @@
 """Check SQL with Spark's own parser and analyzer before it is saved.
 
 A worker checks the SQL on its host: the web process does not have a JVM, and one JVM is enough for
-all. The JVM starts with the first question and exits after a period without questions. If no answer
+all. The JVM starts with the first question and exits after a period without questions;
+applications with another Spark have its parser, in another JVM. If no answer
 arrives in time, the text is validated as far as possible without Spark, the result says "SQL not
 checked", and `sql_recheck` checks it again later.
 """
@@ -33,8 +34,10 @@ from queries.domain.definitions.sql_verdict import (
     question_about,
 )
 from queries.domain.errors import Invalid
+from queries.domain.sparks import OURS, Spark, command
 from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.domain.validation.skipped import Check, Skip
+from queries.selectors.definitions.sparks import installed_sparks, jars_of
 from queries.services.system import parser_life
 from queries.spark_parser.parser import NoParser, SparkParser
 
@@ -51,6 +54,7 @@ _WAIT_S = 2
 _AGAIN_S = 5
 LONGEST = 200_000  # characters
 _ENTRIES = 1000  # of a folder, examined for partitions
+_JVMS = 2  # of 160 MB each
 _SOME = 20  # questions of one set queued at once; some tenths of a second
 
 
@@ -58,18 +62,22 @@ def _questions() -> str:
     return parser_life.questions()
 
 
-def ask_spark(spec: Mapping[str, Any], conf: Mapping[str, str] | None = None) -> SqlVerdict | None:
+def ask_spark(
+    spec: Mapping[str, Any], conf: Mapping[str, str] | None = None, spark: Spark = OURS
+) -> SqlVerdict | None:
     """Return Spark's verdict on a definition's SQL; None if it has no SQL, or no verdict arrived.
 
-    `conf` is its application's configuration.
+    `conf` and `spark` are its application's.
     """
-    asked = question_of(spec, conf or {})
+    asked = question_of(spec, conf or {}, spark)
     if asked is None or not _is_answered():
         return None
     return _ask([asked], limit_s=ASK_LIMIT_S)[0]
 
 
-def question_of(spec: Mapping[str, Any], conf: Mapping[str, str]) -> Question | None:
+def question_of(
+    spec: Mapping[str, Any], conf: Mapping[str, str], spark: Spark = OURS
+) -> Question | None:
     """Return the question about a definition of any structure; None if there is nothing to ask."""
     try:
         form = parsing.parse_query(dict(spec))
@@ -79,10 +87,12 @@ def question_of(spec: Mapping[str, Any], conf: Mapping[str, str]) -> Question | 
         return None
     if has_own_grammar({**conf, **form.conf}):
         return None
-    return question_about(form, conf=conf, partitioned=_partitioned(form))
+    return question_about(form, conf=conf, partitioned=_partitioned(form), spark=spark)
 
 
-def sql_skips(form: SqlQuery, verdict: SqlVerdict | None, conf: Mapping[str, str]) -> list[Skip]:
+def sql_skips(
+    form: SqlQuery, verdict: SqlVerdict | None, conf: Mapping[str, str], spark: Spark = OURS
+) -> list[Skip]:
     """Return the parts of an accepted text that were not checked, each with the reason."""
     if verdict is not None:
         return [Skip(Check.NAMES, f"{verdict.unjudged}.")] if verdict.unjudged else []
@@ -92,6 +102,11 @@ def sql_skips(form: SqlQuery, verdict: SqlVerdict | None, conf: Mapping[str, str
         why = f"it has more than {LONGEST:,} characters."
     else:
         why = "Spark's parser did not respond. The SQL will be checked when it does."
+        if spark != OURS:
+            why = (
+                f"The parser of Spark {spark} did not respond. If the worker's host lacks that "
+                f"version, run `{command(spark)}` there. The SQL will be checked afterwards."
+            )
         return [Skip(Check.SQL, why, again=True)]
     return [Skip(Check.SQL, why)]
 
@@ -160,15 +175,15 @@ def _as_text(name: str | bytes) -> str:
 
 
 def ask_spark_of_many(
-    asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]], *, limit_s: float
+    asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str], Spark]], *, limit_s: float
 ) -> list[SqlVerdict | None]:
-    """Return Spark's verdict on many definitions, each with its application's configuration.
+    """Return Spark's verdict on many definitions, each with its application's conf and Spark.
 
     Asks a few questions at a time, so that a user who saves a form does not have to wait for all of
     them. Identical questions are asked once. The verdict is None if it does not arrive within
     `limit_s` seconds.
     """
-    questions = [question_of(spec, conf) for spec, conf in asked]
+    questions = [question_of(*one) for one in asked]
     keys = [None if one is None else repr(one) for one in questions]
     different = {key: one for key, one in zip(keys, questions, strict=True) if one is not None}
     said: dict[str | None, SqlVerdict | None] = {}
@@ -191,17 +206,27 @@ def _read(asked: dict[str, Any]) -> Question:
     return Question(**{**asked, "views": tuple(views)})
 
 
+def start_parser(spark: Spark) -> SparkParser:
+    """Start the parser of a version; raise `NoParser` with the way out if it is not installed."""
+    if spark not in installed_sparks():
+        way_out = f"Run `{command(spark)}` there."
+        raise NoParser(f"Spark {spark} is not installed on {settings.HEADGATE_HOST}. {way_out}")
+    return SparkParser(jars_of(spark))
+
+
 class Answering:
-    """A worker's thread that answers questions, with a JVM while there are any."""
+    """A worker's thread that answers questions, with a JVM for each version while there are any.
+
+    At most `_JVMS` run at once; a further version replaces the one that was asked longest ago.
+    """
 
     def __init__(
-        self, leaving: threading.Event, *, start: Callable[[], SparkParser] = SparkParser
+        self, leaving: threading.Event, *, start: Callable[[Spark], SparkParser] = start_parser
     ) -> None:
         self._leaving = leaving
         self._start = start
-        self.parser: SparkParser | None = None
+        self._parsers: dict[Spark, tuple[SparkParser, float]] = {}  # and when it was asked last
         self.error = ""  # why the last question was not answered
-        self._asked_at = time.monotonic()
 
     def run(self) -> None:
         """Answer until this worker stops; if Redis is not responding, retry after a pause."""
@@ -218,17 +243,16 @@ class Answering:
                 except Exception as error:  # loop boundary: one question must not affect the next
                     said = f"{type(error).__name__}: {error}"
                     logger.warning("Spark's parser did not respond: %s", said)
-                    self._end()
+                    self._end(*self._parsers)
         finally:
-            self._end()
+            self._end(*self._parsers)
 
     def turn(self, client: redis.Redis, *, wait_s: float = _WAIT_S) -> None:
-        """Wait for one question and answer it; stop the JVM after a long idle time."""
+        """Wait for one question and answer it; stop each JVM after a long idle time."""
         found: Any = client.blpop([_questions()], timeout=wait_s)
+        self._rest()
         if found is None:
-            self._rest()
             return
-        self._asked_at = time.monotonic()
         question = json.loads(found[1])
         if time.time() - question["at"] > _KEPT_S:
             return  # the client has stopped waiting
@@ -240,21 +264,26 @@ class Answering:
 
     def _judge(self, question: Question) -> SqlVerdict | None:
         try:
-            if self.parser is None:
-                self.parser = self._start()
+            parser = self._parser_of(question.spark)
             self.error = ""
-            return self.parser.judge(question)
+            return parser.judge(question)
         except NoParser as error:
             logger.warning("%s", error)
             self.error = str(error)
-            self._end()  # the next question starts a new one
+            self._end(question.spark)  # the next question starts a new one
             return None
 
-    def _rest(self) -> None:
-        if self.parser is not None and time.monotonic() - self._asked_at > IDLE_S:
-            self._end()
+    def _parser_of(self, spark: Spark) -> SparkParser:
+        if spark not in self._parsers and len(self._parsers) >= _JVMS:
+            self._end(min(self._parsers, key=lambda each: self._parsers[each][1]))
+        parser = self._parsers[spark][0] if spark in self._parsers else self._start(spark)
+        self._parsers[spark] = parser, time.monotonic()
+        return parser
 
-    def _end(self) -> None:
-        ended, self.parser = self.parser, None
-        if ended is not None:
-            ended.close()
+    def _rest(self) -> None:
+        now = time.monotonic()
+        self._end(*(each for each, (_, at) in self._parsers.items() if now - at > IDLE_S))
+
+    def _end(self, *sparks: Spark) -> None:
+        for parser, _ in [self._parsers.pop(each) for each in sparks if each in self._parsers]:
+            parser.close()

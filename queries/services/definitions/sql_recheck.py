@@ -3,7 +3,6 @@
 import logging
 from datetime import datetime
 
-import pyspark
 from django.db import transaction
 
 from controlplane.nudge import changed
@@ -11,6 +10,7 @@ from listeners.loops.troubles import each
 from queries.domain.definitions.spec import SqlQuery
 from queries.domain.definitions.sql_verdict import SqlVerdict, refused
 from queries.domain.reasons import Because, Detail
+from queries.domain.sparks import Spark
 from queries.domain.validation.skipped import Check, as_json
 from queries.models.definitions import QueryRevision
 from queries.selectors.triggers.cores import newest_application_spec, parsed_or_none
@@ -31,7 +31,7 @@ def recheck_sql(*, now: datetime) -> int:
     Only a query's newest revision matters; older ones are not checked.
     """
     rows = QueryRevision.objects.filter(unasked=True).select_related("query__application")
-    asked: list[tuple[QueryRevision, SqlQuery, dict[str, str]]] = []
+    asked: list[tuple[QueryRevision, SqlQuery, dict[str, str], Spark]] = []
     left = []
     for row in rows.order_by("pk")[:_SOME]:
         form = parsed_or_none(row.spec)
@@ -40,12 +40,13 @@ def recheck_sql(*, now: datetime) -> int:
             left.append(row.pk)
             continue
         with _each.by_itself(_about(row)):
-            asked.append((row, form, conf_of(newest_application_spec(row.query.application))))
+            application = newest_application_spec(row.query.application)
+            asked.append((row, form, conf_of(application), application.spark))
     QueryRevision.objects.filter(pk__in=left).update(unasked=False)
-    questions = [(row.spec, conf) for row, _, conf in asked]
+    questions = [(row.spec, conf, spark) for row, _, conf, spark in asked]
     said = ask_spark_of_many(questions, limit_s=_ASK_LIMIT_S) if asked else []
     answered = 0
-    for (row, form, conf), verdict in zip(asked, said, strict=True):
+    for (row, form, conf, _), verdict in zip(asked, said, strict=True):
         if verdict is None:
             continue
         with _each.by_itself(_about(row)):
@@ -74,7 +75,7 @@ def _keep(
             unchecked=as_json([*skips, *others]),
             refusal=f"{problem.message} {problem.way_out}".strip() if problem else "",
             state=verdict.state,
-            state_by=pyspark.__version__ if verdict.state is not None else "",
+            state_by=verdict.spark,
         )
         if not found:
             return

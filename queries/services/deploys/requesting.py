@@ -16,6 +16,7 @@ from queries.domain.deploys.waves import Beside, Unit, divide, imports_differ, t
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.sets import ApplySet, parse_set
+from queries.domain.sparks import spark_of
 from queries.domain.states import Desired
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query, QueryRevision
@@ -25,6 +26,7 @@ from queries.selectors.newest import newest_revisions
 from queries.services.access.audit_trail import record_act
 from queries.services.access.rate_limits import record_deploy
 from queries.services.deploys import sets
+from queries.services.deploys.ordering import wave_order
 from queries.services.deploys.requester import asker_of_request, touched
 from queries.services.manifests.applying import refuse_state_changes
 from queries.services.manifests.items import SetItem
@@ -46,7 +48,9 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
     running = {one.name for one in changes if one.runs and one.kind == ChangeKind.QUERY}
     starting = (one for one in found.items if one.kind == Kind.QUERY and one.name in running)
     refuse_state_changes(starting, accepted=asked.accept_state_change)
-    waves = divide(_units(changes), form.waves)
+    units = _units(changes)
+    order = wave_order(found, units, form.waves.first)
+    waves = divide(units, form.waves, order.before)
     numbers = {
         (unit.kind, unit.name): number for number, wave in enumerate(waves, 1) for unit in wave
     }
@@ -58,10 +62,12 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
             for change in changes:
                 change.deploy = deploy
                 change.wave = numbers[_unit_of(change)]
+                change.reason = order.reason(*_unit_of(change))
             DeployChange.objects.bulk_create(changes)
             subject = deploy.owner or str(deploy.uuid)[:8]
             said: dict[str, Any] = {"deploy": deploy.uuid, "waves": len(waves)}
             said["commit"] = asked.source.commit
+            said |= {"first": form.waves.first, "circles": order.circles}
             record_deploy(actor=actor, now=now, subject=subject, **said)
             advance_deploys_soon()
             changed("deploys")
@@ -134,7 +140,9 @@ def _requires_preflight(found: Plan) -> bool:
     """Return whether an application affected by the changes requires a preflight to start."""
     queries = [item for item in found.items if item.kind == Kind.QUERY]
     concerned = {item.host for item in queries if item.is_new or item.effect}
-    concerned |= {item.name for item in found.items if _has_new_imports(item)}
+    concerned |= {
+        item.name for item in found.items if _has_new_imports(item) or _has_new_spark(item)
+    }
     of_set = {item.name: item for item in found.items if item.kind == Kind.APPLICATION}
     return any(
         found.present.application_spec(row).require_preflight
@@ -148,6 +156,12 @@ def _has_new_imports(item: SetItem) -> bool:
     """Return whether the code or packages of an existing application change."""
     is_there = item.kind == Kind.APPLICATION and not item.is_new
     return is_there and imports_differ(item.before["spec"], item.after["spec"])
+
+
+def _has_new_spark(item: SetItem) -> bool:
+    """Return whether the Spark of an existing application changes."""
+    is_there = item.kind == Kind.APPLICATION and not item.is_new
+    return is_there and spark_of(item.before["spec"]) != spark_of(item.after["spec"])
 
 
 # --- changes ------------------------------------------------------------------------------
@@ -222,6 +236,7 @@ def _neighbours(
             if not row.discovered  # its script starts it; no preflight is possible
         ],
         new_imports={item.name for item in driven if _has_new_imports(item)},
+        new_sparks={item.name for item in driven if _has_new_spark(item)},
         tried={
             one.application.name
             for one in changed

@@ -71,7 +71,9 @@ def ask_forward(step: DeployStep, change: DeployChange) -> Operation | None:
         return None
     if change.kind == ChangeKind.APPLICATION:
         assert change.application is not None, "it was written"
-        return request_application_restart(application=change.application, **step.by)
+        return request_application_restart(
+            application=change.application, **step.by, of_deploy=True
+        )
     query = query_of(change)
     return _run_written(step, query) if change.is_written else _again(step, query)
 
@@ -101,7 +103,7 @@ def _application_back(
     completed = script is not None and script.phase == Phase.COMPLETED
     if script is not None and script.desired != Desired.RUNNING and not completed:
         return None
-    return request_application_restart(application=application, **step.by)
+    return request_application_restart(application=application, **step.by, of_deploy=True)
 
 
 def _run_written(step: DeployStep, query: Query) -> Operation:

@@ -1,6 +1,7 @@
 """Roll one query back to an earlier revision, on a user's request."""
 
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 
@@ -66,9 +67,12 @@ def _former(query: Query, number: int, *, python: bool) -> QueryRevision:
 def run_newest(query: Query, *, actor: str, now: datetime, accept_state_change: bool) -> Operation:
     """Run a query on its newest revision, whether or not it is running now."""
     row = Query.objects.get(pk=query.pk)
-    runs = row.desired == Desired.RUNNING and row.phase not in FAILED_PHASES
-    ask = operations.request_restart if runs else operations.request_start
-    return ask(query=row, actor=actor, now=now, accept_state_change=accept_state_change)
+    how: dict[str, Any] = {"actor": actor, "now": now, "accept_state_change": accept_state_change}
+    if row.desired != Desired.RUNNING:
+        return operations.request_start(query=row, **how)
+    if row.phase in FAILED_PHASES:
+        return operations.request_start(query=row, keep_params=True, **how)
+    return operations.request_restart(query=row, **how)
 
 
 def _refuse_beside_a_deploy(query: Query) -> None:

@@ -10,7 +10,11 @@ from collections.abc import Sequence
 from queries.domain.deploys.judging import FORMER, OK, TODO, Outcome, Result, bad
 from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
 from queries.domain.reasons import Because, Detail
+from queries.domain.sparks import spark_of
+from queries.domain.sparks.upgrade import cannot_go_back
+from queries.models.definitions import Query
 from queries.models.deploys.receipts import DeployChange
+from queries.selectors.definitions.written_by import written_of
 from queries.selectors.deploys.evidence import has_started, query_of
 from queries.services.definitions.code_rights import parsed
 from queries.services.deploys import former_definitions
@@ -54,6 +58,11 @@ def try_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     if change.kind != ChangeKind.QUERY or change.from_revision is None or not has_started(change):
         return True
     query = query_of(change)
+    number = former_definitions.application_revision(step.changes, change)
+    if refused := _no_way_back(query, number):
+        about = Because(Detail.STEP, {"note": refused})
+        note(change, state=ChangeState.KEPT, reason=_not_back(change, about))
+        return True
     if query.discovered:  # its script starts it; no preflight is possible
         return True
     revision = query.revisions.get(number=change.from_revision)
@@ -65,11 +74,23 @@ def try_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     asked = begin_trial(
         query=query,
         spec=revision.spec,
-        application_revision=former_definitions.application_revision(step.changes, change),
+        application_revision=number,
         **step.by,
     )
     note(change, operations=asked_for(change, Stage.TRY_BACK, asked))
     return True
+
+
+def _no_way_back(query: Query, number: int | None) -> str:
+    """Return why the Spark of an application's revision cannot continue a query's checkpoint.
+
+    "" if it may, or if the checkpoint is unknown from here; the preflight then reads it.
+    """
+    found = written_of(query)
+    if number is None or found is None:
+        return ""
+    former = query.application.revisions.get(number=number).spec
+    return cannot_go_back(found, spark_of(former))
 
 
 def _not_back(change: DeployChange, about: Because) -> Because:

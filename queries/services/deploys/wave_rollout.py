@@ -6,6 +6,7 @@ from typing import Any
 from queries.domain.deploys.judging import OK, TODO, Result, bad
 from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
 from queries.domain.errors import NotAllowed
+from queries.domain.sparks import spark_of
 from queries.domain.states import OperationOutcome
 from queries.models.checkpoints import Snapshot
 from queries.models.deploys.receipts import DeployChange
@@ -49,7 +50,8 @@ def look_at_preflight(step: DeployStep, change: DeployChange) -> Result:
     if found is not OK or not _requires_preflight(step, change):
         return found
     assert change.query is not None, "what has a revision is there"
-    untried = could_not_try(change.query, change.spec)
+    to_be = _application_to_be(step.changes, change)
+    untried = could_not_try(change.query, change.spec, spark_of(to_be) if to_be else None)
     return found if untried is None else bad(refused(untried))
 
 

@@ -28,7 +28,7 @@ from queries.domain.states import (
     RunOutcome,
     Verb,
 )
-from queries.models.checkpoints import SourceLag
+from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure
@@ -208,7 +208,7 @@ def _look(query: Query, now: datetime) -> list[Gap]:
             f"The lost offsets of {query.name} cannot be determined. {unknown}",
             way_out="Start it. If it fails on lost data again, its driver will have reported them.",
         )
-    rows = list(SourceLag.objects.filter(query=query))
+    rows = list(SourceLag.objects.filter(query=query).exclude(partition=TABLE))
     errors = [row.error for row in rows if row.error]
     if errors:
         raise Unavailable(
@@ -221,9 +221,8 @@ def _look(query: Query, now: datetime) -> list[Gap]:
 def _run_anew(turn: StepContext) -> None:
     """Start the query, or restart it if a run is open."""
     open_run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).exists()
-    ask = operations.request_start
-    if open_run and turn.query.desired == Desired.RUNNING:
-        ask = operations.request_restart
+    restarts = open_run and turn.query.desired == Desired.RUNNING
+    ask = operations.request_restart if restarts else operations.request_start
     ask(query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation)
 
 

@@ -18,7 +18,7 @@ from headgate_ground.masking import mask_text
 from listeners.loops.troubles import each
 from queries.brokers.options import Unusable, Wanted, client_options
 from queries.brokers.reader import At, Ends, Readers, Unreachable
-from queries.models.checkpoints import SourceLag
+from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
 from queries.selectors.hosts import looked_after
@@ -208,20 +208,21 @@ def _records_wanted(
 
 def _known(query_ids: list[int]) -> dict[int, dict[At, SourceLag]]:
     found: dict[int, dict[At, SourceLag]] = {pk: {} for pk in query_ids}
-    for row in SourceLag.objects.filter(query__in=query_ids):
+    for row in SourceLag.objects.filter(query__in=query_ids).exclude(partition=TABLE):
         found[row.query_id][row.source, row.partition] = row
     return found
 
 
 def _forget_others(reading: set[int]) -> None:
     """Delete the stored rows of this host's queries that are gone or no longer read Kafka."""
-    if not SourceLag.objects.exists():
+    topics = SourceLag.objects.exclude(partition=TABLE)
+    if not topics.exists():
         return
-    others = SourceLag.objects.filter(looked_after("query__application__"))
+    others = topics.filter(looked_after("query__application__"))
     others = others.exclude(query__in=reading)
     for pk in list(others.order_by().values_list("query_id", flat=True).distinct()):
         with _each.by_itself(f"the former lag of query number {pk}"):
-            SourceLag.objects.filter(query=pk).delete()
+            topics.filter(query=pk).delete()
             Query.objects.filter(pk=pk).update(
                 risk="", risk_at=None, source_reachable=None, source_unreachable_since=None
             )

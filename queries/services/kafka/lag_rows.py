@@ -20,12 +20,14 @@ from queries.domain.kafka.losses import Gap, gaps_of
 from queries.domain.kafka.retention import Retention, risk
 from queries.domain.kafka.topic_ids import replaced_in
 from queries.domain.states import LossKind, RunOutcome
-from queries.models.checkpoints import SourceLag
+from queries.domain.tables.lag import table_risk
+from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.kafka.lag import clock_of, look_of, measured, retention_of
 from queries.selectors.kafka.sources import Reading, ReportedOffsets
 from queries.selectors.kafka.topic_ids import remembered_ids
+from queries.selectors.tables.rows import table_lag
 from queries.services.kafka import topic_ids
 from queries.services.kafka.loss_corrections import tell_at_risk
 from queries.services.kafka.loss_ledger import write_gaps
@@ -97,7 +99,11 @@ def write(
         news = _judge(reading, answers, rows, memory.replaced, now)
         _note_gaps(reading, known, rows, now)
     before = {at: (row.committed, row.latest, row.error) for at, row in known.items()}
-    after_ = {(row.source, row.partition): (row.committed, row.latest, row.error) for row in rows}
+    after_ = {
+        (row.source, row.partition): (row.committed, row.latest, row.error)
+        for row in rows
+        if row.partition != TABLE
+    }
     changed(f"lag:{reading.query.pk}")
     if news or before != after_:
         changed(f"query:{reading.query.pk}")
@@ -105,7 +111,8 @@ def write(
 
 def write_told(told: ReportedOffsets, now: datetime) -> None:
     """Write committed and latest offsets, with rates, that only a query's progress reports."""
-    known = {(row.source, row.partition): row for row in SourceLag.objects.filter(query=told.query)}
+    rows_of = SourceLag.objects.filter(query=told.query).exclude(partition=TABLE)
+    known = {(row.source, row.partition): row for row in rows_of}
     rows = {}
     for topic, partitions in told.latest.items():
         for partition, latest in partitions.items():
@@ -126,10 +133,9 @@ def write_told(told: ReportedOffsets, now: datetime) -> None:
         SourceLag.objects.filter(pk__in=gone).delete()
         upsert(SourceLag, rows.values(), "query", "source", "partition")
         replaced = replaced_in(remembered_ids(told.query.pk))
-        fresh = _risk(
-            told.query, list(rows.values()), replaced, running=True, may_have_read=True, now=now
-        )
-        news = _store_risk(told.query, fresh)
+        own = list(SourceLag.objects.filter(query=told.query))
+        fresh = risk_columns(told.query, own, replaced, running=True, may_have_read=True, now=now)
+        news = store_risk(told.query, fresh)
     changed(f"lag:{told.query.pk}", *([f"query:{told.query.pk}"] if news else []))
 
 
@@ -292,14 +298,16 @@ def _judge(
     asked = all(answer.look is not None for answer in answers.values())
     since = (query.source_unreachable_since or now) if silent else None
     may = reading.may_have_read
-    wanted = _risk(query, rows, replaced, running=reading.running, may_have_read=may, now=now) | {
+    wanted = risk_columns(
+        query, rows, replaced, running=reading.running, may_have_read=may, now=now
+    ) | {
         "source_reachable": False if silent else (True if asked else None),
         "source_unreachable_since": since,
     }
-    return _store_risk(query, wanted)
+    return store_risk(query, wanted)
 
 
-def _risk(
+def risk_columns(
     query: Query,
     rows: Sequence[SourceLag],
     replaced: Collection[str],
@@ -308,21 +316,26 @@ def _risk(
     may_have_read: bool,
     now: datetime,
 ) -> dict[str, Any]:
-    """Return the risk columns: what a query will lose, and when."""
-    found = risk(
+    """Return the risk columns: what a query will lose of its topics and tables, and when."""
+    within = timedelta(hours=settings.RISK_WITHIN_H)
+    of_topics = risk(
         [(look_of(row), clock_of(row, now=now)) for row in rows if row.partition >= 0],
         running=running,
         may_have_read=may_have_read,
-        within=timedelta(hours=settings.RISK_WITHIN_H),
+        within=within,
         now=now,
         replaced=replaced,
     )
+    tables = [(row.source, table_lag(row)) for row in rows if row.partition == TABLE]
+    of_tables = table_risk(tables, running=running, within=within, now=now)
+    known = [one for one in (of_topics, of_tables) if one is not None]
+    found = min(known, key=lambda one: one.at, default=None)
     if found is not None and found.sentence == query.risk:
         return {"risk": query.risk, "risk_at": query.risk_at}
     return {"risk": found.sentence if found else "", "risk_at": found.at if found else None}
 
 
-def _store_risk(query: Query, wanted: dict[str, Any]) -> bool:
+def store_risk(query: Query, wanted: dict[str, Any]) -> bool:
     """Write risk and reachability if they have changed; return whether they have."""
     fresh = {name: value for name, value in wanted.items() if getattr(query, name) != value}
     if not fresh:

@@ -178,7 +178,11 @@ def _validate(
 ) -> None:
     """Record the problems of new and changed queries, as if each were being saved individually."""
     deadline = time.monotonic() + ASK_LIMIT_S
-    asked = [(item.after["spec"], conf_of(hosts[item.host].form)) for item in fresh]
+    forms = [hosts[item.host].form for item in fresh]
+    asked = [
+        (item.after["spec"], conf_of(form), form.spark)
+        for item, form in zip(fresh, forms, strict=True)
+    ]
     verdicts = ask_spark_of_many(asked, limit_s=ASK_LIMIT_S)
     for item, verdict in zip(fresh, verdicts, strict=True):
         assert item.query_form is not None

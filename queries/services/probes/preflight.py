@@ -7,19 +7,33 @@ and all output are deleted, whatever the outcome.
 """
 
 import os
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from headgate_ground.masking import unmask
+from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.replayable import batch_to_replay, is_continuous, pinned_configuration
 from queries.checkpoints.snapshot import remove, twin
+from queries.checkpoints.written import written
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
 from queries.domain.probes.plan_comparison import pinned
-from queries.domain.probes.preflight import Asked, Verdict, digest, judge, sentence
+from queries.domain.probes.preflight import (
+    Asked,
+    SparkChange,
+    Verdict,
+    digest,
+    judge,
+    sentence,
+)
 from queries.domain.probes.questions import PreflightTask
+from queries.domain.probes.state_change import shapes_of
+from queries.domain.sparks import Spark, spark_of
+from queries.domain.sparks.upgrade import Written, refuse_no_way_back
 from queries.domain.states import Verb
 from queries.domain.triggers.cores import cores_of
+from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.code import count_of_roots
@@ -41,13 +55,20 @@ class DidNotPass(NotAllowed):
 
 
 def begin_preflight(
-    *, query: Query, spec: dict[str, Any] | None, actor: str, now: datetime, python: bool = False
+    *,
+    query: Query,
+    spec: dict[str, Any] | None,
+    actor: str,
+    now: datetime,
+    python: bool = False,
+    spark: Spark | None = None,
 ) -> Operation:
     """Try a definition (None: the newest revision) against the query's checkpoint.
 
-    Raises `Invalid` if the definition could not be saved, and `Forbidden` if it adds code and
-    `python` does not allow the actor to write it. Anyone who can start the query can try its newest
-    revision. The operation ends as DONE if the definition passes, and as FAILED if it does not.
+    `spark` is the version to try it with; None for the application's. Raises `Invalid` if the
+    definition could not be saved, and `Forbidden` if it adds code and `python` does not allow the
+    actor to write it. Anyone who can start the query can try its newest revision. The operation
+    ends as DONE if the definition passes, and as FAILED if it does not.
     `result.preflight.verdict` is passed, or differs if Spark silently accepts something that
     changes results.
     """
@@ -61,7 +82,16 @@ def begin_preflight(
             query=query,
             python=python,
         )
-    return begin_trial(query=query, spec=wanted, actor=actor, now=now)
+    if spark is None:
+        return begin_trial(query=query, spec=wanted, actor=actor, now=now)
+    application = with_spark(query.application, spark)
+    catalog.check_application(application=query.application, spec=application, python=python)
+    return begin_trial(query=query, spec=wanted, application_spec=application, actor=actor, now=now)
+
+
+def with_spark(application: Application, spark: Spark) -> dict[str, Any]:
+    """Return an application's newest definition with another Spark."""
+    return {**application.revisions.order_by("-number")[0].spec, "spark": spark}
 
 
 def begin_trial(
@@ -110,6 +140,7 @@ def _copy(turn: StepContext) -> StepResult:
         turn.result |= {"copy_missing": "the checkpoint: no batch has committed yet", "new": True}
         return StepResult(True, "No batch has committed yet; there is nothing to copy.")
     turn.result["pinned"] = pinned_configuration(logs, batch)
+    turn.result["written"] = _insist_on_a_way(turn, logs)
     if is_continuous(logs, batch):
         turn.result["copy_missing"] = (
             "the checkpoint: it was written by continuous processing, and micro-batches cannot "
@@ -122,6 +153,18 @@ def _copy(turn: StepContext) -> StepResult:
     twin(place / "copy", place / "sink")
     turn.result["batch"] = copied.batch
     return StepResult(True, f"Batch {copied.batch}, {copied.files} files")
+
+
+def _insist_on_a_way(turn: StepContext, logs: CheckpointLogs) -> dict[str, Any] | None:
+    """Return what wrote the checkpoint; raise `NoWayBack` if the Spark tried cannot continue it.
+
+    An automatic rollback tries the former definition first, so it is held here too.
+    """
+    found = written(logs)
+    if found is None:
+        return None
+    refuse_no_way_back(found, probe_steps.application_spec(turn).spark, turn.query.name)
+    return asdict(found)
 
 
 def _launch(turn: StepContext) -> StepResult:
@@ -176,8 +219,10 @@ def _judge(turn: StepContext) -> StepResult:
     application = probe_steps.application_spec(turn)
     conf = {name: str(value) for name, value in spec.get("conf", {}).items()}
     old = turn.query.revisions.filter(number=turn.result.get("compared_with", 0)).first()
+    before = turn.result.pop("written", None)
     asked = Asked(
         spec=spec,
+        spark=_change_of_spark(turn, Written(**before), application.spark) if before else None,
         old_spec=old.spec if old is not None and answer.old_plan is not None else None,
         old_missing=turn.result.pop("old_missing", ""),
         copy_missing=turn.result.pop("copy_missing", ""),
@@ -187,10 +232,24 @@ def _judge(turn: StepContext) -> StepResult:
         cores=cores_of(application, host_cores=os.cpu_count()),
     )
     judged = judge(asked, answer)
-    turn.result["preflight"] = judged
+    turn.result |= {"preflight": judged, "spark": application.spark}
     if judged["verdict"] == Verdict.FAILED:
         raise DidNotPass(sentence(judged))
     return DONE
+
+
+def _change_of_spark(turn: StepContext, before: Written, spark: Spark) -> SparkChange | None:
+    """Return the change of version that was tried; None if the last good run had the same Spark."""
+    checkpoint = probe_steps.checkpoint_of(turn)
+    run = last_good_run(checkpoint)
+    back = spark_of(run.driver.application_revision.spec) if run is not None else before.spark
+    if back == spark:
+        return None
+    copy = CheckpointLogs(probe_steps.folder(turn, checkpoint) / "copy")
+    unchanged = run is not None and digest(run.revision.spec) == turn.arguments["digest"]
+    known = run is not None and run.revision.state_by.startswith(f"{back}.")
+    old = shapes_of(run.revision.state) if run is not None and unchanged and known else None
+    return SparkChange(back, spark, before, written(copy) or before, old)
 
 
 PROCEDURE = Procedure(

@@ -68,7 +68,9 @@ def start_after_undo(turn: StepContext) -> None:
             _start_script(turn, None)
         return
     if turn.query.generation == stopped.generation and turn.query.archived_at is None:
-        operations.request_start(query=turn.query, actor=turn.operation.actor, now=turn.now)
+        operations.request_start(
+            query=turn.query, actor=turn.operation.actor, now=turn.now, keep_params=True
+        )
 
 
 def _stop_script(turn: StepContext) -> StepResult:

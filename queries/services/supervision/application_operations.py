@@ -34,14 +34,16 @@ from queries.services.scripts.answers import take_answer
 from queries.services.secrets.roots import take_everything
 from queries.services.supervision.operation_rows import follow, joined, refuse_in_the_midst
 from queries.services.supervision.operations import archive_query, request_stop
+from queries.services.supervision.required_preflight import refuse_unproven
 
 
 def request_application_restart(
-    *, application: Application, actor: str, now: datetime
+    *, application: Application, actor: str, now: datetime, of_deploy: bool = False
 ) -> Operation:
     """Replace the application's driver with one on its newest revision, pools and code.
 
-    Joins an open restart, unless a revision was added after that was requested.
+    Joins an open restart, unless a revision was added after that was requested. Raises `Unproven`
+    if a query that would run must pass a preflight first; a deploy has its own preflights.
     """
     if Script.objects.filter(application=application).exists():
         return request_script_restart(application=application, actor=actor, now=now)
@@ -57,6 +59,9 @@ def request_application_restart(
         newest = application.revisions.order_by("-number").values_list("pk", flat=True).first()
         if joined is not None and application.target_revision_id == newest:
             return joined
+        running = application.queries.filter(archived_at=None, desired=Desired.RUNNING)
+        for query in () if of_deploy else running.order_by("name"):
+            refuse_unproven(query)
         application.renew()
         return follow(
             Verb.RESTART,

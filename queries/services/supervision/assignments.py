@@ -223,6 +223,13 @@ def _entry(run: Run, choice: QueryDecision | None, checkpoint: Checkpoint) -> As
     want = choice.want if choice and choice.open_run is None else Want.RUN
     deadline: datetime | None = choice.deadline if choice and want is not Want.RUN else None
     spec: dict[str, Any] = json.loads(json.dumps(run.revision.spec))
+    # A run that the last release created has no values of its own, but its definition may.
+    params = spec.get("params") if run.params is None else run.params
+    # Drivers of the last release reject fields that they do not know, also with default values.
+    for name in ("params", "schedule", "thresholds"):
+        spec.pop(name, None)
+    if params:
+        spec["params"] = params
     return AssignmentEntry(
         query=run.query_id,
         name=run.query.name,
@@ -237,6 +244,7 @@ def _entry(run: Run, choice: QueryDecision | None, checkpoint: Checkpoint) -> As
         accepts_loss=run.accepts_loss,
         topic_ids=by_topic(ids_of(run.checkpoint.topic_ids)),
         found=run.found or 0,
+        dump=run.dump_asked_at.isoformat() if run.dump_asked_at else "",
         # Running queries are not checked: a revoked right takes effect at the next start.
         refused=query_refusal(run.revision.spec, run.query.application.name)
         if run.started_at is None

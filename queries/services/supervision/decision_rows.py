@@ -29,6 +29,7 @@ from queries.domain.states import (
 )
 from queries.domain.supervision.decision import DriverDecision, QueryDecision, ScriptDecision
 from queries.domain.supervision.observation import Sighting
+from queries.domain.validation.params import effective
 from queries.launchers.base import Launcher
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
@@ -174,6 +175,7 @@ def create_run(
         generation=query.generation,
         cause=cause,
         actor=asked.actor if asked else "",
+        params=effective(revision.spec.get("params", {}), query.params),
         accepts_loss=_accepts_loss(query),
         created_at=now,
     )

@@ -1,6 +1,6 @@
 """The operator's verbs, shared by pages and API; each owns its transaction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,12 +26,14 @@ from queries.domain.states import (
     Verb,
 )
 from queries.domain.supervision import transitions
+from queries.domain.validation.params import accepted, effective
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation, Transition
 from queries.selectors.hosts import away
+from queries.selectors.newest import param_defaults
 from queries.services.access.audit_trail import insert_acts, sealed_act
 from queries.services.prepared_rows import Prepared
 from queries.services.scripts.discovered import refuse_discovered
@@ -56,6 +58,8 @@ def request_start(
     now: datetime,
     within: Operation | None = None,
     accept_state_change: bool = False,
+    params: Mapping[str, Any] | None = None,
+    keep_params: bool = False,
 ) -> Operation:
     """Set the query to RUNNING on its newest revision.
 
@@ -65,8 +69,16 @@ def request_start(
     `StateChanges` if state would silently become wrong, unless `accept_state_change` is set.
     `within` is the operation with steps that requests the start; any other such operation of the
     query is superseded.
+
+    `params` gives values for parameters of the definition; the others, and all if it is None, have
+    their defaults. With `keep_params`, and within an operation, the query keeps its values.
+    Raises `Invalid` for an unknown name or a value of another type, and `Conflict` if the query
+    already runs with other values.
     """
-    return _ask(query, transitions.start, Verb.START, actor, now, within, accept_state_change)
+    if params is None and within is None and not keep_params:
+        params = {}
+    change = transitions.start
+    return _ask(query, change, Verb.START, actor, now, within, accept_state_change, params)
 
 
 def request_stop(
@@ -92,15 +104,18 @@ def request_restart(
     now: datetime,
     within: Operation | None = None,
     accept_state_change: bool = False,
+    params: Mapping[str, Any] | None = None,
 ) -> Operation:
     """Stop the query gracefully and start it on its newest revision.
 
     Joins an open restart, unless a revision was added after that was requested. Raises as
     `request_start` does.
 
-    If the application has only this query, the restart starts a new driver.
+    If the application has only this query, the restart starts a new driver. Without `params`, the
+    query keeps the values that it was started with.
     """
-    return _ask(query, transitions.restart, Verb.RESTART, actor, now, within, accept_state_change)
+    change = transitions.restart
+    return _ask(query, change, Verb.RESTART, actor, now, within, accept_state_change, params)
 
 
 def request_again(*, query: Query, actor: str, now: datetime) -> Operation:
@@ -182,6 +197,7 @@ def _ask(
     now: datetime,
     within: Operation | None,
     accept_state_change: bool = False,
+    params: Mapping[str, Any] | None = None,
 ) -> Operation:
     for _ in range(ATTEMPTS):
         with transaction.atomic():
@@ -189,20 +205,39 @@ def _ask(
             refuse_discovered(row)
             own = Operation.objects.filter(query=row)
             refuse_in_the_midst(own, row.name, within)
+            given = _given(row, params)
             change = verb(_asked(row))
             if change is None:
+                _refuse_other_params(row, name, params, given)
                 found = own.filter(generation__lte=row.generation).order_by("-generation", "-pk")
                 return joined(found, name, row.application, row, actor=actor, now=now)
             if change.pin and within is None:
                 refuse_start_on_gap(row)
                 refuse_unproven(row)
-                refuse_unaccepted(row, accepted=accept_state_change, actor=actor)
-            operation = _apply(row, change, actor, now, within)
+                refuse_unaccepted(row, accepted=accept_state_change, actor=actor, params=given)
+            operation = _apply(row, change, actor, now, within, given)
             if operation is not None:
                 return operation
     raise Conflict(
         f"{query.name} is being changed by other requests.", way_out="Try again in a moment."
     )
+
+
+def _given(row: Query, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the values that a start or restart sets; None for the defaults."""
+    return row.params if params is None else accepted(param_defaults(row), params) or None
+
+
+def _refuse_other_params(
+    row: Query, verb: Verb, params: Mapping[str, Any] | None, given: dict[str, Any] | None
+) -> None:
+    """Raise `Conflict` if a start gives values to a query that already runs with others."""
+    defaults = param_defaults(row)
+    if params and effective(defaults, given) != effective(defaults, row.params):
+        raise Conflict(
+            f"{row.name} is already being {verb.lower()}ed with other parameters.",
+            way_out="Wait until it has ended, or restart it with these parameters.",
+        )
 
 
 def _apply(
@@ -211,6 +246,7 @@ def _apply(
     actor: str,
     now: datetime,
     within: Operation | None,
+    params: Mapping[str, Any] | None,
 ) -> Operation | None:
     """Write the change by compare-and-set; return None if another change won."""
     fields: dict[str, object] = {
@@ -221,6 +257,7 @@ def _apply(
     }
     if change.pin:
         fields["target_revision"] = row.revisions.order_by("-number").first()
+        fields["params"] = params
     updated = Query.objects.filter(pk=row.pk, generation=row.generation, archived_at=None).update(
         **fields
     )

@@ -3,9 +3,10 @@
 from typing import Any
 
 from queries.domain.errors import Conflict, NotAllowed
+from queries.domain.sparks import Spark
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.probes import is_unproven, lacks_preflight, untried
-from queries.selectors.state_changes import sentences, unaccepted_change
+from queries.selectors.state_changes import params_change, sentences, unaccepted_change
 
 
 class Unproven(NotAllowed):
@@ -33,12 +34,14 @@ def refuse_unproven(query: Query) -> None:
         )
 
 
-def could_not_try(query: Query, spec: dict[str, Any]) -> Unproven | None:
+def could_not_try(
+    query: Query, spec: dict[str, Any], spark: Spark | None = None
+) -> Unproven | None:
     """Return the refusal if preflights of a definition were completed, but not on the checkpoint.
 
     None if the definition does not need one, or none was completed.
     """
-    why = untried(query, spec) if lacks_preflight(query, spec) else ""
+    why = untried(query, spec, spark) if lacks_preflight(query, spec, spark) else ""
     if not why:
         return None
     return Unproven(
@@ -54,13 +57,25 @@ class StateChanges(Conflict):
     code = "state-changes"
 
 
-def refuse_unaccepted(query: Query, *, accepted: bool, actor: str) -> None:
+def refuse_unaccepted(
+    query: Query, *, accepted: bool, actor: str, params: dict[str, Any] | None = None
+) -> None:
     """Raise `StateChanges` if the newest revision would change the meaning of existing state.
 
     If a user accepts the change, the revision records that user, and later starts of it on this
     checkpoint do not require it again. Automatic restarts use the revision that ran, and never
-    require it.
+    require it. Other values of `params` than those of the run that wrote the state must be accepted
+    at each start.
     """
+    if not accepted and (said := params_change(query, params)):
+        raise StateChanges(
+            said,
+            way_out=(
+                "Reset the query to rebuild its state, start it with the former values, or accept "
+                "the change: “accept_state_change” over REST, --accept-state-change on the command "
+                "line, or on the confirmation page."
+            ),
+        )
     found = unaccepted_change(query)
     if found is None:
         return

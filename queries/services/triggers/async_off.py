@@ -120,9 +120,8 @@ def _start_on_it(turn: StepContext) -> StepResult:
         return StepResult(True, "Not needed.")
     child = _child(turn, Verb.START, Verb.RESTART)
     if child is None:
-        ask = operations.request_start
-        if turn.query.desired == Desired.RUNNING and turn.query.phase not in DOWN_PHASES:
-            ask = operations.request_restart
+        runs = turn.query.desired == Desired.RUNNING and turn.query.phase not in DOWN_PHASES
+        ask = operations.request_restart if runs else operations.request_start
         child = _asked(turn, ask)
     return _followed(turn, child, "the start")
 

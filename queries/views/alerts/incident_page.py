@@ -17,9 +17,16 @@ from queries.domain.failures.categories import Category
 from queries.models.alerts import Incident
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
-from queries.selectors.alerts.incidents import incident, incidents, newest_failure, story
+from queries.selectors.alerts.incidents import (
+    incident,
+    incidents,
+    newest_failure,
+    story,
+    thread_dump,
+)
 from queries.selectors.failures.what_changed import failure_with_changes
 from queries.selectors.kafka.lag import lag_of
+from queries.selectors.lineage.downstream import NAMED, Downstream
 from queries.services.alerts import incidents as service
 from queries.views.alerts.incident_list import urlpatterns as list_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
@@ -46,11 +53,15 @@ def incident_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
         **_moving(row, timezone.now()),
         "failure": failure,
         "offers": _offers(request, row, failure),
+        "dump": thread_dump(row),
         "stuck": row.kind == IncidentKind.STUCK_STOP,
         "lost": _lost_offsets(row, failure),
+        "downstream": Downstream().of(row) if row.state == IncidentState.OPEN else [],
         "for_hours": [(value, words) for value, (words, _) in FOR_HOURS.items()],
         "kind": IncidentKind(row.kind),
     }
+    context["more_downstream"] = max(0, len(context["downstream"]) - NAMED)
+    context["downstream_shown"] = context["downstream"][:NAMED]
     return render(request, "alerts/incident.html", context)
 
 

@@ -13,6 +13,7 @@ from queries.channels.kinds import KINDS, ChannelKind
 from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.definitions.labels import labels_text, searched_labels
 from queries.domain.errors import HeadgateError, Invalid
+from queries.domain.validation.thresholds import read_threshold_lines, threshold_lines
 from queries.models.alerts import AlertRule, Channel, Maintenance
 from queries.roles import ADMINISTER, OPERATE, VIEW
 from queries.selectors.access.insisting import insist, reached
@@ -174,6 +175,7 @@ def rule(request: HttpRequest, name: str = "") -> HttpResponseBase:
 _TEXTS = (
     *("name", "labels", "applications", "zone", "from", "until"),
     *("escalate_after_minutes", "remind_every_hours", "stopped_within_hours"),
+    "thresholds",
 )
 _CHOICES = ("kinds", "severities", "channels", "escalate_to")
 
@@ -206,6 +208,7 @@ def _of_rule(row: AlertRule | None) -> dict[str, Any]:
         "escalate_to": [one.name for one in row.escalate_to.all()],
         "escalate_after_minutes": row.escalate_after_minutes or "",
         "remind_every_hours": row.remind_every_hours or "",
+        "thresholds": threshold_lines(row.thresholds),
         "zone": quiet.get("zone", "UTC"),
         "from": quiet.get("from", ""),
         "until": quiet.get("until", ""),
@@ -228,6 +231,7 @@ def _rule_form(typed: dict[str, Any]) -> dict[str, Any]:
         "escalate_to": typed["escalate_to"],
         "escalate_after_minutes": typed["escalate_after_minutes"] or None,
         "remind_every_hours": typed["remind_every_hours"] or None,
+        "thresholds": read_threshold_lines(typed["thresholds"]),
         "quiet_hours": quiet if typed["from"] or typed["until"] else None,
     }
 

@@ -31,6 +31,7 @@ from queries.services.checkpoints.file_sinks import read_sink_if_old
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import TARGETS, WantedStart, offsets_of
 from queries.services.checkpoints.switching import current
+from queries.services.checkpoints.table_sinks import table_of
 from queries.views.checkpoints.checkpoint import cost_of, logs_of
 from queries.views.console.errors import answered, status_of
 from queries.views.console.guard import author, by, needs
@@ -123,6 +124,7 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
         "batch": given.get("batch", ""),
         "snapshot_id": given.get("snapshot", ""),
         "snapshots": reads.snapshots_of(query)[:50],
+        "table": table_of(query),
     }
     if request.method == "GET":
         return render(request, "checkpoints/clone.html", context)

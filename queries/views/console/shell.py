@@ -38,6 +38,7 @@ class Entry:
 _ENTRIES = (
     Entry("Overview", "overview", "layout-dashboard", ("overview",)),
     Entry("Queries", "queries", "ripple", ("quer",)),
+    Entry("Lineage", "lineage", "git-compare", ("lineage",)),
     Entry("Applications", "applications", "stack-2", ("application", "pool")),
     Entry("Deploys", "deploys", "arrow-up", ("deploy",)),
     Entry("Alerts", "alerts", "bell", ("alert", "incident")),
@@ -126,6 +127,14 @@ def told(request: HttpRequest, text: str, address: str) -> HttpResponse:
     if wants_json(request):
         return JsonResponse({"tone": "ok", "text": text})
     messages.success(request, text)
+    return HttpResponseRedirect(address)
+
+
+def again(request: HttpRequest, text: str, address: str) -> HttpResponse:
+    """Report why an action was refused; show its confirmation at `address` again."""
+    if wants_json(request):
+        return JsonResponse({"tone": "bad", "text": text, "again": address})
+    messages.error(request, text)
     return HttpResponseRedirect(address)
 
 

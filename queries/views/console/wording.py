@@ -10,7 +10,8 @@ from queries.domain.states import GroupStatus, Verdict
 #: Colour is used for state only. For each tone, its phases, verdicts, outcomes and other states.
 _STATES = {
     "calm": "STOPPED IDLE ENDED SUPERSEDED CANCELLED LEFT",
-    "busy": "PENDING STARTING STOPPING CATCHING_UP TRIED SAVED WRITTEN RESTARTED GOING_BACK",
+    "busy": "PENDING STARTING STARTED STOPPING CATCHING_UP TRIED SAVED WRITTEN RESTARTED"
+    " GOING_BACK",
     "ok": "RUNNING PROGRESSING LIVE ACTIVE GOOD",
     "done": "COMPLETED DONE RESOLVED CLOSED SUCCEEDED",
     "warn": "warning BACKOFF LAGGING BLIND WAITING FENCED REFUSED RETRY ROLLED_BACK",

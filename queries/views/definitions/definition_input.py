@@ -12,7 +12,7 @@ from django.http import HttpRequest, QueryDict
 
 from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
-from queries.domain.validation.formats import CONNECTORS
+from queries.domain.validation.formats import CONNECTORS, NEEDS
 from queries.selectors.definitions.definitions import QueryDefinition
 from queries.views.console.numbers import whole
 from queries.views.definitions.query_bundle import Bundle, blank, of_body, posted
@@ -68,7 +68,9 @@ class DefinitionInput:
             {
                 CONNECTORS[one.value]
                 for one in problems
-                if one.value in CONNECTORS and one.field.endswith(".format")
+                if one.value in CONNECTORS
+                and one.field.endswith(".format")
+                and one.message.startswith(NEEDS)
             }
         )
         if self.tab == JSON:

@@ -12,6 +12,8 @@ from django import forms
 
 from queries.domain.definitions.spec import QuerySpec
 from queries.domain.errors import Problem
+from queries.domain.sparks import OURS
+from queries.domain.validation import tables
 from queries.domain.validation.formats import CONNECTORS
 from queries.views.console.numbers import whole
 from queries.views.definitions.application_form import ApplicationSpecForm
@@ -88,13 +90,21 @@ class Bundle:
             return []
         sources = self.rows["sources"].forms if self.main["kind"].value() == "sql" else []
         formats = [form["format"].value() for form in sources] + [self.main["sink_format"].value()]
-        needed = {CONNECTORS[name] for name in formats if name in CONNECTORS}
+        spark = self.own["spark"].value() or OURS
+        needed = {
+            CONNECTORS[name]
+            for name in formats
+            if name in CONNECTORS and not tables.no_release(name, spark)
+        }
         return sorted(needed - set(self.own["connectors"].value() or ()))
 
     def spec(self) -> dict[str, Any]:
         """Return the query's JSON form."""
         rows = {key: [form.spec() for form in _filled(each)] for key, each in self.rows.items()}
-        return self.main.spec(**rows)
+        spec = self.main.spec(**rows)
+        if not spec.get("schedule", {}).get("cron"):  # the form: "Empty: no schedule."
+            spec.pop("schedule", None)
+        return spec
 
     def body(self) -> dict[str, Any]:
         """Return the API request body that creates this query, or changes it if it exists."""
@@ -136,7 +146,8 @@ class Bundle:
             own["connectors"] = sorted({*(own["connectors"] or ()), where})
         page = unbound(_raw(self.main), rows, own)
         if verb == "add" and which in rows:  # the user continues typing in the new row
-            page.rows[which].forms[-1].fields["name"].widget.attrs["autofocus"] = True
+            first = next(iter(page.rows[which].forms[-1].fields.values()))
+            first.widget.attrs["autofocus"] = True
         return page
 
     def show(self, problems: Iterable[Problem]) -> None:

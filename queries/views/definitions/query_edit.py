@@ -217,9 +217,12 @@ def _may_apply(shown: Review, doubts: Sequence[str]) -> bool:
 
 def _applied(request: HttpRequest, found: QueryDefinition, number: int) -> str:
     query = found.query
-    ask = operations.request_start if query.phase in DOWN_PHASES else operations.request_restart
+    how: dict[str, Any] = {"query": query, "accept_state_change": True, **by(request)}
     try:  # its effects on state were shown before it could be applied
-        ask(query=query, accept_state_change=True, **by(request))
+        if query.phase in DOWN_PHASES:
+            operations.request_start(keep_params=query.desired == Desired.RUNNING, **how)
+        else:
+            operations.request_restart(**how)
     except HeadgateError as error:
         return f"Revision {number} of {query.name} was saved but not started: {error}"
     return f"Revision {number} of {query.name} was saved, and the query is starting on it."

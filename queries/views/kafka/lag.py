@@ -20,8 +20,10 @@ from queries.roles import OPERATE, VIEW
 from queries.selectors.kafka.lag import TopicLag, lag_of, records_in
 from queries.selectors.kafka.loss_ledger import loss, loss_totals, losses
 from queries.selectors.query_lines import QueryLine, query_line
+from queries.services.checkpoints.preview import on_go_on
 from queries.services.kafka.go_on_after_loss import go_on
 from queries.services.kafka.loss_corrections import correct
+from queries.services.tables.lag import look_if_old
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
@@ -53,6 +55,7 @@ operations.CANCEL_LEAVES[Verb.GO_ON] = (
 def lag_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show each partition's lag with its retention deadline, and the loss ledger."""
     context = head(request, name, "query-lag")
+    look_if_old(context["query"], now=context["now"])
     page = page_of(losses(context["query"]), by="noticed_at", cursor=request.GET.get("after", ""))
     context |= lag_context(context["query"], context["now"]) | {"page": page}
     context["losses"] = [(loss, *KINDS[LossKind(loss.kind)]) for loss in page.rows]
@@ -162,12 +165,21 @@ def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
             "It runs with failOnDataLoss=false until each partition has committed past its "
             "gap. Then it restarts as defined and fails on the next loss.",
             "The loss is recorded in the loss ledger under your name, permanently.",
+            *_on_table(line.query),
         ],
         "action": reverse("query-go-on", args=[line.query.name]),
         "button": f"Continue without {count:,} offsets",
         "name_to_type": str(count),
         "back": back,
     }
+
+
+def _on_table(query: Query) -> list[str]:
+    """Return what the query's table will do, or why that is unknown now."""
+    try:
+        return on_go_on(query)
+    except HeadgateError as error:
+        return [f"What its table will do is unknown: {error}"]
 
 
 urlpatterns = [

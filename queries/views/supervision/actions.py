@@ -4,9 +4,10 @@ Every URL shows its confirmation on GET and acts on POST, so everything works wi
 the console's script shows the same confirmation in a dialog.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
@@ -14,22 +15,32 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
-from queries.domain.errors import HeadgateError
+from queries.domain.errors import HeadgateError, Invalid
 from queries.domain.states import PLAIN_VERBS, Verb
+from queries.domain.validation.params import (
+    accepted,
+    as_text,
+    effective,
+    from_text,
+    givable,
+    kind_of,
+)
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.roles import OPERATE
 from queries.selectors.access.insisting import insist_on
 from queries.selectors.definitions import definitions
+from queries.selectors.newest import param_defaults
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
-from queries.selectors.state_changes import sentences, unaccepted_change
+from queries.selectors.state_changes import params_change, sentences, unaccepted_change
 from queries.selectors.supervision.query_filters import Filters, queries
 from queries.selectors.supervision.query_groups import RANK
 from queries.services.access.asker import in_bulk
 from queries.services.access.rate_limits import begin_bulk
 from queries.services.supervision import operations
+from queries.services.supervision.required_preflight import StateChanges
 from queries.views.console.guard import by, needs
-from queries.views.console.shell import next_address, told
+from queries.views.console.shell import again, next_address, told
 from queries.views.supervision import consequences
 from queries.views.supervision.query_list import BULK_AT_MOST, filters_of
 
@@ -40,19 +51,68 @@ def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":
         line = query_line(name, now=timezone.now())
-        return render(request, "supervision/queries/confirm.html", _confirmation(line, verb, back))
-    _ask(request, definitions.query(name), verb)
+        context = _confirmation(line, verb, back, request.GET)
+        return render(request, "supervision/queries/confirm.html", context)
+    query = definitions.query(name)
+    sent = {key: str(text) for key, text in request.POST.items() if key.startswith(_PARAM)}
+    try:
+        _ask(request, query, verb, **({"params": _given(query, verb, sent)} if sent else {}))
+    except (Invalid, StateChanges) as error:
+        if not sent:
+            raise
+        asked = urlencode({**sent, "next": back})
+        return again(request, str(error), f"{reverse(f'query-{verb}', args=[name])}?{asked}")
     return told(request, consequences.asked(verb, name), back)
 
 
-def _confirmation(line: QueryLine, verb: Verb, back: str) -> dict[str, Any]:
-    changed = _state_change(line.query, verb)
+#: Before the name of a parameter, in the fields of a confirmation.
+_PARAM = "param."
+
+
+def _params(query: Query, verb: Verb, sent: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return (name, text, what to give) of the parameters that a start or restart takes.
+
+    The texts are those sent, otherwise the defaults; of a restart, the values that it keeps.
+    """
+    if verb is Verb.STOP:
+        return []
+    now = _values(query, verb)
+    return [
+        (name, sent.get(_PARAM + name, as_text(now[name])), kind_of(default))
+        for name, default in givable(param_defaults(query)).items()
+    ]
+
+
+def _values(query: Query, verb: Verb) -> dict[str, Any]:
+    return effective(param_defaults(query), query.params if verb is Verb.RESTART else None)
+
+
+def _given(query: Query, verb: Verb, sent: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the values that a user changed; None if all are as they were shown."""
+    defaults, now = param_defaults(query), _values(query, verb)
+    read = from_text(defaults, {key.removeprefix(_PARAM): text for key, text in sent.items()})
+    if all(name in now and value == now[name] for name, value in read.items()):
+        return None
+    return {
+        name: value
+        for name, value in read.items()
+        if name not in defaults or value != defaults[name]
+    }
+
+
+def _confirmation(
+    line: QueryLine, verb: Verb, back: str, sent: Mapping[str, str]
+) -> dict[str, Any]:
+    sent = {key: text for key, text in sent.items() if key.startswith(_PARAM)}
+    problems, changed = _judged(line.query, verb, sent)
     return {
         "line": line,
         "verb": verb,
         "what": f"{verb.capitalize()} {line.query.name}?",
+        "problems": problems,
         "consequences": [*changed, *consequences.of(verb, line, consequences.neighbours(line))],
         "choices": ("mode", consequences.STOP_MODES) if verb is Verb.STOP else None,
+        "params": _params(line.query, verb, sent),
         "action": reverse(f"query-{verb}", args=[line.query.name]),
         "button": f"{verb.capitalize()} with the old state" if changed else str(verb.capitalize()),
         "back": back,
@@ -61,10 +121,23 @@ def _confirmation(line: QueryLine, verb: Verb, back: str) -> dict[str, Any]:
     }
 
 
-def _state_change(query: Query, verb: Verb) -> list[str]:
-    """Return the change that confirming a start accepts: state that would be silently wrong."""
-    found = unaccepted_change(query) if verb is not Verb.STOP else None
-    return sentences(found[1]) if found is not None else []
+def _judged(query: Query, verb: Verb, sent: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return what is wrong with the values sent, and the change that confirming accepts.
+
+    The change is that of state which would be silently wrong.
+    """
+    if verb is Verb.STOP:
+        return [], []
+    given = _given(query, verb, sent)
+    try:
+        values = accepted(param_defaults(query), given) if given else given
+    except Invalid as error:
+        return [problem.sentence() for problem in error.problems], []
+    if values is None and verb is Verb.RESTART:
+        values = query.params
+    found = unaccepted_change(query)
+    changed = sentences(found[1]) if found is not None else []
+    return [], [*filter(None, [params_change(query, values)]), *changed]
 
 
 _ASK: dict[Verb, Callable[..., Operation]] = {
@@ -74,8 +147,9 @@ _ASK: dict[Verb, Callable[..., Operation]] = {
 }
 
 
-def _ask(request: HttpRequest, query: Query, verb: Verb) -> Operation:
-    how: dict[str, Any] = {"accept_state_change": request.POST.get("accept_state_change") == "1"}
+def _ask(request: HttpRequest, query: Query, verb: Verb, **more: Any) -> Operation:
+    accepts = request.POST.get("accept_state_change") == "1"
+    how: dict[str, Any] = {"accept_state_change": accepts, **more}
     if verb is Verb.STOP:
         how = {"mode": consequences.stop_mode(request.POST)}
     return _ASK[verb](query=query, **how, **by(request))

@@ -23,7 +23,6 @@ from queries.domain.errors import NotAllowed
 from queries.domain.supervision.executors import executors
 from queries.roles import VIEW
 from queries.selectors.access.teams import teams
-from queries.selectors.definitions.connectors import connectors, not_installed
 from queries.selectors.definitions.definitions import application_definition
 from queries.selectors.hosts import away
 from queries.selectors.labels import label_names, labelled
@@ -234,15 +233,7 @@ def open_spark_ui(request: HttpRequest, name: str) -> HttpResponseBase:
     return answer
 
 
-@needs(VIEW)
-def connector_list(request: HttpRequest) -> HttpResponseBase:
-    """List the connectors that are installed or referred to, with jars and applications."""
-    context = {"connectors": connectors(), "not_installed": not_installed()}
-    return render(request, "definitions/connectors.html", context)
-
-
 urlpatterns = [
-    path("connectors/", connector_list, name="connectors"),
     path("applications/", application_list, name="applications"),
     *edit_urls,
     path("applications/<str:name>/", application_page, name="application"),

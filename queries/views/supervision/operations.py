@@ -35,6 +35,7 @@ from queries.models.history import Operation
 from queries.roles import OPERATE, VIEW
 from queries.selectors.query_lines import query_line
 from queries.selectors.supervision.history import lines_of, operation, operations, transitions
+from queries.services.downloads.installs import subject_of
 from queries.services.procedures.engine import cancel
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import by, needs
@@ -124,6 +125,8 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
 
 
 def _subject(row: Operation) -> str:
+    if row.verb == Verb.INSTALL:
+        return subject_of(row)
     many = len(row.result.get("queries", ()))
     return row.subject or (f"{many:,} queries" if many != 1 else "1 query")
 

@@ -1,6 +1,7 @@
 """A query's page: its head, and the tabs Live, Runs, Failures, Definition, Log, Activity."""
 
 import json
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -19,6 +20,7 @@ from headgate_ground.masking import mask
 from headgate_ground.tolerant.progress import total
 from listeners import selectors as heard
 from queries.domain import async_calls
+from queries.domain.definitions.spec import ENDING_TRIGGERS
 from queries.domain.states import FAILED_PHASES, GroupStatus, Verb
 from queries.models.drivers import Run
 from queries.roles import VIEW
@@ -29,7 +31,7 @@ from queries.selectors.manifests.owners import owned
 from queries.selectors.query_lines import QueryLine, query_line
 from queries.selectors.state_changes import change_of, sentences
 from queries.selectors.supervision.history import operations, transitions
-from queries.selectors.supervision.runs import runs_of
+from queries.selectors.supervision.runs import outcomes_by_day, runs_of
 from queries.selectors.triggers.advice import trigger_note
 from queries.selectors.triggers.replay_exposure import exposure
 from queries.views.console.fragments import Changes, Drawn, fragments
@@ -44,7 +46,7 @@ from queries.views.supervision.charts import DEFAULT_RANGE, RANGES, columns, spa
 from queries.views.supervision.charts import urlpatterns as chart_urls
 from queries.views.supervision.operation_steps import way
 from queries.views.supervision.query_rows import row_of
-from queries.views.supervision.run_list import lasting
+from queries.views.supervision.run_list import calendar, counted, jobs, lasting
 
 #: A live message contains the last minute; a viewer that has missed more asks again.
 LIVE_TAIL = timedelta(seconds=60)
@@ -77,6 +79,13 @@ def runs_tab(request: HttpRequest, name: str) -> HttpResponse:
     context = head(request, name, "query-runs")
     page = page_of(runs_of(context["query"]), by="epoch", cursor=request.GET.get("after", ""))
     context |= {"page": page, "runs": lasting(page.rows, context["now"])}
+    if context["line"].trigger.get("kind") in ENDING_TRIGGERS:
+        found = outcomes_by_day(context["query"], now=context["now"])
+        context |= {
+            "jobs": jobs(page.rows, context["now"]),
+            "days": calendar(found, context["now"]),
+            "counted": counted(sum(found.values(), Counter())),
+        }
     return render(request, "supervision/queries/runs.html", context)
 
 
@@ -180,12 +189,14 @@ def _extra(line: QueryLine) -> dict[str, Any]:
 _TABS = (
     ("Live", "query"),
     ("Runs", "query-runs"),
+    ("Schedule", "query-schedule"),
     ("Failures", "query-failures"),
     ("Lag", "query-lag"),
     ("Async", "query-async"),
     ("Checkpoint", "query-checkpoint"),
     ("Trigger", "query-trigger"),
     ("Definition", "query-definition"),
+    ("Lineage", "query-lineage"),
     ("Log", "query-log"),
     ("Activity", "query-activity"),
 )
@@ -196,6 +207,11 @@ def _tabs(line: QueryLine, open_tab: str) -> list[dict[str, Any]]:
         "query-runs": runs_of(line.query).count(),
         "query-failures": failure_groups(query=line.query.name, status=GroupStatus.OPEN).count(),
     }
+    # Only queries that report async operators, or have a schedule, have something to show there.
+    spec = line.newest.spec if line.newest else {}
+    without = {"query-async"} if open_tab != "query-async" and not async_names(line) else set()
+    if open_tab != "query-schedule" and not spec.get("schedule"):
+        without.add("query-schedule")
     return [
         {
             "label": label,
@@ -204,8 +220,7 @@ def _tabs(line: QueryLine, open_tab: str) -> list[dict[str, Any]]:
             "count": counted.get(address, 0),
         }
         for label, address in _TABS
-        # Only queries that report async operators have something to show there.
-        if address != "query-async" or open_tab == address or async_names(line)
+        if address not in without
     ]
 
 

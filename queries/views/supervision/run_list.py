@@ -1,7 +1,9 @@
 """The list of runs, with live updates."""
 
+from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseBase
@@ -10,10 +12,13 @@ from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
-from queries.domain.states import RunOutcome
+from headgate_ground.masking import mask
+from listeners import selectors as heard
+from queries.domain.states import BAD_OUTCOMES, RunOutcome
+from queries.domain.validation.params import as_text
 from queries.models.drivers import Run
 from queries.roles import VIEW
-from queries.selectors.supervision.runs import runs
+from queries.selectors.supervision.runs import CALENDAR_DAYS, runs
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
 from queries.views.console.paging import ARRIVALS, ROWS, asked_of, filters, page_of, topic
@@ -57,9 +62,88 @@ def lasted(run: Run, now: datetime) -> float:
     return ((run.ended_at or now) - run.created_at).total_seconds() * 1000
 
 
+def given(run: Run) -> str:
+    """Return the values of a run's parameters as text, such as "day = 2026-11-25, low = 3"."""
+    values = mask(run.params or {})
+    return ", ".join(f"{name} = {as_text(value)}" for name, value in values.items())
+
+
 def lasting(rows: list[Run], now: datetime) -> list[tuple[Run, float]]:
     """Return runs, each with how long it has lasted."""
     return [(run, lasted(run, now)) for run in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run of a query that ends by itself."""
+
+    run: Run
+    now: datetime
+    read: int | None = None  # rows; None: no batch is stored
+    written: int | None = None  # rows; None: its sink did not report them
+
+    # Computed when its row is drawn, so that a run that cannot be read spoils no other row.
+
+    @property
+    def ms(self) -> float:
+        """Return its duration."""
+        return lasted(self.run, self.now)
+
+    @property
+    def params(self) -> str:
+        """Return the values of its parameters as text."""
+        return given(self.run)
+
+
+def jobs(rows: list[Run], now: datetime) -> list[Job]:
+    """Return runs with the rows that they read and wrote."""
+    counts = heard.run_rows([run.pk for run in rows])
+    return [Job(run, now, *counts.get(run.pk, ())) for run in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """One day of a calendar of runs."""
+
+    tone: str  # "" without runs
+    text: str
+
+
+def calendar(found: Mapping[date, Counter[str]], now: datetime) -> list[Day]:
+    """Return the last 90 days (UTC), oldest first.
+
+    A day is bad if no run completed and one failed, a warning if others completed.
+    """
+    today = now.astimezone(UTC).date()
+    days = [today - timedelta(days=back) for back in reversed(range(CALENDAR_DAYS))]
+    return [_day(day, found.get(day, Counter())) for day in days]
+
+
+def _day(day: date, runs: Counter[str]) -> Day:
+    failed, completed = _failed(runs), runs[RunOutcome.COMPLETED]
+    tone = "calm" if runs else ""
+    if failed:
+        tone = "warn" if completed else "bad"
+    elif completed:
+        tone = "ok"
+    elif runs[RunOutcome.OPEN]:
+        tone = "busy"
+    return Day(tone, f"{day:%d %b %Y}: {counted(runs)}")
+
+
+def counted(runs: Counter[str]) -> str:
+    """Return how many runs had which outcome, such as "3 completed, 1 failed"."""
+    parts = {
+        "completed": runs[RunOutcome.COMPLETED],
+        "failed": _failed(runs),
+        "stopped": runs[RunOutcome.STOPPED],
+        "running": runs[RunOutcome.OPEN],
+    }
+    return ", ".join(f"{count:,} {what}" for what, count in parts.items() if count) or "no runs"
+
+
+def _failed(runs: Counter[str]) -> int:
+    return sum(runs[outcome] for outcome in BAD_OUTCOMES)
 
 
 @fragments("runs", hears=("query",))

@@ -28,7 +28,7 @@ from queries.views.console.numbers import whole
 from queries.views.console.wording import duration_words, offset_text
 from queries.views.supervision.charts import columns
 from queries.views.supervision.query_page import LIVE_TAIL
-from queries.views.supervision.run_list import lasted
+from queries.views.supervision.run_list import given, lasted
 from queries.views.supervision.run_list import urlpatterns as list_urls
 
 
@@ -136,7 +136,9 @@ def _facts(detail: RunDetail) -> list[tuple[str, Any]]:
     return [
         ("Batches", f"{summary['batches']:,}" if summary else "none stored"),
         ("Rows", f"{summary.get('rows') or 0:,}" if summary else ""),
+        ("Rows written", "" if detail.written is None else f"{detail.written:,}"),
         ("Repaired batches", f"{summary['repaired']:,}" if summary.get("repaired") else ""),
+        ("Parameters", given(run)),
         ("Time to first commit", duration_words(took) if took else ""),
         ("Host", driver.host),
         ("Spark", driver.spark_version),

@@ -14,13 +14,16 @@ from django.utils import timezone
 from queries.domain.errors import Conflict
 from queries.domain.triggers.advice import Advice, Suggestion
 from queries.domain.triggers.interval_model import Expected, expected, words
-from queries.roles import DEFINE, VIEW
+from queries.roles import DEFINE, OPERATE, VIEW
 from queries.selectors.query_lines import query_line
 from queries.selectors.supervision.applications import application_detail
 from queries.selectors.triggers.advice import QueryAdvice, query_advice
+from queries.selectors.triggers.slow_batches import slow_batches
+from queries.selectors.triggers.thread_dumps import thread_dumps
 from queries.selectors.triggers.waiting import DEFAULT_RANGE, RANGES, waits
 from queries.services.definitions import catalog
-from queries.views.console.guard import author, needs
+from queries.services.triggers.thread_dumps import request_dump
+from queries.views.console.guard import author, by, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
@@ -34,6 +37,8 @@ def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
     context = head(request, name, "query-trigger")
     found = query_advice(context["line"])
     context |= {"found": found, "advice": found.advice if found else None}
+    context["slow"] = slow_batches(context["query"].pk, now=timezone.now())
+    context["dumps"] = thread_dumps(context["query"], now=timezone.now())
     if found:
         context |= _figures(found.advice)
     return render(request, "triggers/trigger.html", context)
@@ -53,6 +58,15 @@ def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
         f"Revision {revision.number} was saved: {chosen.title[0].lower()}{chosen.title[1:]}. "
         "It takes effect at the next restart.",
     )
+    return redirect("query-trigger", name)
+
+
+@needs(OPERATE, "POST")
+def dump(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Have the query's driver take a thread dump."""
+    query = query_line(name, now=timezone.now()).query
+    request_dump(query=query, **by(request))
+    messages.success(request, "Thread dump requested. The driver takes it with its next heartbeat.")
     return redirect("query-trigger", name)
 
 
@@ -126,6 +140,7 @@ def waiting(request: HttpRequest, name: str) -> HttpResponse:
 
 urlpatterns = [
     path("queries/<query:name>/trigger/", trigger_tab, name="query-trigger"),
+    path("queries/<query:name>/trigger/dump/", dump, name="query-trigger-dump"),
     path("queries/<query:name>/trigger/change/", trigger_change, name="query-trigger-change"),
     path("applications/<str:name>/waiting/", waiting, name="application-waiting"),
 ]

@@ -8,6 +8,8 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from queries.models.alerts import AlertRule, Channel, Delivery, Incident, Maintenance
+from queries.models.definitions import Query
+from tests.scenarios.stage import Stage
 from tests.services.secrets.binding import bind
 
 pytestmark = pytest.mark.django_db
@@ -145,6 +147,7 @@ def test_an_admin_sets_rules_up_and_a_channel_that_a_rule_needs_stays(
         "selector": {"labels": {"team": "a"}, "severities": ["critical"]},
         "quiet_hours": {"zone": "Europe/Berlin", "from": "22:00", "until": "07:00"},
         "remind_every_hours": 4,
+        "thresholds": [{"figure": "late_rows", "value": 5}],
     }
     answer = client.post("/api/v1/alert-rules/", rule, format="json")
     assert answer.status_code == 201, answer.json()
@@ -175,3 +178,19 @@ def test_an_operator_begins_and_ends_maintenance(operator: User) -> None:
     window["ends_at"] = window["starts_at"]
     answer = client.post("/api/v1/maintenance/", window, format="json")
     assert answer.json()["problems"][0]["field"] == "ends_at"
+
+
+def test_a_querys_thresholds_have_a_state_and_one_can_be_previewed(viewer: User) -> None:
+    stage = Stage()
+    query = stage.query("delays")
+    Query.objects.filter(pk=query.pk).update(thresholds=[{"figure": "late_rows", "value": 5}])
+    client = api(viewer)
+    (one,) = client.get("/api/v1/queries/delays/thresholds/").json()["thresholds"]
+    assert (one["figure"], one["state"], one["seen_at"]) == ("late_rows", "unknown", None)
+    address = "/api/v1/queries/delays/thresholds/preview/"
+    found = client.post(address, {"figure": "late_rows", "value": 5}, format="json").json()
+    assert (found["crossed_at"], found["known_minutes"], found["minutes"]) == ([], 0, 7 * 24 * 60)
+    assert "There are no figures for the last 7 days" in found["text"]
+    refused = client.post(address, {"figure": "late_rows"}, format="json")
+    assert refused.status_code == 422
+    assert "Set a value above 0." in refused.content.decode()

@@ -34,6 +34,7 @@ def test_each_tells_its_jars_and_the_applications_that_name_it(
     (found,) = as_viewer.get("/api/v1/connectors/").json()["results"]
     assert found == {
         "name": "kafka",
+        "spark": "4.3",
         "ready": True,
         "folder": str(folder / "kafka"),
         "bytes": 5,
@@ -52,6 +53,7 @@ def test_each_tells_its_jars_and_the_applications_that_name_it(
         "sinks": ["kafka"],
         "tested_with": ["4.3"],
         "note": "",
+        "differing": [],
         "way_out": "",
     }
 
@@ -99,6 +101,53 @@ def test_a_format_of_an_installed_connector_may_be_saved(folder: Path, now: date
         name="q", spec=spec, application_spec=application, actor="a", now=now
     )
     assert made.revisions.get().spec["sources"][0]["format"] == "own"
+
+
+def test_an_admin_installs_a_connector_by_its_coordinates_and_removes_it(
+    as_admin: APIClient, folder: Path
+) -> None:
+    asked = {"name": "own", "spark": "4.2", "coordinates": ["org.example:own:1.0"]}
+    answer = as_admin.post("/api/v1/connectors/", asked, format="json")
+    assert answer.status_code == 202
+    assert answer.json()["verb"] == "install"
+    assert [step["name"] for step in answer.json()["steps"]] == [
+        "Install Spark 4.2",
+        "Install connector own for Spark 4.2",
+    ]
+    bad = as_admin.post("/api/v1/connectors/", asked | {"coordinates": ["own"]}, format="json")
+    assert bad.status_code == 422
+    assert "Use GROUP:ARTIFACT:VERSION" in str(bad.json())
+
+    (folder / "4.2" / "own").mkdir(parents=True)
+    (folder / "4.2" / "own" / "own-1.0.jar").touch()
+    assert as_admin.delete("/api/v1/connectors/4.2/own/").status_code == 204
+    assert as_admin.delete("/api/v1/connectors/4.2/own/").status_code == 404
+    assert as_admin.delete("/api/v1/connectors/5.0/own/").status_code == 404
+
+
+def test_versions_of_spark_are_listed_installed_and_removed(
+    as_admin: APIClient, tmp_path: Path, settings: Any, now: datetime
+) -> None:
+    settings.SPARKS_DIR = tmp_path / "sparks"
+    jars = tmp_path / "sparks" / "4.2" / "pyspark" / "jars"
+    jars.mkdir(parents=True)
+    (jars / "spark-core.jar").write_bytes(b"x" * 7)
+    (tmp_path / "sparks" / "4.2" / "pyspark-4.2.1.dist-info").mkdir()
+    catalog.create_application(name="older", spec={"spark": "4.2"}, actor="aude", now=now)
+    ours, installed, missing = as_admin.get("/api/v1/sparks/").json()["results"]
+    assert (ours["version"], ours["ours"], ours["way_out"]) == ("4.3", True, "")
+    assert (installed["exact"], installed["bytes"]) == ("4.2.1", 7)
+    assert installed["applications"] == ["older"]
+    assert (missing["ready"], missing["way_out"]) == (
+        False,
+        "Install it with `make spark ARGS=4.1`.",
+    )
+    used = as_admin.delete("/api/v1/sparks/4.2/")
+    assert used.status_code == 409
+    assert "application older" in used.json()["detail"]
+    assert as_admin.post("/api/v1/sparks/", {"version": "4.1"}, format="json").status_code == 202
+    another = as_admin.post("/api/v1/sparks/", {"version": "4.1"}, format="json")
+    assert another.status_code == 409
 
 
 def test_a_stranger_sees_nothing() -> None:

@@ -18,12 +18,13 @@ _PARTS = {"int": "1", "uuid": "00000000-0000-0000-0000-000000000000"}
 
 
 def _posts() -> Iterator[str]:
-    """Yield an address of each kind that takes a POST."""
+    """Yield an address of each kind that takes a POST, and writes."""
     api: Any = next(
         entry for entry in get_resolver().url_patterns if getattr(entry, "app_name", "") == "api"
     )
     for entry in api.url_patterns:
-        if entry.name != "nothing" and hasattr(entry.callback.view_class, "post"):
+        view = entry.callback.view_class
+        if entry.name != "nothing" and hasattr(view, "post") and not view.writes_nothing:
             pattern = str(entry.pattern)
             yield "/api/v1/" + re.sub(r"<(\w+):\w+>", lambda at: _PARTS.get(at[1], "x"), pattern)
 

@@ -62,7 +62,7 @@ MANIFESTS: list[tuple[str, Any, str, str]] = [
         "metadata.namespace",
         "not a field",
     ),
-    ("unknown in spec", of_spec(schedule="daily"), "spec.schedule", "not a field"),
+    ("unknown in spec", of_spec(cadence="daily"), "spec.cadence", "not a field"),
     ("unknown kind of query", of_spec(kind="scala"), "spec.kind", "kind"),
     ("no sources", without("sources"), "spec.sources", "missing"),
     ("no sink", without("sink"), "spec.sink", ""),

@@ -39,6 +39,24 @@ def test_a_run_names_its_neighbours_and_adds_up_its_batches(
     assert [row["id"] for row in rows] == [second.pk, first.pk]
 
 
+def test_a_run_that_ends_shows_its_parameters_and_the_rows_that_it_wrote(
+    as_viewer: APIClient, stage: Stage
+) -> None:
+    query = stage.query("backfill", trigger={"kind": "available_now"}, params={"low": 1})
+    stage.up("backfill")
+    run = stage.run("backfill")
+    address = f"/api/v1/runs/{run.pk}/"
+    for batch in range(3):
+        body = {"batchId": batch, "sink": {"description": "kafka", "numOutputRows": 4}}
+        store_batch(batch, query=query.pk, run=run.pk, body=body)
+    found = as_viewer.get(address).json()
+    assert (found["params"], found["batches"]["rows_written"]) == ({"low": 1}, 12)
+    # A file sink does not count them.
+    body = {"batchId": 3, "sink": {"description": "FileSink[/out]", "numOutputRows": -1}}
+    store_batch(3, query=query.pk, run=run.pk, body=body)
+    assert as_viewer.get(address).json()["batches"]["rows_written"] is None
+
+
 def test_a_run_says_what_its_code_sets_and_does_not_get(as_viewer: APIClient, stage: Stage) -> None:
     stage.query("delays")
     stage.up("delays")

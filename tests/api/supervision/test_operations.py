@@ -20,7 +20,7 @@ from queries.api.supervision import operations
 from queries.domain.states import OperationOutcome
 from queries.models.history import Operation
 from queries.services.console.tokens import create_token
-from tests.scenarios.stage import Stage
+from tests.scenarios.stage import BROKEN_PIPE, NO_SUCH_SOURCE, Stage
 
 BODY = {
     "id",
@@ -57,7 +57,7 @@ def test_a_verb_is_accepted_with_an_operation_to_follow(
     assert set(body) == BODY
     assert (body["verb"], body["query"], body["actor"]) == (verb, "delays", "otto")
     assert answer["Location"] == f"/api/v1/operations/{body['id']}/"
-    assert as_operator.get(answer["Location"]).json() == body
+    assert as_operator.get(answer["Location"]).json() == {**body, "completion": None}
 
 
 def test_a_start_is_done_when_the_query_runs(as_operator: APIClient, stage: Stage) -> None:
@@ -151,6 +151,47 @@ def test_a_wait_for_an_ended_operation_is_no_wait(as_operator: APIClient, stage:
     assert operation.outcome == OperationOutcome.DONE
     answer = as_operator.get(f"/api/v1/operations/{operation.uuid}/?wait=60")
     assert answer.json()["outcome"] == "DONE"
+
+
+def test_a_start_says_how_the_work_that_it_requested_has_ended(
+    as_operator: APIClient, stage: Stage
+) -> None:
+    stage.query("backfill", trigger={"kind": "available_now"})
+    stage.now = timezone.now()
+    location = as_operator.post("/api/v1/queries/backfill/start/")["Location"]
+
+    def found() -> tuple[str | None, str | None]:
+        body = as_operator.get(f"{location}?completed=true").json()
+        return body["outcome"], body["completion"]
+
+    stage.look("backfill")
+    stage.ready("backfill")
+    stage.commit("backfill")
+    assert found() == ("DONE", None)
+    stage.fail("backfill", BROKEN_PIPE)
+    assert found() == ("DONE", None)  # it is started again
+    stage.launcher.end_run(stage.run("backfill").pk)
+    stage.look()
+    assert found() == ("DONE", "COMPLETED")
+    later = as_operator.post("/api/v1/queries/backfill/start/")["Location"]
+    stage.settle()
+    assert found() == ("DONE", "COMPLETED")
+    location = later
+    as_operator.post("/api/v1/queries/backfill/stop/")
+    assert found()[1] == "SUPERSEDED"
+
+
+def test_a_start_that_cannot_succeed_is_not_waited_for(
+    as_operator: APIClient, stage: Stage
+) -> None:
+    stage.query("backfill", trigger={"kind": "available_now"})
+    stage.now = timezone.now()
+    location = as_operator.post("/api/v1/queries/backfill/start/")["Location"]
+    stage.look("backfill")
+    stage.ready("backfill")
+    stage.fail("backfill", NO_SUCH_SOURCE)
+    body = as_operator.get(f"{location}?wait=60&completed=true").json()
+    assert (body["outcome"], body["completion"]) == ("FAILED", "FAILED")
 
 
 # --- the long poll itself, through the real ASGI handler --------------------------------

@@ -1,10 +1,13 @@
 """GET queries/{name}/advice/: cost, curve, suggestions and limits, as the page has them."""
 
 import pytest
+from django.utils import timezone
 from rest_framework.test import APIClient
 
+from listeners.models import SlowBatch
 from queries.models.definitions import Query
 from tests.scenarios.stage import Stage
+from tests.web.batches import batches
 from tests.web.triggers.test_trigger_page import kafka, measured
 
 
@@ -30,6 +33,28 @@ def test_it_tells_what_the_page_shows(as_viewer: APIClient, stage: Stage, delays
     assert len(body["triggers"]) == 7
     shorter = next(one for one in body["suggestions"] if one["key"] == "interval")
     assert shorter["spec"]["trigger"]["interval"] == "500 milliseconds"
+
+
+def test_it_tells_why_batches_were_slow(as_viewer: APIClient, stage: Stage, delays: Query) -> None:
+    run = stage.run("delays")
+    batches(run, 1, until=timezone.now(), duration_ms=41_000, rows=7)
+    SlowBatch.objects.create(
+        driver=run.driver_id,
+        seq=1,
+        query=run.query_id,
+        run=run.pk,
+        batch=0,
+        took_ms=41_000,
+        at=timezone.now(),
+        body={"stages": []},
+    )
+    (slow,) = as_viewer.get("/api/v1/queries/delays/advice/").json()["slow_batches"]
+    assert (slow["batch"], slow["run"], slow["rows"], slow["took_ms"]) == (0, run.pk, 7, 41_000)
+    assert slow["says"] == "Batch 0 took 41 s: the driver took 41 s outside Spark's tasks."
+    assert [(one["cause"], one["ms"]) for one in slow["causes"]] == [
+        ("driver", 40_900),
+        ("checkpoint", 100),
+    ]
 
 
 def test_a_suggestion_is_put_as_it_is(as_author: APIClient, stage: Stage, delays: Query) -> None:

@@ -1,15 +1,19 @@
 """The forms in a real browser: nicer with JavaScript, whole without it."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
+from queries.models.alerts import FigureSample
 from queries.models.definitions import Query
 from tests.browser.conftest import sign_in
+from tests.scenarios.stage import Stage
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -106,6 +110,55 @@ def test_the_policy_of_the_page_blocks_nothing_of_ours(
     page.get_by_role("button", name="Add a source").click()
     expect(page.locator("#id_sources-1-name")).to_be_visible()
     assert said == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_threshold_is_added_and_previewed_on_an_existing_querys_form(
+    page: Page,
+    context: BrowserContext,
+    live_server: LiveServer,
+    author: User,
+    theme: str,
+) -> None:
+    query = Stage().query("delays")
+    minute = timezone.now().replace(second=0, microsecond=0)
+    FigureSample.objects.bulk_create(
+        FigureSample(query=query, at=minute - timedelta(minutes=back), records=3_000_000, late=0)
+        for back in range(60, 0, -1)
+    )
+    sign_in(context, live_server.url, author)
+    context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
+    page.goto(f"{live_server.url}/queries/delays/edit/")
+    page.get_by_role("button", name="Add a threshold").click()
+    expect(page.locator("#id_thresholds-0-figure")).to_be_focused()
+    page.get_by_role("button", name="Preview threshold 1").click()
+    preview = page.locator("#threshold-preview-0")
+    expect(preview).to_contain_text("Set a value above 0.")
+    page.locator("#id_thresholds-0-value").fill("1000000")
+    page.get_by_role("button", name="Preview threshold 1").click()
+    expect(preview).to_contain_text("It would have fired once in the last 7 days (first ")
+    expect(preview).to_contain_text("There are no figures for 99 % of that time")
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run('#thresholds-0').then((result) => result.violations)")
+    assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_schedules_next_times_are_shown_while_it_is_typed(
+    form: Page, context: BrowserContext, live_server: LiveServer, theme: str
+) -> None:
+    context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
+    form.reload()
+    shown = form.locator("#schedule-times")
+    form.locator("#id_schedule_cron").fill("30 2 * *")
+    expect(shown).to_contain_text("five fields")
+    form.locator("#id_schedule_cron").fill("30 2 * * *")
+    expect(shown).to_contain_text("Next times in UTC")
+    form.locator("#id_schedule_time_zone").fill("Europe/Berlin")
+    expect(shown).to_contain_text("The clocks change on")
+    form.evaluate(AXE)
+    found = form.evaluate("axe.run('#schedule').then((result) => result.violations)")
+    assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -31,6 +31,7 @@ TABLES = read(
     """
     extensions = ["org.example.Extension", "org.example.Other"]
     catalogs = {lake = "org.example.Catalog"}
+    conf = {"spark.lake.tasks" = "2"}
     sinks = ["lake"]
     """
 )
@@ -89,11 +90,12 @@ def test_a_sink_of_a_connector_may_be_partitioned() -> None:
     assert "sink.partition_by has no effect" in _problems(spec, "pulsar")[0]
 
 
-def test_extensions_and_catalogs_become_configuration() -> None:
+def test_extensions_catalogs_and_defaults_become_configuration() -> None:
     assert conf_of([PULSAR]) == {}
     assert conf_of([PULSAR, TABLES, TABLES]) == {
         "spark.sql.extensions": "org.example.Extension,org.example.Other",
         "spark.sql.catalog.lake": "org.example.Catalog",
+        "spark.lake.tasks": "2",
     }
     both = formats_of({"b": PULSAR, "a": PULSAR, "c": TABLES}, "sinks")
     assert both == {"pulsar": "a", "lake": "c"}

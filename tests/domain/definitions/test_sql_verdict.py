@@ -1,8 +1,18 @@
 """A refusal of Spark's parser is a problem that shows the place."""
 
+from pathlib import Path
+
 import pytest
 
-from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, refused
+from queries.domain.definitions.declared_connectors import conf_of, read
+from queries.domain.definitions.parsing import parse_query
+from queries.domain.definitions.spec import SqlQuery
+from queries.domain.definitions.sql_verdict import (
+    SqlVerdict,
+    has_own_grammar,
+    question_about,
+    refused,
+)
 
 SAID = (
     "[PARSE_SYNTAX_ERROR] Syntax error at or near 'b': extra input 'b'. SQLSTATE: 42601 "
@@ -55,3 +65,23 @@ def test_an_empty_text_has_a_first_line() -> None:
 )
 def test_some_configuration_gives_spark_another_grammar(key: str, own: bool) -> None:
     assert has_own_grammar({key: "x"}) is own
+
+
+@pytest.mark.parametrize("connector", ["delta", "iceberg"])
+def test_queries_over_tables_are_checked_as_sparks_own(connector: str) -> None:
+    recipe = Path(__file__).resolve().parents[3] / "connectors" / connector / "connector.toml"
+    conf = conf_of([read(recipe.read_text())])
+    assert not has_own_grammar(conf)
+    assert has_own_grammar({"spark.sql.extensions": f"{conf['spark.sql.extensions']},org.acme.X"})
+    spec = parse_query(
+        {
+            "kind": "sql",
+            "sources": [{"name": "ticks", "format": "rate"}],
+            "sql": "SELECT value FROM ticks",
+            "sink": {"format": "noop"},
+        }
+    )
+    assert isinstance(spec, SqlQuery)
+    asked = question_about(spec, conf=conf, partitioned={})
+    assert [view.name for view in asked.views] == ["ticks"]
+    assert not any("extensions" in key or "catalog" in key for key in asked.conf)

@@ -42,3 +42,10 @@ def test_new_code_and_new_packages_are_what_queries_import(
     after: dict[str, object], differs: bool
 ) -> None:
     assert imports_differ({"code": {"upload": "sha256:a"}, "packages": "x"}, after) is differs
+
+
+def test_with_a_new_spark_every_query_of_the_application_is_tried() -> None:
+    found = tried_beside(
+        [PYTHON, SQL, TABLE, ELSEWHERE], new_imports=[], tried=[], new_sparks=["flights"]
+    )
+    assert found == {"python", "sql", "table"}

@@ -236,6 +236,13 @@ def test_a_condition_has_a_category_and_a_policy(
         ("Py4JNetworkError", "Answer from Java side is empty", Category.PROCESS, RETRY),
         ("Py4JError", "odd", Category.PROCESS, RETRY),
         (
+            "NotAccepted",
+            "The master spark://a:7077 did not accept this driver, whose Spark is 4.2.1, within a "
+            "minute.",
+            Category.CONNECTION,
+            RETRY,
+        ),
+        (
             "org.apache.spark.SparkException",
             "Python worker exited unexpectedly (crashed)",
             Category.PROCESS,

@@ -17,6 +17,8 @@ import pytest
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify
 from queries.domain.failures.subjects import Subject
+from queries.domain.sparks import Spark, is_older
+from queries.domain.sparks.conditions import CONDITIONS_SINCE
 from tests import pieces
 
 JUDGED: dict[str, list[str]] = json.loads(
@@ -124,3 +126,16 @@ def test_what_needs_no_judgement_is_there() -> None:
     names = [name for name, _ in _conditions(jar, "error-conditions.json")]
     for pattern in _NEED_NONE:
         assert any(re.match(pattern, name) for name in names), pattern
+
+
+@pytest.mark.parametrize("spark", pieces.jars_of_sparks())
+def test_the_conditions_that_older_versions_lack_are_those_of_their_jars(spark: Spark) -> None:
+    folder = pieces.jars_of_sparks()[spark]
+    names: set[str] = set()
+    for jar in folder.glob("spark-common-utils_*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            names |= json.loads(archive.read("error/error-conditions.json")).keys()
+    has = {name for name, since in CONDITIONS_SINCE.items() if not is_older(spark, since)}
+    # Kafka's are in the connector's jar, whose version differs.
+    ours = {name for name in CONDITIONS_SINCE if not name.startswith("KAFKA_")}
+    assert names & ours == has & ours

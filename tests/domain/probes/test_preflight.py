@@ -5,8 +5,17 @@ from typing import Any
 import pytest
 
 from queries.domain.probes.plan_comparison import Difference
-from queries.domain.probes.preflight import Asked, Verdict, digest, judge, sentence
+from queries.domain.probes.plan_shapes import Shape, Shapes
+from queries.domain.probes.preflight import (
+    Asked,
+    SparkChange,
+    Verdict,
+    digest,
+    judge,
+    sentence,
+)
 from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, ProbeResult, Tried
+from queries.domain.sparks.upgrade import Written
 
 PASSED = (
     Tried(Attempt.REPLAY, AttemptEnd.PASSED, 7, 20, 400),
@@ -149,6 +158,19 @@ def test_pinned_configuration_is_a_difference() -> None:
     judged = judge(asked, found(*PASSED))
     assert judged["verdict"] is Verdict.DIFFERS
     assert judged["pinned"] == [{"what": "spark.sql.shuffle.partitions", "old": "4", "new": "8"}]
+
+
+def test_another_spark_is_reported_with_its_plan_where_the_old_one_is_known() -> None:
+    old = Shapes((Shape("aggregation"),), "update")
+    change = SparkChange("4.2", "4.3", Written(), Written(), old)
+    plan = PlanSeen(aggregated("sum(value)"), "update", COLUMNS)
+    told = judge(Asked(spec(), spark=change), found(*PASSED, plan=plan))["spark"]
+    assert (told["from"], told["to"], told["plan"]) == ("4.2", "4.3", ["aggregation"] * 2)
+    stateless = judge(Asked(spec(), spark=change), found(*PASSED))["spark"]
+    assert stateless["plan"] == ["aggregation", "none"]
+    unknown = SparkChange("4.2", "4.3", Written(), Written())
+    assert judge(Asked(spec(), spark=unknown), found(*PASSED))["spark"]["plan"] is None
+    assert judge(Asked(spec(), spark=change), found(plan=None))["spark"]["plan"] is None
 
 
 @pytest.mark.parametrize(

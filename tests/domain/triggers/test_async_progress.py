@@ -14,6 +14,7 @@ from queries.domain.checkpoints.logged_offsets import (
 )
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
+from queries.domain.sparks import Spark
 from queries.domain.triggers.async_progress import (
     EVOLUTION,
     REAL_TIME_DEFAULT,
@@ -226,6 +227,11 @@ def test_how_often_offsets_are_kept_is_read_from_a_definition(
 def test_the_application_may_turn_the_default_of_real_time_off() -> None:
     assert tracking(real_time(), {REAL_TIME_DEFAULT: "false"}) is None
     assert tracking(real_time(conf={REAL_TIME_DEFAULT: "true"}), {REAL_TIME_DEFAULT: "false"})
+
+
+@pytest.mark.parametrize("spark", ["4.1", "4.2"])
+def test_before_4_3_real_time_does_not_track_asynchronously_by_default(spark: Spark) -> None:
+    assert tracking(real_time(), None, spark) is None
 
 
 def test_in_real_time_off_is_said_in_words() -> None:

@@ -164,9 +164,9 @@ def test_what_works_is_taken(raw: dict[str, Any]) -> None:
         (sql(tables=[{**FILES, "name": "ticks"}]), "tables.0.name", "sources.0"),
         (sql(sink=None), "sink", "is missing"),
         (sql(sink={"format": "parquet"}), "sink.options.path", "is missing"),
-        (sql(sink={"format": "delta"}), "sink.format", "not a supported format"),
+        (sql(sink={"format": "lake"}), "sink.format", "not a supported format"),
         (sql(sink={**TO_FILES, "output_mode": "update"}), "sink.output_mode", "only append"),
-        (sql(sink={"format": "noop", "partition_by": ["a"]}), "sink.partition_by", "file sinks"),
+        (sql(sink={"format": "noop", "partition_by": ["a"]}), "sink.partition_by", "only files"),
         (sql(sink={"format": "noop", "options": {"queryName": "x"}}), "sink.options.queryName",
          "query's name"),
         (sql(sink={"format": "kafka"}), "sink.options.kafka.bootstrap.servers", "is missing"),
@@ -239,10 +239,57 @@ def test_a_pool_is_one_of_the_applications() -> None:
 def test_a_trigger_that_the_applications_spark_does_not_have_is_refused() -> None:
     raw = sql(trigger={"kind": "real_time"}, sink={"format": "console", "output_mode": "update"})
     older, newer = ({"spark": spark, "connectors": ["kafka"]} for spark in ("4.1", "4.2"))
-    refused = said(found(raw, application=older))["trigger.kind"]
-    assert "does not exist in the application's Spark, 4.1." in refused
+    refused = said(found(raw, application=older)).get("trigger.kind", "")
+    assert "does not exist in the application's Spark 4.1." in refused
     assert "Use Spark 4.2 or newer" in refused
     assert "trigger.kind" not in said(found(raw, application=newer))
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "says"),
+    [
+        (
+            {"sql": "SELECT count(*) AS n FROM ticks"},
+            "trigger.kind",
+            "is not supported by Spark 4.2 for stateful queries, and this query aggregates.",
+        ),
+        (
+            {
+                "sql": "SELECT value FROM ticks",
+                "sink": {
+                    "format": "console",
+                    "output_mode": "update",
+                    "options": {"asyncProgressTrackingEnabled": "true"},
+                },
+            },
+            "sink.options.asyncProgressTrackingEnabled",
+            "is not supported in real-time mode by Spark 4.2.",
+        ),
+    ],
+)
+def test_what_real_time_mode_learned_in_4_3_is_refused_before(
+    changes: dict[str, Any], field: str, says: str
+) -> None:
+    sink = {"format": "console", "output_mode": "update"}
+    raw = sql(**{"sources": [KAFKA], "trigger": {"kind": "real_time"}, "sink": sink} | changes)
+    around = {"connectors": ["kafka"], "conf": {"spark.sql.shuffle.partitions": "1"}}
+    older, newer = ({"spark": spark, **around} for spark in ("4.2", "4.3"))
+    assert says in said(found(raw, application=older)).get(field, "")
+    assert "Use Spark 4.3 or newer" in said(found(raw, application=older))[field]
+    assert says not in said(found(raw, application=newer)).get(field, "")
+
+
+def test_configuration_that_the_applications_spark_would_ignore_is_refused() -> None:
+    key = "spark.sql.streaming.stateStore.rowChecksum.enabled"
+    raw = sql(conf={key: "true"})
+    assert "which would ignore it" in said(found(raw, application={"spark": "4.1"}))[f"conf.{key}"]
+    assert found(raw, application={"spark": "4.2"}) == []
+    (problem,) = (
+        one
+        for one in application_problems({"spark": "4.1", "conf": {key: "true"}})
+        if one.field != "spark"
+    )
+    assert problem.sentence().endswith("Use Spark 4.2 or newer, or remove it.")
 
 
 @pytest.mark.parametrize("name", ["a", "flights-2.by_hour", "0", "x" * 63])
@@ -419,3 +466,20 @@ def test_no_input_breaks_the_validation(changes: dict[str, Any], base: dict[str,
         assert problem.field
         assert problem.message
         assert len(problem.value) <= 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"params": {"day": "{date}"}}, None),
+        ({"params": {"month": "{date}"}}, "schedule.params.month"),
+        ({"params": {"day": 3}}, "schedule.params.day"),
+        ({"cron": "daily"}, "schedule.cron"),
+    ],
+)
+def test_a_schedule_gives_values_that_the_query_accepts(
+    changes: dict[str, Any], field: str | None
+) -> None:
+    schedule = {"cron": "30 2 * * *", **changes}
+    raw = python(trigger={"kind": "available_now"}, params={"day": ""}, schedule=schedule)
+    assert list(said(found(raw))) == ([field] if field else [])

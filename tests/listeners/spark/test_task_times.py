@@ -5,12 +5,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py4j.protocol import Py4JError
 
-from listeners.spark.task_times import Stage, waited
+from headgate_ground.wire import Event, Kind, QueryPulse
+from listeners.spark.slow_batches import SlowBatches, timing_ms
+from listeners.spark.sorter import RunKnown
+from listeners.spark.task_times import Stage, TaskTimes, waited
+from listeners.spark.thread_dumps import ThreadDumps
+from queries.domain.triggers.slow_batches import Cause, diagnose, evidence_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -57,11 +65,148 @@ def test_what_is_divided_is_never_more_than_the_wait(stage: Stage, others: list[
     assert stage.group not in shares
 
 
+def batch(number: int, took: int, run: int = 5) -> Event:
+    """Return the event of a batch that took so many ms."""
+    body = {"batchId": number, "batchDuration": took}
+    return Event(1, 1, 1, "", Kind.PROGRESS, 42, run, batch=number, body=body)
+
+
+class Explained(SlowBatches):
+    """Slow batches whose evidence is not read from Spark."""
+
+    def __init__(self) -> None:
+        spark = SimpleNamespace(sparkContext=None)
+        super().__init__(spark, TaskTimes(spark))
+
+    def evidence(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """Return no stages; fail as Spark might for batch 99."""
+        if progress["batchId"] == 99:
+            raise Py4JError("gone")
+        return {"stages": []}
+
+
+def test_only_the_slowest_batch_of_a_while_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Explained()
+    for number, took in enumerate((999, 4_000, 9_000, 5_000)):
+        found.note(batch(number, took))
+    slow = found.look()
+    assert slow is not None
+    assert (slow.query, slow.run) == (42, 5)
+    assert slow.body == {"batch": 2, "took_ms": 9_000, "median_ms": None, "stages": []}
+    found.note(batch(4, 60_000, run=6))
+    assert found.look() is None  # one in ten seconds
+    monkeypatch.setattr("listeners.spark.slow_batches.EVERY_S", 0)
+    assert found.look() is not None
+    assert found.look() is None
+
+
+def test_a_batch_is_slow_against_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("listeners.spark.slow_batches.EVERY_S", 0)
+    found = Explained()
+    for number in range(6):
+        found.note(batch(number, 2_000))
+    assert found.look() is not None  # the first of its run that took a second
+    found.note(batch(6, 3_999))
+    assert found.look() is None
+    found.note(batch(7, 4_000))
+    slow = found.look()
+    assert slow is not None
+    assert slow.body["median_ms"] == 2_000
+
+
+def test_stages_that_cannot_be_read_cost_only_the_evidence() -> None:
+    found = Explained()
+    found.note(batch(99, 5_000))
+    assert found.look() is None
+
+
+def test_sparks_timings_are_read() -> None:
+    assert timing_ms("12 ms") == 12
+    assert timing_ms("total (min, med, max (stageId: taskId))\n3.2 s (1.0 s, 1.1 s)") == 3_200
+    assert timing_ms("") == 0
+
+
+class Dumping(ThreadDumps):
+    """Thread dumps that are not taken from a JVM."""
+
+    def dump(self) -> dict[str, str]:
+        """Return a dump."""
+        return {"threads": "main", "heap": ""}
+
+
+def hanging(*, active: bool = True) -> RunKnown:
+    """Return a run whose trigger is active or not."""
+    status = SimpleNamespace(isTriggerActive=lambda: active)
+    return RunKnown(42, 5, "spark-run", SimpleNamespace(status=lambda: status))
+
+
+def test_a_query_that_hangs_is_dumped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("listeners.spark.thread_dumps.monotonic", lambda: clock[0])
+    dumps = Dumping(SimpleNamespace(sparkContext=None))
+    dumps.note(batch(1, 100))
+    clock[0] += 59
+    assert dumps.look([hanging()], ()) is None
+    clock[0] += 1
+    assert dumps.look([hanging(active=False)], ()) is None  # it waits for its next trigger
+    found = dumps.look([hanging()], ())
+    assert found is not None
+    assert (found.query, found.run) == (42, 5)
+    assert found.body == {"quiet_s": 60, "threads": "main", "heap": ""}
+    clock[0] += 599
+    assert dumps.look([hanging()], ()) is None
+    clock[0] += 1
+    assert dumps.look([hanging()], (QueryPulse(5, True, "10:00"),)) is None  # a task has ended
+    clock[0] += 60
+    assert dumps.look([hanging()], (QueryPulse(5, True, "10:00"),)) is not None
+
+
+def test_a_query_that_waits_for_its_trigger_hides_no_other_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("listeners.spark.thread_dumps.monotonic", lambda: clock[0])
+    dumps = Dumping(SimpleNamespace(sparkContext=None))
+    waiting = RunKnown(41, 4, "other-run", hanging(active=False).jquery)
+    gone = RunKnown(40, 3, "gone", None)
+    assert dumps.look([waiting, gone, hanging()], ()) is None
+    clock[0] += 60
+    found = dumps.look([waiting, gone, hanging()], ())
+    assert found is not None
+    assert found.run == 5
+
+
+def test_a_run_has_few_dumps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("listeners.spark.thread_dumps.monotonic", lambda: clock[0])
+    dumps = Dumping(SimpleNamespace(sparkContext=None))
+    found = []
+    for _ in range(6):
+        found.append(dumps.look([hanging()], ()))
+        clock[0] += 600
+    assert [one is not None for one in found] == [False, True, True, True, False, False]
+
+
+def test_a_requested_dump_is_taken_once_from_a_query_that_does_not_hang() -> None:
+    dumps = Dumping(SimpleNamespace(sparkContext=None))
+    assert dumps.look([hanging(active=False)], ()) is None
+    dumps.ask(5, "10:00")
+    found = dumps.look([hanging(active=False)], ())
+    assert found is not None
+    assert found.body == {"quiet_s": 0, "asked": "10:00", "threads": "main", "heap": ""}
+    dumps.ask(5, "10:00")  # the assignment is read every second
+    assert dumps.look([hanging(active=False)], ()) is None
+    dumps.ask(5, "10:05")
+    assert dumps.look([hanging(active=False)], ()) is not None
+
+
 STORY = """
 import json, os, sys, time
 from pyspark.sql import SparkSession, functions as F
-from listeners.spark import task_times
+from listeners.spark import slow_batches, task_times
+from headgate_ground.wire import Event, Kind
 from listeners.spark.sorter import RunKnown
+from listeners.spark.thread_dumps import ThreadDumps
 
 folder = sys.argv[1]
 task_times.LOOK_EVERY_S = 1.0
@@ -96,6 +241,14 @@ while time.monotonic() < end:
     if told.get(2, [0, 0, {}])[2].get("1", 0) > 2000 and told.get(1, [0])[0] > 8000:
         break
     time.sleep(0.2)
+slow_batches.EVERY_S = 0
+explain = slow_batches.SlowBatches(spark, looks)
+for progress in map(json.loads, (one.json for one in heavy.recentProgress)):
+    explain.note(Event(1, 1, 1, "", Kind.PROGRESS, 1, 1, batch=progress["batchId"], body=progress))
+    if found := explain.look():
+        told["evidence"] = [progress, found.body]
+        break
+told["dump"] = ThreadDumps(spark).dump()
 sys.stdout.write(json.dumps(told) + "\\n")
 sys.stdout.flush()
 spark.sparkContext._gateway.proc.kill()
@@ -121,3 +274,8 @@ def test_a_light_query_waits_for_a_heavy_one(tmp_path: Path, java_home: str) -> 
     assert heavy[0] > 10 * light[0]  # task time
     assert light[2]["1"] > 2000  # of its wait, that for the heavy one
     assert light[1] >= light[2]["1"]
+    found = diagnose(evidence_of(*told["evidence"]))
+    assert found.causes[0].cause is Cause.PYTHON
+    assert "Python functions took" in found.says
+    assert '"stream execution thread for' in told["dump"]["threads"]
+    assert "java.lang.String" in told["dump"]["heap"]

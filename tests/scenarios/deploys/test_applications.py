@@ -1,5 +1,7 @@
 """Deploys of an application's own definition, with queries in its driver: judged and taken back."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,8 @@ import pytest
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.deploys.states import ChangeState, DeployState
 from queries.domain.protocol import RunError
+from queries.domain.sparks import Spark
+from queries.domain.sparks.pinned import JOIN_FORMAT, PINS, pinned_by
 from queries.domain.states import Desired, Phase
 from queries.models.applications import Application
 from queries.models.deploys.receipts import Deploy
@@ -118,6 +122,51 @@ def test_an_applications_change_goes_back_with_all_of_its_queries(
     assert stage.driver("flights").application_revision.number == 3
     for name in ("a", "b"):
         assert stage.row(name).revisions.count() == 1, "its own definition was never written"
+
+
+def test_an_older_spark_that_cannot_read_the_state_does_not_come_back(
+    way: Way, stage: Stage, settings: Any, tmp_path: Path
+) -> None:
+    settings.SPARKS_DIR = tmp_path / "sparks"
+    (settings.SPARKS_DIR / "4.2" / "pyspark").mkdir(parents=True)
+    row = stage.application("flights", spark="4.2")
+    stage.query("a", "flights")
+    stage.start("a")
+    stage.ready("flights")
+    stage.commit("a")
+    deploy = deployed(way, {"spark": "4.3"}, preflight=True)
+    assert deploy.stage == "preflight", "a neighbour with a checkpoint is tried with the new Spark"
+    way.probe()
+    fresh(stage)
+    stage.commit("a")
+    root = tmp_path / "checkpoints" / "a"
+    type(row.queries.get().checkpoints.get()).objects.update(location=f"file://{root}")
+    write_join(root, "4.3", **{JOIN_FORMAT: "4"})
+    stage.fail("a", DIVIDE)
+    way.work()
+    probes = len(stage.launcher.probes)
+    way.work()
+    kept = way.of("a")
+    assert kept.state == ChangeState.KEPT
+    assert "Spark 4.2 cannot continue this checkpoint" in str(kept.reason)
+    assert len(stage.launcher.probes) == probes == 1
+    row.refresh_from_db()
+    assert row.target_revision is not None
+    assert row.target_revision.spec["spark"] == "4.3", "it goes on with what can read its state"
+
+
+def write_join(root: Path, spark: Spark, **more: str) -> None:
+    """Write a checkpoint of a stream-stream join as a version leaves it."""
+    conf = {key: PINS[key].new for key in pinned_by(spark)} | more
+    about = {"batchTimestampMs": 1, "batchWatermarkMs": 0, "conf": conf}
+    info = {"operatorInfo": {"operatorId": 0, "operatorName": "symmetricHashJoin"}}
+    for name, text in (
+        ("offsets/0", f"v1\n{json.dumps(about)}\n0"),
+        ("commits/0", 'v1\n{"nextBatchWatermarkMs":0}'),
+        ("state/0/_metadata/metadata", f"v1\n{json.dumps(info)}"),
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
 
 
 def test_other_code_goes_back_to_the_code_of_before(

@@ -187,6 +187,35 @@ def test_a_required_preflight_that_could_not_try_the_checkpoint_ends_it_before_a
     assert stage.run("a").epoch == epoch
 
 
+def test_nor_is_another_spark_written_that_was_not_tried_on_the_checkpoint(
+    way: Way,
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: LazySettings,
+    tmp_path: Path,
+) -> None:
+    settings.JARS_DIR = tmp_path / "jars"
+    settings.SPARKS_DIR = tmp_path / "sparks"
+    (tmp_path / "sparks" / "4.2" / "pyspark").mkdir(parents=True)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    stage.query("a")
+    stage.up("a")
+    require_preflight(stage, "a", "s3a://flights/checkpoints/a")
+    application = stage.row("a").application
+    spec = application.revisions.latest("number").spec
+    way.ask(
+        {
+            "apiVersion": "headgate/v1",
+            "kind": "Application",
+            "metadata": {"name": application.name},
+            "spec": {**spec, "spark": "4.2"},
+        },
+        preflight=True,
+    )
+    assert way.probe().state == DeployState.FAILED
+    assert application.revisions.count() == 1
+
+
 def test_one_that_was_only_asked_for_does_not(
     way: Way,
     stage: Stage,

@@ -75,6 +75,7 @@ query-log-download: get v
 run-log: get v
 query-trigger: get v
 query-trigger-change: post d
+query-trigger-dump: post o
 query-preflight: post o
 query-records: post d
 query-batch-records: get d
@@ -82,7 +83,14 @@ query-x-ray: get d post d
 query-x-ray-rows: get d
 query-async: get v
 query-async-off: get d post d
+query-threshold-preview: get v
+schedule-preview: get v
+query-schedule: get v
+query-schedule-pause: post o
+query-schedule-resume: post o
 query-lag: get v
+lineage: get v
+query-lineage: get v
 query-loss-correct: get o post o
 query-go-on: get o post o
 query-start: get o post o
@@ -115,6 +123,10 @@ runs: get v
 run: get v
 run-series: get v
 connectors: get v
+connector-install: post a
+connector-remove: post a
+spark-install: post a
+spark-remove: post a
 alerts: get v
 incident: get v
 incident-act: post o
@@ -138,6 +150,7 @@ spark-ui: get v
 application-new: get D post d
 application-edit: get d post d
 application-delete: get d post d
+application-spark: get d post d
 application-labels: get d post d
 application-start: post o
 application-question: get d post d
@@ -201,7 +214,16 @@ query-failures: get v
 query-labels: get v put d
 query-advice: get v
 query-async: get v
+query-thread-dump: get v post o
+query-thresholds: get v
+query-threshold-preview: post v
+query-schedule: get v
+query-planned-runs: get v
+query-schedule-pause: post o
+query-schedule-resume: post o
 query-lag: get v
+query-lineage: get v
+lineage: get v
 query-losses: get v
 query-loss-correct: post o
 query-go-on: post o
@@ -250,7 +272,10 @@ alert-rule-owner: get v delete a
 maintenances: get v post o
 maintenance: get v delete o
 checkpoints: get v
-connectors: get v
+connectors: get v post a
+connector: delete a
+sparks: get v post a
+spark: delete a
 code: get v post D
 upload: get v
 code-hosts: get a post a

@@ -32,6 +32,9 @@ LET_THROUGH = {200, 201, 202, 204, 302, 400, 409, 412, 415, 422, 428}
 MAY_BE_MISSING = {
     *("api:query-batch-records", "api:query-x-ray-rows", "api:token", "api:nothing"),
     *("query-batch-records", "query-x-ray-rows", "token-revoke", "saved-view-forget"),
+    *("api:connector", "api:spark", "connector-remove", "spark-remove"),
+    # A query without a schedule, which few have.
+    *("api:query-schedule", "api:query-schedule-pause", "api:query-schedule-resume"),
     "account-session",  # one's own, which the form names
     *(
         "query-checkpoint-batch",

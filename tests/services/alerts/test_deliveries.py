@@ -16,6 +16,7 @@ import pytest
 from queries.channels.base import SendFailed
 from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentState
 from queries.models.alerts import AlertRule, Channel, Delivery, Incident
+from queries.selectors.lineage.downstream import in_words
 from queries.services.alerts import deliveries, incidents, sending
 from queries.services.alerts.deliveries import (
     LEASE,
@@ -26,7 +27,9 @@ from queries.services.alerts.deliveries import (
 )
 from tests.channels.receivers import Receiver, receiving
 from tests.faults.system import REPOSITORY
+from tests.scenarios.stage import Stage
 from tests.services.secrets.binding import bind
+from tests.web.test_lineage import flow
 
 START = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 
@@ -128,6 +131,41 @@ def test_an_incident_is_told_once_to_each_channel_and_so_is_its_end(outbox: Outb
     assert opened["key"] == resolved["key"] == f"headgate/{incident.uuid}/1"
     assert opened["url"] == f"https://headgate.example/alerts/{incident.uuid}/"
     assert not opened["repeat"]
+
+
+@pytest.mark.django_db
+def test_a_message_names_what_is_downstream(outbox: Outbox, stage: Stage) -> None:
+    flow(stage)
+    outbox.channel("one")
+    outbox.incident(query=stage.row("raw"), application=stage.row("raw").application)
+    outbox.incident(fingerprint="b", affected=["late", "daily"], affected_count=2)
+    outbox.incident(fingerprint="c", application=stage.row("late").application)
+    outbox.incident(fingerprint="d")
+    outbox.go()
+    facts = [
+        {fact["name"]: fact["value"] for fact in got.form["facts"]} for got in outbox.receiver.got
+    ]
+    told = [one.get("Downstream", "") for one in facts]
+    assert sorted(told) == ["", "", "daily (1 query)", "late, daily (2 queries)"]
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    names = [f"q{at}" for at in range(1200)]
+    assert in_words(names) == "q0, q1, q2, q3, q4 and 1,195 more (1,200 queries)"
+
+
+@pytest.mark.django_db
+def test_a_lineage_that_cannot_be_read_keeps_no_message_back(
+    outbox: Outbox, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise ValueError("no lineage")
+
+    monkeypatch.setattr("queries.selectors.lineage.downstream.lineage", broken)
+    stage.query("raw")
+    outbox.channel("one")
+    outbox.incident(query=stage.row("raw"))
+    assert outbox.go() == [("one", "opened")]
 
 
 @pytest.mark.django_db

@@ -9,7 +9,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from listeners.models import Gap
+from listeners.models import Gap, SlowBatch
 from queries.domain.alerts.incidents import HOLD
 from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState
 from queries.domain.errors import Conflict, Invalid
@@ -22,6 +22,7 @@ from queries.models.hosts import Host
 from queries.selectors.alerts.troubles import troubles
 from queries.services.alerts import incidents as service
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
+from tests.web.batches import batches
 
 pytestmark = pytest.mark.django_db
 
@@ -147,6 +148,27 @@ def test_a_query_that_lags_is_one_only_after_a_while(alerts: Alerts, settings: A
     alerts.set("delays", verdict="LAGGING", verdict_since=alerts.now)
     assert alerts.watch(9 * 60) == []
     assert [one.kind for one in alerts.watch(60)] == [IncidentKind.LAGGING]
+
+
+def test_a_stalled_query_says_why_its_slowest_batch_was_slow(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    run = alerts.run("delays")
+    for number, took in enumerate((9_000, 4_000)):
+        batches(run, 1, first=number, until=alerts.now, duration_ms=took)
+        SlowBatch.objects.create(
+            driver=run.driver_id,
+            seq=number,
+            query=run.query_id,
+            run=run.pk,
+            batch=number,
+            took_ms=took,
+            at=alerts.now,
+            body={"stages": []},
+        )
+    alerts.set("delays", verdict="STALLED", verdict_since=alerts.now)
+    text = "Batch 0 took 9.0 s: the driver took 8.9 s outside Spark's tasks."
+    assert text in alerts.one().detail
 
 
 def test_records_about_to_be_deleted_are_an_incident(alerts: Alerts) -> None:
@@ -462,3 +484,25 @@ def test_a_rule_names_the_time_before_the_loss_and_may_leave_stopped_queries_out
     assert alerts.watch() == []
     _rule(stopped_within_hours=48)
     assert alerts.one().kind == IncidentKind.AT_RISK_STOPPED
+
+
+def test_the_reasons_of_many_slow_queries_are_read_together(alerts: Alerts) -> None:
+    def asked(*names: str) -> int:
+        for seq, name in enumerate(names):
+            alerts.query(name)
+            alerts.up(name)
+            run = alerts.run(name)
+            batches(run, 1, until=alerts.now, duration_ms=9_000)
+            SlowBatch.objects.create(
+                driver=run.driver_id,
+                **{"seq": seq, "query": run.query_id, "run": run.pk, "batch": 0},
+                **{"took_ms": 9_000, "at": alerts.now, "body": {"stages": []}},
+            )
+            alerts.set(name, verdict="STALLED", verdict_since=alerts.now)
+        with CaptureQueriesContext(connection) as done:
+            found = troubles([], now=alerts.now)
+        assert all("took 9.0 s" in one.detail for one in found)
+        return len(done)
+
+    first = asked("one")
+    assert asked("two", "three", "four") == first

@@ -6,20 +6,32 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psutil
+import pyspark
 import pytest
 import redis
 
 from controlplane import signs_of_life
-from queries.domain.definitions.spec import Source
+from queries.domain.definitions import parsing
+from queries.domain.definitions.spec import Source, SqlQuery
 from queries.domain.definitions.sql_verdict import Question, SqlVerdict, View, columns_of
 from queries.domain.errors import Invalid
+from queries.domain.sparks import Spark
+from queries.domain.sparks.pinned import PINS, pinned_by
 from queries.services.definitions import catalog, sql_check
-from queries.services.definitions.sql_check import Answering, ask_spark, question_of
+from queries.services.definitions.sql_check import (
+    Answering,
+    ask_spark,
+    question_of,
+    sql_skips,
+    start_parser,
+)
 from queries.services.system import parser_life
 from queries.spark_parser.parser import NoParser, SparkParser
+from tests import pieces
 from tests.scenarios.stage import Stage
 
 
@@ -59,7 +71,7 @@ def worker(client: "redis.Redis") -> Iterator[list[Parser]]:
     """A worker that gives signs of life and answers; the parsers that it has started."""
     started: list[Parser] = []
 
-    def start() -> Any:
+    def start(spark: Spark) -> Any:
         started.append(Parser())
         return started[-1]
 
@@ -154,7 +166,7 @@ def test_a_parser_that_failed_is_replaced_and_one_that_nobody_asks_leaves(
 ) -> None:
     started: list[Parser] = []
 
-    def start() -> Any:
+    def start(spark: Spark) -> Any:
         started.append(Parser(fails=not started))
         return started[-1]
 
@@ -179,8 +191,43 @@ def test_a_parser_that_failed_is_replaced_and_one_that_nobody_asks_leaves(
 
 
 @pytest.mark.redis
+def test_each_spark_has_its_own_parser_and_two_run_at_once(
+    client: "redis.Redis", settings: Any, tmp_path: Path
+) -> None:
+    started: list[tuple[Spark, Parser]] = []
+
+    def start(spark: Spark) -> Any:
+        started.append((spark, Parser()))
+        return started[-1][1]
+
+    answering = Answering(threading.Event(), start=start)
+    for spark in ("4.2", "4.3", "4.2", "4.1", "4.2"):
+        question = {"to": "mine", "asked": asdict(Question("SELECT 1", spark=spark))}
+        client.rpush(parser_life.questions(), json.dumps(question | {"at": time.time()}))
+        answering.turn(client)
+    assert client.llen("mine") == 5
+    # 4.3 was asked longest ago when 4.1 needed a place.
+    assert [(spark, parser.closed) for spark, parser in started] == [
+        ("4.2", False),
+        ("4.3", True),
+        ("4.1", False),
+    ]
+    settings.SPARKS_DIR = tmp_path
+    with pytest.raises(NoParser, match="make spark ARGS=4"):
+        start_parser("4.2")
+
+
+def test_sql_for_a_spark_that_did_not_answer_names_the_command() -> None:
+    form = parsing.parse_query(spec("SELECT 1"))
+    assert isinstance(form, SqlQuery)
+    (skip,) = sql_skips(form, None, {}, "4.2")
+    assert skip.again
+    assert "run `make spark ARGS=4.2` there" in skip.why
+
+
+@pytest.mark.redis
 def test_a_question_that_nobody_waits_for_any_more_is_left(client: "redis.Redis") -> None:
-    answering = Answering(threading.Event(), start=lambda: pytest.fail("it was asked"))
+    answering = Answering(threading.Event(), start=lambda spark: pytest.fail("it was asked"))
     old = {"to": "mine", "asked": asdict(Question("SELECT 1")), "at": time.time() - 60}
     client.rpush(parser_life.questions(), json.dumps(old))
     answering.turn(client)
@@ -238,7 +285,8 @@ def test_the_analyzer_finds_names_that_no_source_has_and_knows_the_state() -> No
         assert "`value`" in wrong.message  # what it may have meant
         assert not judge("SELECT codes.lable FROM ticks JOIN codes ON code = value").ok
         right = judge("SELECT label, value FROM ticks JOIN codes ON code = value")
-        assert right == SqlVerdict(ok=True, state={"operators": (), "output_mode": "append"})
+        state = {"operators": (), "output_mode": "append"}
+        assert right == SqlVerdict(ok=True, state=state, spark=pyspark.__version__)
         counted = judge("SELECT value % 3 AS k, count(*) FROM ticks GROUP BY value % 3")
         assert counted.state is not None
         (one,) = counted.state["operators"]
@@ -249,6 +297,13 @@ def test_the_analyzer_finds_names_that_no_source_has_and_knows_the_state() -> No
             found = judge(text)
             assert found.ok
             assert found.unjudged
+        # Parameters have their defaults' types, as in a driver.
+        low = "SELECT value FROM ticks WHERE value > :low"
+        assert not judge(low).ok
+        assert judge(low, params={"low": 3}).ok
+        assert "BOOLEAN" in judge(low, params={"low": True}).unjudged
+        option = judge("SELECT value FROM ticks WITH ('header' = :low)", params={"low": "x"})
+        assert (option.ok, "in an expression" in option.message) == (False, True)
         # The settings of the definition hold, and no longer than for its question.
         strict = {"spark.sql.caseSensitive": "true"}
         assert not judge("SELECT VALUE FROM ticks", conf=strict).ok
@@ -260,3 +315,22 @@ def test_the_analyzer_finds_names_that_no_source_has_and_knows_the_state() -> No
         lacking = judge("SELECT topic FROM `in`", views=(view,))
         assert not lacking.ok
         assert "event_time" in lacking.message
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("spark", pieces.jars_of_sparks())
+def test_the_parser_of_each_installed_spark_judges(spark: Spark) -> None:
+    with SparkParser(pieces.jars_of_sparks()[spark]) as parser:
+        assert parser.version.startswith(f"{spark}.")
+        found = parser.judge(Question("SELECT label FROM codes", views=VIEWS))
+        assert (found.ok, found.spark) == (True, parser.version)
+        assert not parser.judge(Question("SELECT lable FROM codes", views=VIEWS)).ok
+        assert not parser.judge(Question("SELECT a FORM b")).ok
+        # In the same JVM: what this version pins, and at which value in a new checkpoint.
+        logs = "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata$"
+        found = getattr(getattr(parser._gateway.jvm, logs), "MODULE$").relevantSQLConfs()
+        entries = [found.apply(place) for place in range(found.size())]
+        pins = {one.key(): one.defaultValueString() for one in entries}
+        pins = {key: new for key, new in pins.items() if "internal" not in key.lower()}
+        assert pins.keys() | {"spark.sql.shuffle.partitions"} == pinned_by(spark)
+        assert {key: PINS[key].new for key in pins} == pins

@@ -109,7 +109,7 @@ def test_only_the_newest_revision_is_asked_about(
     asked: list[str] = []
 
     def ask(specs: Sequence[Any], *, limit_s: float) -> list[SqlVerdict | None]:
-        asked.extend(spec["sql"] for spec, _ in specs)
+        asked.extend(spec["sql"] for spec, *_ in specs)
         return [SqlVerdict(ok=True) for _ in specs]
 
     monkeypatch.setattr(sql_recheck, "ask_spark_of_many", ask)

@@ -169,3 +169,72 @@ def test_the_dry_run_says_what_each_change_takes(way: Way, stage: Stage) -> None
         asked = parse_set({"owner": "repo", "manifests": files})
         said[field] = plan(asked, user=ada(), now=stage.now).objects[0].effect
     assert said == {"description": "none", "note": "query restart", "memory": "driver restart"}
+
+
+# --- the order of waves -------------------------------------------------------------------
+
+
+def files(path: str) -> dict[str, Any]:
+    return {"format": "parquet", "options": {"path": path}}
+
+
+def flow(stage: Stage) -> None:
+    """Let `z` write what `m` reads, and `m`, which no deploy changes, what `b` reads."""
+    stage.query("z", sink=files("/data/z"))
+    source = {"name": "flights", **files("/data/z")}
+    stage.query("m", sources=[{**source, "schema": "a INT"}], sink=files("/data/m"))
+    stage.query(
+        "b",
+        sources=[{"name": "flights", **files("/data/m"), "schema": "a INT"}],
+        sink=files("/data/b"),
+    )
+    for name in ("z", "m", "b"):
+        stage.up(name)
+
+
+def waves_of(deploy: Deploy) -> list[list[str]]:
+    names: dict[int, list[str]] = {}
+    for wave, name in deploy.changes.order_by("wave", "name").values_list("wave", "name"):
+        names.setdefault(wave, []).append(name)
+    return [names[wave] for wave in sorted(names)]
+
+
+@pytest.mark.parametrize(
+    ("first", "waves"),
+    [
+        ("upstream", [["a", "z"], ["b"]]),
+        ("downstream", [["a", "b"], ["z"]]),
+        ("name", [["a", "b", "z"]]),
+    ],
+)
+def test_waves_follow_the_lineage(
+    way: Way, stage: Stage, first: str, waves: list[list[str]]
+) -> None:
+    flow(stage)
+    deploy = way.change("a", "b", "z", waves={"first": first})
+    assert waves_of(deploy) == waves
+    reasons = {one.name: str(one.reason) for one in deploy.changes.filter(wave=2)}
+    expected = {"upstream": ("b", "z"), "downstream": ("z", "b")}.get(first)
+    if expected:
+        assert reasons == {
+            expected[0]: f"Its wave comes after that of {expected[1]}, because of the lineage."
+        }
+
+
+def test_waves_follow_the_lineage_that_the_set_leaves(way: Way, stage: Stage) -> None:
+    flow(stage)
+    source = {"name": "flights", **files("/data/b"), "schema": "a INT"}
+    deploy = way.ask(
+        way.manifest("b", conf={NOTE: "new"}, sources=[{"name": "flights", "format": "rate"}]),
+        way.manifest("z", sources=[source]),
+    )
+    assert waves_of(deploy) == [["b"], ["z"]]
+
+
+def test_a_circle_goes_by_name_and_is_named(way: Way, stage: Stage) -> None:
+    flow(stage)
+    source = {"name": "flights", **files("/data/b"), "schema": "a INT"}
+    deploy = way.ask(way.manifest("b", conf={NOTE: "new"}), way.manifest("z", sources=[source]))
+    assert waves_of(deploy) == [["b", "z"]]
+    [entry] = AuditEntry.objects.filter(kind="deploy", subject="repo")
+    assert entry.details["circles"] == [["b", "z"]]

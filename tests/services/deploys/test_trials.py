@@ -77,11 +77,9 @@ def test_other_changes_of_an_application_try_only_what_changes(way: Way) -> None
     assert deploy.stage != "preflight"
 
 
-def test_an_application_that_requires_preflights_has_its_new_packages_tried(
-    way: Way, stage: Stage
-) -> None:
-    flights = stage.row("a").application
-    newest = flights.revisions.latest("number")
+def ask_of_a_careful_application(way: Way, stage: Stage, **changes: Any) -> None:
+    """Ask for changes of an application that requires preflights."""
+    newest = stage.row("a").application.revisions.latest("number")
     newest.spec = {**newest.spec, "require_preflight": True}
     newest.save()
     way.ask(
@@ -89,8 +87,24 @@ def test_an_application_that_requires_preflights_has_its_new_packages_tried(
             "apiVersion": "headgate/v1",
             "kind": "Application",
             "metadata": {"name": "flights"},
-            "spec": {**newest.spec, "packages": "hgcolours"},
+            "spec": {**newest.spec, **changes},
         }
     )
+
+
+def test_an_application_that_requires_preflights_has_its_new_packages_tried(
+    way: Way, stage: Stage
+) -> None:
+    ask_of_a_careful_application(way, stage, packages="hgcolours")
+    assert way.now().preflight
+    assert way.now().stage == "preflight"
+
+
+def test_an_application_that_requires_preflights_has_another_spark_tried(
+    way: Way, stage: Stage, settings: Settings, tmp_path: Path
+) -> None:
+    settings.SPARKS_DIR = tmp_path / "sparks"
+    (tmp_path / "sparks" / "4.2" / "pyspark").mkdir(parents=True)
+    ask_of_a_careful_application(way, stage, spark="4.2")
     assert way.now().preflight
     assert way.now().stage == "preflight"

@@ -10,6 +10,7 @@ import pytest
 from django.conf import LazySettings, settings
 from django.utils import timezone
 
+from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, Missing, NotAllowed
 from queries.domain.probes.questions import (
     Attempt,
@@ -20,17 +21,24 @@ from queries.domain.probes.questions import (
     XrayTask,
     read_task,
 )
+from queries.domain.sparks import Spark
+from queries.domain.sparks.pinned import CHECKSUM, PINS, pinned_by
 from queries.domain.states import DriverKind, DriverState, OperationOutcome, Reason
+from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.models.installation import Installation
+from queries.services.definitions.catalog import check_application, revise_application
+from queries.services.definitions.drafts import stranded_queries
 from queries.services.probes import probe_steps
-from queries.services.probes.preflight import begin_preflight
+from queries.services.probes.preflight import begin_preflight, begin_trial
 from queries.services.probes.xray import begin_xray, rows_of
 from queries.services.procedures.engine import advance, cancel
 from queries.services.supervision import operations
+from queries.services.supervision.application_operations import request_application_restart
 from queries.services.supervision.reconcile import due_applications, reconcile
+from queries.services.supervision.required_preflight import Unproven
 from queries.tasks import PROCEDURES
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.scenarios.stage import Stage
@@ -71,6 +79,31 @@ class Ground:
         if state:
             (self.root / "state/0/0").mkdir(parents=True)
             (self.root / "state/0/0" / f"{batches}.snapshot").write_text("x")
+
+    def written_by(self, spark: Spark, operator: str, **more: str) -> None:
+        """Let the newest batch be one that this version wrote, with state."""
+        newest = max((self.root / "offsets").iterdir(), key=lambda one: int(one.name))
+        conf = {key: PINS[key].new for key in pinned_by(spark)} | more
+        about = {"batchTimestampMs": 1, "batchWatermarkMs": 0, "conf": conf}
+        newest.write_text(f"v1\n{json.dumps(about)}\n1")
+        folder = self.root / "state/0/_metadata"
+        folder.mkdir(parents=True)
+        info = {"operatorInfo": {"operatorId": 0, "operatorName": operator}, "stateStoreInfo": []}
+        (folder / "metadata").write_text(f"v1\n{json.dumps(info)}")
+        (self.root / "state/0/0").mkdir()
+        for version in (1, 2):
+            (self.root / "state/0/0" / f"{version}.snapshot").write_text("x")
+
+    def upgrade(self, spark: Spark) -> Operation:
+        """Try the newest revision with another Spark for its application."""
+        spec = self.query.application.revisions.get().spec
+        return begin_trial(
+            query=self.query,
+            spec=self.query.revisions.order_by("-number")[0].spec,
+            application_spec={**spec, "spark": spark},
+            actor="aude",
+            now=timezone.now(),
+        )
 
     def ran(self, *, code_sha256: str = "") -> Run:
         """Record that revision 1 has run on the checkpoint."""
@@ -291,6 +324,60 @@ def test_pinned_configuration_is_read_from_the_checkpoint(ground: Ground) -> Non
     assert operation.outcome == OperationOutcome.DONE
 
 
+@pytest.fixture
+def sparks(settings: Any, tmp_path: Path) -> None:
+    """Let the other versions be installed on this host."""
+    settings.SPARKS_DIR = tmp_path / "sparks"
+    for version in ("4.1", "4.2"):
+        (settings.SPARKS_DIR / version / "pyspark").mkdir(parents=True)
+
+
+@pytest.mark.usefixtures("sparks")
+def test_another_spark_is_tried_on_the_copy_and_its_effects_are_reported(ground: Ground) -> None:
+    ground.commit(2)
+    ground.written_by("4.3", "stateStoreSave")
+    ground.ran()
+    operation = ground.advance(ground.upgrade("4.2"))
+    assert next(iter(ground.launcher.probes.values())).spec.spark.endswith("/4.2")
+    ground.launcher.answer(PASSED.dumps())
+    told = ground.advance(operation).result["preflight"]["spark"]
+    assert (told["from"], told["to"], told["refused"]) == ("4.3", "4.2", "")
+    assert [value for _, value in told["lost"]] == ["true", "true"]
+    operation = ground.advance(ground.begin())
+    ground.launcher.answer(PASSED.dumps())
+    assert "spark" not in ground.advance(operation).result["preflight"]  # the same one as before
+
+
+def test_a_spark_that_cannot_continue_the_checkpoint_is_not_even_started(ground: Ground) -> None:
+    ground.commit(2)
+    ground.written_by("4.3", "stateStoreSave", **{CHECKSUM: "true"})
+    operation = ground.advance(ground.upgrade("4.1"))
+    assert operation.outcome == OperationOutcome.FAILED
+    assert "Spark 4.1 cannot continue this checkpoint" in operation.detail.text
+    assert operation.detail.params["error"] == "no-way-back"
+    assert not ground.launcher.probes
+
+
+@pytest.mark.usefixtures("sparks")
+def test_an_application_is_not_saved_with_a_spark_that_would_strand_a_query(
+    ground: Ground,
+) -> None:
+    ground.commit(2)
+    ground.written_by("4.3", "stateStoreSave", **{CHECKSUM: "true"})
+    application = ground.query.application
+    spec = application.revisions.get().spec
+    with pytest.raises(Invalid) as raised:
+        check_application(application=application, spec={**spec, "spark": "4.1"})
+    (problem,) = raised.value.problems
+    assert (problem.field, problem.value) == ("spark", "4.1")
+    assert f"would strand query {ground.query.name}: Spark 4.1 cannot" in problem.message
+    assert "rewind the query to a snapshot" in problem.way_out
+    check_application(application=application, spec={**spec, "spark": "4.2"})
+    # A script's queries are asked about too, although it starts them itself.
+    assert stranded_queries(application, ApplicationSpec(spark="4.1")) == [problem]
+    assert stranded_queries(application, ApplicationSpec(spark="4.2")) == []
+
+
 def test_old_code_that_is_gone_leaves_the_plans_uncompared(ground: Ground) -> None:
     ground.commit(2)
     run = ground.ran(code_sha256="0" * 64)
@@ -327,6 +414,27 @@ def _require(ground: Ground) -> None:
 
 def _start(ground: Ground) -> Operation:
     return operations.request_start(query=ground.query, actor="otto", now=timezone.now())
+
+
+@pytest.mark.usefixtures("sparks")
+def test_a_required_preflight_is_one_with_the_spark_that_would_run(ground: Ground) -> None:
+    _require(ground)
+    ground.commit(2)
+    ground.ran()
+    application = ground.query.application
+    operation = ground.advance(ground.begin())  # with the Spark of the last run
+    ground.launcher.answer(PASSED.dumps())
+    ground.advance(operation)
+    first = application.revisions.get()
+    application.revisions.create(
+        number=2, spec={**first.spec, "spark": "4.2"}, author="aude", created_at=timezone.now()
+    )
+    with pytest.raises(NotAllowed, match="has not passed a preflight"):
+        _start(ground)
+    operation = ground.advance(ground.begin())
+    ground.launcher.answer(PASSED.dumps())
+    assert ground.advance(operation).result["spark"] == "4.2"
+    _start(ground)
 
 
 def test_where_it_is_required_nothing_starts_that_has_not_passed(ground: Ground) -> None:
@@ -443,3 +551,20 @@ def test_an_x_ray_that_spark_cannot_answer_fails_and_forgets(ground: Ground) -> 
     assert operation.outcome == OperationOutcome.FAILED
     assert "no state operator 3" in operation.detail.text
     assert rows_of(operation, launcher=ground.launcher, now=timezone.now()) is None
+
+
+def test_a_restart_with_another_spark_waits_for_the_preflight_that_is_required(
+    stage: Stage, settings: Any, tmp_path: Path
+) -> None:
+    settings.SPARKS_DIR = tmp_path / "sparks"
+    (tmp_path / "sparks" / "4.2" / "pyspark").mkdir(parents=True)
+    stage.application("copies")
+    stage.query("copy", "copies")
+    stage.up("copy", "copies")
+    stage.commit("copy")
+    application = Application.objects.get(name="copies")
+    spec = {**application.revisions.get().spec, "require_preflight": True, "spark": "4.2"}
+    author: dict[str, Any] = {"actor": "ada", "now": stage.now}
+    revise_application(application=application, spec=spec, expected_revision=None, **author)
+    with pytest.raises(Unproven, match="has not passed a preflight"):
+        request_application_restart(application=application, **author)

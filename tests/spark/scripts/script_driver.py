@@ -25,6 +25,7 @@ from queries.domain.protocol import (
     Status,
 )
 from queries.domain.supervision.observation import Liveness
+from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest, wait_for
 
 
@@ -150,7 +151,12 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 
 def plain_environment(script: Path) -> dict[str, str]:
     """Return what `python script` runs with, without Headgate."""
-    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(script.parent)}
+    path = os.pathsep.join(filter(None, [pieces.spark(), str(script.parent)]))
+    of_spark = pieces.of_spark()
+    own = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+    # As in the drivers: 200 tasks of Python take minutes on two cores.
+    own["PYSPARK_SUBMIT_ARGS"] = "--conf spark.sql.shuffle.partitions=2 pyspark-shell"
+    return {**os.environ, **of_spark, **own}
 
 
 def run_plainly(script: Path, *arguments: str) -> str:
@@ -190,7 +196,8 @@ def example(name: str) -> Path:
     """Return one of the example scripts that Spark's own package brings; skip where it does not."""
     import pyspark
 
-    place = Path(pyspark.__file__).parent / "examples/src/main/python/sql/streaming" / name
+    package = Path(pieces.spark(), "pyspark") if pieces.spark() else Path(pyspark.__file__).parent
+    place = package / "examples/src/main/python/sql/streaming" / name
     if not place.is_file():
         pytest.skip(f"this pyspark package does not bring {name}")
     return place

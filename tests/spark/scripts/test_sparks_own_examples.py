@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from queries.domain.protocol import RunState
+from tests import pieces
 from tests.spark.driver_under_test import wait_for
 from tests.spark.scripts.script_driver import (
     ScriptUnderTest,
@@ -112,7 +113,7 @@ def test_a_script_on_a_socket_counts_what_a_plain_run_counts(
 def test_what_spark_itself_refuses_of_its_examples_is_told_as_spark_tells_it(
     driver: ScriptUnderTest,
 ) -> None:
-    """Spark 4.3 has no update mode for session windows, which this example asks for."""
+    """No Spark has an update mode for session windows, which this example asks for."""
     script = example("structured_sessionization.py")
     refused = "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION"
     with line_server(LINES) as port:
@@ -121,7 +122,7 @@ def test_what_spark_itself_refuses_of_its_examples_is_told_as_spark_tells_it(
             capture_output=True,
             text=True,
             timeout=600,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, **pieces.of_spark(), "PYSPARK_PYTHON": sys.executable},
         )
         assert plain.returncode == 1
         assert refused in plain.stderr

@@ -1,15 +1,19 @@
 """Incidents are listed, each tells its story, and operators act on it there."""
 
+import re
 from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from headgate_ground.wire import Kind
+from listeners.models import Event
 from queries.domain.alerts.incidents import HOLD
+from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.system import SystemHealth
 from queries.models.alerts import Channel, Incident
-from queries.models.definitions import Query
+from queries.models.definitions import Query, QueryRevision
 from queries.selectors.alerts.incidents import story
 from queries.services.alerts import incidents as service
 from queries.services.alerts.deliveries import announce_incidents
@@ -67,6 +71,37 @@ def test_filters_stand_in_the_address(client: Client, viewer: User, broken: Stag
         ("state=\x00&after=~&severity=%22", True),
     ):
         assert ("delays: failed" in _see(client, viewer, f"/alerts/?{query}").text) is there, query
+
+
+@pytest.mark.sql("queries.selectors.alerts.incidents.thread_dump")
+def test_a_stalled_query_shows_its_drivers_thread_dump(
+    client: Client, viewer: User, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "system_health", lambda now: SystemHealth(now, ()))
+    stage.query("delays")
+    stage.up("delays")
+    Query.objects.update(verdict="STALLED", verdict_since=stage.now)
+    service.watch_incidents(now=stage.now)
+    assert "Thread dump" not in _see(client, viewer, _address()).text
+    run = stage.run("delays")
+    body = {"quiet_s": 61, "threads": '"main" <waiting>', "heap": "[B"}
+    for seq, minutes in enumerate((31, 1)):
+        Event.objects.create(
+            driver=run.driver_id,
+            epoch=run.driver.epoch,
+            seq=seq,
+            at=stage.now - timedelta(minutes=minutes),
+            received_at=stage.now,
+            kind=Kind.THREAD_DUMP,
+            query=run.query_id,
+            run=run.pk,
+            body=body if seq else {**body, "threads": "an older one"},
+        )
+    page = _see(client, viewer, _address())
+    assert '"main" <waiting>' in page.text
+    assert "an older one" not in page.text
+    Incident.objects.update(kind=IncidentKind.FAILED)
+    assert "Thread dump" not in _see(client, viewer, _address()).text
 
 
 def test_no_incident_is_said_kindly(client: Client, viewer: User, stage: Stage) -> None:
@@ -173,3 +208,31 @@ def test_what_happened_at_one_moment_stands_in_its_order(client: Client, stage: 
     started = next(i for i, what in enumerate(lines) if what.endswith("→ STARTING"))
     failed = next(i for i, what in enumerate(lines) if what.endswith("→ FAILED"))
     assert started < failed < lines.index("Opened")
+
+
+def test_the_page_names_what_is_downstream(client: Client, viewer: User, broken: Stage) -> None:
+    assert "Downstream" not in _see(client, viewer, _address()).text
+    files = {"format": "json", "options": {"path": "/data/delays"}}
+    revision = broken.last_run("delays").revision
+    QueryRevision.objects.filter(pk=revision.pk).update(spec=revision.spec | {"sink": files})
+    for name in ("daily", "late"):
+        broken.query(name, sources=[{"name": "flights", **files}])
+    page = _see(client, viewer, _address())
+    said = re.sub(r"\s+(?=[,)])|(?<=\()\s+", "", page.text)
+    assert "Downstream: daily, late (2 queries)" in said
+    assert 'href="/queries/delays/lineage/"' in page.html
+
+
+def test_a_lineage_that_cannot_be_read_hides_no_incident(
+    client: Client,
+    viewer: User,
+    broken: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def unreadable() -> None:
+        raise ValueError("two queries of one name")
+
+    monkeypatch.setattr("queries.selectors.lineage.downstream.lineage", unreadable)
+    assert "delays" in _see(client, viewer, _address()).text
+    assert "two queries of one name" in caplog.text

@@ -153,6 +153,21 @@ def test_a_rule_that_cannot_work_is_refused_and_what_was_typed_stays(
     assert not AlertRule.objects.exists()
 
 
+def test_a_rules_thresholds_are_edited_one_a_line_and_kept(client: Client, admin: User) -> None:
+    _channel()
+    client.force_login(admin)
+    client.post("/alerts/rules/new/", {**RULE, "thresholds": "records_behind 1000000\n"})
+    assert AlertRule.objects.get().thresholds == [
+        {"figure": "records_behind", "value": 1e6, "factor": 0.0, "window_minutes": 10}
+    ]
+    form = Page(client, "/alerts/rules/night/").html
+    assert "records_behind 1000000 10" in form
+    for wrong in ("moon 5", "late_rows", "late_rows many"):
+        answer = client.post("/alerts/rules/night/", {**RULE, "thresholds": wrong})
+        assert answer.status_code == 422
+        assert wrong in answer.content.decode()
+
+
 def test_the_dry_view_says_who_would_have_heard(client: Client, admin: User) -> None:
     now = timezone.now()
     _channel()

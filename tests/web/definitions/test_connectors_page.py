@@ -8,8 +8,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from headgate_server.downloads import write_sums
+from queries.domain.reasons import noted
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.models.history import Operation
 from queries.services.definitions import catalog
 from tests.web.browserless import Page
 
@@ -53,6 +56,74 @@ def test_what_is_installed_is_not_offered_again(signed_in: Client, kafka: None) 
     page = Page(signed_in, "/connectors/")
     assert "make kafka" not in page.text
     assert "make connector ARGS=s3" in page.text
+    assert 'make connector ARGS="kafka --spark 4.2"' in page.text
+
+
+def test_an_admin_installs_one_by_its_button_and_sees_the_operation(
+    client: Client, admin: User, tmp_path: Path, settings: Any
+) -> None:
+    settings.SPARKS_DIR = tmp_path / "none"
+    client.force_login(admin)
+    page = client.get("/connectors/").content.decode()
+    assert "Spark 4.2 is not installed on this host" in page
+    assert "it is installed with the first connector" in page
+    asked = client.post("/connectors/install/", {"name": "avro", "spark": "4.2"}, follow=True)
+    seen = asked.content.decode()
+    assert "Install connector avro for Spark 4.2" in seen
+    assert "Install Spark 4.2" in seen
+    assert "An installation is in progress" in client.get("/connectors/").content.decode()
+    assert "An installation is in progress" in client.get("/settings/system/").content.decode()
+    audit = client.get("/audit/?tab=operations").content.decode()
+    assert "connector avro for Spark 4.2" in audit
+    Operation.objects.update(outcome="FAILED", detail=noted("Maven is missing."))
+    assert "The last installation failed. Maven is missing." in Page(client, "/connectors/").text
+
+
+def test_coordinates_that_are_none_are_named_at_their_field(client: Client, admin: User) -> None:
+    client.force_login(admin)
+    asked = {"name": "own", "spark": "4.3", "coordinates": "org.example:own"}
+    refused = client.post("/connectors/install/", asked)
+    assert refused.status_code == 422
+    assert "Use GROUP:ARTIFACT:VERSION" in refused.content.decode()
+    assert 'value="org.example:own"' in refused.content.decode()
+    nameless = client.post("/connectors/install/", asked | {"name": " "})
+    assert "The connector needs a name." in nameless.content.decode()
+
+
+def test_a_changed_file_is_shown_and_an_unused_connector_is_removed(
+    client: Client, admin: User, folder: Path
+) -> None:
+    client.force_login(admin)
+    avro = folder / "avro"
+    avro.mkdir()
+    (avro / "avro-1.0.jar").write_text("jar")
+    write_sums(avro)
+    assert "checksums match" in client.get("/connectors/").content.decode()
+    (avro / "avro-1.0.jar").write_text("another")
+    changed = client.get("/connectors/").content.decode()
+    assert "File avro-1.0.jar differs from what was downloaded." in changed
+    removed = client.post("/connectors/4.3/avro/remove/", follow=True).content.decode()
+    assert "Removed connector avro for Spark 4.3." in removed
+    assert not avro.exists()
+
+
+def test_the_page_system_shows_the_versions_of_spark_and_removes_an_unused_one(
+    client: Client, admin: User, tmp_path: Path, settings: Any, now: datetime
+) -> None:
+    settings.SPARKS_DIR = tmp_path / "sparks"
+    for version in ("4.1", "4.2"):
+        (tmp_path / "sparks" / version / "pyspark" / "jars").mkdir(parents=True)
+        (tmp_path / "sparks" / version / f"pyspark-{version}.7.dist-info").mkdir()
+    catalog.create_application(name="older", spec={"spark": "4.1"}, actor="aude", now=now)
+    client.force_login(admin)
+    page = Page(client, "/settings/system/")
+    assert "4.2.7" in page.text
+    assert "older" in page.text
+    assert "/sparks/4.1/remove/" not in page.html  # it is used
+    removed = client.post("/settings/system/sparks/4.2/remove/", follow=True)
+    assert "Removed Spark 4.2." in removed.content.decode()
+    asked = client.post("/settings/system/sparks/4.2/install/", follow=True)
+    assert "Install Spark 4.2" in asked.content.decode()
 
 
 def test_a_ready_one_shows_its_jars_and_who_names_it(
@@ -68,7 +139,7 @@ def test_a_ready_one_shows_its_jars_and_who_names_it(
     assert "flights" in page.text
 
 
-@pytest.mark.sql("queries.selectors.definitions.connectors._named")
+@pytest.mark.sql("queries.selectors.definitions.spark_users.spark_users")
 def test_one_that_was_taken_away_is_named_as_missing_with_the_way_out(
     signed_in: Client, kafka: None, folder: Path, now: datetime
 ) -> None:
@@ -143,3 +214,21 @@ def test_a_shared_application_that_lacks_it_is_one_link_away(
     )
     assert "Add connector kafka to application flights" in after.text
     assert "/applications/flights/edit/?connector=kafka" in after.html
+
+
+def test_a_table_that_the_spark_has_no_release_for_names_those_that_have_and_offers_no_connector(
+    signed_in: Client,
+) -> None:
+    form = Page(signed_in, "/new/query/", form="definition")
+    after = form.press(
+        "create",
+        name="copy",
+        sources__0__name="flights",
+        sources__0__format="rate",
+        sql="SELECT value FROM flights",
+        sink_format="delta",
+        sink_options="path = /data/copy",
+    )
+    assert after.status == 422
+    assert "has no release for Spark 4.3. Choose Spark 4.2 or 4.1." in after.text
+    assert "Add connector" not in after.text

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from queries.models.definitions import Query
+from queries.models.definitions import Query, QueryRevision
 from tests.web.browserless import Page
 
 SQL = "SELECT carrier, dep_delay\nFROM flights\nWHERE dep_delay > 60"
@@ -154,3 +154,12 @@ def test_a_copy_starts_from_another_query(form: Page, client: Client) -> None:
     copy = Page(client, "/new/query/?copy=long-delays", form="definition")
     assert copy.fields["name"] == "long-delays-copy"
     assert copy.fields["sql"] == SQL
+
+
+def test_a_sql_query_keeps_the_defaults_of_its_parameters(form: Page) -> None:
+    fields = _fill(
+        **{"sql": "SELECT value FROM flights WHERE value > :low", "params": '{"low": 3}'}
+    )
+    form.press("create", **fields)
+    [revision] = QueryRevision.objects.all()
+    assert revision.spec["params"] == {"low": 3}

@@ -99,6 +99,67 @@ def test_the_confirmation_of_a_restart_says_which_revision_comes_back(
     assert "It restarts on revision 2; it is running revision 1 now." in html
 
 
+LOW: dict[str, Any] = {
+    "sql": "SELECT timestamp, value FROM flights WHERE value > :low",
+    "params": {"low": 1},
+}
+BY_KEY: dict[str, Any] = {
+    "sql": "SELECT value AS k, count(*) AS n FROM flights WHERE value > :low GROUP BY value",
+    "sink": {"format": "noop", "output_mode": "update"},
+    "params": {"low": 1},
+}
+
+
+def test_the_dialog_of_a_start_has_the_defaults_and_takes_other_values(
+    otto: Client, stage: Stage
+) -> None:
+    stage.query("delays", **LOW)
+    assert 'name="param.low" value="1"' in text(otto.get("/queries/delays/start/"))
+    otto.post("/queries/delays/start/", {"param.low": "5"})
+    assert stage.row("delays").params == {"low": 5}
+    # A restart keeps what it is not told to change.
+    assert 'name="param.low" value="5"' in text(otto.get("/queries/delays/restart/"))
+    otto.post("/queries/delays/restart/", {"param.low": "5"})
+    assert stage.row("delays").params == {"low": 5}
+    otto.post("/queries/delays/stop/", {"mode": "now", "param.low": "7"})
+    stage.settle()
+    otto.post("/queries/delays/start/", {"param.low": "1"})
+    assert stage.row("delays").params is None
+
+
+def test_a_value_of_another_type_is_named_and_what_was_typed_is_kept(
+    otto: Client, stage: Stage
+) -> None:
+    stage.query("delays", **LOW)
+    html = text(otto.post("/queries/delays/start/", {"param.low": "many"}, follow=True))
+    assert "params.low: has a different type than the default. Use a whole number" in html
+    assert 'name="param.low" value="many"' in html
+    assert stage.row("delays").desired == Desired.STOPPED
+
+
+def test_secrets_cannot_be_given_in_the_dialog(otto: Client, stage: Stage) -> None:
+    stage.query("delays", params={"low": 1, "token": "env:TOKEN"})
+    html = text(otto.get("/queries/delays/start/"))
+    assert "param.low" in html
+    assert "param.token" not in html
+
+
+def test_other_values_on_a_checkpoint_with_state_are_accepted_in_the_next_dialog(
+    otto: Client, stage: Stage
+) -> None:
+    stage.query("delays", **BY_KEY)
+    stage.up("delays")
+    stage.launcher.obliging = True
+    stage.stop("delays")
+    script = {"accept": "application/json"}
+    answer = otto.post("/queries/delays/start/", {"param.low": "5"}, headers=script).json()
+    html = text(otto.get(answer["again"]))
+    assert "state that was written with other values of low" in html
+    assert "Start with the old state" in html
+    otto.post("/queries/delays/start/", {"param.low": "5", "accept_state_change": "1"})
+    assert stage.row("delays").params == {"low": 5}
+
+
 @pytest.mark.parametrize("verb", ["start", "stop", "restart"])
 def test_a_viewer_may_neither_look_at_nor_send_the_form(
     client: Client, viewer: User, stage: Stage, verb: str

@@ -1,15 +1,19 @@
 """A run's page says why it began, what it did in which state, and how it ended."""
 
-from datetime import timedelta
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from listeners.models import Progress
 from queries.models.drivers import Run
 from queries.models.failures import Failure
+from queries.views.supervision.run_list import calendar
 from queries.views.supervision.runs import lane
+from tests.listeners.rows import store_batch
 from tests.scenarios.stage import DIVIDE, Stage
 from tests.web.browserless import Page
 
@@ -148,3 +152,51 @@ def test_an_outsider_is_refused(client: Client, outsider: User, failed: Stage) -
     client.force_login(outsider)
     for address in ("/runs/", f"/runs/{_first().pk}/", f"/runs/{_first().pk}/series/"):
         assert client.get(address).status_code == 403
+
+
+@pytest.mark.sql("queries.selectors.supervision.runs.outcomes_by_day")
+def test_runs_of_a_query_that_ends_have_rows_parameters_and_a_calendar(
+    client: Client, viewer: User, stage: Stage
+) -> None:
+    stage.now = timezone.now()
+    query = stage.query("backfill", trigger={"kind": "available_now"}, params={"low": 1})
+    stage.up("backfill")
+    run = stage.run("backfill")
+    body = {"sink": {"numOutputRows": 1234}}
+    store_batch(0, query=query.pk, run=run.pk, num_input_rows=5678, body=body)
+    stage.launcher.end_run(run.pk)
+    stage.look()
+    client.force_login(viewer)
+    page = Page(client, "/queries/backfill/runs/")
+    for said in ("5,678", "1,234", "low = 1", f"{stage.now:%d %b %Y}: 1 completed"):
+        assert said in page.html
+    assert "low = 1" in Page(client, f"/runs/{run.pk}/").html
+
+
+def test_a_run_whose_parameters_cannot_be_read_spoils_no_page(
+    client: Client, viewer: User, stage: Stage
+) -> None:
+    stage.query("backfill", trigger={"kind": "available_now"}, params={"low": 1})
+    stage.up("backfill")
+    Run.objects.update(params=[1])
+    client.force_login(viewer)
+    page = Page(client, "/queries/backfill/runs/")
+    assert "Last 90 days" in page.html
+    assert "AttributeError" in page.html  # in place of its row
+
+
+def test_a_day_of_the_calendar_has_the_colour_of_its_outcomes() -> None:
+    now = datetime(2026, 3, 2, 12, tzinfo=UTC)
+    days = calendar(
+        {
+            date(2026, 3, 2): Counter({"COMPLETED": 3, "DRIVER_ENDED": 1, "": 1}),
+            date(2026, 3, 1): Counter({"FAILED": 2}),
+            date(2026, 2, 28): Counter({"COMPLETED": 1, "STOPPED": 1}),
+            date(2026, 2, 27): Counter({"": 1}),
+            date(2026, 2, 26): Counter({"STOPPED": 1}),
+        },
+        now,
+    )
+    assert [day.tone for day in days[-6:]] == ["", "calm", "busy", "ok", "bad", "warn"]
+    assert days[-1].text == "02 Mar 2026: 3 completed, 1 failed, 1 running"
+    assert (len(days), days[0].text) == (90, "03 Dec 2025: no runs")

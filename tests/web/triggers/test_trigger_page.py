@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
-from listeners.models import Latest, Progress
+from listeners.models import Latest, Progress, SlowBatch
 from queries.domain.protocol import NOT_FENCED
 from queries.domain.triggers.log_cost import FILE_MANAGER
 from queries.models.checkpoints import SourceLag
@@ -46,6 +47,32 @@ def measured(stage: Stage, name: str, count: int = 30, *, every_s: float = 5) ->
             rows=rows // 2,
             duration_ms=100 + rows // 20,
         )
+
+
+def slow(stage: Stage, name: str) -> None:
+    """Store two slow batches, the shorter one with the driver's evidence."""
+    run, now = stage.run(name), timezone.now()
+    batches(run, 1, first=100, until=now, duration_ms=41_000)
+    batches(run, 1, first=101, until=now, duration_ms=12_000)
+    start = round(now.timestamp()) * 1_000
+    times = {"submitted": start, "first_task": start + 8_000, "ended": start + 11_800}
+    times |= {"longest_ms": 3_700, "median_ms": 3_600}
+    SlowBatch.objects.create(
+        driver=run.driver_id,
+        seq=1,
+        query=run.query_id,
+        run=run.pk,
+        batch=101,
+        took_ms=12_000,
+        at=now,
+        body={
+            "stages": [
+                {"tasks": 4, "run_ms": 14_000, "longest_ms": 3_700, "median_ms": 3_600, **times}
+            ],
+            "cores": 4,
+            "median_ms": 900,
+        },
+    )
 
 
 @pytest.fixture
@@ -98,6 +125,19 @@ def test_log_entries_on_a_storage_that_cost_much_are_told_with_what_would_help(
     text = see(client, viewer).text
     assert "The log entries of a batch take 100 ms, 10% of the time." in text
     assert says in text
+
+
+@pytest.mark.sql("queries.selectors.triggers.slow_batches.slow_batches")
+def test_slow_batches_have_a_sentence_and_missing_evidence_is_said(
+    client: Client, viewer: User, stage: Stage, delays: Query
+) -> None:
+    batches(stage.run("delays"), 1, until=timezone.now(), duration_ms=900)
+    assert "No batch of the last day took 1 s or more." in see(client, viewer).text
+    slow(stage, "delays")
+    text = see(client, viewer).text
+    assert "there is no stage data for this batch" in text
+    assert "Batch 101 took 12 s (median 900 ms): its tasks waited 8.1 s for one of 4 cores" in text
+    assert "waiting for cores" in text
 
 
 def test_a_query_that_never_ran_says_what_is_missing(

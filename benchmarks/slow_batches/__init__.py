@@ -1,0 +1,1 @@
+"""How well slow batches are explained."""

@@ -1,0 +1,1 @@
+"""Recipes for `foreachBatch`: write each batch to a table exactly once."""

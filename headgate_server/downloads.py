@@ -1,0 +1,418 @@
+"""Download connectors with Maven and versions of Spark with pip.
+
+`bootstrap/fetch.py` uses this module at a terminal; the worker uses it for the Install buttons and
+the REST API. It needs only the standard library. Each folder is replaced as a whole and contains
+the digest of its pom or its list of packages. If the digest and the jars are unchanged, nothing is
+downloaded and no network is needed. A folder of jars also contains their checksums.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+#: File in a folder of jars with their checksums, in the format of `sha256sum`.
+SUMS = "SHA256SUMS"
+#: Folder of the jars in the folder of a version of Spark.
+SPARK_JARS = "pyspark/jars"
+#: A jar's file name, and the artifact and version in it.
+JAR = re.compile(r"(?P<artifact>.+?)-(?P<version>\d[\w.]*(?:-\w+)*)\.jar")
+_STAMP = ".pom.sha256"  # digest of the pom, or of a Spark version's list of packages
+_COORDINATES = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
+_NAME = re.compile(r"[a-z][a-z0-9._-]{0,63}")
+#: First line of a connector.toml that `connector add` wrote. A file without this line is kept.
+_WRITTEN = "# Written by `connector add`, which replaces this file unless you delete this line.\n"
+#: Groups whose artifacts Spark contains in jars of other names, or that compete with its logging.
+_INSIDE_SPARK = (
+    *("org.apache.hadoop", "org.slf4j", "commons-logging"),
+    *("log4j", "ch.qos.logback", "ch.qos.reload4j"),
+)
+#: The reason in Maven's output, without the part that all its errors have.
+_REASON = re.compile(
+    r"(?:Could not (?:find|transfer) artifact|The following artifacts could not be resolved:)"
+    r" .{1,300}?(?= ->|$)"
+)
+_PLUGIN = """  <build>
+    <plugins>
+      <plugin>
+        <groupId>org.apache.maven.plugins</groupId>
+        <artifactId>maven-dependency-plugin</artifactId>
+        <version>3.8.1</version>
+      </plugin>
+    </plugins>
+  </build>
+"""
+
+#: Runs a command and shows its progress: `bootstrap.run.follow`. Returns its exit code and the last
+#: lines of its output.
+Follow = Callable[..., tuple[int, list[str]]]
+
+
+class DownloadFailed(Exception):
+    """A download failed, or was not possible; has the problem and a way out."""
+
+    def __init__(self, problem: str, way_out: str) -> None:
+        super().__init__(f"{problem} {way_out}")
+        self.problem, self.way_out = problem, way_out
+
+
+@dataclass(frozen=True, slots=True)
+class Downloads:
+    """Where recipes are read from, where downloads are put, and where progress is shown."""
+
+    recipes: Path  # the folder `connectors` of the code
+    connectors: Path  # HEADGATE_CONNECTORS
+    sparks: Path
+    say: Callable[[str], None]  # one line
+    follow: Follow
+
+    def versions(self) -> list[str]:
+        """Return the versions of Spark, other than Headgate's own, that can be installed."""
+        return sorted(path.stem for path in self.recipes.glob("sparks/*.txt"))
+
+    def known(self) -> list[str]:
+        """Return the names of the connectors that have a recipe."""
+        return sorted(path.parent.name for path in self.recipes.glob("*/connector.toml"))
+
+    def check_version(self, version: str) -> None:
+        """Raise `DownloadFailed` if a version of Spark cannot be installed."""
+        if version not in self.versions():
+            raise DownloadFailed(
+                f"Spark {version!r} cannot be installed.",
+                f"Choose {', '.join(self.versions())}, or omit the version for Headgate's own.",
+            )
+
+    def spark(self, version: str) -> None:
+        """Download PySpark of a version, and build its package if needed."""
+        self.check_version(version)
+        pins = self.recipes / "sparks" / f"{version}.txt"
+        with replaced(self.sparks / version, pins.read_bytes(), jars=SPARK_JARS) as folder:
+            if folder is None:
+                jars = self.sparks / version / SPARK_JARS
+                if not (jars / SUMS).exists():  # installed by an older release
+                    write_sums(jars)
+                return
+            self.say(f"Installing Spark {version}: a download of 450 MB, then a minute of work…")
+            code, said = self.follow(
+                pip_install(pins, folder),
+                r"^\s*(?:Collecting|Building wheel for) ([\w.-]+)",
+                lambda _, found: found[1],
+                steps={"Installing collected": "unpacking…"},
+            )
+            jars = folder / SPARK_JARS
+            if code or not jars.is_dir():
+                raise DownloadFailed(
+                    f"pip could not install Spark {version} (code {code}): {_end_of(said)}",
+                    "Check the network and the free disk space (1 GB is needed). Then try again.",
+                )
+            write_sums(jars)
+        self.say(f"  Spark {version}, in {self.sparks / version}")
+
+    def connector(self, name: str, version: str = "", coordinates: Sequence[str] = ()) -> None:
+        """Download a connector for a version of Spark; "" is Headgate's own.
+
+        Without coordinates, the connector's recipe names them. Raises `DownloadFailed`.
+        """
+        if version:
+            self.check_version(version)
+        if version and not (self.sparks / version / SPARK_JARS).is_dir():
+            from headgate_server import places  # not in the image's build, which never gets here
+
+            raise DownloadFailed(
+                f"Spark {version} is not installed: its jars decide which jars a connector needs.",
+                places.with_local_commands(f"Install it first: `make spark ARGS={version}`."),
+            )
+        target = self.folder_of(name, version)
+        what = f"the connector {name}" + (f" for Spark {version}" if version else "")
+        if coordinates:
+            self._of_coordinates(name, target, coordinates, what, version)
+            return
+        if name not in self.known():
+            raise DownloadFailed(
+                f"There is no recipe for {name}.",
+                f"Choose {', '.join(self.known())}, or add Maven coordinates: "
+                f"`{name} GROUP:ARTIFACT:VERSION`.",
+            )
+        recipe = tomllib.loads((self.recipes / name / "connector.toml").read_text())
+        versions = recipe.get("versions", {})
+        if version not in versions and (version or "packages" not in recipe):
+            wanted = f"Spark {version}" if version else "Headgate's own version of Spark"
+            known = ", ".join(sorted(versions))
+            raise DownloadFailed(
+                f"The connector {name} has no recipe for {wanted}.",
+                f"Choose {known} with --spark." if known else "Leave --spark out.",
+            )
+        self.resolve(
+            self.recipes / name / "pom.xml",
+            target,
+            what=what,
+            properties=versions.get(version, {}),
+            without=self.jars_of_spark(version),
+        )
+
+    def folder_of(self, name: str, version: str) -> Path:
+        """Return the folder of a connector for a version of Spark; "" is Headgate's own."""
+        return self.connectors / version / name
+
+    def jars_of_spark(self, version: str) -> frozenset[str]:
+        """Return the artifacts among Spark's own jars; none if Spark is not installed here."""
+        if version:
+            folder = self.sparks / version / "pyspark"
+        else:
+            found = find_spec("pyspark")
+            if found is None or found.origin is None:
+                return frozenset()
+            folder = Path(found.origin).parent
+        return frozenset(artifact(path) for path in folder.glob("jars/*.jar"))
+
+    def resolve(
+        self,
+        pom: Path,
+        target: Path,
+        *,
+        what: str,
+        properties: Mapping[str, str] = MappingProxyType({}),
+        without: frozenset[str] = frozenset(),
+        declared: str = "",
+    ) -> None:
+        """Make Maven copy a pom's jars to a folder, unless they exist; raise `DownloadFailed`.
+
+        Jars whose artifacts are in `without` are left out. `declared` is the folder's
+        connector.toml; "" for none.
+        """
+        given = [f"-D{key}={value}" for key, value in sorted(properties.items())]
+        with replaced(target, pom.read_bytes() + "".join(given).encode()) as folder:
+            if folder is None:
+                if not (target / SUMS).exists():  # installed by an older release
+                    write_sums(target)
+                return
+            self.say(f"Resolving {what} with Maven…")
+            self._copy_dependencies(pom, folder, given, what)
+            for jar in folder.glob("*.jar"):
+                if artifact(jar) in without:
+                    jar.unlink()
+            if not any(folder.glob("*.jar")):
+                raise DownloadFailed(
+                    f"Maven found no jars for {what} except those that Spark contains.",
+                    "Check its coordinates.",
+                )
+            write_sums(folder)
+            if declared:
+                (folder / "connector.toml").write_text(declared)
+        jars = sorted(target.glob("*.jar"))
+        size = sum(jar.stat().st_size for jar in jars) / 1e6
+        self.say(f"  {len(jars)} jars, {size:.0f} MB, in {target}")
+
+    def _of_coordinates(
+        self, name: str, target: Path, coordinates: Sequence[str], what: str, version: str
+    ) -> None:
+        """Download a connector without a recipe."""
+        check_coordinates(name, coordinates, self.known())
+        without = self.jars_of_spark(version)
+        if not without:
+            raise DownloadFailed(
+                "This Python has no PySpark, so the jars that Spark contains are unknown.",
+                "Run the command in Headgate's own Python environment.",
+            )
+        told = target / "connector.toml"
+        declared = told.read_text() if told.exists() else _WRITTEN
+        if declared.startswith(_WRITTEN):
+            listed = ", ".join(f'"{one}"' for one in coordinates)
+            declared = f"{_WRITTEN}packages = [{listed}]\n"
+        with tempfile.TemporaryDirectory() as folder:
+            pom = Path(folder) / "pom.xml"
+            pom.write_text(pom_of(coordinates))
+            self.resolve(pom, target, what=what, without=without, declared=declared)
+
+    def _copy_dependencies(self, pom: Path, target: Path, given: list[str], what: str) -> None:
+        maven = tool(
+            "mvn",
+            "Maven",
+            f"resolve {what}",
+            "Install Maven (Debian, Ubuntu: `sudo apt-get install maven`)",
+        )
+        code, said = self.follow(
+            [
+                *(maven, "-B", "-f", str(pom), "dependency:copy-dependencies"),
+                *("-DincludeScope=runtime", f"-DoutputDirectory={target}"),
+                *given,
+            ],
+            r"Downloaded from \S+ \S+/([^/ ]+\.jar) \((.+?)(?: at .+)?\)",
+            lambda fetched, found: f"{fetched} fetched: {found[1]} ({found[2]})",
+        )
+        if code:
+            raise DownloadFailed(
+                f"Maven could not resolve {what} (code {code}): {_reason(said)}",
+                "Check the network and the coordinates, and that Maven can reach its repository "
+                "(set a proxy or mirror in ~/.m2/settings.xml). Then try again; finished "
+                "downloads are kept.",
+            )
+
+
+def check_coordinates(name: str, coordinates: Sequence[str], recipes: Container[str]) -> None:
+    """Raise `DownloadFailed` if a name or Maven coordinates cannot be used."""
+    if name in recipes:
+        raise DownloadFailed(
+            f"{name} is the name of a recipe, which has its own coordinates.",
+            "Choose another name for your coordinates.",
+        )
+    if not _NAME.fullmatch(name):
+        raise DownloadFailed(
+            f"{name!r} is not a valid connector name.",
+            "Use up to 64 lower-case letters, digits, '.', '_' and '-', with a letter first.",
+        )
+    if wrong := [one for one in coordinates if not _COORDINATES.fullmatch(one)]:
+        raise DownloadFailed(
+            f"{wrong[0]!r} is not in the form of Maven coordinates.",
+            "Use GROUP:ARTIFACT:VERSION, such as org.postgresql:postgresql:42.7.14.",
+        )
+
+
+def pip_install(pins: Path, folder: Path) -> list[str]:
+    """Return the command that installs pinned packages to a folder."""
+    return [
+        *(sys.executable, "-m", "pip", "install", "--target", str(folder), "--no-deps"),
+        *("--require-hashes", "-r", str(pins), "--no-input", "--progress-bar", "off"),
+        "--disable-pip-version-check",
+    ]
+
+
+def pom_of(coordinates: Sequence[str]) -> str:
+    """Return the pom with these dependencies.
+
+    It excludes what Spark contains in jars of other names: Hadoop's modules and logging libraries.
+    """
+    exclusions = "".join(
+        f"<exclusion><groupId>{group}</groupId><artifactId>*</artifactId></exclusion>"
+        for group in _INSIDE_SPARK
+    )
+    dependencies = "".join(
+        "    <dependency>"
+        f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        f"<exclusions>{exclusions}</exclusions></dependency>\n"
+        for group, name, version in (one.split(":") for one in coordinates)
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0">\n'
+        "  <modelVersion>4.0.0</modelVersion>\n"
+        "  <groupId>headgate</groupId><artifactId>connector</artifactId><version>1</version>\n"
+        "  <packaging>pom</packaging>\n"
+        f"  <dependencies>\n{dependencies}  </dependencies>\n{_PLUGIN}</project>\n"
+    )
+
+
+def artifact(jar: Path) -> str:
+    """Return a jar's file name without its version."""
+    found = JAR.fullmatch(jar.name)
+    return found["artifact"] if found else jar.name.removesuffix(".jar")
+
+
+def sum_of(path: Path) -> str:
+    """Return a file's SHA-256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_sums(folder: Path) -> None:
+    """Write the checksums of a folder's jars."""
+    lines = [f"{sum_of(jar)}  {jar.name}\n" for jar in sorted(folder.glob("*.jar"))]
+    (folder / SUMS).write_text("".join(lines))
+
+
+def differing(folder: Path, read: Callable[[Path], str] = sum_of) -> list[str]:
+    """Return a sentence for each jar that differs from the download; [] without checksums.
+
+    `read` returns a file's SHA-256.
+    """
+    try:
+        lines = (folder / SUMS).read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    there = {jar.name: jar for jar in folder.glob("*.jar")}
+    found = [f"File {name} is missing." for name in sorted(wanted.keys() - there.keys())]
+    found += [
+        f"File {name} was added after the download."
+        for name in sorted(there.keys() - wanted.keys())
+    ]
+    found += [
+        f"File {name} differs from what was downloaded."
+        for name in sorted(wanted.keys() & there.keys())
+        if read(there[name]) != wanted[name]
+    ]
+    return found
+
+
+@contextmanager
+def replaced(target: Path, made_of: bytes, *, jars: str = "") -> Iterator[Path | None]:
+    """Yield a folder to fill, which then replaces the target; None if the target is up to date.
+
+    The target is not up to date if a jar in its folder `jars` differs from the download.
+    """
+    digest = hashlib.sha256(made_of).hexdigest()
+    stamp = target / _STAMP
+    same = stamp.exists() and stamp.read_text().strip() == digest
+    if same and not differing(target / jars):
+        yield None
+        return
+    missing = [one for one in target.parents if not one.is_dir()]
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)
+        one.chmod(0o755)  # the worker's umask is stricter than drivers' accounts allow
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        yield aside
+        (aside / _STAMP).write_text(digest + "\n")
+        aside.chmod(0o755)
+        if target.exists():
+            target.rename(aside / ".before")
+        aside.rename(target)
+        shutil.rmtree(target / ".before", ignore_errors=True)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def is_downloaded(folder: Path) -> bool:
+    """Return whether a folder was made here, not by whoever runs the host."""
+    return (folder / _STAMP).exists()
+
+
+def set_aside(target: Path) -> Path:
+    """Move a folder away in one step; return the folder to delete."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    target.rename(aside / "gone")
+    return aside
+
+
+def tool(program: str, name: str, what: str, way_out: str) -> str:
+    """Return the path of the program needed to do `what`; raise `DownloadFailed` without it."""
+    found = shutil.which(program)
+    if found is None:
+        raise DownloadFailed(
+            f"{name} is missing: it is needed to {what}.", f"{way_out}; then try again."
+        )
+    return found
+
+
+def _reason(said: list[str]) -> str:
+    """Return the reason that Maven gave, without surrounding text."""
+    errors = [line for line in said if "ERROR" in line]
+    found = [match[0] for line in errors if (match := _REASON.search(line))]
+    return (found or [line.partition("ERROR] ")[2] for line in errors] or ["no reason given"])[
+        0
+    ].strip()
+
+
+def _end_of(said: list[str]) -> str:
+    """Return the last lines of a program's output."""
+    return "".join(said[-15:]).strip() or "no reason given"

@@ -1,0 +1,177 @@
+"""The versions of Spark and the connectors of this host, and requests to install them."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from queries.api.base import ApiView
+from queries.api.derived import Body, described, shows
+from queries.api.methods import Sent, accepts, answers
+from queries.domain.errors import Missing
+from queries.domain.sparks import OURS, SPARKS, Spark, spark_named
+from queries.models.history import Operation
+from queries.roles import ADMINISTER
+from queries.selectors.definitions.connectors import Connector, Jar, connectors
+from queries.selectors.definitions.sparks import SparkHere, sparks_here
+from queries.services.downloads.installs import MOST_COORDINATES, begin_install
+from queries.services.downloads.removal import remove_connector, remove_spark
+
+
+@shows(Jar, "file artifact version bytes")
+class JarBody(Body):
+    """One file of a connector.
+
+    artifact: The file's name without its version.
+    version: Empty if the file name has none.
+    """
+
+
+@shows(
+    Connector,
+    "name spark ready folder bytes jars applications about=declared.about sources=declared.sources "
+    "tables=declared.tables sinks=declared.sinks tested_with=declared.tested_with note differing "
+    "way_out",
+)
+class ConnectorBody(Body):
+    """A connector that is installed, or used by an application without being installed.
+
+    spark: The version of Spark that its jars are for.
+    ready: Whether drivers can use it.
+    bytes: The size of its jars.
+    applications: Applications on this version of Spark that use it.
+    sources: Source formats declared in its connector.toml; likewise for tables and sinks.
+    tested_with: Spark versions that it was tested with.
+    note: A warning, for example if it was not tested with this Spark version; can be empty.
+    differing: A sentence for each jar that differs from what was downloaded.
+    way_out: The command that installs it; can be empty.
+    """
+
+    sources = serializers.ListField(child=serializers.CharField(), source="declared.sources")
+    tables = serializers.ListField(child=serializers.CharField(), source="declared.tables")
+    sinks = serializers.ListField(child=serializers.CharField(), source="declared.sinks")
+    tested_with = serializers.ListField(
+        child=serializers.CharField(), source="declared.tested_with"
+    )
+
+    def get_way_out(self, connector: Any) -> str:
+        """Return how to install it, or "" if it is installed."""
+        return "" if connector.ready else connector.way_out
+
+
+class ConnectorsBody(Body):
+    """All connectors, by name."""
+
+    results = ConnectorBody(many=True)
+
+
+@described
+class InstallForm(Body):
+    """A connector to install.
+
+    spark: The version of Spark that the connector is for; installed first if this host lacks it.
+    coordinates: Maven coordinates GROUP:ARTIFACT:VERSION; if empty, the recipe's are used.
+    """
+
+    name = serializers.CharField(max_length=64)
+    spark = serializers.ChoiceField(SPARKS, default=OURS)
+    coordinates = serializers.ListField(
+        child=serializers.CharField(max_length=300), max_length=MOST_COORDINATES, default=list
+    )
+
+
+class ConnectorsView(ApiView):
+    """The connectors of this host."""
+
+    @answers("list_connectors", ConnectorsBody)
+    def get(self) -> dict[str, Any]:
+        """List the connectors that are installed or used, with their jars and applications."""
+        return {"results": connectors()}
+
+    @accepts("install_connector", role=ADMINISTER, form=InstallForm)
+    def post(self, sent: Sent) -> Operation:
+        """Make this host's worker install a connector; admins only."""
+        return begin_install(
+            spark=sent["spark"],
+            connector=sent["name"],
+            coordinates=sent["coordinates"],
+            **self.by,
+        )
+
+
+class ConnectorView(ApiView):
+    """One connector for a version of Spark."""
+
+    @answers("remove_connector", None, role=ADMINISTER)
+    def delete(self, spark: str, name: str) -> None:
+        """Remove a connector that nothing uses from this host; admins only."""
+        remove_connector(name, _version(spark), **self.by)
+
+
+@shows(
+    SparkHere,
+    "version ours ready exact folder bytes applications drivers differing way_out",
+)
+class SparkBody(Body):
+    """A version of Spark that applications can choose.
+
+    ours: Whether it is Headgate's own version, which cannot be removed.
+    ready: Whether drivers on this host can run on it.
+    exact: The full version; empty if it is not installed.
+    folder: Empty for Headgate's own version.
+    bytes: Its size on disk; 0 for Headgate's own version.
+    applications: Applications that name it.
+    drivers: Number of drivers that run on it, on all hosts.
+    differing: A sentence for each jar that differs from what was downloaded.
+    way_out: The command that installs it; can be empty.
+    """
+
+    def get_way_out(self, spark: Any) -> str:
+        """Return how to install it, or "" if it is installed."""
+        return "" if spark.ready else spark.way_out
+
+
+class SparksBody(Body):
+    """All versions of Spark, newest first."""
+
+    results = SparkBody(many=True)
+
+
+@described
+class SparkForm(Body):
+    """A version of Spark to install.
+
+    version: Any but Headgate's own.
+    """
+
+    version = serializers.ChoiceField(SPARKS)
+
+
+class SparksView(ApiView):
+    """The versions of Spark that applications can choose."""
+
+    @answers("list_sparks", SparksBody)
+    def get(self) -> dict[str, Any]:
+        """List the versions of Spark, with what this host has and who uses them."""
+        return {"results": sparks_here()}
+
+    @accepts("install_spark", role=ADMINISTER, form=SparkForm)
+    def post(self, sent: Sent) -> Operation:
+        """Make this host's worker install a version of Spark; admins only."""
+        return begin_install(spark=sent["version"], **self.by)
+
+
+class SparkView(ApiView):
+    """One version of Spark."""
+
+    @answers("remove_spark", None, role=ADMINISTER)
+    def delete(self, version: str) -> None:
+        """Remove a version of Spark that nothing uses from this host; admins only."""
+        remove_spark(_version(version), **self.by)
+
+
+def _version(text: str) -> Spark:
+    if (found := spark_named(text)) is None:
+        raise Missing(
+            f"There is no version {text!r} of Spark.", way_out=f"Use {', '.join(SPARKS)}."
+        )
+    return found

@@ -1,0 +1,206 @@
+"""Rules for Delta and Iceberg tables: schema changes, lost versions and snapshots, and mistakes.
+
+They come from the code of Delta 4.4.0 (on Spark 4.2) and Iceberg 1.11.0 (on Spark 4.1), and from
+failures recorded with them. Iceberg's failures, and some of Delta's, have a message but no
+condition.
+"""
+
+from queries.domain.failures.categories import Advice, Category, Remedy, Rule, rule
+
+#: The table no longer has the version or snapshot that the checkpoint points to.
+EXPIRED = Advice(
+    Category.SOURCE_LOST,
+    "The table no longer has the version or snapshot that the checkpoint points to: that version "
+    "or snapshot expired or was removed before the query read the next one.",
+    "{from_start} A Delta table is read as it is now; a stream of an Iceberg table begins with its "
+    "oldest snapshot, so a batch job must write the rows of expired snapshots. Configure the table "
+    "to keep its snapshots and log longer than the query can be down.",
+    Remedy.TO_EARLIEST,
+)
+#: The log exists, but data files that it names do not.
+VACUUMED = Advice(
+    Category.SOURCE_LOST,
+    "A data file of the source table no longer exists: it was vacuumed or removed before the "
+    "query read it.",
+    "Restore the file named in the root cause, then {start}. Otherwise: {from_start} Keep removed "
+    "files longer than the query can be down.",
+    Remedy.TO_EARLIEST,
+)
+ANOTHER = Advice(
+    Category.SOURCE_LOST,
+    "The table was deleted and created again, or its path now leads to another table. The "
+    "checkpoint belongs to the former table.",
+    "{from_start}",
+    Remedy.TO_EARLIEST,
+)
+RENAMED = Advice(
+    Category.CONFIGURATION,
+    "A column of the source table was renamed, dropped or retyped. Delta does not read past such a "
+    "change.",
+    "To continue with the columns as they are now, set spark.databricks.delta.streaming."
+    "unsafeReadOnIncompatibleColumnMappingSchemaChanges.enabled to true in the application's "
+    "configuration, change the SQL if it uses the old names, then {start}. Otherwise: "
+    "{from_start}",
+    Remedy.TO_EARLIEST,
+)
+CHANGED_ROWS = (
+    "Rows that the source table already had were updated or deleted. A stream reads only added "
+    "rows."
+)
+#: The sink's table has other columns than the query.
+COLUMNS = Advice(
+    Category.CONFIGURATION,
+    "The columns of the query do not match those of the sink's table.",
+    "Change the SQL to return the table's columns and types, or let the sink add new columns with "
+    "its mergeSchema option (Iceberg: the table property write.spark.accept-any-schema is needed "
+    "as well); then {start}.",
+)
+#: The table does not exist yet: its writer may start later than its reader.
+NOT_YET = Advice(
+    Category.CONNECTION,
+    "The source's table does not exist at the moment.",
+    "The query retries. Let its writer create the table, or correct the source's path or "
+    "table name.",
+)
+
+CONDITIONS: tuple[Rule, ...] = (
+    rule(
+        r"DELTA_STREAMING_(METADATA|SCHEMA)_EVOLUTION$"
+        r"|DELTA_SCHEMA_CHANGED(_WITH_VERSION|_WITH_STARTING_OPTIONS)?$",
+        Category.EVOLVED,
+    ),
+    Rule(
+        r"DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING|DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE"
+        r"|DELTA_STREAMING_CHECK_COLUMN_MAPPING",
+        RENAMED,
+    ),
+    rule(
+        r"DELTA_SOURCE_IGNORE_DELETE",
+        Category.CONFIGURATION,
+        CHANGED_ROWS,
+        "To ignore deletes of whole partitions, set the source's ignoreDeletes option to true. To "
+        "skip all updates and deletes, set skipChangeCommits instead. Then {start}. Rows that the "
+        "query has already written are kept.",
+    ),
+    rule(
+        r"DELTA_SOURCE_(TABLE_)?IGNORE_CHANGES",
+        Category.CONFIGURATION,
+        CHANGED_ROWS,
+        "To skip commits with such changes, including the rows that they added, set the source's "
+        "skipChangeCommits option to true, then {start}. To read the changed table instead: "
+        "{from_start}",
+    ),
+    Rule(
+        r"DELTA_LOG_FILE_NOT_FOUND|DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_TRUNCATED_TRANSACTION_LOG"
+        r"|DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+        EXPIRED,
+    ),
+    Rule(r"DELTA_(CHANGE_DATA_)?FILE_NOT_FOUND", VACUUMED),
+    rule(
+        r"FAILED_READ_FILE\.FILE_NOT_EXIST",
+        Category.DATA,
+        "A source file no longer exists: it was removed, or vacuumed from its Delta table, before "
+        "the query read it.",
+        "Restore the file named in the root cause, or skip missing files with "
+        "spark.sql.files.ignoreMissingFiles=true in the query's configuration; then {restart}.",
+    ),
+    rule(
+        r"DELTA_ILLEGAL_OPTION|DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET"
+        r"|DELTA_TIMESTAMP_INVALID",
+        Category.CONFIGURATION,
+        "Delta does not accept the value of an option.",
+        "Correct the option named in the root cause, then {start}.",
+    ),
+    Rule(r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", ANOTHER),
+    rule(
+        r"DELTA_(VERSION_NOT_FOUND|TIMESTAMP_(GREATER|EARLIER)_THAN_)",
+        Category.CONFIGURATION,
+        "The table does not have the version or time at which the query should begin.",
+        "Correct the source's startingVersion or startingTimestamp option, then {start}.",
+    ),
+    rule(
+        r"DELTA_MISSING_CHANGE_DATA",
+        Category.CONFIGURATION,
+        "The table has no change feed for some of the versions that the query reads.",
+        "Remove the source's readChangeFeed option, or set startingVersion to a version after the "
+        "one that set the table's property delta.enableChangeDataFeed. Then {start}.",
+    ),
+    Rule(r"DELTA_SCHEMA_NOT_SET", NOT_YET),
+    Rule(r"TABLE_OR_VIEW_NOT_FOUND", NOT_YET, text=r"(?m)^(source|table) '\w+' \(iceberg\)"),
+    rule(
+        r"DELTA_METADATA_MISMATCH",
+        Category.CONFIGURATION,
+        "The sink's partition columns differ from those of the table.",
+        "Set the sink's partition columns to those of the table, then {start}.",
+        text=r"Partition columns do not match",
+    ),
+    Rule(
+        r"DELTA_METADATA_MISMATCH|DELTA_FAILED_TO_MERGE_FIELDS|DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+        COLUMNS,
+    ),
+    rule(
+        r"DELTA_UNSUPPORTED_OUTPUT_MODE",
+        Category.CONFIGURATION,
+        "A Delta table does not support this output mode.",
+        "Use append or complete, then {start}. To update rows, use a Python query with "
+        "foreachBatch and MERGE.",
+    ),
+    rule(
+        r"DELTA_CONCURRENT_\w+|DELTA_MAX_COMMIT_RETRIES_EXCEEDED|DELTA_METADATA_CHANGED"
+        r"|DELTA_PROTOCOL_CHANGED",
+        Category.STORAGE,
+        "Another writer changed the sink's table at the same time.",
+        "The query retries. If it keeps failing, let only one writer change the table's schema or "
+        "existing rows.",
+    ),
+    rule(
+        r"DELTA_UNSUPPORTED_FEATURES_FOR_(READ|WRITE)|DELTA_INVALID_PROTOCOL_VERSION",
+        Category.CONFIGURATION,
+        "The table uses features that this version of Delta does not have.",
+        "Use an application with a newer connector, or drop the feature from the table; then "
+        "{start}.",
+    ),
+)
+
+MESSAGES: tuple[Rule, ...] = (
+    Rule(
+        r"Cannot load current offset at snapshot|snapshot \S{1,40} was expired or removed"
+        r"|Cannot find (a )?snapshot (after|with id|older than)"
+        r"|Could not find any delta files for version",
+        EXPIRED,
+    ),
+    Rule(r"iceberg\.exceptions\.NotFoundException: File does not exist", VACUUMED),
+    rule(
+        r"Cannot process (delete|overwrite|\w{1,20}) snapshot",
+        Category.CONFIGURATION,
+        CHANGED_ROWS,
+        "To skip such changes, set the source option that the root cause names "
+        "(streaming-skip-delete-snapshots or streaming-skip-overwrite-snapshots) to true, then "
+        "{start}. A stream of an Iceberg table cannot read such changes.",
+    ),
+    Rule(
+        r"Cannot write incompatible dataset to table with schema"
+        r"|Field \S{1,200} not found in source schema",
+        COLUMNS,
+    ),
+    rule(
+        r"violate the writer assumption that records are clustered",
+        Category.CONFIGURATION,
+        "The rows of a batch are not sorted by the table's partitions.",
+        "Set the sink's fanout-enabled option to true, then {start}.",
+    ),
+    rule(
+        r"does not support Update mode",
+        Category.CONFIGURATION,
+        "An Iceberg table does not support this output mode.",
+        "Use append or complete, then {start}. To update rows, use a Python query with "
+        "foreachBatch and MERGE.",
+    ),
+    rule(
+        r"iceberg\.exceptions\.(CommitFailed|Validation)Exception",
+        Category.STORAGE,
+        "Another writer changed the sink's table at the same time.",
+        "The query retries. If it keeps failing, let only one writer change the table's schema or "
+        "existing rows.",
+    ),
+)

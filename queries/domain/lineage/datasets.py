@@ -1,0 +1,343 @@
+"""Datasets (topics, paths, tables) by one canonical identity, and how a query uses them.
+
+A definition names the sources and the sink of a SQL query. What code reads and writes is known only
+from the descriptions in Spark's progress events, and those do not name everything: what stays
+unknown is stated in a sentence.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+from headgate_ground.masking import mask_text
+from queries.domain.definitions.locations import NotALocation, canonical, place_of
+from queries.domain.definitions.spec import UNKEPT_SINKS, SqlQuery
+from queries.domain.definitions.sql_text import catalog_names, paths_in
+from queries.domain.kafka.lag import kafka_offsets
+from queries.domain.kafka.options import SERVERS
+from queries.domain.tables.places import (
+    CATALOG,
+    ICEBERG,
+    MAIN,
+    TABLES,
+    TablePlace,
+    described_table,
+    table_of,
+)
+
+
+class DatasetKind(StrEnum):
+    """What a dataset is."""
+
+    TOPIC = "topic"
+    PATH = "path"  # of files, or of a table in a folder
+    TABLE = "table"  # by name, in a catalog whose folder is not known
+
+
+class KnownFrom(StrEnum):
+    """Where a use of a dataset is known from."""
+
+    DEFINITION = "definition"
+    SPARK = "spark"  # a description or an offset in a progress event
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Dataset:
+    """A dataset; two uses of equal datasets use the same data."""
+
+    kind: DatasetKind
+    store: str  # a topic's brokers, a table's catalog; "" for a path, or if unknown
+    name: str  # of the topic or table; the canonical location of a path
+
+    @property
+    def title(self) -> str:
+        """Return its name as users write it."""
+        return self.name.removeprefix("file://")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One use of a dataset by a query."""
+
+    dataset: Dataset
+    known_from: KnownFrom = KnownFrom.DEFINITION
+    as_of: datetime | None = None  # time of Spark's report; None: known from the definition
+    pattern: bool = False  # the name is a pattern of topics, or a path with wildcards
+    recursive: bool = False  # of a path: files in folders below it are read too
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """What a query reads and writes, and sentences about what is unknown."""
+
+    reads: tuple[Use, ...] = ()
+    writes: tuple[Use, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The sources and the sink of a query's newest progress event."""
+
+    sources: Any  # Spark's JSON, as received
+    sink: Any
+    at: datetime | None
+
+
+#: Formats and descriptions without a dataset: generated rows, sockets, sinks that keep nothing.
+_NO_DATA = frozenset({"rate", "rate-micro-batch", "socket", *UNKEPT_SINKS})
+_NO_DATA_DESCRIBED = re.compile(
+    r"Rate\w*Stream|RateStream|TextSocket|MemoryS|MemoryPlan|ConsoleTable|NoopTable|NoopDataSource"
+)
+#: Spark's descriptions (their `toString`): KafkaMicroBatchStream, FileStreamSource, FileStreamSink.
+_SUBSCRIBED = re.compile(r"Kafka\w*\[Subscribe\[(.*)\]\]")
+_FILES = re.compile(r"(?:FileStreamSource|FileSink)\[(.+)\]")
+_HASH = re.compile(r"@[0-9a-f]+$")
+_GLOB = re.compile(r"[*?\[\]{}]")
+_DIRECT_PATH = re.compile(r"\b\w+\s*\.\s*`")  # delta.`/data/t`
+_SHOWN = 200  # characters of a name or description
+#: Many queries share a few brokers and catalogs.
+_masked = lru_cache(4096)(mask_text)
+
+
+def uses_of(spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None) -> Uses:
+    """Return what a query uses, from its definition's JSON form and Spark's newest report.
+
+    `conf` is the application's configuration. The definition takes precedence: the report adds what
+    code uses, and the topics that a pattern matched.
+    """
+    conf = {**conf, **_mapping(spec.get("conf"))}
+    if spec.get("kind") == "sql":
+        found = _of_sql(spec, conf)
+        if report is not None and any(
+            one.pattern and one.dataset.kind is DatasetKind.TOPIC for one in found.reads
+        ):
+            found = replace(found, reads=(*found.reads, *_reported_topics(report, found)))
+        return found
+    return _of_code(spec, conf, report)
+
+
+def _of_sql(spec: Mapping[str, Any], conf: Mapping[str, str]) -> Uses:
+    reads: list[Use] = []
+    unknown: list[str] = []
+    for part in (*_list(spec.get("sources")), *_list(spec.get("tables"))):
+        found, why = _part(part, conf, reads=True)
+        reads += found
+        unknown += [f"Reads of {part.get('name') or 'a source'}: {why}"] if why else []
+    reads += _in_text(spec, conf)
+    writes, why = _part(_mapping(spec.get("sink")), conf, reads=False)
+    return Uses(tuple(reads), tuple(writes), (*unknown, *([f"Writes: {why}"] if why else [])))
+
+
+def _of_code(spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None) -> Uses:
+    reads: list[Use] = []
+    unknown: list[str] = []
+    writes: list[Use] = []
+    sources = _list(report.sources) if report is not None else []
+    for source in sources:
+        found, why = _described(source, conf, report)
+        reads += found
+        unknown += [f"Reads: {why}"] if why else []
+    if not sources:
+        unknown.append("Reads: unknown until Spark reports a batch.")
+    if spec.get("sink"):
+        writes, why = _part(_mapping(spec["sink"]), conf, reads=False)
+        unknown += [f"Writes: {why}"] if why else []
+    elif report is None or not report.sink:
+        unknown.append("Writes: unknown until Spark reports a batch.")
+    else:
+        writes, why = _described(_mapping(report.sink), conf, report)
+        unknown += [why if why.startswith("Writes") else f"Writes: {why}"] if why else []
+    return Uses(tuple(reads), tuple(writes), tuple(dict.fromkeys(unknown)))
+
+
+# --- definitions --------------------------------------------------------------------------
+
+
+def _part(
+    part: Mapping[str, Any], conf: Mapping[str, str], *, reads: bool
+) -> tuple[list[Use], str]:
+    """Return the datasets of one source, table or sink, and why one is unknown ("" if none is)."""
+    name = str(part.get("format") or "")
+    options = {key.lower(): str(value) for key, value in _mapping(part.get("options")).items()}
+    if name in _NO_DATA or not name:
+        return [], ""
+    if name == "kafka":
+        return _kafka(options, reads=reads)
+    if name in TABLES and (options.get("path") or options.get("table")):
+        return [_in_format(name, options, conf)], ""
+    if path := options.get("path"):
+        found = _path_use(path, recursive=options.get("recursivefilelookup") == "true")
+        return (
+            ([found], "")
+            if found
+            else ([], f"unknown; the path {mask_text(path[:_SHOWN])!r} is not a valid location.")
+        )
+    if table := options.get("table"):
+        return [Use(_table(table, conf))], ""
+    return [], f"unknown; Headgate does not know which option of {name} names its data."
+
+
+def _kafka(options: Mapping[str, str], *, reads: bool) -> tuple[list[Use], str]:
+    store = options.get(SERVERS, "")
+    if not reads:
+        topic = options.get("topic")
+        if topic:
+            return [Use(_topic(store, topic))], ""
+        return [], "unknown; each row names its Kafka topic."
+    if pattern := options.get("subscribepattern"):
+        return [Use(_topic(store, pattern), pattern=True)], ""
+    topics = options.get("subscribe", "").split(",")
+    if assigned := options.get("assign"):
+        try:
+            topics = [str(one) for one in json.loads(assigned)]
+        except (ValueError, TypeError):
+            return [], "unknown; the option assign is not a valid JSON object."
+    return [Use(_topic(store, one.strip())) for one in topics if one.strip()], ""
+
+
+def _topic(store: str, name: str) -> Dataset:
+    return Dataset(DatasetKind.TOPIC, _masked(store.strip()), name)  # it may be a pattern: not cut
+
+
+def _in_format(form: str, options: Mapping[str, str], conf: Mapping[str, str]) -> Use:
+    """Return the use of a Delta or Iceberg table; a branch other than main is part of its name."""
+    branch = options.get("branch", MAIN)
+    main = {name: value for name, value in options.items() if name != "branch"}
+    place = table_of({"format": form, "options": main}, conf)
+    return _named(place or TablePlace(form, ""), conf, "" if branch == MAIN else branch)
+
+
+def _named(place: TablePlace, conf: Mapping[str, str], branch: str = "") -> Use:
+    if place.location:
+        found = Dataset(DatasetKind.PATH, "", place_of(place.location))
+    else:
+        found = _table(place.name, conf)
+    return Use(replace(found, name=f"{found.name}@{branch}") if branch else found)
+
+
+def _table(name: str, conf: Mapping[str, str]) -> Dataset:
+    """Return a table by name; its catalog is known by its address, not by its local name."""
+    catalog, _, rest = name.partition(".")
+    held = next((conf[key] for key in _addresses(catalog) if conf.get(key)), "")
+    if rest and held:
+        return Dataset(DatasetKind.TABLE, _masked(held), rest[:_SHOWN])
+    return Dataset(DatasetKind.TABLE, "", name[:_SHOWN])
+
+
+def _addresses(catalog: str) -> tuple[str, str]:
+    return f"{CATALOG}{catalog}.uri", f"{CATALOG}{catalog}.warehouse"
+
+
+def _in_text(spec: Mapping[str, Any], conf: Mapping[str, str]) -> Iterator[Use]:
+    """Yield the tables and paths that a SQL text names itself; most texts need no parsing."""
+    text = str(spec.get("sql") or "")
+    catalogs = {key[len(CATALOG) :].partition(".")[0] for key in conf if key.startswith(CATALOG)}
+    by_name = any(f"{one}." in text for one in catalogs)
+    if not by_name and not _DIRECT_PATH.search(text):
+        return
+    form = SqlQuery.model_construct(sql=text)
+    for path in paths_in(form):
+        if (found := _path_use(path)) is not None:
+            yield found
+    for name in sorted(catalog_names(form)):
+        if name.partition(".")[0] in catalogs:
+            yield _in_format(ICEBERG, {"table": name}, conf)
+
+
+def _path_use(text: str, *, recursive: bool = False) -> Use | None:
+    """Return the use of a path, which may contain wildcards; None if it is not a location."""
+    parts = text.strip().split("/")
+    at = next((number for number, part in enumerate(parts) if _GLOB.search(part)), len(parts))
+    try:
+        fixed = place_of(canonical("/".join(parts[:at])))
+    except NotALocation:
+        return None
+    rest = [part for part in parts[at:] if part]
+    name = mask_text("/".join((fixed, *rest)))
+    pattern = _GLOB.search(name) is not None  # masking may have removed the wildcards
+    return Use(Dataset(DatasetKind.PATH, "", name), pattern=pattern, recursive=recursive)
+
+
+# --- what Spark reports -------------------------------------------------------------------
+
+
+def _described(
+    part: Mapping[str, Any], conf: Mapping[str, str], report: Report | None
+) -> tuple[list[Use], str]:
+    """Return the datasets of a source or sink in a progress event, and why one is unknown."""
+    text = part.get("description")
+    text = text if isinstance(text, str) else ""
+    found: list[Use] = []
+    if topics := _topics(part, text):
+        found = [Use(_topic("", one)) for one in topics]
+    elif files := _FILES.fullmatch(text):
+        use = _path_use(files[1])
+        found = [use] if use else []
+    elif place := described_table(text):
+        found = [_named(place, conf)]
+    elif _is_table(text, conf):
+        found = [_in_format(ICEBERG, {"table": text}, conf)]
+    at = report.at if report is not None else None
+    seen = [replace(one, known_from=KnownFrom.SPARK, as_of=at) for one in found]
+    return seen, "" if found else _not_named(text)
+
+
+def _is_table(text: str, conf: Mapping[str, str]) -> bool:
+    """Return whether a description is a table's name in a configured catalog, as of Iceberg."""
+    catalog, dot, _ = text.partition(".")
+    return bool(dot) and any(
+        key == f"{CATALOG}{catalog}" or key.startswith(f"{CATALOG}{catalog}.") for key in conf
+    )
+
+
+def _topics(part: Mapping[str, Any], text: str) -> list[str]:
+    if found := _SUBSCRIBED.fullmatch(text):
+        return [one.strip() for one in found[1].split(",") if one.strip()]
+    if not text.startswith("Kafka"):
+        return []
+    offsets: dict[str, Any] = {}
+    for name in ("startOffset", "endOffset", "latestOffset"):
+        offsets |= kafka_offsets(part.get(name))
+    return sorted(offsets)
+
+
+def _not_named(text: str) -> str:
+    """Return why a description names no dataset; "" if there is no dataset."""
+    if _NO_DATA_DESCRIBED.search(text):
+        return ""
+    if "ForeachBatch" in text:
+        return "Writes by foreachBatch: unknown."
+    if "ForeachWriter" in text or "ForeachTable" in text:
+        return "Writes by foreach: unknown."
+    if "KafkaTable" in text:
+        return "unknown; Spark does not report the topics of a Kafka sink."
+    shown = mask_text(_HASH.sub("", text)[:_SHOWN])
+    return f"unknown; Spark reports {f'only {shown}' if shown else 'no description'}."
+
+
+def _reported_topics(report: Report, found: Uses) -> Iterable[Use]:
+    """Return the topics that Spark read for the patterns of a definition."""
+    stores = {one.dataset.store for one in found.reads if one.dataset.kind is DatasetKind.TOPIC}
+    store = next(iter(stores)) if len(stores) == 1 else ""
+    known = {one.dataset.name for one in found.reads}
+    for source in _list(report.sources):
+        for name in _topics(source, str(source.get("description") or "")):
+            if name not in known:
+                yield Use(_topic(store, name), KnownFrom.SPARK, report.at)
+
+
+# --- JSON of any shape --------------------------------------------------------------------
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

@@ -1,0 +1,253 @@
+"""The graph of queries and datasets: which query reads what another one writes.
+
+Datasets are joined when they are the same data: topics of one Kafka cluster, a path and a folder in
+it, a pattern and the topics that it matches. Circles are allowed: every walk visits a query once.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from itertools import product
+
+from queries.domain.lineage.datasets import Dataset, DatasetKind, KnownFrom, Use, Uses
+
+#: Returns whether a pattern of topics (`subscribePattern`) matches a topic's whole name.
+Matches = Callable[[str, str], bool]
+#: Alternatives to which the braces of one path component are expanded; more match nothing.
+_ALTERNATIVES = 64
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edge:
+    """One query reads or writes one dataset."""
+
+    query: str
+    dataset: Dataset
+    writes: bool
+    known_from: KnownFrom
+    as_of: datetime | None = field(default=None, compare=False)  # of Spark's report
+    via: str = field(default="", compare=False)  # the pattern or path, if it is not the dataset's
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """All known edges, and what is unknown about each query."""
+
+    edges: tuple[Edge, ...] = ()
+    unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # query -> sentences
+    after: Mapping[str, frozenset[str]] = field(default_factory=dict)  # query -> its readers
+    before: Mapping[str, frozenset[str]] = field(default_factory=dict)  # query -> its writers
+
+    def downstream(self, queries: Iterable[str]) -> list[str]:
+        """Return the queries that read what these write, directly or not: nearest first."""
+        return _reached(self.after, queries)
+
+    def upstream(self, queries: Iterable[str]) -> list[str]:
+        """Return the queries that write what these read, directly or not: nearest first."""
+        return _reached(self.before, queries)
+
+    def around(self, queries: Iterable[str]) -> frozenset[str]:
+        """Return these queries with everything upstream and downstream of them."""
+        asked = list(queries)
+        return frozenset({*asked, *self.downstream(asked), *self.upstream(asked)})
+
+    def near(self, queries: Iterable[str]) -> frozenset[str]:
+        """Return these queries with their direct writers and readers."""
+        asked = set(queries)
+        for name in tuple(asked):
+            asked |= self.after.get(name, frozenset()) | self.before.get(name, frozenset())
+        return frozenset(asked)
+
+    def of(self, queries: Collection[str]) -> "Graph":
+        """Return the part of the graph that concerns these queries alone."""
+        return Graph(
+            tuple(edge for edge in self.edges if edge.query in queries),
+            {name: said for name, said in self.unknown.items() if name in queries},
+            _within(self.after, queries),
+            _within(self.before, queries),
+        )
+
+
+def graph_of(uses: Mapping[str, Uses], matches: Matches) -> Graph:
+    """Return the graph of queries, by name."""
+    joined = _Clusters(uses.values())
+    written: dict[Dataset, set[str]] = defaultdict(set)
+    edges: set[Edge] = set()
+    for query, found in uses.items():
+        for use in found.writes:
+            dataset = joined.of(use.dataset)
+            written[dataset].add(query)
+            edges.add(Edge(query, dataset, True, use.known_from, use.as_of))
+    index = _Written(written, matches)
+    after: dict[str, set[str]] = defaultdict(set)
+    for query, found in uses.items():
+        for use in found.reads:
+            dataset = joined.of(use.dataset)
+            for one in index.read_by(replace(use, dataset=dataset)) or [dataset]:
+                via = use.dataset.title if one.name != use.dataset.name else ""
+                edges.add(Edge(query, one, False, use.known_from, use.as_of, via))
+                for writer in written.get(one, ()):
+                    if writer != query:
+                        after[writer].add(query)
+    before: dict[str, set[str]] = defaultdict(set)
+    for writer, readers in after.items():
+        for reader in readers:
+            before[reader].add(writer)
+    return Graph(
+        tuple(sorted(edges)),
+        {query: found.unknown for query, found in uses.items() if found.unknown},
+        {query: frozenset(found) for query, found in after.items()},
+        {query: frozenset(found) for query, found in before.items()},
+    )
+
+
+def _reached(next_of: Mapping[str, frozenset[str]], start: Iterable[str]) -> list[str]:
+    asked = list(dict.fromkeys(start))
+    seen, found, last = set(asked), [], asked
+    while last:
+        last = sorted({one for name in last for one in next_of.get(name, ())} - seen)
+        seen |= set(last)
+        found += last
+    return found
+
+
+def _within(
+    next_of: Mapping[str, frozenset[str]], queries: Collection[str]
+) -> dict[str, frozenset[str]]:
+    found = {name: next_of[name] & set(queries) for name in queries if name in next_of}
+    return {name: names for name, names in found.items() if names}
+
+
+class _Clusters:
+    """Joins the broker lists that share a broker: they name one Kafka cluster.
+
+    A topic whose brokers Spark does not report belongs to the only cluster that is known to have a
+    topic of this name; if there are several, it stays on its own.
+    """
+
+    def __init__(self, uses: Iterable[Uses]) -> None:
+        self._parent: dict[str, str] = {}
+        self._named: dict[str, set[str]] = defaultdict(set)  # topic -> its clusters
+        topics = {
+            use.dataset
+            for one in uses
+            for use in (*one.reads, *one.writes)
+            if use.dataset.kind is DatasetKind.TOPIC and use.dataset.store
+        }
+        for topic in sorted(topics):
+            first, *rest = _brokers(topic.store)
+            for other in rest:
+                self._parent[self._root(other)] = self._root(first)
+        for topic in sorted(topics):
+            self._named[topic.name].add(self._cluster(topic.store))
+
+    def of(self, dataset: Dataset) -> Dataset:
+        """Return the dataset under the name of its cluster."""
+        if dataset.kind is not DatasetKind.TOPIC:
+            return dataset
+        if dataset.store:
+            return replace(dataset, store=self._cluster(dataset.store))
+        known = self._named.get(dataset.name, set())
+        return replace(dataset, store=next(iter(known))) if len(known) == 1 else dataset
+
+    def _cluster(self, store: str) -> str:
+        return self._root(_brokers(store)[0])
+
+    def _root(self, broker: str) -> str:
+        while (above := self._parent.get(broker, broker)) != broker:
+            self._parent[broker] = self._parent.get(above, above)
+            broker = above
+        return broker
+
+
+def _brokers(store: str) -> list[str]:
+    """Return the addresses of a broker list, sorted, without listener names."""
+    found = (one.strip().rpartition("://")[2] for one in store.split(","))
+    return sorted({one if one.startswith(("env:", "file:")) else one.lower() for one in found})
+
+
+class _Written:
+    """The written datasets, indexed for reads by name, by pattern and by folder."""
+
+    def __init__(self, written: Iterable[Dataset], matches: Matches) -> None:
+        self._matches = matches
+        self._all = set(written)
+        self._topics: dict[str, list[Dataset]] = defaultdict(list)  # by cluster
+        self._below: dict[str, list[Dataset]] = defaultdict(list)  # a folder -> paths below it
+        for one in sorted(self._all):
+            if one.kind is DatasetKind.TOPIC:
+                self._topics[one.store].append(one)
+            elif one.kind is DatasetKind.PATH:
+                for folder in _above(one.name):
+                    self._below[folder].append(one)
+        self._known: dict[Use, list[Dataset]] = {}
+
+    def read_by(self, use: Use) -> list[Dataset]:
+        """Return the written datasets that a use reads."""
+        key = replace(use, known_from=KnownFrom.DEFINITION, as_of=None)
+        if key not in self._known:
+            self._known[key] = self._find(use)
+        return self._known[key]
+
+    def _find(self, use: Use) -> list[Dataset]:
+        dataset = use.dataset
+        if dataset.kind is DatasetKind.PATH:
+            return self._paths(use)
+        if use.pattern:
+            here = self._topics.get(dataset.store, ())
+            return [one for one in here if self._matches(dataset.name, one.name)]
+        return [dataset] if dataset in self._all else []
+
+    def _paths(self, use: Use) -> list[Dataset]:
+        name = use.dataset.name
+        fixed = _fixed(name) if use.pattern else name
+        near = [Dataset(DatasetKind.PATH, "", one) for one in (*_above(fixed), fixed)]
+        found = [one for one in near if one in self._all]
+        found += self._below.get(fixed, ())
+        return [one for one in found if _reads(use, one.name)]
+
+
+def _reads(use: Use, written: str) -> bool:
+    """Return whether a source of files at a path reads what a sink writes to a folder.
+
+    It does if it reads the folder or something in it. Of a folder inside the path, it reads the
+    partitions (`day=1`), and everything if the option recursiveFileLookup is true.
+    """
+    asked, there = use.dataset.name.split("/"), written.split("/")
+    if any(not _fits(*pair) for pair in zip(asked, there, strict=False)):
+        return False
+    inside = there[len(asked) :]
+    return use.recursive or all("=" in part for part in inside)
+
+
+def _fits(pattern: str, part: str) -> bool:
+    return pattern == part or any(fnmatchcase(part, one) for one in _alternatives(pattern))
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """Return Hadoop's wildcards of one path component as patterns for `fnmatch`."""
+    pieces: list[list[str]] = []
+    rest, count = pattern.replace("[^", "[!"), 1
+    while "{" in rest and "}" in rest.partition("{")[2]:
+        before, _, rest = rest.partition("{")
+        inside, _, rest = rest.partition("}")
+        pieces += [[before], inside.split(",")]
+        count *= len(pieces[-1])
+    if count > _ALTERNATIVES:
+        return []
+    return ["".join(one) for one in product(*pieces, [rest])]
+
+
+def _fixed(path: str) -> str:
+    """Return the part of a path before the first component with a wildcard."""
+    parts = path.split("/")
+    at = next(number for number, part in enumerate(parts) if set(part) & set("*?[]{}"))
+    return "/".join(parts[:at])
+
+
+def _above(path: str) -> list[str]:
+    """Return the folders that contain a path, outermost first."""
+    parts = path.split("/")
+    return ["/".join(parts[:length]) for length in range(3, len(parts))]

@@ -1,0 +1,1 @@
+"""Schedules: which times are planned, and what each of them gives."""

@@ -1,0 +1,42 @@
+"""The states of a planned run, and the reasons for skipping one."""
+
+from enum import StrEnum
+
+
+class PlannedState(StrEnum):
+    """What became of a planned time."""
+
+    WAITING = "WAITING"  # queued until the run before it has ended
+    STARTED = "STARTED"
+    DONE = "DONE"  # read everything that was available
+    FAILED = "FAILED"  # the start was refused, or the run failed for good
+    STOPPED = "STOPPED"  # by a user, or at its limit of duration
+    SKIPPED = "SKIPPED"
+
+
+#: Planned runs that have not ended.
+OPEN_STATES = frozenset({PlannedState.WAITING, PlannedState.STARTED})
+
+
+class Skipped(StrEnum):
+    """Why a planned time gave no run."""
+
+    OVERLAP = "overlap"  # its subject was still running
+    MISSED = "missed"  # nobody looked in time
+    PAUSED = "paused"
+    HELD = "held"  # its subject is FAILED or BROKEN: an operator must look first
+    HOST = "host"  # the host of its subject is not responding
+    DUPLICATE = "duplicate"  # another planned time already waits
+    REMOVED = "removed"  # the schedule, or its query, was removed while the time waited
+
+
+#: One sentence for each reason for a skip.
+SKIPPED_WORDS = {
+    Skipped.OVERLAP: "The query was still running.",
+    Skipped.MISSED: "Nothing looked at the schedule in time.",
+    Skipped.PAUSED: "The schedule was paused.",
+    Skipped.HELD: "The query is FAILED or BROKEN; an operator must look at it first.",
+    Skipped.HOST: "The query's host was not responding.",
+    Skipped.DUPLICATE: "Another planned time was already waiting.",
+    Skipped.REMOVED: "The schedule was removed while this time was waiting.",
+}

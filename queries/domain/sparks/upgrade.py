@@ -1,0 +1,169 @@
+"""Predict what another version of Spark does with a checkpoint, and whether there is a way back.
+
+Spark promises that a newer version continues a checkpoint of an older one, but not the reverse. If
+the older version is known to fail, or to continue with wrong values, the way back is refused. What
+the logs alone cannot show is a doubt, which a preflight with the older version resolves.
+
+Source: checkpoints with aggregations, deduplication, stream-stream joins and transformWithState,
+written by 4.3.0 and 4.2.1, continued by 4.2.1 and 4.1.4, and compared with a batch computation.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from queries.domain.errors import NotAllowed
+from queries.domain.sparks import SPARKS, Spark, is_older
+from queries.domain.sparks.conditions import conditions_between
+from queries.domain.sparks.pinned import (
+    CHECKSUM,
+    JOIN_FORMAT,
+    KEY_ORDER,
+    MERGE,
+    PINS,
+    PROVIDER,
+    pinned_by,
+)
+
+#: Names of state operators in a checkpoint's metadata.
+_JOIN = "symmetricHashJoin"
+_DEDUPLICATES = frozenset({"dedupe", "dedupeWithinWatermark"})
+_PROCESSOR = "transformWithState"  # prefix of the names, which differ between Scala and Python
+#: Size up to which Scala's sets keep their order, and so the order of the columns in the key.
+_IN_ORDER = 4
+
+
+WAY_OUT = (
+    "Keep the newer Spark; or rewind the query to a snapshot or batch from before the upgrade, or "
+    "reset it."
+)
+
+
+class NoWayBack(NotAllowed):
+    """The version of Spark cannot continue the checkpoint."""
+
+    code = "no-way-back"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the newest batch of a checkpoint says about the version that wrote it."""
+
+    offsets: str = "v1"  # version of the offset log's format
+    commits: str = "v1"  # version of the commit log's format
+    conf: Mapping[str, str] = field(default_factory=dict)  # pinned configuration
+    operators: tuple[str, ...] = ()  # names of the state operators, "" if unknown
+
+    @property
+    def spark(self) -> Spark:
+        """Return the version that wrote the batch, inferred from the keys that it pinned."""
+        known = (PINS[key].since for key in self.conf if key in PINS)
+        return max(known, key=SPARKS.index, default=SPARKS[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Pinning:
+    """One pinned key whose presence differs between two versions."""
+
+    key: str
+    value: str  # "" for the session's
+
+
+def pins_added(written: Written, spark: Spark) -> tuple[Pinning, ...]:
+    """Return the keys that a version will pin from now on, each with the value that it will use.
+
+    The value stands for the behaviour of older versions; it is not the default of a new checkpoint.
+    """
+    missing = sorted(pinned_by(spark) - written.conf.keys())
+    return tuple(Pinning(key, PINS[key].old) for key in missing)
+
+
+def pins_lost(written: Written, spark: Spark) -> tuple[Pinning, ...]:
+    """Return the keys that a version drops from the log, with the values that are lost.
+
+    After a later return to a version that has these keys, the behaviour is that of older versions.
+    """
+    gone = sorted((written.conf.keys() & PINS.keys()) - pinned_by(spark))
+    return tuple(Pinning(key, written.conf[key]) for key in gone)
+
+
+def cannot_go_back(written: Written, spark: Spark) -> str:
+    """Return as a sentence why a version cannot continue a checkpoint; "" if it may be able to."""
+    for since, reason in (*_logs(written), *_state(written)):
+        if is_older(spark, since):
+            return f"Spark {spark} cannot continue this checkpoint: {reason}"
+    return ""
+
+
+def refuse_no_way_back(written: Written, spark: Spark, query: str) -> None:
+    """Raise `NoWayBack` if a version cannot continue a query's checkpoint."""
+    if refused := cannot_go_back(written, spark):
+        raise NoWayBack(f"{query}: {refused}", way_out=WAY_OUT)
+
+
+def doubts_about_going_back(written: Written, spark: Spark) -> tuple[str, ...]:
+    """Return, as sentences, what only a preflight with the older version can show."""
+    found = []
+    by_order = written.conf.get(KEY_ORDER) == "true"
+    if is_older(spark, PINS[KEY_ORDER].since) and by_order and _DEDUPLICATES & {*written.operators}:
+        found.append(
+            f"Spark {spark} rejects the state if the query removes duplicates by more than "
+            f"{_IN_ORDER} columns, because it orders these columns differently. Run a preflight "
+            "first."
+        )
+    return tuple(found)
+
+
+def _logs(written: Written) -> list[tuple[Spark, str]]:
+    found: list[tuple[Spark, str]] = []
+    if written.offsets != "v1":
+        found.append(("4.2", f"its offset log has format {written.offsets}, which names sources."))
+    if written.commits == "v3":
+        found.append(("4.2", "its commit log has format v3, which names sinks."))
+    return found
+
+
+def _state(written: Written) -> list[tuple[Spark, str]]:
+    """Return each property of the state that older versions cannot read, with the first that can.
+
+    Stateless queries pin the same configuration, without any effect.
+    """
+    conf, operators = written.conf, written.operators
+    found: list[tuple[Spark, str]] = []
+    if operators and conf.get(CHECKSUM) == "true":
+        found.append(("4.2", f"its state has a checksum in each row ({CHECKSUM}=true)."))
+    if _JOIN in operators and conf.get(JOIN_FORMAT) == "4":
+        found.append(("4.3", f"the state of its join has format 4 ({JOIN_FORMAT})."))
+    merges = any(name.startswith(_PROCESSOR) for name in operators)
+    if merges and "RocksDB" in conf.get(PROVIDER, "") and conf.get(MERGE, "1") != "1":
+        found.append(("4.2", f"lists in its state are stored in version {conf[MERGE]} ({MERGE})."))
+    return found
+
+
+def as_json(old: Written, new: Written, spark: Spark, back: Spark) -> dict[str, Any]:
+    """Return what a change of version does to a checkpoint, in JSON form.
+
+    `old` is the checkpoint before; `new` a copy on which `spark` has run, or `old` if it has not.
+    `back` is the version that wrote it until now.
+    """
+    return {
+        "from": back,
+        "to": spark,
+        "conditions": list(conditions_between(back, spark)),
+        "added": [[one.key, one.value] for one in pins_added(old, spark)],
+        "lost": [[one.key, one.value] for one in pins_lost(old, spark)],
+        "format": [
+            [what, before, after]
+            for what, before, after in (
+                ("offset log", old.offsets, new.offsets),
+                ("commit log", old.commits, new.commits),
+                ("state operators", ", ".join(old.operators), ", ".join(new.operators)),
+            )
+            if before != after
+        ],
+        "refused": cannot_go_back(old, spark),
+        "doubts": list(doubts_about_going_back(old, spark)),
+        "no_way_back": cannot_go_back(new, back),
+        "back_doubts": list(doubts_about_going_back(new, back)),
+        "back_lost": [[one.key, one.value] for one in pins_lost(new, back)],
+    }

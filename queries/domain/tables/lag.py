@@ -1,0 +1,351 @@
+"""Calculate how far a query is behind a table, and when what it needs can be removed.
+
+A version is one commit: a version of a Delta table, or a snapshot of an Iceberg table. Versions are
+numbered. The current Iceberg snapshot has its sequence number, and its ancestors the ones below; in
+tables of format version 1, which have none, snapshots are counted from 1.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+
+from queries.domain.kafka.retention import RUNNING_SHARE, Risk, span
+from queries.domain.tables.delta_log import Commit, TableState
+from queries.domain.tables.iceberg_metadata import IcebergTable, Snapshot
+from queries.domain.tables.offsets import DeltaOffset, IcebergOffset
+
+
+class Removal(StrEnum):
+    """What removes a version, or its files."""
+
+    LOG = "log"  # Delta removes old commits from its log
+    VACUUM = "vacuum"  # someone runs VACUUM on a Delta table
+    EXPIRE = "expire"  # someone runs expire_snapshots on an Iceberg table
+
+
+#: What is removed; when, and the setting that decides when this is possible.
+_WHEN = {
+    Removal.LOG: (
+        "the commit of version {version} can be removed from the table's log",
+        "at the next checkpoint of the log (delta.logRetentionDuration)",
+    ),
+    Removal.VACUUM: (
+        "files of version {version}, which a later version removed, can be deleted",
+        "if someone runs VACUUM (delta.deletedFileRetentionDuration)",
+    ),
+    Removal.EXPIRE: (
+        "the snapshot that the query continues from, {version}, can be expired",
+        "if someone runs expire_snapshots (history.expire.max-snapshot-age-ms)",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """When a version that the query needs can be removed at the earliest, and by what."""
+
+    at: datetime
+    since: datetime  # when the retention period began
+    removal: Removal
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableLag:
+    """How far a query is behind a table; what is unknown is None."""
+
+    next: int | None = None  # the version that is read next, or partly read
+    latest: int | None = None  # the version that will be written next
+    earliest: int | None = None  # the first version that still exists
+    versions: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    unread_at: datetime | None = None  # when the first unread version was committed
+    clock: Clock | None = None
+    problem: str = ""  # why the query cannot continue from its offset, as a sentence
+
+
+def delta_lag(
+    offset: DeltaOffset,
+    *,
+    latest: int,
+    commits: Mapping[int, Commit],
+    state: TableState,
+    initial: TableState | None = None,
+    written: Mapping[int, datetime] | None = None,
+    earliest: int | None = None,
+) -> TableLag:
+    """Return the lag behind a Delta table whose newest version is `latest`.
+
+    `commits` are the unread versions, as far as known; `written` are their files' times, which
+    determine their removal. `initial` is the table as of the offset's version, if the source is
+    still reading the table as of that version. `earliest` is the log's first version, if known.
+    """
+    if state.table and offset.table != state.table:
+        return TableLag(latest=latest + 1, problem=_REPLACED)
+    first = commits.get(offset.version)
+    begin = offset.version
+    rest = _rest(offset, first)
+    if first is not None and offset.index >= 0 and not offset.initial and not rest and first.whole:
+        begin += 1  # all of it is read
+    if begin > latest + 1:
+        return TableLag(latest=latest + 1, problem=_shorter(begin, latest))
+    if earliest is not None and begin < earliest:
+        return TableLag(
+            next=begin,
+            latest=latest + 1,
+            earliest=earliest,
+            versions=latest + 1 - begin,
+            problem=_removed(begin, earliest),
+        )
+    unread = range(begin, latest + 1)
+    parts: list[tuple[int | None, int | None]] = []
+    for version in unread:
+        commit = commits.get(version)
+        if version == offset.version and offset.initial:
+            parts.append(_snapshot_rest(offset, initial))
+        elif commit is None or not commit.whole:
+            parts.append((None, None))
+        else:
+            added = rest if version == offset.version else commit.added
+            parts.append((len(added), _total(size for _, size in added)))
+    times = written or {}
+    return TableLag(
+        next=begin,
+        latest=latest + 1,
+        earliest=earliest,
+        versions=len(unread),
+        files=_total(files for files, _ in parts),
+        bytes=_total(size for _, size in parts),
+        unread_at=_committed_at(begin, commits, times) if unread else None,
+        clock=_delta_clock(offset, unread, commits, state, times, rest) if unread else None,
+    )
+
+
+def iceberg_lag(offset: IcebergOffset, table: IcebergTable) -> TableLag:
+    """Return the lag behind an Iceberg table's current snapshot."""
+    lineage, numbers = table.lineage, _numbers(table.lineage)
+    latest = numbers[-1] + 1 if numbers else 1
+    earliest = numbers[0] if numbers else None
+    at = 0
+    parts: list[tuple[int | None, int | None]] = []
+    if offset.snapshot is not None:
+        found = next((i for i, one in enumerate(lineage) if one.id == offset.snapshot), None)
+        if found is None:
+            problem = _expired(offset.snapshot) if table.whole else _UNREADABLE
+            return TableLag(latest=latest, earliest=earliest, problem=problem)
+        rest = _snapshot_files(offset, lineage[found])
+        at = found if rest[0] != 0 else found + 1
+        parts = [rest] if at == found else []
+    unread = lineage[at:]
+    parts += [_appended(one) for one in unread[len(parts) :]]
+    return TableLag(
+        next=numbers[at] if unread else latest,
+        latest=latest,
+        earliest=earliest,
+        versions=len(unread) if table.whole else None,
+        files=_total(files for files, _ in parts) if table.whole else None,
+        bytes=_total(size for _, size in parts) if table.whole else None,
+        unread_at=unread[0].at if unread else None,
+        clock=_iceberg_clock(offset, table, numbers),
+    )
+
+
+def clock_words(clock: Clock, *, now: datetime) -> str:
+    """Return when and how something can be removed: "In 3 h, … if someone runs VACUUM (…)."."""
+    what, when = _WHEN[clock.removal]
+    left = clock.at - now
+    begin = f"In {span(left)}" if left >= timedelta(minutes=1) else "From now on"
+    return f"{begin}, {what.format(version=f'{clock.version:,}')} {when}."
+
+
+def table_risk(
+    tables: Iterable[tuple[str, TableLag]], *, running: bool, within: timedelta, now: datetime
+) -> Risk | None:
+    """Return what a query has lost, or will soon lose, of its tables; None if nothing.
+
+    As in `queries.domain.kafka.retention.risk`, a running query is at risk only once half of the
+    retention period has passed.
+    """
+    due = []
+    for name, lag in tables:
+        if lag.problem:
+            return Risk(now, f"{name}: {lag.problem}")
+        clock = lag.clock
+        if clock is not None and clock.at - now <= within:
+            whole = (clock.at - clock.since).total_seconds()
+            used = (now - clock.since).total_seconds() / whole if whole > 0 else 1.0
+            if not running or used >= RUNNING_SHARE:
+                due.append((clock.at, f"{name}: {clock_words(clock, now=now)}"))
+    return Risk(*min(due)) if due else None
+
+
+# --- Delta --------------------------------------------------------------------------------
+
+_REPLACED = (
+    "the table was dropped and created again, or replaced by another: the offset belongs to the "
+    "former table. Reset the query to read the new one."
+)
+_UNREADABLE = "a snapshot in the table's metadata cannot be read, so the lag is unknown."
+
+
+def _shorter(begin: int, latest: int) -> str:
+    return (
+        f"the query has read up to version {begin:,}, but the table's log ends at {latest:,}: the "
+        "table was replaced, or its log was truncated. Reset the query to read the current table."
+    )
+
+
+def _removed(begin: int, earliest: int) -> str:
+    return (
+        f"versions {begin:,} to {earliest - 1:,} were removed from the table's log before the "
+        "query read them. Reset the query to earliest: it then reads the table as it is now, and "
+        "later versions."
+    )
+
+
+def _rest(offset: DeltaOffset, first: Commit | None) -> Sequence[tuple[str, int | None]]:
+    """Return the unread files of the offset's version; Delta counts its added files from 0."""
+    if first is None:
+        return ()
+    return first.added if offset.index < 0 else first.added[offset.index + 1 :]
+
+
+def _snapshot_rest(
+    offset: DeltaOffset, initial: TableState | None
+) -> tuple[int | None, int | None]:
+    """Return the unread (files, bytes) of the table as of the offset's version."""
+    if initial is None or initial.files is None:
+        return None, None
+    if offset.index < 0:
+        return initial.files, initial.bytes
+    return max(0, initial.files - offset.index - 1), None  # which ones are read is unknown
+
+
+def _committed_at(
+    version: int, commits: Mapping[int, Commit], written: Mapping[int, datetime]
+) -> datetime | None:
+    commit = commits.get(version)
+    return (commit.at if commit is not None else None) or written.get(version)
+
+
+def _delta_clock(
+    offset: DeltaOffset,
+    unread: Sequence[int],
+    commits: Mapping[int, Commit],
+    state: TableState,
+    written: Mapping[int, datetime],
+    rest: Sequence[tuple[str, int | None]],
+) -> Clock | None:
+    clocks = []
+    since = written.get(unread[0]) or _committed_at(unread[0], commits, {})
+    at = _log_cut(since, state.log_retention)
+    if since is not None and at is not None:
+        clocks.append(Clock(at, since, Removal.LOG, unread[0]))
+    clocks += _vacuumed(offset, unread, commits, state.file_retention, rest)
+    return min(clocks, key=lambda one: one.at, default=None)
+
+
+def _log_cut(since: datetime | None, retention: timedelta | None) -> datetime | None:
+    """Return when a commit can first be removed from the log; None if never, or unknown.
+
+    Delta compares a commit with the current time minus the retention, truncated to the day in UTC,
+    and removes the commits between two checkpoints together, so the removal may be later. Source:
+    Delta's MetadataCleanup, checked with 4.4.0.
+    """
+    if since is None or retention is None:
+        return None
+    day = datetime.combine(since.date(), time(), since.tzinfo)
+    return _later(day if day == since else _later(day, timedelta(days=1)), retention)
+
+
+def _vacuumed(
+    offset: DeltaOffset,
+    unread: Sequence[int],
+    commits: Mapping[int, Commit],
+    retention: timedelta | None,
+    rest: Sequence[tuple[str, int | None]],
+) -> list[Clock]:
+    """Return when files of unread versions that later versions removed can be deleted."""
+    if retention is None:
+        return []
+    holder: dict[str, int] = {}
+    found = []
+    for version in unread:
+        commit = commits.get(version)
+        if commit is None:
+            continue
+        for path, removed_at in commit.removed:
+            # While the source reads the table as of a version, any of its files may be unread.
+            older = offset.version if offset.initial and version > offset.version else None
+            mine = holder.pop(path, older)
+            at = _later(removed_at, retention)
+            if mine is not None and removed_at is not None and at is not None:
+                found.append(Clock(at, removed_at, Removal.VACUUM, mine))
+        added = rest if version == offset.version else commit.added
+        holder |= {path: version for path, _ in added}
+    return found
+
+
+# --- Iceberg ------------------------------------------------------------------------------
+
+
+def _expired(snapshot: int) -> str:
+    return (
+        f"snapshot {snapshot}, from which the query continues, has expired or was rolled back. "
+        "Reset the query to continue with the snapshots that are left."
+    )
+
+
+def _numbers(lineage: Sequence[Snapshot]) -> range:
+    """Return the number of each snapshot; the last one is the current one's sequence number."""
+    last = max(lineage[-1].sequence, len(lineage)) if lineage else 0
+    return range(last - len(lineage) + 1, last + 1)
+
+
+def _snapshot_files(offset: IcebergOffset, snapshot: Snapshot) -> tuple[int | None, int | None]:
+    """Return the unread (files, bytes) of the snapshot that is partly read."""
+    if not offset.initial and snapshot.operation != "append":
+        return 0, 0
+    total = snapshot.all_files if offset.initial else snapshot.files
+    if total is None:
+        return None, None
+    left = max(0, total - offset.position)
+    if left == 0:
+        return 0, 0
+    return left, snapshot.bytes if not offset.position and not offset.initial else None
+
+
+def _appended(snapshot: Snapshot) -> tuple[int | None, int | None]:
+    """Return the (files, bytes) that a source gets from a snapshot: it only reads appends."""
+    return (snapshot.files, snapshot.bytes) if snapshot.operation == "append" else (0, 0)
+
+
+def _iceberg_clock(
+    offset: IcebergOffset, table: IcebergTable, numbers: Collection[int]
+) -> Clock | None:
+    """Return when the snapshot to continue from can expire; never while it is the current one."""
+    for one, number in zip(table.lineage[: -table.min_kept], numbers, strict=False):
+        if offset.snapshot in (None, one.id):
+            at = _later(one.at, table.max_age)
+            return Clock(at, one.at, Removal.EXPIRE, number) if one.at and at else None
+    return None
+
+
+def _later(moment: datetime | None, length: timedelta | None) -> datetime | None:
+    """Return the time `length` later; None if unknown, or beyond the range of datetime."""
+    try:
+        return moment + length if moment is not None and length is not None else None
+    except OverflowError:
+        return None
+
+
+def _total(numbers: Iterable[int | None]) -> int | None:
+    """Return a sum; None if a part of it is unknown."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total

@@ -1,0 +1,96 @@
+"""Find the tables that a definition reads and writes, with their format and location."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from queries.domain.definitions.locations import NotALocation, canonical
+
+DELTA, ICEBERG = "delta", "iceberg"
+#: The branch whose snapshot an Iceberg table's metadata calls current (`SnapshotRef`).
+MAIN = "main"
+#: Formats of tables whose log Headgate can read.
+TABLES = frozenset({DELTA, ICEBERG})
+#: Spark's prefix for the configuration of catalogs (`SQLConf`, `CatalogManager`).
+CATALOG = "spark.sql.catalog."
+#: Delta's names for its source and its sink in progress events (their `toString`).
+_DESCRIBED = re.compile(r"Delta(?:Source|Sink)\[(.+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """One table in a definition."""
+
+    format: str  # of `TABLES`
+    name: str  # as written: a path, or "catalog.db.table"
+    location: str = ""  # the canonical location of its folder; "" if it is unknown
+    problem: str = ""  # why its location is unknown, as a sentence
+
+
+def source_tables(spec: Mapping[str, Any], conf: Mapping[str, str]) -> list[TablePlace | None]:
+    """Return the table of each source of a definition's JSON form, in order; None for others.
+
+    `conf` is the application's configuration; the query's own takes precedence.
+    """
+    sources = spec.get("sources")
+    known = {**conf, **(spec.get("conf") or {})}
+    return [table_of(one, known) for one in (sources if isinstance(sources, list) else ())]
+
+
+def sink_table(spec: Mapping[str, Any], conf: Mapping[str, str]) -> TablePlace | None:
+    """Return the table that a definition's sink writes; None if the sink is not a table."""
+    return table_of(spec.get("sink"), {**conf, **(spec.get("conf") or {})})
+
+
+def described_table(description: Any) -> TablePlace | None:
+    """Return the Delta table in a description of a source or sink in a progress event.
+
+    None for others. An Iceberg source's description does not name its table.
+    """
+    found = _DESCRIBED.fullmatch(description) if isinstance(description, str) else None
+    return table_at(DELTA, found[1]) if found else None
+
+
+def table_at(table_format: str, name: str) -> TablePlace:
+    """Return the table at a path."""
+    try:
+        return TablePlace(table_format, name, canonical(name))
+    except NotALocation as error:
+        return TablePlace(table_format, name, problem=f"The table's path {name!r} {error}")
+
+
+def table_of(part: Any, conf: Mapping[str, str]) -> TablePlace | None:
+    """Return the table of one source, table or sink; None if its format is not a table's."""
+    if not isinstance(part, Mapping) or part.get("format") not in TABLES:
+        return None
+    options = {str(key).lower(): str(value) for key, value in (part.get("options") or {}).items()}
+    name = options.get("path") or options.get("table") or str(part.get("table") or "")
+    branch = options.get("branch", MAIN)
+    if part["format"] == ICEBERG and branch != MAIN:
+        problem = f"The query uses the table's branch {branch}; Headgate reads only {MAIN}."
+        return TablePlace(ICEBERG, name, problem=problem)
+    if part["format"] == DELTA or "/" in name:
+        return table_at(str(part["format"]), name)
+    return _by_name(name, conf)
+
+
+def _by_name(name: str, conf: Mapping[str, str]) -> TablePlace:
+    """Return the table of a name such as "catalog.db.table" in a Hadoop catalog.
+
+    Source: Iceberg's HadoopCatalog, which keeps a table in WAREHOUSE/db/table.
+    """
+    catalog, *parts = name.split(".")
+    if not parts or not all(parts):
+        return TablePlace(ICEBERG, name, problem=f"{name!r} is not the name of a catalog's table.")
+    kind = conf.get(f"{CATALOG}{catalog}.type", "")
+    warehouse = conf.get(f"{CATALOG}{catalog}.warehouse", "")
+    if kind.lower() != "hadoop" or not warehouse:
+        return TablePlace(
+            ICEBERG,
+            name,
+            problem="Only tables of a Hadoop catalog with a warehouse can be read without Spark; "
+            f"{CATALOG}{catalog}.type is {kind or 'not set'}.",
+        )
+    found = table_at(ICEBERG, "/".join((warehouse.rstrip("/"), *parts)))
+    return replace(found, name=name)

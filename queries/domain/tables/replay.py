@@ -1,0 +1,148 @@
+"""Predict, in sentences, what a table will do with batches that a query writes again.
+
+Delta's sink and Iceberg's streaming writer store the query's id and the batch's number with each
+commit, and silently skip a batch whose number is not above the newest of that id. Sources: Delta's
+DeltaSink (`txn` actions: the application id is the query's id) and Iceberg's SparkWrite (snapshot
+summaries).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from queries.domain.tables.delta_log import Commit, TableState
+from queries.domain.tables.iceberg_metadata import IcebergTable
+
+
+@dataclass(frozen=True, slots=True)
+class InTable:
+    """The batches of one query in a table."""
+
+    newest: int | None  # None: none was found
+    certain: bool = True  # False: part of the table's history could not be read
+
+
+def in_delta(query: str, state: TableState, commits: Iterable[Commit]) -> InTable:
+    """Return a query's newest batch in a Delta table.
+
+    `commits` are those after `state`, or the newest ones if `state` does not list batches.
+    """
+    found = [commit.txns[query] for commit in commits if query in commit.txns]
+    if state.txns is not None and query in state.txns:
+        found.append(state.txns[query])
+    return InTable(max(found, default=None), certain=bool(found) or state.txns is not None)
+
+
+def in_iceberg(query: str, table: IcebergTable) -> InTable:
+    """Return a query's newest batch in an Iceberg table: that of its newest snapshot."""
+    mine = [one for one in table.lineage if one.query == query]
+    newest = mine[-1].epoch if mine else None
+    return InTable(newest, certain=newest is not None or table.whole)
+
+
+def rewound(name: str, found: InTable, batch: int, newest: int) -> list[str]:
+    """Say what a rewind to `batch` does to the table; `newest` is the newest batch begun.
+
+    The query keeps its id, and plans the batches after `batch` again.
+    """
+    if found.newest is None:
+        return [_none_found(name, found), "The rows of the replayed batches are added."]
+    skipped = _span(batch + 1, found.newest)
+    if found.newest <= batch:
+        return [
+            f"{_has(name, found.newest)} The replayed batches are not in the table, so all "
+            "of them are added."
+        ]
+    lines = [
+        f"{_has(name, found.newest)} {skipped} will run again and be skipped by the table: "
+        "their rows are not written a second time."
+    ]
+    lines.append(_LOST.format(span=skipped, first=batch + 1))
+    if found.newest < newest:
+        after = _span(found.newest + 1, newest)
+        lines.append(f"{after} will be added: the table has no batch with that number.")
+    return lines
+
+
+def restarted(name: str, found: InTable) -> list[str]:
+    """Say what the table does if the query keeps its id and numbers its batches from 0 again."""
+    if found.newest is None:
+        return [_none_found(name, found), "Rows that are read again are added."]
+    skipped = _span(0, found.newest)
+    return [
+        f"{_has(name, found.newest)} The query keeps its ID and numbers its batches from 0 again, "
+        f"so the table skips {skipped[0].lower()}{skipped[1:]}, whatever they contain: those rows "
+        "are lost. Instead, clone the query and reset the clone, or write to a new table."
+    ]
+
+
+def continued(name: str, found: InTable, batch: int) -> list[str]:
+    """Say what the table does if the query keeps its id and continues after `batch`, elsewhere."""
+    if found.newest is None:
+        return [_none_found(name, found), "Rows that are read again are added a second time."]
+    if found.newest <= batch:
+        return [
+            f"{_has(name, found.newest)} The next batch is {batch + 1:,}, so nothing is skipped; "
+            "rows that are read again are in the table twice."
+        ]
+    skipped = _span(batch + 1, found.newest)
+    return [
+        f"{_has(name, found.newest)} {skipped} will be skipped, and the rows in skipped batches "
+        "are lost."
+    ]
+
+
+def new_id(name: str, *, same: bool) -> list[str]:
+    """Say what a table does for a query with a new id; `same`: the original writes to it too."""
+    if not same:
+        return [f"Table {name} skips no batch of the new query, because it has a new ID."]
+    return [
+        f"The query gets a new ID, so table {name} skips nothing: rows that are written under both "
+        "IDs are in the table twice."
+    ]
+
+
+def resumed(name: str, found: InTable, batch: int | None) -> list[str]:
+    """Say what the table does with a batch that runs again with the same id and number.
+
+    `batch` is the batch that has started and has not committed; None if there is none.
+    """
+    if batch is not None and found.newest is None and not found.certain:
+        return [_none_found(name, found)]
+    if batch is None or found.newest is None or found.newest < batch:
+        return [f"Table {name} skips nothing: it does not have the next batch."]
+    return [
+        f"{_has(name, found.newest)} Batch {batch:,} was written before Spark could commit it, so "
+        "the table skips it. If the batch now reads other rows than before, they are lost."
+    ]
+
+
+def unknown(name: str, why: str) -> list[str]:
+    """Say what is known if the table's log could not be read."""
+    return [
+        f"What table {name} will do is unknown: {why} A table skips all batches of a query's ID "
+        "up to the newest one that the table has."
+    ]
+
+
+_LOST = (
+    "{span} may be split differently than before: batch {first:,} reads all that its source offers "
+    "now, up to the query's rate limit. New rows in skipped batches are lost. To write them, clone "
+    "the query to a new table instead."
+)
+
+
+def _has(name: str, newest: int) -> str:
+    return f"Table {name} has the batches of this query up to {newest:,}."
+
+
+def _none_found(name: str, found: InTable) -> str:
+    if found.certain:
+        return f"Table {name} has no batch of this query's ID, so it skips nothing."
+    return (
+        f"No batch of this query's ID was found in table {name}, but part of its history could not "
+        "be read: it may skip batches."
+    )
+
+
+def _span(first: int, last: int) -> str:
+    return f"Batches {first:,} to {last:,}" if last > first else f"Batch {first:,}"

@@ -1,0 +1,377 @@
+"""Explain why a batch was slow: each cause with its milliseconds, and one sentence.
+
+The driver's evidence (`listeners.spark.slow_batches`) describes the batch's stages, and Spark's
+progress its phases. Spark measures phases, waits, garbage collection and shuffles. It does not
+measure the time that a spill costs, so that is estimated from the bytes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Self
+
+from headgate_ground.tolerant.values import count, time_of
+from queries.domain.kafka.lag import kafka_offsets
+
+
+class Cause(StrEnum):
+    """What took a batch's time."""
+
+    SKEW = "skew"
+    SPILL = "spill"
+    GC = "gc"
+    PYTHON = "python"
+    SOURCE = "source"
+    SINK = "sink"
+    CORES = "cores"
+    CHECKPOINT = "checkpoint"
+    SHUFFLE = "shuffle"
+    DRIVER = "driver"
+    WORK = "work"  # the tasks' own work, which has no particular cause
+
+    @property
+    def label(self) -> str:
+        """Return the cause in words, for a line of several causes."""
+        return _LABELS.get(self, self.value)
+
+
+_LABELS = {
+    Cause.GC: "garbage collection",
+    Cause.PYTHON: "Python",
+    Cause.CORES: "waiting for cores",
+}
+
+#: Phases of Spark's `durationMs`, by the cause that they are.
+_SOURCE = ("latestOffset", "getBatch", "setOffsetRange", "getOffset")
+_CHECKPOINT = ("walCommit", "commitOffsets", "commitBatch")
+#: The longest task is a skew from this multiple of the median task.
+SKEWED = 2.0
+#: A smaller part of the batch is not mentioned, unless it is the largest one.
+WORTH_TELLING = 0.25
+#: Bytes of rows spilled per ms and core: sorting, writing, reading and merging (an estimate).
+SPILLED_PER_MS = 25_000
+#: A shuffle is too fine from this many tasks per core, if each has at most this many rows.
+_FINE_TASKS, _FINE_ROWS = 8, 1_000
+#: A partition is named if its share of the rows differs by at most this from the task's.
+_SAME_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeen:
+    """One stage of a batch; times are milliseconds, sums are over its tasks."""
+
+    stage: int = 0
+    tasks: int = 0
+    submitted: int = 0  # since 1970
+    first_task: int = 0  # since 1970
+    ended: int = 0  # since 1970
+    run_ms: int = 0
+    gc_ms: int = 0
+    spilled_bytes: int = 0  # of rows in memory
+    fetch_ms: int = 0
+    write_ms: int = 0  # of shuffle files
+    shuffle_rows: int = 0  # read
+    input_rows: int = 0
+    longest_ms: int = 0
+    longest_rows: int = 0
+    median_ms: int = 0
+
+    @classmethod
+    def read(cls, body: object) -> Self:
+        """Return the stage in a driver's evidence; anything impossible is 0."""
+        known = body if isinstance(body, dict) else {}
+        return cls(**{one.name: count(known.get(one.name)) or 0 for one in fields(cls)})
+
+    @property
+    def rows(self) -> int:
+        """Return the rows that the stage read."""
+        return self.input_rows + self.shuffle_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything known about one batch."""
+
+    batch: int
+    took_ms: int
+    started: int | None = None  # ms since 1970
+    phases: Mapping[str, int] = field(default_factory=dict)  # Spark's durationMs
+    partitions: Mapping[str, int] = field(default_factory=dict)  # rows by Kafka partition
+    foreach_batch: bool = False
+    state_commit_ms: int = 0  # summed over the state's partitions
+    stages: tuple[StageSeen, ...] | None = None  # None: unknown
+    cores: int = 1
+    python_ms: int = 0  # summed over tasks
+    median_ms: int | None = None  # of the batches before it
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A cause of a slow batch."""
+
+    cause: Cause
+    ms: int  # of the batch
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a batch was slow: its causes, largest first, and one sentence."""
+
+    causes: tuple[Found, ...]
+    says: str
+
+
+def evidence_of(progress: Mapping[str, Any], driver: Mapping[str, Any] | None) -> Evidence:
+    """Return what Spark's progress and the driver's evidence (None: there is none) say."""
+    began = time_of(progress.get("timestamp"))
+    spent = progress.get("durationMs")
+    phases = spent if isinstance(spent, dict) else {}
+    known = {name: ms for name, ms in phases.items() if count(ms) is not None}
+    sink = progress.get("sink")
+    about = str(sink.get("description", "")) if isinstance(sink, dict) else ""
+    told = driver or {}
+    stages = told.get("stages")
+    took = count(progress.get("batchDuration")) or known.get("triggerExecution", 0)
+    return Evidence(
+        batch=count(progress.get("batchId")) or 0,
+        took_ms=took,
+        started=None if began is None else round(began.timestamp() * 1000),
+        phases=known,
+        partitions=_partition_rows(_parts(progress.get("sources"))),
+        foreach_batch="foreachbatch" in about.lower(),
+        state_commit_ms=sum(
+            count(one.get("commitTimeMs")) or 0 for one in _parts(progress.get("stateOperators"))
+        ),
+        stages=tuple(map(StageSeen.read, stages)) if isinstance(stages, list) else None,
+        cores=count(told.get("cores")) or 1,
+        python_ms=count(told.get("python_ms")) or 0,
+        median_ms=count(told.get("median_ms")),
+    )
+
+
+def diagnose(seen: Evidence) -> Diagnosis:
+    """Return the causes of a batch's duration, largest first, and the sentence for the page."""
+    spent = dict.fromkeys(Cause, 0.0)
+    spent[Cause.SOURCE] = float(sum(seen.phases.get(name, 0) for name in _SOURCE))
+    spent[Cause.CHECKPOINT] = float(sum(seen.phases.get(name, 0) for name in _CHECKPOINT))
+    known = spent[Cause.SOURCE] + spent[Cause.CHECKPOINT]
+    adding = seen.phases.get("addBatch", 0)
+    spent[Cause.DRIVER] = max(0.0, seen.took_ms - known - adding)
+    if seen.stages is not None:
+        _outside(seen, adding, spent)
+        scale = _covered(seen.stages) / max(1, sum(_wall(one) for one in seen.stages))
+        for stage in seen.stages:
+            for cause, ms in _inside(stage, seen).items():
+                spent[cause] += ms * scale
+    found = [Found(cause, round(ms), "") for cause, ms in spent.items() if ms >= 1]
+    ranked = sorted(found, key=lambda one: -one.ms)
+    causes = tuple(Found(one.cause, one.ms, _text(one, seen)) for one in ranked)
+    return Diagnosis(causes, _says(seen, causes, adding))
+
+
+# --- milliseconds ---------------------------------------------------------------------------
+def _outside(seen: Evidence, adding: int, spent: dict[Cause, float]) -> None:
+    """Add the time of `addBatch` in which no stage ran: before and between, or after them."""
+    stages = seen.stages or ()
+    outside = max(0.0, adding - _covered(stages))
+    if seen.foreach_batch:
+        after = outside
+    elif stages and seen.started is not None:
+        last = seen.phases.get("commitOffsets", 0) + seen.phases.get("commitBatch", 0)
+        end = seen.started + seen.took_ms - last
+        after = min(outside, max(0.0, end - max(one.ended for one in stages)))
+    else:
+        after = 0.0
+    spent[Cause.SINK] += after
+    spent[Cause.DRIVER] += outside - after
+
+
+def _inside(stage: StageSeen, seen: Evidence) -> dict[Cause, float]:
+    """Divide a stage's duration among its causes; skew competes with the others."""
+    waited = float(max(0, stage.first_task - stage.submitted))
+    ran = max(0.0, _wall(stage) - waited)
+    slots = max(1, min(stage.tasks, seen.cores))
+    busy = min(ran, max(stage.longest_ms, stage.run_ms / slots))
+    left = busy
+    parts: dict[Cause, float] = {}
+
+    def take(cause: Cause, ms: float) -> None:
+        nonlocal left
+        parts[cause] = parts.get(cause, 0.0) + min(left, ms)
+        left -= min(left, ms)
+
+    share = busy / max(1, stage.run_ms)  # of the stage's duration per ms of its tasks
+    whole = max(1, sum(one.run_ms for one in seen.stages or ()))
+    fine = _is_fine(stage, seen.cores)
+    take(Cause.GC, stage.gc_ms * share)
+    take(Cause.PYTHON, seen.python_ms * stage.run_ms / whole * share)
+    take(Cause.SHUFFLE, (stage.fetch_ms + stage.write_ms) * share)
+    take(Cause.SPILL, stage.spilled_bytes / SPILLED_PER_MS / slots)
+    if stage.shuffle_rows and not fine:
+        take(Cause.CHECKPOINT, seen.state_commit_ms * share)
+    take(Cause.SHUFFLE if fine else Cause.WORK, left)
+    idle = Cause.SHUFFLE if fine else Cause.CORES
+    parts[idle] = parts.get(idle, 0.0) + ran - busy
+    parts[Cause.CORES] = parts.get(Cause.CORES, 0.0) + waited
+    excess = stage.longest_ms - stage.median_ms
+    if _is_skewed(stage):
+        parts[Cause.SKEW] = min(ran, excess)
+        parts[Cause.WORK] = max(0.0, parts.get(Cause.WORK, 0.0) - parts[Cause.SKEW])
+    return parts
+
+
+def _is_fine(stage: StageSeen, cores: int) -> bool:
+    """Return whether a stage reads a shuffle in far more tasks than its rows need."""
+    many = stage.tasks >= _FINE_TASKS * cores
+    return many and stage.input_rows == 0 and stage.shuffle_rows <= _FINE_ROWS * stage.tasks
+
+
+def _is_skewed(stage: StageSeen) -> bool:
+    return stage.tasks > 1 and stage.longest_ms >= SKEWED * max(1, stage.median_ms)
+
+
+def _wall(stage: StageSeen) -> int:
+    return max(0, stage.ended - stage.submitted)
+
+
+def _covered(stages: Iterable[StageSeen]) -> int:
+    """Return the milliseconds in which at least one stage was submitted and had not ended."""
+    covered, until = 0, 0
+    for one in sorted(stages, key=lambda stage: stage.submitted):
+        covered += max(0, one.ended - max(one.submitted, until))
+        until = max(until, one.ended)
+    return covered
+
+
+# --- rows of partitions ---------------------------------------------------------------------
+def _parts(listed: object) -> list[dict[str, Any]]:
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def _partition_rows(sources: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """Return how many rows a batch read from each Kafka partition, by its name in a sentence."""
+    found: dict[str, int] = {}
+    for source in sources:
+        before = kafka_offsets(source.get("startOffset"))
+        for topic, partitions in kafka_offsets(source.get("endOffset")).items():
+            for number, end in partitions.items():
+                start = before.get(topic, {}).get(number, end)
+                found[f"partition {number} of topic {topic}"] = max(0, end - start)
+    return found
+
+
+# --- words ----------------------------------------------------------------------------------
+def _says(seen: Evidence, causes: tuple[Found, ...], adding: int) -> str:
+    usual = f" (median {_time(seen.median_ms)})" if seen.median_ms else ""
+    head = f"Batch {seen.batch:,} took {_time(seen.took_ms)}{usual}"
+    if seen.stages is None and adding * 2 > seen.took_ms:
+        return (
+            f"{head}: {_time(adding)} of it went into Spark's tasks and the sink; there is no "
+            "stage data for this batch."
+        )
+    if not causes:
+        return f"{head}; Spark reported no times for it."
+    least = WORTH_TELLING * seen.took_ms
+    told = [one.text for one in causes[:2] if one.ms >= least] or [causes[0].text]
+    return f"{head}: {'; '.join(told)}."
+
+
+def _text(found: Found, seen: Evidence) -> str:
+    stages = seen.stages or ()
+    ms = _time(found.ms)
+    match found.cause:
+        case Cause.SKEW:
+            return _skew(max(stages, key=lambda one: (_is_skewed(one), one.longest_ms)), seen)
+        case Cause.SPILL:
+            size = _size(sum(one.spilled_bytes for one in stages))
+            return f"its tasks spilled {size} to disk for lack of memory, which took about {ms}"
+        case Cause.GC:
+            gc, run = sum(one.gc_ms for one in stages), sum(one.run_ms for one in stages)
+            return f"garbage collection took {ms}, {_percent(gc, run)} of its tasks' time"
+        case Cause.PYTHON:
+            run = sum(one.run_ms for one in stages)
+            part = _percent(seen.python_ms, run)
+            return f"Python functions took {ms}, {part} of its tasks' time"
+        case Cause.SOURCE:
+            return f"the source took {ms} to answer ({_longest(_SOURCE, seen)})"
+        case Cause.SINK:
+            what = "the foreachBatch function" if seen.foreach_batch else "the sink's commit"
+            return f"{what} took {ms} outside Spark's tasks"
+        case Cause.CORES:
+            return f"its tasks waited {ms} for {_free(seen.cores)}"
+        case Cause.CHECKPOINT:
+            return f"writing the checkpoint took {ms} ({_checkpoint(seen)})"
+        case Cause.SHUFFLE:
+            finest = max(stages, key=lambda one: (_is_fine(one, seen.cores), one.tasks))
+            rows = _count(sum(one.shuffle_rows for one in stages), "row")
+            return f"its shuffle took {ms} ({_count(finest.tasks, 'task')} for {rows})"
+        case Cause.DRIVER:
+            return f"the driver took {ms} outside Spark's tasks{_planning(seen)}"
+        case _:  # the tasks' own work
+            tasks = _count(sum(one.tasks for one in stages), "task")
+            run = sum(one.run_ms for one in stages)
+            return f"its {tasks} ran {_time(run)} in total on {_count(seen.cores, 'core')}"
+
+
+def _skew(stage: StageSeen, seen: Evidence) -> str:
+    text = f"one of {stage.tasks:,} tasks took {_time(stage.longest_ms)}"
+    text += f" (median {_time(stage.median_ms)})"
+    if not stage.rows or not stage.longest_rows:
+        return text
+    share = min(1.0, stage.longest_rows / stage.rows)
+    text += f"; it read {round(100 * share)} % of the rows"
+    rows = sum(seen.partitions.values())
+    if not stage.input_rows or not rows:
+        return text
+    name = max(seen.partitions, key=lambda one: seen.partitions[one])
+    same = abs(seen.partitions[name] / rows - share) <= _SAME_SHARE
+    return f"{text} ({name})" if same else text
+
+
+def _longest(names: Iterable[str], seen: Evidence) -> str:
+    return max(names, key=lambda name: seen.phases.get(name, 0))
+
+
+def _checkpoint(seen: Evidence) -> str:
+    name = _longest(_CHECKPOINT, seen)
+    state = seen.state_commit_ms / max(1, seen.cores)
+    return "state commit" if state > seen.phases.get(name, 0) else name
+
+
+def _planning(seen: Evidence) -> str:
+    planned = seen.phases.get("queryPlanning", 0)
+    return f", {_time(planned)} of it planning the query" if planned else ""
+
+
+def _free(cores: int) -> str:
+    return "the only core" if cores == 1 else f"one of {cores:,} cores"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{min(100, round(100 * part / max(1, whole)))} %"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+#: Units of a duration and their lengths in ms, longest first.
+_UNITS = ((3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def _time(ms: float) -> str:
+    return _of(ms, _UNITS, "ms")
+
+
+def _size(size: int) -> str:
+    return _of(size, _SIZES, "bytes")
+
+
+def _of(value: float, units: Iterable[tuple[int, str]], least: str) -> str:
+    for unit, name in units:
+        if value >= unit:
+            number = value / unit
+            return f"{number:.0f} {name}" if number >= 10 else f"{number:.1f} {name}"
+    return f"{value:.0f} {least}"

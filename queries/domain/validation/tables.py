@@ -1,0 +1,233 @@
+"""Delta and Iceberg tables in definitions: options, output modes, names, catalogs and Sparks.
+
+The option names are those of `DeltaOptions` (4.4.0), `SparkReadOptions` and `SparkWriteOptions`
+(Iceberg 1.11.0). Both ignore all other names, and detect a wrong value only when the query runs.
+Missing here are the options of batch writes, Delta's txnAppId and txnVersion (a streaming sink sets
+its own), and Delta's schemaTrackingLocation.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import MappingProxyType
+
+from headgate_ground.masking import is_reference
+from queries.domain.errors import Problem
+from queries.domain.kafka.options import CLOSE
+from queries.domain.sparks import Spark
+from queries.domain.validation.iceberg_names import (
+    CATALOG,
+    ICEBERG,
+    TABLE,
+    NotATable,
+    names_of,
+    place_of,
+    table_of,
+)
+
+#: Format -> the versions of Spark for which it has a release, newest first.
+SPARKS: Mapping[str, tuple[Spark, ...]] = MappingProxyType(
+    {"delta": ("4.2", "4.1"), "iceberg": ("4.1",)}
+)
+#: The output modes of their sinks (Spark asks the sink: DELTA_UNSUPPORTED_OUTPUT_MODE,
+#: STREAMING_OUTPUT_MODE.UNSUPPORTED_DATASOURCE).
+MODES = ("append", "complete")
+
+_FLAG, _COUNT, _VERSION, _NUMBER, _SIZE, _TIME, _MILLIS, _ANY = range(8)
+#: Kind of value -> its pattern, and how to write it.
+_VALUES = {
+    _FLAG: (r"true|false", "Write true or false."),
+    _COUNT: (r"0*[1-9]\d*", "Write a whole number, 1 or more."),
+    _VERSION: (r"\d+|latest", 'Write a version number, or "latest".'),
+    _NUMBER: (r"\d+", "Write a version number."),
+    _SIZE: (r"0*[1-9]\d*([bkmgtp]b?)?", 'Write a size such as "512m" or "10g".'),
+    _MILLIS: (r"\d+", "Write milliseconds since 1970, as digits only."),
+    _ANY: (r".+", "Write a value."),
+}
+_WHEN = 'Write a time such as "2026-11-27" or "2026-11-27 08:30:00".'
+
+_DELTA_LIMITS = {"maxFilesPerTrigger": _COUNT, "maxBytesPerTrigger": _SIZE}
+_FLAGS = {
+    "ignoreDeletes": _FLAG,
+    "ignoreChanges": _FLAG,
+    "ignoreFileDeletion": _FLAG,
+    "skipChangeCommits": _FLAG,
+    "failOnDataLoss": _FLAG,
+    "readChangeFeed": _FLAG,
+    "readChangeData": _FLAG,
+}
+_KNOWN: Mapping[tuple[str, str], Mapping[str, int]] = MappingProxyType(
+    {
+        ("delta", "sources"): {
+            "path": _ANY,
+            **_DELTA_LIMITS,
+            **_FLAGS,
+            "startingVersion": _VERSION,
+            "startingTimestamp": _TIME,
+            "excludeRegex": _ANY,
+        },
+        ("delta", "tables"): {"path": _ANY, "versionAsOf": _NUMBER, "timestampAsOf": _TIME},
+        ("delta", "sinks"): {
+            "path": _ANY,
+            "mergeSchema": _FLAG,
+            "overwriteSchema": _FLAG,
+            "optimizeWrite": _FLAG,
+            "maxRecordsPerFile": _COUNT,
+            "compression": _ANY,
+            "userMetadata": _ANY,
+        },
+        ("iceberg", "sources"): {
+            TABLE: _ANY,
+            "stream-from-timestamp": _MILLIS,
+            "streaming-max-files-per-micro-batch": _COUNT,
+            "streaming-max-rows-per-micro-batch": _COUNT,
+            "streaming-skip-delete-snapshots": _FLAG,
+            "streaming-skip-overwrite-snapshots": _FLAG,
+            "async-micro-batch-planning-enabled": _FLAG,
+            "streaming-snapshot-polling-interval-ms": _COUNT,
+            "async-queue-preload-file-limit": _COUNT,
+            "async-queue-preload-row-limit": _COUNT,
+            "split-size": _COUNT,
+            "lookback": _COUNT,
+            "file-open-cost": _COUNT,
+            "vectorization-enabled": _FLAG,
+            "batch-size": _COUNT,
+            "branch": _ANY,
+        },
+        ("iceberg", "tables"): {
+            TABLE: _ANY,
+            "versionAsOf": _ANY,
+            "timestampAsOf": _TIME,
+            "branch": _ANY,
+            "split-size": _COUNT,
+            "lookback": _COUNT,
+            "file-open-cost": _COUNT,
+            "vectorization-enabled": _FLAG,
+            "batch-size": _COUNT,
+        },
+        ("iceberg", "sinks"): {
+            TABLE: _ANY,
+            "fanout-enabled": _FLAG,
+            "target-file-size-bytes": _COUNT,
+            "write-format": _ANY,
+            "check-nullability": _FLAG,
+            "check-ordering": _FLAG,
+            "merge-schema": _FLAG,
+            "mergeSchema": _FLAG,
+            "distribution-mode": _ANY,
+            "compression-codec": _ANY,
+            "compression-level": _ANY,
+            "branch": _ANY,
+        },
+    }
+)
+_CODECS = ("gzip", "lz4", "snappy", "uncompressed", "zstd")
+#: Option -> the only values that it accepts, if there are few.
+_CHOICES = {
+    "compression": _CODECS,
+    "compression-codec": _CODECS,
+    "write-format": ("parquet", "avro", "orc"),
+    "distribution-mode": ("none", "hash", "range"),
+}
+#: Pairs of options that exclude each other.
+_EITHER = (("startingVersion", "startingTimestamp"), ("versionAsOf", "timestampAsOf"))
+_SNAPSHOT_PROPERTY = "snapshot-property."
+
+
+def no_release(name: str, spark: Spark) -> tuple[str, str] | None:
+    """Return why a format or connector is not available for a Spark, and what to do; else None.
+
+    None also for a name that is neither Delta nor Iceberg.
+    """
+    sparks = SPARKS.get(name)
+    if sparks is None or spark in sparks:
+        return None
+    return f"has no release for Spark {spark}.", f"Choose Spark {' or '.join(sparks)}."
+
+
+def table_problems(field: str, name: str, kind: str, options: Mapping[str, str]) -> list[Problem]:
+    """Return the problems of a table's options; `kind` is "sources", "tables" or "sinks"."""
+    known = {option.lower(): option for option in _KNOWN[name, kind]}
+    problems = []
+    for written, value in options.items():
+        at = f"{field}.{written}"
+        option = known.get(written.lower())
+        if option is not None:
+            problems += _value(at, option, _KNOWN[name, kind][option], value)
+        elif (name, kind) != (ICEBERG, "sinks") or not written.startswith(_SNAPSHOT_PROPERTY):
+            near = difflib.get_close_matches(written.lower(), sorted(known), n=1, cutoff=CLOSE)
+            message = f"is not a known option of a streaming {name} {kind[:-1]}."
+            if kind == "tables":
+                message = f"is not a known option of a static {name} table."
+            way_out = f"Did you mean {known[near[0]]}?" if near else "Remove it."
+            problems.append(Problem(at, value[:200], message, way_out))
+    given = {written.lower() for written in options}
+    for first, second in _EITHER:
+        if {first.lower(), second.lower()} <= given:
+            message = f"cannot be combined with {second}."
+            problems.append(Problem(f"{field}.{first}", "", message, "Remove one of the two."))
+    return problems
+
+
+def _value(field: str, option: str, kind: int, value: str) -> list[Problem]:
+    if is_reference(value):
+        return []
+    if option in _CHOICES and value.lower() not in _CHOICES[option]:
+        way_out = f"Choose {', '.join(_CHOICES[option])}."
+        return [Problem(field, value[:200], "is not supported.", way_out)]
+    if kind == _TIME:
+        return [] if _is_time(value) else [Problem(field, value[:200], "is not a time.", _WHEN)]
+    pattern, way_out = _VALUES[kind]
+    if re.fullmatch(pattern, value, re.IGNORECASE):
+        return []
+    return [Problem(field, value[:200], "is not a valid value.", way_out)]
+
+
+def _is_time(value: str) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def mode_problems(name: str, mode: str) -> list[Problem]:
+    """Return a problem if a sink of this format does not support an output mode."""
+    if mode in MODES:
+        return []
+    message = f"is not supported by a {name} table."
+    way_out = (
+        f"Use {' or '.join(MODES)}. To update rows, use a Python query with foreachBatch and MERGE."
+    )
+    return [Problem("sink.output_mode", mode, message, way_out)]
+
+
+def name_problems(field: str, options: Mapping[str, str], conf: Mapping[str, str]) -> list[Problem]:
+    """Return the problems of an Iceberg table's name, also a missing one, and of its catalog.
+
+    `conf` declares the catalogs.
+    """
+    at, name = f"{field}.{TABLE}", table_of(options)
+    if not name:
+        return [Problem(at, "", "is missing.", 'Set it to "catalog.database.table".')]
+    try:
+        place_of(name, conf)
+    except NotATable as error:
+        return [Problem(at, name[:200], str(error), error.way_out)]
+    return []
+
+
+def catalog_problems(names: Iterable[str], conf: Mapping[str, str]) -> list[Problem]:
+    """Return a problem for each table name in SQL whose catalog is not declared in `conf`."""
+    known = {*names_of(conf), "spark_catalog", "system"}
+    return [
+        Problem(
+            "sql",
+            name,
+            f"is in the catalog {name.split('.')[0]}, which is not declared.",
+            CATALOG.format(name=name.split(".")[0]),
+        )
+        for name in sorted(names)
+        if name.split(".")[0] not in known
+    ]

@@ -1,0 +1,107 @@
+"""Read the lineage of all queries, in a number of database queries that does not depend on them."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.db.models import OuterRef, Q, Subquery
+
+from listeners import selectors as heard
+from listeners.loops.troubles import each
+from queries.brokers.options import matches, parses
+from queries.domain.lineage.datasets import DatasetKind, Report, Uses, uses_of
+from queries.domain.lineage.graph import Graph, graph_of
+from queries.domain.states import RunOutcome
+from queries.models.applications import ApplicationRevision
+from queries.models.definitions import Query, QueryRevision
+from queries.models.drivers import Run
+
+_each = each("lineage", logging.getLogger(__name__))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Definitions that are not saved yet: they replace the saved ones, or are new."""
+
+    queries: Mapping[str, tuple[Mapping[str, Any], str]]  # name -> (JSON form, application)
+    confs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # application -> conf
+
+
+def lineage(planned: Planned | None = None) -> Graph:
+    """Return the lineage of all existing queries.
+
+    A running query counts as it runs, and any other as its newest revision; `planned` definitions
+    take precedence. Spark's report counts for code, and for patterns of topics. A query whose
+    definition or report cannot be read is unknown, and is logged.
+    """
+    planned = planned or Planned({})
+    rows = Query.objects.filter(archived_at=None)
+    names = {
+        pk: (name, application)
+        for pk, name, application in rows.values_list("pk", "name", "application__name")
+    }
+    specs, reports, confs = _specs(), _reports(), _confs()
+    confs |= {name: dict(conf) for name, conf in planned.confs.items()}
+    found: dict[str, Uses] = {}
+    for pk, (name, application) in names.items():
+        if pk in specs and name not in planned.queries:
+            found[name] = _uses(name, specs[pk], confs.get(application, {}), reports.get(pk))
+    pks = {name: pk for pk, (name, _) in names.items()}
+    for name, (spec, application) in planned.queries.items():
+        report = reports.get(pks.get(name, 0))
+        found[name] = _uses(name, spec, confs.get(application, {}), report)
+    return graph_of(found, matches)
+
+
+def _uses(
+    name: str, spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None
+) -> Uses:
+    try:
+        found = uses_of(spec, conf, report)
+    except Exception as error:
+        _each.meet(f"the lineage of {name}", error)
+        return Uses(unknown=("Its definition or Spark's report cannot be read.",))
+    unread = (
+        f"Reads: Headgate cannot read the pattern {use.dataset.name!r}; "
+        "only topics that Spark reports are known."
+        for use in found.reads
+        if use.pattern and use.dataset.kind is DatasetKind.TOPIC and not parses(use.dataset.name)
+    )
+    return replace(found, unknown=(*found.unknown, *unread))
+
+
+def _specs() -> dict[int, Mapping[str, Any]]:
+    """Return the definition of each query: that of its open run, or else the newest."""
+    running = dict(Run.objects.filter(outcome=RunOutcome.OPEN).values_list("query", "revision"))
+    newest = QueryRevision.objects.filter(query=OuterRef("query")).order_by("-number")
+    rows = QueryRevision.objects.filter(
+        Q(pk=Subquery(newest.values("pk")[:1]))
+        | Q(pk__in=Run.objects.filter(outcome=RunOutcome.OPEN).values("revision")),
+        query__archived_at=None,
+    )
+    found = {}
+    for pk, query, spec in rows.order_by("number").values_list("pk", "query", "spec"):
+        if running.get(query, pk) == pk:
+            found[query] = spec
+    return found
+
+
+def _confs() -> dict[str, dict[str, str]]:
+    """Return the Spark configuration of each application's newest revision, by its name."""
+    newest = ApplicationRevision.objects.filter(application=OuterRef("application"))
+    newest = newest.order_by("-number")
+    rows = ApplicationRevision.objects.filter(
+        pk=Subquery(newest.values("pk")[:1]), application__archived_at=None
+    )
+    found = rows.order_by().values_list("application__name", "spec__conf")
+    return {name: conf for name, conf in found if isinstance(conf, dict)}
+
+
+def _reports() -> dict[int, Report]:
+    """Return what Spark reported last of each query that runs code or reads a pattern of topics."""
+    told = QueryRevision.objects.exclude(kind="sql") | QueryRevision.objects.filter(
+        names_kafka=True
+    )
+    found = heard.described(told.order_by().values("query"))
+    return {query: Report(sources, sink, at) for query, at, sources, sink in found}

@@ -1,0 +1,1 @@
+"""What is known of schedules and their planned runs."""

@@ -1,0 +1,136 @@
+"""Find existing queries that read Delta or Iceberg tables, and how far each has committed."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from listeners import selectors as heard
+from listeners.selectors import LatestLine
+from queries.checkpoints.logs import NotLocal
+from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.states import Phase, RunOutcome
+from queries.domain.tables.places import (
+    DELTA,
+    TablePlace,
+    described_table,
+    source_tables,
+    table_at,
+)
+from queries.models.applications import Application
+from queries.models.checkpoints import TABLE, SourceLag
+from queries.models.definitions import Query, QueryRevision
+from queries.models.drivers import Run
+from queries.selectors.checkpoint_logs import known_logs
+from queries.selectors.newest import current_checkpoints, newest_revisions, newest_runs
+
+#: Isolates one element of several, named for the log (`listeners.loops.each.Each.by_itself`).
+ByItself = Callable[[str], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableReading:
+    """A query that reads tables: the tables, and the end offsets of its newest batch."""
+
+    query: Query
+    run: Run | None  # the open one
+    tables: tuple[TablePlace, ...]
+    offsets: tuple[Any, ...]  # one per source, in Spark's order; () if no batch has committed
+
+    @property
+    def running(self) -> bool:
+        """Return whether the query is processing now."""
+        return self.run is not None and self.query.phase == Phase.RUNNING
+
+
+def table_readings(
+    query_ids: Iterable[int] | None = None,
+    *,
+    where: Q | None = None,
+    each: ByItself = nullcontext,
+    passed_over: set[int] | None = None,
+) -> list[TableReading]:
+    """Return the existing queries whose definitions read tables: all, or those with these ids.
+
+    The arguments are those of `queries.selectors.kafka.sources.readings`.
+    """
+    rows = Query.objects.filter(where or Q(), archived_at__isnull=True)
+    rows = rows.select_related("application")
+    if query_ids is not None:
+        rows = rows.filter(pk__in=list(query_ids))
+    naming = QueryRevision.objects.filter(names_table=True).order_by().values("query")
+    coded = _running_code(rows)
+    known = SourceLag.objects.filter(partition=TABLE, table_format=DELTA).order_by()
+    seen: dict[int, list[str]] = defaultdict(list)  # of code that has stopped since, too
+    for pk, name in known.values_list("query", "source"):
+        seen[pk].append(name)
+    queries = {
+        query.pk: query for query in rows.filter(Q(pk__in=naming) | Q(pk__in=[*coded, *seen]))
+    }
+    if not queries:
+        return []
+    runs = newest_runs(list(queries))
+    open_runs = {pk: run for pk, run in runs.items() if run.outcome == RunOutcome.OPEN}
+    specs = {pk: row.spec for pk, row in newest_revisions(list(queries)).items()}
+    specs |= {pk: run.revision.spec for pk, run in open_runs.items()}
+    latest, checkpoints = heard.latest(list(specs)), current_checkpoints(list(specs))
+    found = []
+    for pk, spec in specs.items():
+        read = False
+        with each(f"the tables of {queries[pk].name}"):
+            conf = conf_of(queries[pk].application)
+            named = [one for one in source_tables(spec, conf) if one]
+            if spec.get("kind") == "python":  # code, whose tables only its progress names
+                line = latest.get(pk)
+                named = _described(line)
+                if line is None or not (line.progress or {}).get("sources"):
+                    named = [table_at(DELTA, name) for name in seen.get(pk, ())]
+            tables = tuple({one.name: one for one in named}.values())
+            read = True
+            if tables:
+                location = checkpoints[pk].location if pk in checkpoints else ""
+                run = open_runs.get(pk)
+                offsets = tuple(_offsets(location, latest.get(pk), run))
+                found.append(TableReading(queries[pk], run, tables, offsets))
+        if not read and passed_over is not None:
+            passed_over.add(pk)
+    return found
+
+
+def _running_code(rows: QuerySet[Query]) -> set[int]:
+    """Return the running queries whose progress may name tables that their code reads."""
+    running = rows.filter(phase=Phase.RUNNING).exclude(revisions__kind="sql")
+    lines = heard.latest(list(running.values_list("pk", flat=True)))
+    return {pk for pk, line in lines.items() if _described(line)}
+
+
+def _described(line: LatestLine | None) -> list[TablePlace]:
+    sources = (line.progress or {}).get("sources") or () if line is not None else ()
+    found = (described_table(source.get("description")) for source in sources)
+    return [one for one in found if one is not None]
+
+
+def conf_of(application: Application) -> Mapping[str, str]:
+    """Return the Spark configuration of an application's newest revision."""
+    newest = application.revisions.order_by("-number").first()
+    return (newest.spec.get("conf") or {}) if newest is not None else {}
+
+
+def _offsets(location: str, latest: LatestLine | None, run: Run | None) -> list[Any]:
+    """Return the end offsets of the newest batch: of the log, or of the open run's progress."""
+    batch, offsets = -1, None
+    try:
+        logs = known_logs(location)
+        if (newest := logs.last_commit()) is not None:
+            batch, offsets = newest, logs.readable_offsets(newest)
+    except (NotLocal, Unreadable, OSError):
+        pass
+    told = (latest.progress or {}) if latest is not None else {}
+    if run is not None and latest is not None and latest.run == run.pk:
+        number = told.get("batchId")
+        if told.get("runId") == run.spark_run_id and isinstance(number, int) and number > batch:
+            return [source.get("endOffset") for source in told.get("sources") or ()]
+    return list(offsets.sources.values()) if offsets is not None else []

@@ -1,0 +1,40 @@
+"""Read the thread dumps that a query's driver has taken, on request or because it hung."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from headgate_ground.wire import Kind
+from listeners.models import Event
+from queries.domain.states import RunOutcome
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+
+#: How far back a page looks for the newest dump.
+SHOWN = timedelta(days=1)
+#: How long a request may take; then the page says that its driver has not answered.
+PATIENCE = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Dumps:
+    """The newest dump of a query, and the request that is not answered yet."""
+
+    newest: Event | None
+    asked_at: datetime | None  # of the open run, if no dump was taken since
+    overdue: bool  # the driver has not answered for a minute
+    can_ask: bool  # a run is open
+
+
+def thread_dumps(query: Query, *, now: datetime) -> Dumps:
+    """Return the newest thread dump of the last day, and whether another one is requested."""
+    rows = Event.objects.filter(query=query.pk, kind=Kind.THREAD_DUMP, at__gt=now - SHOWN)
+    newest = rows.order_by("-at").first()
+    run = Run.objects.filter(query=query, outcome=RunOutcome.OPEN).first()
+    asked = run.dump_asked_at if run is not None else None
+    # The driver's clock may be behind, so its answer also repeats the request's time.
+    if (asked is not None and newest is not None) and (
+        newest.at >= asked or newest.body.get("asked") == asked.isoformat()
+    ):
+        asked = None
+    overdue = asked is not None and now - asked > PATIENCE
+    return Dumps(newest, asked, overdue, run is not None)

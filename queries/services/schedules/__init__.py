@@ -1,0 +1,1 @@
+"""Start queries at the times that their schedules plan."""

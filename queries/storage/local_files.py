@@ -1,0 +1,53 @@
+"""Read folders on a local disk with the interface of `HadoopStorage`."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from headgate_ground.files import NotPlain, open_plain
+from headgate_ground.tolerant.values import at_s
+from queries.domain.definitions.locations import local_path
+from queries.storage.hadoop import Content, Entry, Listing, StorageFailed, inside
+
+
+class LocalFiles:
+    """The files of this host; raises `StorageFailed` with the system's reason."""
+
+    def list(self, place: str, *, most: int) -> Listing:
+        """Return what is in a folder, without sizes and times; nothing if it is gone."""
+        try:
+            with os.scandir(_path(place)) as found:
+                entries: list[Entry] = []
+                for entry in found:
+                    if len(entries) == most:
+                        return Listing(tuple(entries), more=True)
+                    entries.append(Entry(entry.name, 0, None))
+        except (FileNotFoundError, NotADirectoryError):
+            return Listing((), more=False)
+        except OSError as error:
+            raise StorageFailed(f"{place}: {error.strerror}.") from error
+        return Listing(tuple(entries), more=False)
+
+    def read(self, place: str, names: Iterable[str], *, most: int) -> dict[str, Content]:
+        """Return the contents of files of at most `most` bytes, without those that are gone."""
+        folder, found = _path(place), {}
+        for name in names:
+            try:
+                with os.fdopen(open_plain(folder / inside(name), within=folder), "rb") as file:
+                    data = file.read(most + 1)
+                    modified_at = at_s(os.fstat(file.fileno()).st_mtime)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except (NotPlain, OSError) as error:
+                raise StorageFailed(f"{place}/{name}: {error.strerror}.") from error
+            if len(data) > most:
+                raise StorageFailed(f"{place}/{name} has more than {most} bytes.")
+            found[name] = Content(data, modified_at)
+        return found
+
+
+def _path(place: str) -> Path:
+    path = local_path(place)
+    if path is None:
+        raise StorageFailed(f"{place} is not on this host.")
+    return Path(path)

@@ -1,0 +1,1 @@
+"""Pages of schedules and their planned runs."""

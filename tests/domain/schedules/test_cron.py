@@ -1,0 +1,102 @@
+"""Planned times: each once, in order, through both changes of the clock."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queries.domain.definitions.spec import Schedule
+from queries.domain.schedules.cron import due_times, next_times, schedule_problems
+
+
+def _utc(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
+    return datetime(year, month, day, hour, minute, tzinfo=UTC)
+
+
+def _berlin(cron: str) -> Schedule:
+    return Schedule(cron=cron, time_zone="Europe/Berlin")
+
+
+# Berlin: 2026-03-29 02:00 becomes 03:00; 2026-10-25 03:00 becomes 02:00.
+@pytest.mark.parametrize(
+    ("cron", "after", "expected"),
+    [
+        ("30 2 * * *", _utc(2026, 3, 28, 12), [_utc(2026, 3, 29, 1), _utc(2026, 3, 30, 0, 30)]),
+        (
+            "30 2 * * *",
+            _utc(2026, 10, 24, 12),
+            [_utc(2026, 10, 25, 0, 30), _utc(2026, 10, 26, 1, 30)],
+        ),
+        (
+            "30 2 * * *",
+            _utc(2026, 10, 25, 1, 10),
+            [_utc(2026, 10, 26, 1, 30), _utc(2026, 10, 27, 1, 30)],
+        ),
+        ("0 * * * *", _utc(2026, 3, 29, 0, 30), [_utc(2026, 3, 29, 1), _utc(2026, 3, 29, 2)]),
+        ("0 * * * *", _utc(2026, 10, 24, 23, 30), [_utc(2026, 10, 25, 0), _utc(2026, 10, 25, 1)]),
+        ("0,30 2 * * *", _utc(2026, 3, 28, 12), [_utc(2026, 3, 29, 1), _utc(2026, 3, 30, 0)]),
+    ],
+)
+def test_a_change_of_the_clock_neither_loses_nor_doubles_a_time(
+    cron: str, after: datetime, expected: list[datetime]
+) -> None:
+    assert next_times(_berlin(cron), after, 2) == expected
+
+
+@settings(max_examples=30)
+@given(
+    cron=st.sampled_from(
+        ["30 2 * * *", "*/7 * * * *", "0 */5 * * *", "15,45 1-3 * * 0", "0 0 1 * *"]
+    ),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"]),
+    start=st.integers(0, 365 * 24 * 60),
+    cuts=st.lists(st.integers(1, 48), min_size=1, max_size=6),
+)
+def test_however_often_one_looks_the_times_are_the_same(
+    cron: str, zone: str, start: int, cuts: list[int]
+) -> None:
+    schedule, begin = (
+        Schedule(cron=cron, time_zone=zone),
+        _utc(2026, 1, 1) + timedelta(minutes=start),
+    )
+    looked, cursor, now = [], begin, begin
+    for hours in cuts:
+        now += timedelta(hours=hours)
+        looked += due_times(schedule, cursor, now, 10_000)
+        cursor = now
+    assert looked == due_times(schedule, begin, now, 10_000)
+    assert looked == sorted(set(looked))
+
+
+def test_a_planned_time_is_due_at_its_very_moment_and_never_more_than_asked_for() -> None:
+    schedule = Schedule(cron="* * * * *")
+    begin = _utc(2026, 1, 1)
+    assert due_times(schedule, begin, begin + timedelta(minutes=1), 9) == [_utc(2026, 1, 1, 0, 1)]
+    assert len(due_times(schedule, begin, begin + timedelta(days=1), 9)) == 9
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "field"),
+    [
+        ("61 * * * *", "UTC", "schedule.cron"),
+        ("* * * * * *", "UTC", "schedule.cron"),
+        ("0 0 30 2 *", "UTC", "schedule.cron"),
+        ("daily", "UTC", "schedule.cron"),
+        ("0 3 * * *", "Mars/Olympus", "schedule.time_zone"),
+        ("0 3 * * *", "../etc/passwd", "schedule.time_zone"),
+        ("0 3 * * *", "", "schedule.time_zone"),
+    ],
+)
+def test_what_cannot_be_planned_is_named_with_its_field(cron: str, zone: str, field: str) -> None:
+    (problem,) = schedule_problems(Schedule(cron=cron, time_zone=zone), ends=True)
+    assert problem.field == field
+    assert problem.way_out
+
+
+def test_only_a_query_that_ends_can_have_a_schedule() -> None:
+    schedule = Schedule(cron="0 3 * * *")
+    assert not schedule_problems(None, ends=False)
+    assert not schedule_problems(schedule, ends=True)
+    (problem,) = schedule_problems(schedule, ends=False)
+    assert "available_now" in problem.way_out

@@ -1,0 +1,101 @@
+"""What a planned time gives: exactly one start, place in the queue or named skip."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queries.domain.definitions.spec import Schedule
+from queries.domain.schedules.planning import Choice, Subject, choose, end_of
+from queries.domain.schedules.states import PlannedState, Skipped
+from queries.domain.states import Desired, Phase
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+REST: dict[str, Any] = {
+    "desired": Desired.STOPPED,
+    "phase": Phase.COMPLETED,
+    "has_run": False,
+    "paused": False,
+    "waiting": False,
+}
+BUSY = {"desired": Desired.RUNNING, "phase": Phase.RUNNING, "has_run": True}
+
+
+def _schedule(**fields: Any) -> Schedule:
+    return Schedule(cron="* * * * *", **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "subject", "late", "gives"),
+    [
+        ({}, {}, 0, PlannedState.STARTED),
+        ({}, {}, 3600, PlannedState.STARTED),
+        ({}, {}, 90_000, Skipped.MISSED),
+        ({"missed": "skip"}, {}, 3600, Skipped.MISSED),
+        ({"missed": "skip"}, {}, 60, PlannedState.STARTED),
+        ({}, {"paused": True}, 0, Skipped.PAUSED),
+        ({}, {"phase": Phase.FAILED, "desired": Desired.RUNNING}, 0, Skipped.HELD),
+        ({}, {"phase": Phase.BROKEN, "desired": Desired.RUNNING}, 0, Skipped.HELD),
+        ({}, {"phase": Phase.LOST, "has_run": True}, 0, Skipped.HOST),
+        ({}, BUSY, 0, Skipped.OVERLAP),
+        ({}, {"has_run": True}, 0, Skipped.OVERLAP),
+        ({"overlap": "queue"}, BUSY, 0, PlannedState.WAITING),
+        ({"overlap": "queue"}, {**BUSY, "waiting": True}, 0, Skipped.DUPLICATE),
+    ],
+)
+def test_the_newest_time(
+    fields: dict[str, Any], subject: dict[str, Any], late: int, gives: PlannedState | Skipped
+) -> None:
+    at = NOW - timedelta(seconds=late)
+    (choice,) = choose([at], _schedule(**fields), Subject(**(REST | subject)), NOW)
+    if isinstance(gives, Skipped):
+        assert choice == Choice(at, PlannedState.SKIPPED, gives)
+    else:
+        assert choice == Choice(at, gives)
+
+
+@given(
+    due=st.lists(st.integers(0, 100_000), unique=True, max_size=20),
+    subject=st.builds(
+        Subject,
+        desired=st.sampled_from(Desired),
+        phase=st.sampled_from(Phase),
+        has_run=st.booleans(),
+        paused=st.booleans(),
+        waiting=st.booleans(),
+    ),
+    overlap=st.sampled_from(["skip", "queue"]),
+    missed=st.sampled_from(["skip", "run_once"]),
+    more=st.booleans(),
+)
+def test_each_time_has_one_choice_and_at_most_one_runs(
+    due: list[int], subject: Subject, overlap: str, missed: str, more: bool
+) -> None:
+    times = [NOW - timedelta(seconds=one) for one in sorted(due, reverse=True)]
+    choices = choose(times, _schedule(overlap=overlap, missed=missed), subject, NOW, more=more)
+    assert [one.due_at for one in choices] == times
+    assert all((one.state is PlannedState.SKIPPED) == bool(one.skipped) for one in choices)
+    runs = [one for one in choices if not one.skipped]
+    assert runs in ([], choices[-1:])
+    assert not (runs and more)
+    assert all(subject.at_rest for one in runs if one.state is PlannedState.STARTED)
+
+
+@pytest.mark.parametrize(
+    ("generation", "subject", "ended"),
+    [
+        (7, BUSY, None),
+        (7, {}, PlannedState.DONE),
+        (7, {"phase": Phase.STOPPED}, PlannedState.STOPPED),
+        (7, {"phase": Phase.FAILED, "desired": Desired.RUNNING}, PlannedState.FAILED),
+        (7, {"phase": Phase.BROKEN, "desired": Desired.RUNNING}, PlannedState.FAILED),
+        (7, {"desired": Desired.RUNNING}, None),
+        (8, BUSY, PlannedState.STOPPED),
+    ],
+)
+def test_how_a_planned_run_ends(
+    generation: int, subject: dict[str, Any], ended: PlannedState | None
+) -> None:
+    assert end_of(7, generation, Subject(**(REST | subject))) is ended
