@@ -342,7 +342,11 @@ class Run:
             return self._asked
 
     def _is_drained(self, jquery: Any, life: Life, before: int | None) -> bool:
-        """Return whether no batch is in flight, or the one in flight has committed (trap 30)."""
+        """Return whether no batch is in flight, or the one in flight has committed (trap 30).
+
+        Spark offers no stop between batches: one that begins between this look and the stop is
+        interrupted, and the next run repeats it.
+        """
         if not jquery.status().isTriggerActive():
             return True
         committed = life.last_batch

@@ -58,10 +58,13 @@ def test_on_the_private_queue_nothing_of_ours_is_lost_and_the_count_is_sparks(
     facts = play("private", tmp_path, valkey)
     ingest(redis_client, make_ingester)
     assert facts["mode"] == "private"
-    evidence = models.SlowBatch.objects.get()
-    assert (evidence.query, evidence.run) == (42, 5)
-    assert evidence.body["cores"] == 2
-    assert sum(stage["tasks"] for stage in evidence.body["stages"]) > 0
+    # The first batch is explained; on a busy machine, so is one that took twice as long as usual.
+    slow = list(models.SlowBatch.objects.all())
+    assert slow
+    for evidence in slow:
+        assert (evidence.query, evidence.run) == (42, 5)
+        assert evidence.body["cores"] == 2
+        assert sum(stage["tasks"] for stage in evidence.body["stages"]) > 0
     before, after = facts["dropped"]
     assert stored_batches() == facts["executed"]
     assert stored_batches(repaired=True) == []

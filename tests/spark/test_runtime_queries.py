@@ -134,7 +134,9 @@ def test_files_of_users_code_have_the_installations_umask_and_folders_of_ours_ar
 def test_a_query_runs_from_its_first_commit_and_drains_after_a_batch(
     driver: DriverUnderTest,
 ) -> None:
-    driver.start(10, rate_query(), pool="light")
+    # Seconds apart, so that no batch begins at the very moment of the stop: Spark interrupts it.
+    seldom = {"kind": "processing_time", "interval": "5 seconds"}
+    driver.start(10, rate_query(trigger=seldom), pool="light")
     running = driver.wait_run(10, RunState.RUNNING, RunState.FAILED)
     assert running.state is RunState.RUNNING
     assert running.spark_run_id

@@ -232,13 +232,29 @@ class LocalProcessLauncher:
                 identities.kill_and_wait(ident.jvm_pid, ident.jvm_start_time, KILL_WAIT_S)
             self._end_walls(ident)
         # Processes missing from ident.json (not written yet, or gone with the folder).
+        if ident is None or self._holds(directory):
+            self._end_unlisted(directory, appearing=ident is None)
+
+    def _holds(self, directory: Path) -> bool:
         lock = DriverFolder.of(directory).own / DRIVER_LOCK
-        if ident is None or is_locked(lock) or epoch_claims.is_taken(directory):
+        return is_locked(lock) or epoch_claims.is_taken(directory)
+
+    def _end_unlisted(self, directory: Path, *, appearing: bool) -> None:
+        """SIGKILL what /proc shows of a driver until nothing holds its folder or its claim.
+
+        One look is not enough: a process that is executing another program is not shown, and a
+        JVM's Python workers end a moment after it.
+        """
+        end = time.monotonic() + KILL_WAIT_S
+        while True:
             found = sighting.processes_of(directory)
-            if ident is None:
+            if appearing:
                 found = found or self._appearing(directory)
             for pid, started in found:
                 identities.kill_and_wait(pid, started, KILL_WAIT_S)
+            if not self._holds(directory) or time.monotonic() >= end:
+                return
+            time.sleep(0.05)
 
     def _appearing(self, directory: Path) -> list[tuple[int, int]]:
         """Return a claimed driver's processes, waiting a moment until /proc shows them.
