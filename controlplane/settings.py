@@ -350,6 +350,7 @@ HOST_TICKS = {
     "queries.tasks.adopt": 30.0,
     "queries.tasks.look_at_sources": LAG_EVERY_S,
     "queries.tasks.look_at_tables": LAG_EVERY_S,
+    "queries.tasks.look_at_folders": LAG_EVERY_S,  # each at the interval of its schedule
     "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs contain
     "queries.tasks.look_for_foreign_batches": 30.0,
     "queries.tasks.look_ahead": 15.0,  # runs for half a second; at most one round a minute

@@ -53,7 +53,7 @@ from queries.services.procedures.engine import (
     due_operations,
     note_silent_hosts,
 )
-from queries.services.schedules import ticks
+from queries.services.schedules import folders, ticks
 from queries.services.supervision import adoption, verdicts
 from queries.services.supervision import reconcile as service
 from queries.services.tables import lag as table_lag
@@ -274,8 +274,16 @@ def look_at_tables() -> None:
 
 @shared_task(name="queries.tasks.run_schedules")
 def run_schedules() -> None:
-    """Start the queries whose planned time has come, and note the ends of planned runs."""
+    """Start what is due by its schedule, and note the ends of planned runs."""
     ticks.run_schedules(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.look_at_folders")
+def look_at_folders() -> None:
+    """List the folders whose new files start this host's queries; one pass at a time."""
+    with lease(f"look-at-folders:{settings.HEADGATE_HOST}", limit_s=180) as held:
+        if held:
+            folders.look_at_folders(launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.note_verdicts")

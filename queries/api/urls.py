@@ -124,6 +124,22 @@ urlpatterns = [
     _at(_APPLICATION, applications.ApplicationView, "application"),
     _at(f"{_APPLICATION}start/", applications.ApplicationStartView, "application-start"),
     _at(f"{_APPLICATION}stop/", applications.ApplicationStopView, "application-stop"),
+    _at(f"{_APPLICATION}schedule/", schedules.ApplicationScheduleView, "application-schedule"),
+    _at(
+        f"{_APPLICATION}schedule/runs/",
+        schedules.ApplicationPlannedRunsView,
+        "application-planned-runs",
+    ),
+    _at(
+        f"{_APPLICATION}schedule/pause/",
+        schedules.ApplicationSchedulePauseView,
+        "application-schedule-pause",
+    ),
+    _at(
+        f"{_APPLICATION}schedule/resume/",
+        schedules.ApplicationScheduleResumeView,
+        "application-schedule-resume",
+    ),
     _at(f"{_APPLICATION}restart/", applications.ApplicationRestartView, "application-restart"),
     _at(
         f"{_APPLICATION}declare-host-gone/",

@@ -13,8 +13,14 @@ from queries.storage.hadoop import Content, Entry, Listing, StorageFailed, insid
 class LocalFiles:
     """The files of this host; raises `StorageFailed` with the system's reason."""
 
-    def list(self, place: str, *, most: int) -> Listing:
-        """Return what is in a folder, without sizes and times; nothing if it is gone."""
+    def list(self, place: str, *, deep: bool = False, most: int) -> Listing:
+        """Return what is in a folder, without sizes and times; nothing if it is gone.
+
+        With `deep`, return all files below it, with sizes and times; links to folders are not
+        followed.
+        """
+        if deep:
+            return _all_files(_path(place), most)
         try:
             with os.scandir(_path(place)) as found:
                 entries: list[Entry] = []
@@ -44,6 +50,29 @@ class LocalFiles:
                 raise StorageFailed(f"{place}/{name} has more than {most} bytes.")
             found[name] = Content(data, modified_at)
         return found
+
+
+def _all_files(folder: Path, most: int) -> Listing:
+    entries: list[Entry] = []
+
+    def failed(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):  # gone meanwhile
+            raise StorageFailed(f"{error.filename}: {error.strerror}.") from error
+
+    for at, _, names in os.walk(folder, onerror=failed):
+        for name in names:
+            path = Path(at) / name
+            try:
+                about = path.stat()
+            except FileNotFoundError:  # removed, or a link that leads nowhere
+                continue
+            except OSError as error:
+                raise StorageFailed(f"{path}: {error.strerror}.") from error
+            if len(entries) == most:
+                return Listing(tuple(entries), more=True)
+            relative = path.relative_to(folder).as_posix()
+            entries.append(Entry(relative, about.st_size, at_s(about.st_mtime)))
+    return Listing(tuple(entries), more=False)
 
 
 def _path(place: str) -> Path:

@@ -109,7 +109,7 @@ def _run(driver: DriverUnderTest, run: int, spec: dict[str, Any], checkpoint: Pa
 
 
 FILES = 70
-SNAPSHOTS = int(os.environ.get("HEADGATE_TEST_SNAPSHOTS", "10"))  # of each of two stores
+SNAPSHOTS = int(os.environ.get("HEADGATE_TEST_SNAPSHOTS", "5"))  # of each of two stores
 PER_BATCH = 2  # then the next batch is waited for
 
 

@@ -42,12 +42,15 @@ def schedule(
     if output is Form.NAME:
         say(f"query/{query}")
         return Code.DONE
-    say(f"Schedule:  {plain(found['cron'])} ({plain(found['time_zone'])})")
+    say(f"Schedule:  {plain(found['when'])}")
+    if found["problem"]:
+        say(f"Problem:   {plain(found['problem'])}")
     if found["paused_at"]:
         say(f"Paused:    since {found['paused_at']} by {plain(found['paused_by'])}")
-    say(f"Next:      {', '.join(found['next_times']) or 'none'}")
+    if found["cron"]:
+        say(f"Next:      {', '.join(found['next_times']) or 'none'}")
     if found["overdue"]:
-        say("Overdue:   a planned time has passed and nothing has looked at it. Does Beat run?")
+        say("Overdue:   nothing has looked at it in time. Do a worker and Beat run?")
     if runs:
         say("")
         show_table(runs, _COLUMNS)

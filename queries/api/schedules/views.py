@@ -1,4 +1,4 @@
-"""A query's schedule over REST: its next times, its planned runs, pause and resume."""
+"""Schedules of queries and scripts over REST: next times, planned runs, pause and resume."""
 
 from django.db.models import QuerySet
 
@@ -10,22 +10,35 @@ from queries.models.schedules.planned import PlannedRun
 from queries.roles import OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.schedules.planned import ScheduleStatus, planned_runs, schedule_status
+from queries.selectors.supervision.applications import application
 from queries.services.schedules import pauses
 
 
 @shows(
     ScheduleStatus,
-    "schedule.cron schedule.time_zone schedule.overlap schedule.missed schedule.missed_window_s "
-    "schedule.limit_s schedule.params next_times overdue state.paused_at state.paused_by",
+    "when schedule.cron schedule.time_zone schedule.after schedule.after_end schedule.files "
+    "schedule.quiet_s schedule.look_s schedule.overlap schedule.missed schedule.missed_window_s "
+    "schedule.limit_s schedule.params next_times overdue state.problem state.looked_at "
+    "state.paused_at state.paused_by usage.runs usage.ran_s usage.period_s",
 )
-class QueryScheduleBody(Body):
-    """A query's schedule, and where it is in its times.
+class ScheduleBody(Body):
+    """A schedule, and where it is in its times.
 
+    when: What starts it, in words.
+    after: The query whose runs it follows; empty: none.
+    files: The folder whose new files start it; empty: none.
+    quiet_s: Seconds after the last new file.
+    look_s: Seconds between two listings of the folder.
+    problem: Why nothing can start it; empty if nothing is wrong.
+    looked_at: When the folder was listed; null: not yet, or there is none.
+    runs: Ended runs of the last 90 days.
+    ran_s: Seconds that these took in all.
+    period_s: Seconds since the first of them: what a stream that is always on would have run.
     missed_window_s: How late, in seconds, `run_once` still starts a missed time.
     params: Values for parameters; texts may contain `{time}` and `{date}`.
     limit_s: Seconds after which a run is stopped gracefully; 0 for no limit.
-    next_times: At most 5, in UTC.
-    overdue: Whether a planned time passed more than a minute ago and nothing has looked at it.
+    next_times: At most 5, in UTC; none without cron.
+    overdue: Whether nothing has looked at a planned time, or at the folder, for too long.
     paused_at: Null if it is not paused.
     """
 
@@ -51,7 +64,7 @@ class PlannedRunBody(Body):
 class QueryScheduleView(ApiView):
     """A query's schedule."""
 
-    @answers("get_query_schedule", QueryScheduleBody)
+    @answers("get_query_schedule", ScheduleBody)
     def get(self, name: str) -> ScheduleStatus:
         """Return the schedule with its next times; 404 if the query has none."""
         return schedule_status(definitions.query(name), now=self.now)
@@ -69,7 +82,7 @@ class QueryPlannedRunsView(ApiView):
 class QuerySchedulePauseView(ApiView):
     """The pause of a schedule."""
 
-    @answers("pause_query_schedule", QueryScheduleBody, role=OPERATE, form=Nothing)
+    @answers("pause_query_schedule", ScheduleBody, role=OPERATE, form=Nothing)
     def post(self, name: str) -> ScheduleStatus:
         """Pause the schedule: its planned times are skipped. A run that it started continues."""
         return pauses.pause(definitions.query(name), **self.by)
@@ -78,7 +91,43 @@ class QuerySchedulePauseView(ApiView):
 class QueryScheduleResumeView(ApiView):
     """The end of a schedule's pause."""
 
-    @answers("resume_query_schedule", QueryScheduleBody, role=OPERATE, form=Nothing)
+    @answers("resume_query_schedule", ScheduleBody, role=OPERATE, form=Nothing)
     def post(self, name: str) -> ScheduleStatus:
         """Resume the schedule from now on."""
         return pauses.resume(definitions.query(name), **self.by)
+
+
+class ApplicationScheduleView(ApiView):
+    """A script's schedule."""
+
+    @answers("get_application_schedule", ScheduleBody)
+    def get(self, name: str) -> ScheduleStatus:
+        """Return the schedule with its next times; 404 if the application has none."""
+        return schedule_status(application(name), now=self.now)
+
+
+class ApplicationPlannedRunsView(ApiView):
+    """The planned runs of a script's schedule."""
+
+    @lists("list_application_planned_runs", PlannedRunBody, by="due_at pk")
+    def get(self, name: str) -> QuerySet[PlannedRun]:
+        """List the planned times of the last 90 days, newest first, those skipped included."""
+        return planned_runs(application(name))
+
+
+class ApplicationSchedulePauseView(ApiView):
+    """The pause of a script's schedule."""
+
+    @answers("pause_application_schedule", ScheduleBody, role=OPERATE, form=Nothing)
+    def post(self, name: str) -> ScheduleStatus:
+        """Pause the schedule: its planned times are skipped. A run that it started continues."""
+        return pauses.pause(application(name), **self.by)
+
+
+class ApplicationScheduleResumeView(ApiView):
+    """The end of the pause of a script's schedule."""
+
+    @answers("resume_application_schedule", ScheduleBody, role=OPERATE, form=Nothing)
+    def post(self, name: str) -> ScheduleStatus:
+        """Resume the schedule from now on."""
+        return pauses.resume(application(name), **self.by)

@@ -150,6 +150,8 @@ def places(spec: SqlQuery | PythonQuery) -> Iterator[tuple[str, str]]:
         parts += [(f"sources.{place}", one) for place, one in enumerate(spec.sources)]  # type: ignore[misc]
         parts += [(f"tables.{place}", one) for place, one in enumerate(spec.tables)]  # type: ignore[misc]
         yield from (("sql", path) for path in paths_in(spec))
+    if spec.schedule is not None and spec.schedule.files:
+        yield "schedule.files", spec.schedule.files
     for field, part in parts:
         yield from option_places(f"{field}.options", part.options)
     yield from conf_places(spec.conf)

@@ -192,12 +192,22 @@ class Threshold(StrictForm):
 
 
 class Schedule(StrictForm):
-    """When a query starts by itself. Its trigger must end by itself."""
+    """When a query or a script starts by itself: one of `cron`, `after` and `files`."""
 
     #: Five fields: minute, hour, day of month, month, day of week; read in `time_zone`.
-    cron: str = Field(max_length=200)
+    cron: str = Field(default="", max_length=200)
     time_zone: str = Field(default="UTC", max_length=64)  # IANA: "Europe/Berlin"
-    #: A planned time while the query still runs: skip it, or start when the run has ended.
+    #: The query whose runs it follows.
+    after: str = Field(default="", max_length=160)
+    #: Which of them: those that have read all available data, or any that is not restarted.
+    after_end: Literal["completed", "any"] = "completed"
+    #: A folder or prefix within the data roots: new files at any depth below it.
+    files: str = Field(default="", max_length=1024)
+    #: Seconds without another new file until it starts; ten times that is the longest wait.
+    quiet_s: int = Field(default=60, ge=0, le=86_400)
+    look_s: int = Field(default=60, ge=10, le=86_400)  # seconds between two listings
+    #: A planned time while the query still runs: skip it, or start when the run has ended. Runs
+    #: that follow others or files always wait.
     overlap: Literal["skip", "queue"] = "skip"
     #: Times that passed while nobody looked: run the newest of them, or skip them all.
     missed: Literal["run_once", "skip"] = "run_once"
@@ -207,6 +217,11 @@ class Schedule(StrictForm):
     limit_s: int = Field(default=0, ge=0, le=31_536_000)
     #: Values for parameters of the query; texts may contain `{time}` and `{date}`.
     params: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def kind(self) -> Literal["cron", "after", "files"]:
+        """Return what starts it."""
+        return "after" if self.after else "files" if self.files else "cron"
 
 
 class _QueryBase(StrictForm):
@@ -303,6 +318,7 @@ class ApplicationSpec(StrictForm):
     listeners: Annotated[tuple[str, ...], Effect.DRIVER] = ()
     # If true, a revision can start only after it has passed a preflight.
     require_preflight: Annotated[bool, Effect.NONE] = False
+    schedule: Annotated[Schedule | None, Effect.NONE] = None  # of its script
 
     @property
     def has_code(self) -> bool:

@@ -42,9 +42,11 @@ def choose(
 ) -> list[Choice]:
     """Return the choice for each due time; at most one of them, the newest, starts or waits.
 
-    `more`: later due times follow in another call, so that none of these is the newest.
+    `more`: later due times follow in another call, so that none of these is the newest. The run
+    for the newest of several ends or arrivals of files covers those before it.
     """
-    passed = Skipped.PAUSED if subject.paused else Skipped.MISSED
+    earlier = Skipped.MISSED if schedule.kind == "cron" else Skipped.DUPLICATE
+    passed = Skipped.PAUSED if subject.paused else earlier
     choices = [Choice(at, PlannedState.SKIPPED, passed) for at in due]
     if due and not more:
         choices[-1] = _newest(due[-1], schedule, subject, now)
@@ -65,7 +67,7 @@ def _newest(at: datetime, schedule: Schedule, subject: Subject, now: datetime) -
         why = Skipped.HOST
     elif subject.at_rest:
         return Choice(at, PlannedState.STARTED)
-    elif schedule.overlap == "skip":
+    elif schedule.kind == "cron" and schedule.overlap == "skip":
         why = Skipped.OVERLAP
     elif subject.waiting:
         why = Skipped.DUPLICATE

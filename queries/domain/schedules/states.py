@@ -26,7 +26,7 @@ class Skipped(StrEnum):
     PAUSED = "paused"
     HELD = "held"  # its subject is FAILED or BROKEN: an operator must look first
     HOST = "host"  # the host of its subject is not responding
-    DUPLICATE = "duplicate"  # another planned time already waits
+    DUPLICATE = "duplicate"  # another planned run already waits, or begins now
     REMOVED = "removed"  # the schedule, or its query, was removed while the time waited
 
 
@@ -37,6 +37,6 @@ SKIPPED_WORDS = {
     Skipped.PAUSED: "The schedule was paused.",
     Skipped.HELD: "The query is FAILED or BROKEN; an operator must look at it first.",
     Skipped.HOST: "The query's host was not responding.",
-    Skipped.DUPLICATE: "Another planned time was already waiting.",
+    Skipped.DUPLICATE: "Another planned run covers it.",
     Skipped.REMOVED: "The schedule was removed while this time was waiting.",
 }

@@ -21,8 +21,8 @@ from queries.domain.definitions.spec import (
     Table,
 )
 from queries.domain.errors import Invalid, Problem
-from queries.domain.schedules.cron import schedule_problems
 from queries.domain.schedules.rendering import rendered
+from queries.domain.schedules.rules import schedule_problems
 from queries.domain.triggers import async_progress, limits
 from queries.domain.triggers.cores import Ground, ground_of
 from queries.domain.validation import formats, known_options, spark_rules, tables

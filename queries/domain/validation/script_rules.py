@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from queries.domain.definitions.spec import ApplicationSpec, Script
 from queries.domain.errors import Problem
+from queries.domain.schedules.rules import schedule_problems
 from queries.domain.validation.code_rules import WITHOUT_CODE
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -18,6 +19,9 @@ def script_problems(spec: ApplicationSpec) -> list[Problem]:
     """Return what is wrong with an application's script, including a missing or unexpected one."""
     script = spec.script
     if spec.kind == "queries":
+        if spec.schedule is not None:
+            message = "applies only to applications of kind script."
+            return [Problem("schedule", spec.schedule.kind, message, "Give it to a query instead.")]
         if script is None:
             return []
         way_out = "Set the kind to script, or remove the script."
@@ -28,7 +32,10 @@ def script_problems(spec: ApplicationSpec) -> list[Problem]:
     if spec.require_preflight:
         text = "is not possible for a script because its queries are known only after it starts."
         problems.append(Problem("require_preflight", "true", text, "Turn it off."))
-    return problems
+    if spec.schedule is not None and spec.schedule.params:
+        text = "cannot be given to a script."
+        problems.append(Problem("schedule.params", "", text, "Use the script's arguments."))
+    return problems + schedule_problems(spec.schedule, ends=True)
 
 
 def _program(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:

@@ -1,7 +1,7 @@
 """Schedules: where each of them is in its times, and one row for each planned time.
 
-The schedule itself is a field of a definition; both tables are written by one task [S], and a pause
-by operations [O].
+The schedule itself is a field of a definition; both tables are written by one task [S], a pause by
+operations [O], and what is known of a folder by the task that lists it [L].
 """
 
 from typing import ClassVar
@@ -22,7 +22,7 @@ def _one_subject(name: str) -> models.CheckConstraint:
 
 
 class ScheduleState(models.Model):
-    """The state of one schedule: its pause, and the newest time that was handled."""
+    """The state of one schedule: its pause, and what of its times, runs or files was handled."""
 
     query = models.OneToOneField(  # null: a script's
         "queries.Query", null=True, on_delete=models.CASCADE, related_name="schedule_state"
@@ -30,10 +30,23 @@ class ScheduleState(models.Model):
     application = models.OneToOneField(  # of a script; null: a query's
         "queries.Application", null=True, on_delete=models.CASCADE, related_name="schedule_state"
     )
+    kind = models.CharField(max_length=5, default="cron")  # [S] `Schedule.kind`
     digest = models.CharField(max_length=64, default="")  # [S] of `when`; changed: begins again
     #: [S] every planned time up to this one has its row; only rises, by compare-and-set
     cursor = models.DateTimeField()
     next_at = models.DateTimeField(null=True)  # [S] when the task must look again
+    upstream = models.ForeignKey(  # [S] the query whose runs it follows; null: not found yet
+        "queries.Query", null=True, on_delete=models.SET_NULL, related_name="followers"
+    )
+    #: [S] every end up to this run's has its row; only rises, by compare-and-set
+    upstream_run = models.BigIntegerField(default=0)
+    totals = models.JSONField(default=dict)  # [L] `Totals` of the newest listing; {}: none yet
+    looked_at = models.DateTimeField(null=True)  # [L] when it was listed
+    #: [L] when the first and the newest of the files that no run covers were noticed; [S] null
+    first_arrival_at = models.DateTimeField(null=True)
+    newest_arrival_at = models.DateTimeField(null=True)
+    #: [S] [L] why nothing can start it, as a sentence; "" if nothing is wrong
+    problem = models.CharField(max_length=500, default="")
     paused_at = models.DateTimeField(null=True)  # [O] null: not paused
     paused_by = models.CharField(max_length=150, default="")  # [O]
 

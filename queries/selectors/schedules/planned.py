@@ -1,15 +1,18 @@
-"""A query's schedule, its next times and its planned runs."""
+"""The schedule of a query or of a script, its next times and its planned runs."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Count, F, Min, QuerySet, Sum
 
-from queries.domain.definitions.parsing import parse_query
+from queries.domain.definitions.parsing import parse_application, parse_query
 from queries.domain.definitions.spec import Schedule
 from queries.domain.errors import Missing
 from queries.domain.schedules.cron import next_times
 from queries.domain.schedules.planning import LATE_AFTER
+from queries.domain.schedules.wording import when_words
+from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
 from queries.models.schedules.planned import PlannedRun, ScheduleState
 
@@ -18,37 +21,81 @@ COMING = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """What the ended runs of the last 90 days took, and what running all the time would have."""
+
+    runs: int
+    ran_s: float
+    period_s: float  # since the first of them; 0.0 without runs
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleStatus:
-    """A query's schedule as its newest revision has it, and where it is in its times."""
+    """A schedule as the newest revision has it, and where it is in its times."""
 
     schedule: Schedule
     state: ScheduleState
-    next_times: list[datetime]  # UTC
-    overdue: bool  # a planned time has passed and nothing has looked at it
+    next_times: list[datetime]  # UTC; none if it follows a query or files
+    overdue: bool  # nothing has looked at a planned time, or at its folder, for too long
+    usage: Usage
+
+    @property
+    def when(self) -> str:
+        """Return what starts it, in words."""
+        return when_words(self.schedule)
 
 
-def schedule_of(revision: QueryRevision | None) -> Schedule | None:
+def schedule_of(revision: QueryRevision | ApplicationRevision | None) -> Schedule | None:
     """Return a revision's schedule; `Invalid` if the revision cannot be read."""
     if revision is None or not revision.spec.get("schedule"):
-        return None  # most queries: nothing to parse
-    return parse_query(revision.spec).schedule
+        return None  # most definitions: nothing to parse
+    parse = parse_query if isinstance(revision, QueryRevision) else parse_application
+    return parse(revision.spec).schedule
 
 
-def schedule_status(query: Query, *, now: datetime) -> ScheduleStatus:
-    """Return the status of a query's schedule; `Missing` if it has none."""
-    schedule = schedule_of(query.revisions.order_by("-number").first())
-    state = ScheduleState.objects.filter(query=query).first()
+def owner_of(owner: Query | Application) -> dict[str, Any]:
+    """Return the column by which the rows of its schedule are found."""
+    return {"query" if isinstance(owner, Query) else "application": owner}
+
+
+def schedule_status(owner: Query | Application, *, now: datetime) -> ScheduleStatus:
+    """Return the status of a schedule; `Missing` if there is none."""
+    schedule = schedule_of(owner.revisions.order_by("-number").first())
+    state = ScheduleState.objects.filter(**owner_of(owner)).first()
     if schedule is None or state is None:
-        raise Missing(f"{query.name} has no schedule.", way_out="Add a schedule to its definition.")
+        raise Missing(f"{owner.name} has no schedule.", way_out="Add a schedule to its definition.")
+    usage = _usage(owner, now)
+    if schedule.kind == "files":
+        since = state.looked_at or state.cursor
+        late = now - since > 3 * timedelta(seconds=schedule.look_s) + LATE_AFTER
+        return ScheduleStatus(schedule, state, [], overdue=late, usage=usage)
+    if schedule.kind == "after":
+        return ScheduleStatus(schedule, state, [], overdue=False, usage=usage)
     passed = next_times(schedule, state.cursor, 1)
     return ScheduleStatus(
         schedule,
         state,
         next_times(schedule, max(now, state.cursor), COMING),
         overdue=bool(passed) and now - passed[0] > LATE_AFTER,
+        usage=usage,
     )
 
 
-def planned_runs(query: Query) -> QuerySet[PlannedRun]:
-    """Return a query's planned runs of the last 90 days, newest first."""
-    return query.planned_runs.select_related("operation").order_by("-due_at", "-pk")
+def _usage(owner: Query | Application, now: datetime) -> Usage:
+    """Return what the planned runs with a start and an end took."""
+    ended = PlannedRun.objects.filter(
+        **owner_of(owner), started_at__isnull=False, ended_at__isnull=False
+    )
+    total = ended.aggregate(
+        runs=Count("pk"), first=Min("started_at"), took=Sum(F("ended_at") - F("started_at"))
+    )
+    if not total["runs"]:
+        return Usage(0, 0.0, 0.0)
+    period = max((now - total["first"]).total_seconds(), 0.0)
+    return Usage(total["runs"], total["took"].total_seconds(), period)
+
+
+def planned_runs(owner: Query | Application) -> QuerySet[PlannedRun]:
+    """Return the planned runs of the last 90 days, newest first."""
+    rows = PlannedRun.objects.filter(**owner_of(owner))
+    return rows.select_related("operation").order_by("-due_at", "-pk")

@@ -218,8 +218,9 @@ class DefinitionRows:
             if made_now.number > 1:
                 limits = made_now.spec.get("thresholds") or None
                 Query.objects.filter(pk=made_now.query_id).update(thresholds=limits)
-            if made_now.number > 1 or made_now.spec.get("schedule"):
-                follow_schedule(made_now)
+        for changed_now in (*self._query_revisions, *self._application_revisions):
+            if changed_now.number > 1 or changed_now.spec.get("schedule"):
+                follow_schedule(changed_now)
 
     def insert_history(self) -> None:
         """Insert the history entries and the audit entries."""

@@ -18,7 +18,13 @@ from queries.domain.validation.formats import CONNECTORS
 from queries.views.console.numbers import whole
 from queries.views.definitions.application_form import ApplicationSpecForm
 from queries.views.definitions.fields import INPUT, CommasField, form_field
-from queries.views.definitions.spec_form import SpecForm, initial_of, rows_of, sentence
+from queries.views.definitions.spec_form import (
+    SpecForm,
+    drop_empty_schedule,
+    initial_of,
+    rows_of,
+    sentence,
+)
 
 #: Prefix of problems in the application's own definition.
 _OWN = "application_spec."
@@ -102,8 +108,7 @@ class Bundle:
         """Return the query's JSON form."""
         rows = {key: [form.spec() for form in _filled(each)] for key, each in self.rows.items()}
         spec = self.main.spec(**rows)
-        if not spec.get("schedule", {}).get("cron"):  # the form: "Empty: no schedule."
-            spec.pop("schedule", None)
+        drop_empty_schedule(spec)
         return spec
 
     def body(self) -> dict[str, Any]:

@@ -127,6 +127,13 @@ def spec_of(shape: Any, data: Mapping[str, Any], prefix: str = "") -> dict[str, 
     return spec
 
 
+def drop_empty_schedule(spec: dict[str, Any]) -> None:
+    """Remove a schedule without anything that starts it: on the form, this means none."""
+    given = spec.get("schedule") or {}
+    if not any(given.get(name) for name in ("cron", "after", "files")):
+        spec.pop("schedule", None)
+
+
 class SpecForm(forms.Form):
     """The fields of `shape` (a model or a union); fields declared in a subclass come first."""
 

@@ -1,21 +1,28 @@
-"""A query's Schedule tab: its next times, its planned runs, their trend, and its pause."""
+"""The schedule of a query or a script: next times, planned runs, their trend, and the pause."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import median
 from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import path
+from django.urls import path, reverse
+from django.utils import timezone
 
 from queries.domain.errors import HeadgateError, Missing
 from queries.domain.schedules.preview import preview
 from queries.domain.schedules.states import PlannedState
+from queries.domain.schedules.wording import listing_cost
+from queries.models.applications import Application
+from queries.models.definitions import Query
 from queries.models.schedules.planned import PlannedRun
 from queries.roles import OPERATE, VIEW
 from queries.selectors.definitions import definitions
-from queries.selectors.schedules.planned import planned_runs, schedule_status
+from queries.selectors.schedules.planned import Usage, planned_runs, schedule_status
+from queries.selectors.supervision.applications import application
 from queries.services.schedules import pauses
 from queries.views.console.guard import by, needs
 from queries.views.console.paging import page_of
@@ -24,6 +31,8 @@ from queries.views.supervision.query_page import head
 
 #: Runs in the trend of durations.
 _TREND = 40
+#: Seconds of runs from which they are set beside a stream that is always on.
+_A_DAY = 86_400
 #: Height and width of the picture, in the units of its view box.
 _HIGH, _WIDE = 24, 200
 
@@ -41,20 +50,54 @@ class Bar:
 
 @needs(VIEW)
 def schedule_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the next times and the planned runs, newest first."""
+    """Show the next times and the planned runs of a query, newest first."""
     context = head(request, name, "query-schedule")
-    query, now = context["query"], context["now"]
-    try:
-        context["status"] = status = schedule_status(query, now=now)
-    except Missing:
-        pass  # the planned runs of a schedule that was removed remain
-    else:
-        context |= {"shown": preview(status.schedule, now), "zone": status.schedule.time_zone}
-    rows = planned_runs(query)
-    context["page"] = page_of(rows, by="due_at", cursor=request.GET.get("after", ""))
+    context |= _shown(request, context["query"], context["now"])
+    return render(request, "schedules/query.html", context)
+
+
+@needs(VIEW)
+def script_schedule(request: HttpRequest, name: str) -> HttpResponse:
+    """Show the next times and the planned runs of a script, newest first."""
+    row = application(name)
+    context = {"application": row, **_shown(request, row, timezone.now())}
+    return render(request, "schedules/script.html", context)
+
+
+def _shown(request: HttpRequest, owner: Query | Application, now: datetime) -> dict[str, Any]:
+    rows = planned_runs(owner)
     ended = rows.filter(started_at__isnull=False, ended_at__isnull=False)[:_TREND]
-    context |= trend(list(reversed(ended)))
-    return render(request, "schedules/planned.html", context)
+    context: dict[str, Any] = {
+        "owner": owner,
+        "now": now,
+        "page": page_of(rows, by="due_at", cursor=request.GET.get("after", "")),
+        **trend(list(reversed(ended))),
+    }
+    kind = "query" if isinstance(owner, Query) else "application"
+    for act in ("pause", "resume"):
+        context[act] = reverse(f"{kind}-schedule-{act}", args=[owner.name])
+    try:
+        context["status"] = status = schedule_status(owner, now=now)
+    except Missing:
+        return context  # the planned runs of a schedule that was removed remain
+    schedule = status.schedule
+    context |= {"zone": schedule.time_zone, "usage": usage_words(status.usage)}
+    if schedule.kind == "cron":
+        context["shown"] = preview(schedule, now)
+    elif schedule.kind == "files":
+        context["cost"] = listing_cost(schedule)
+    return context
+
+
+def usage_words(usage: Usage) -> str:
+    """Return what the runs took, beside a stream that is always on; "" without a day of runs."""
+    if not usage.runs or not usage.ran_s or usage.period_s < _A_DAY:
+        return ""
+    ran, period = duration_words(1000 * usage.ran_s), duration_words(1000 * usage.period_s)
+    return (
+        f"{usage.runs:,} {'run' if usage.runs == 1 else 'runs'} took {ran} in all. A stream that is"
+        f" always on would have run {period}, {usage.period_s / usage.ran_s:,.0f} times as long."
+    )
 
 
 def trend(runs: list[PlannedRun]) -> dict[str, Any]:
@@ -76,32 +119,39 @@ def trend(runs: list[PlannedRun]) -> dict[str, Any]:
     return {"bars": bars, "trend": said if len(lengths) > 1 else f"The last run took {last}."}
 
 
-@needs(OPERATE, "POST")
-def pause(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Pause the query's schedule."""
-    return _changed(request, name, paused=True)
-
-
-@needs(OPERATE, "POST")
-def resume(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Resume the query's schedule."""
-    return _changed(request, name, paused=False)
-
-
-def _changed(request: HttpRequest, name: str, *, paused: bool) -> HttpResponseBase:
+def _change(kind: str, *, paused: bool) -> Callable[..., HttpResponseBase]:
+    """Return the view that pauses or resumes the schedule of a query, or of an application."""
+    find = definitions.query if kind == "query" else application
     act = pauses.pause if paused else pauses.resume
-    try:
-        act(definitions.query(name), **by(request))
-    except HeadgateError as error:
-        messages.error(request, str(error))
-    else:
-        said = "is paused: its planned times are skipped" if paused else "goes on"
-        messages.success(request, f"The schedule of {name} {said}.")
-    return redirect("query-schedule", name)
+    said = "is paused: its planned times are skipped" if paused else "goes on"
+
+    @needs(OPERATE, "POST")
+    def change(request: HttpRequest, name: str) -> HttpResponseBase:
+        try:
+            act(find(name), **by(request))
+        except HeadgateError as error:
+            messages.error(request, str(error))
+        else:
+            messages.success(request, f"The schedule of {name} {said}.")
+        return redirect(f"{kind}-schedule", name)
+
+    return change
 
 
+_QUERY, _APPLICATION = "queries/<query:name>/schedule/", "applications/<str:name>/schedule/"
 urlpatterns = [
-    path("queries/<query:name>/schedule/", schedule_tab, name="query-schedule"),
-    path("queries/<query:name>/schedule/pause/", pause, name="query-schedule-pause"),
-    path("queries/<query:name>/schedule/resume/", resume, name="query-schedule-resume"),
+    path(_QUERY, schedule_tab, name="query-schedule"),
+    path(f"{_QUERY}pause/", _change("query", paused=True), name="query-schedule-pause"),
+    path(f"{_QUERY}resume/", _change("query", paused=False), name="query-schedule-resume"),
+    path(_APPLICATION, script_schedule, name="application-schedule"),
+    path(
+        f"{_APPLICATION}pause/",
+        _change("application", paused=True),
+        name="application-schedule-pause",
+    ),
+    path(
+        f"{_APPLICATION}resume/",
+        _change("application", paused=False),
+        name="application-schedule-resume",
+    ),
 ]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.cron import due_times, next_times, schedule_problems
+from queries.domain.schedules.cron import due_times, next_times
 
 
 def _utc(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
@@ -74,29 +74,3 @@ def test_a_planned_time_is_due_at_its_very_moment_and_never_more_than_asked_for(
     begin = _utc(2026, 1, 1)
     assert due_times(schedule, begin, begin + timedelta(minutes=1), 9) == [_utc(2026, 1, 1, 0, 1)]
     assert len(due_times(schedule, begin, begin + timedelta(days=1), 9)) == 9
-
-
-@pytest.mark.parametrize(
-    ("cron", "zone", "field"),
-    [
-        ("61 * * * *", "UTC", "schedule.cron"),
-        ("* * * * * *", "UTC", "schedule.cron"),
-        ("0 0 30 2 *", "UTC", "schedule.cron"),
-        ("daily", "UTC", "schedule.cron"),
-        ("0 3 * * *", "Mars/Olympus", "schedule.time_zone"),
-        ("0 3 * * *", "../etc/passwd", "schedule.time_zone"),
-        ("0 3 * * *", "", "schedule.time_zone"),
-    ],
-)
-def test_what_cannot_be_planned_is_named_with_its_field(cron: str, zone: str, field: str) -> None:
-    (problem,) = schedule_problems(Schedule(cron=cron, time_zone=zone), ends=True)
-    assert problem.field == field
-    assert problem.way_out
-
-
-def test_only_a_query_that_ends_can_have_a_schedule() -> None:
-    schedule = Schedule(cron="0 3 * * *")
-    assert not schedule_problems(None, ends=False)
-    assert not schedule_problems(schedule, ends=True)
-    (problem,) = schedule_problems(schedule, ends=False)
-    assert "available_now" in problem.way_out

@@ -88,6 +88,9 @@ schedule-preview: get v
 query-schedule: get v
 query-schedule-pause: post o
 query-schedule-resume: post o
+application-schedule: get v
+application-schedule-pause: post o
+application-schedule-resume: post o
 query-lag: get v
 lineage: get v
 query-lineage: get v

@@ -18,7 +18,8 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
 from queries.models.schedules.planned import PlannedRun, ScheduleState
-from queries.services.schedules import ticks
+from queries.services.schedules import targets, ticks
+from queries.services.schedules.targets import QueryTarget
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, START, Stage
 
 MINUTE = timedelta(minutes=1)
@@ -166,7 +167,7 @@ def test_a_refused_start_is_a_failed_run_with_its_sentence(
     def refuse(**_: Any) -> Operation:
         raise Conflict("A rewind is under way.")
 
-    monkeypatch.setattr(ticks, "request_start", refuse)
+    monkeypatch.setattr(targets, "request_start", refuse)
     ticks.run_schedules(now=START + MINUTE)
     row = PlannedRun.objects.get()
     assert row.state == PlannedState.FAILED
@@ -185,7 +186,7 @@ def test_one_rotten_schedule_does_not_stop_the_others(stage: Stage) -> None:
     assert PlannedRun.objects.count() == 1
 
 
-@pytest.mark.parametrize("write", ["save", "_start", "locked"])
+@pytest.mark.parametrize("write", ["save", "_start", "lock"])
 def test_a_kill_between_two_writes_leaves_all_or_nothing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
@@ -195,7 +196,7 @@ def test_a_kill_between_two_writes_leaves_all_or_nothing(
         raise SystemExit
 
     with monkeypatch.context() as patched:
-        patched.setattr(PlannedRun if write == "save" else ticks, write, killed)
+        patched.setattr({"save": PlannedRun, "lock": QueryTarget}.get(write, ticks), write, killed)
         with pytest.raises(SystemExit):
             ticks.run_schedules(now=START + MINUTE)
     assert (PlannedRun.objects.count(), Operation.objects.count()) == (0, 0)

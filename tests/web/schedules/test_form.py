@@ -6,6 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from queries.domain.definitions.spec import Schedule
 from queries.models.definitions import Query
 from queries.models.schedules.planned import ScheduleState
 from queries.services.definitions import catalog
@@ -47,7 +48,7 @@ def _saved() -> object:
 
 def test_a_save_keeps_the_schedule_as_it_was(form: Page) -> None:
     form.press("review", description="counts ticks").press("save")
-    assert _saved() == SCHEDULE
+    assert _saved() == Schedule.model_validate(SCHEDULE).model_dump(mode="json")
     assert ScheduleState.objects.count() == 1
 
 
@@ -88,3 +89,24 @@ def test_a_preview_says_what_is_wrong(
     shown = client.get("/schedule/preview/", asked).content.decode()
     assert said in shown
     assert "Next times" not in shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"schedule_after": "orders"}, "It starts after each completed run of orders."),
+        ({"schedule_files": "s3a://in/orders", "schedule_look_s": "600"}, "144 listings a day."),
+        ({"schedule_after": "orders", "schedule_cron": "0 3 * * *"}, "Set exactly one of cron"),
+    ],
+)
+def test_what_starts_it_is_said_in_words(
+    client: Client, author: User, asked: dict[str, str], said: str
+) -> None:
+    client.force_login(author)
+    assert said in client.get("/schedule/preview/", asked).content.decode()
+
+
+def test_a_schedule_is_changed_to_follow_a_query(form: Page) -> None:
+    form.press("review", schedule_cron="", schedule_after="orders").press("save")
+    state = ScheduleState.objects.get()
+    assert (state.kind, state.problem) == ("after", "There is no query orders.")

@@ -10,6 +10,7 @@ from queries.domain.reasons import Because, Detail
 from queries.domain.schedules.states import PlannedState, Skipped
 from queries.models.schedules.planned import PlannedRun, ScheduleState
 from queries.services.schedules import ticks
+from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import START, Stage
 
 TAB = "/queries/delays/schedule/"
@@ -79,3 +80,35 @@ def test_only_a_query_with_a_schedule_has_the_tab(
     assert "No planned runs yet" in client.get("/queries/other/schedule/").content.decode()
     refused = client.post("/queries/other/schedule/pause/", follow=True).content.decode()
     assert "other has no schedule." in refused
+
+
+def test_the_runs_are_set_beside_a_stream_that_is_always_on(
+    client: Client, viewer: User, stage: Stage
+) -> None:
+    planned(stage)
+    client.force_login(viewer)
+    shown = client.get(TAB).content.decode()
+    assert "11 runs took" in shown
+    assert "A stream that is always on would have run" in shown
+
+
+def test_what_cannot_start_it_is_said(client: Client, viewer: User, stage: Stage) -> None:
+    planned(stage)
+    ScheduleState.objects.update(problem="There is no query orders.")
+    client.force_login(viewer)
+    assert "Nothing can start it now: There is no query orders." in client.get(TAB).content.decode()
+
+
+def test_a_script_has_a_page_for_its_schedule(client: Client, operator: User) -> None:
+    stage = ScriptStage(schedule={"files": "/data/in"})
+    ticks.follow_schedule(stage.job.revisions.get())
+    client.force_login(operator)
+    page = client.get("/applications/job/").content.decode()
+    assert "/applications/job/schedule/" in page
+    shown = client.get("/applications/job/schedule/").content.decode()
+    assert "after the last new file in /data/in" in shown
+    assert "Not listed yet. 1,440 listings a day on the application" in shown
+    after = client.post("/applications/job/schedule/pause/", follow=True).content.decode()
+    assert "The schedule of job is paused" in after
+    after = client.post("/applications/job/schedule/resume/", follow=True).content.decode()
+    assert "The schedule of job goes on" in after

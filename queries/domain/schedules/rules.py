@@ -1,0 +1,64 @@
+"""What can be wrong with a schedule."""
+
+from datetime import UTC, datetime
+
+from queries.domain.definitions.data_roots import fixed_part
+from queries.domain.definitions.locations import NotALocation
+from queries.domain.definitions.spec import Schedule
+from queries.domain.errors import Problem
+from queries.domain.schedules.cron import next_times, zone
+
+#: From which an expression is tried; which moment does not matter.
+_ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+_STARTERS = ("cron", "after", "files")
+_WILD = set("*?[]{}")
+
+
+def schedule_problems(schedule: Schedule | None, *, ends: bool) -> list[Problem]:
+    """Return what is wrong with a schedule; `ends` says whether what it starts ends by itself."""
+    if schedule is None:
+        return []
+    found = []
+    if not ends:
+        message = "needs a query that ends by itself."
+        way_out = 'Set trigger.kind to "available_now", or remove the schedule.'
+        found.append(Problem("schedule", schedule.kind, message, way_out))
+    given = [name for name in _STARTERS if getattr(schedule, name)]
+    if len(given) != 1:
+        value = " and ".join(given)
+        message = f"has {value}." if given else "says nothing about when it starts the query."
+        way_out = "Set exactly one of cron, after and files."
+        return [*found, Problem("schedule", value, message, way_out)]
+    try:
+        zone(schedule.time_zone)
+    except ValueError:
+        way_out = 'Use a name such as "Europe/Berlin" or "UTC".'
+        field = "schedule.time_zone"
+        return [*found, Problem(field, schedule.time_zone, "is not a known time zone.", way_out)]
+    return found + (_cron(schedule) if schedule.cron else _files(schedule))
+
+
+def _cron(schedule: Schedule) -> list[Problem]:
+    try:
+        next_times(schedule, _ANY_TIME, 1)
+    except ValueError as error:
+        way_out = (
+            'Give minute, hour, day of month, month and day of week: "0 3 * * *" (03:00 daily).'
+        )
+        message = f"is not a valid cron expression: {error}."
+        return [Problem("schedule.cron", schedule.cron, message, way_out)]
+    return []
+
+
+def _files(schedule: Schedule) -> list[Problem]:
+    if not schedule.files:
+        return []
+    message = "has a wildcard." if _WILD & set(schedule.files) else ""
+    try:
+        fixed_part(schedule.files)
+    except NotALocation as error:
+        message = str(error)
+    if not message:
+        return []
+    way_out = "Give a folder, or a prefix of a bucket; files at any depth below it count."
+    return [Problem("schedule.files", schedule.files[:200], message, way_out)]

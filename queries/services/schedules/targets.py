@@ -1,0 +1,207 @@
+"""What a schedule starts: a query, or an application's script."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from queries.domain.definitions.spec import Schedule
+from queries.domain.reasons import PHRASES
+from queries.domain.schedules.planning import Subject
+from queries.domain.states import Desired, DriverKind, Phase, Reason, RunOutcome, StopMode
+from queries.models.applications import Application, Script
+from queries.models.definitions import Query
+from queries.models.drivers import Driver, Run
+from queries.models.failures import Failure
+from queries.models.history import Operation
+from queries.models.schedules.planned import ScheduleState
+from queries.selectors.schedules.planned import schedule_of
+from queries.services.supervision.application_operations import (
+    request_script_start,
+    request_script_stop,
+)
+from queries.services.supervision.operations import locked, request_start, request_stop
+
+#: The actor of the starts and stops that a schedule requests.
+ACTOR = "schedule"
+#: Characters of a failure that a planned run repeats; the failure's page has all of it.
+_REASON_LENGTH = 500
+
+#: When a run started, or else was created, and when it ended.
+Times = list[tuple[datetime, datetime | None]]
+
+
+@dataclass
+class Target(ABC):
+    """One row with a schedule; every method but `lock` expects that it is locked."""
+
+    name: str
+
+    @abstractmethod
+    def lock(self) -> None:
+        """Read the row again and lock it, as requests do."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> dict[str, Any]:
+        """The columns by which its rows of schedules are found."""
+
+    @property
+    @abstractmethod
+    def generation(self) -> int:
+        """How many requests it has had."""
+
+    @abstractmethod
+    def schedule(self) -> Schedule | None:
+        """Return the newest revision's schedule; None if it has none, or has been deleted."""
+
+    @abstractmethod
+    def subject(self, *, paused: bool, waiting: bool) -> Subject:
+        """Return what a planned time depends on."""
+
+    @abstractmethod
+    def start(self, params: Mapping[str, Any] | None, now: datetime) -> Operation:
+        """Request a start; raises as requests do."""
+
+    @abstractmethod
+    def stop(self, now: datetime) -> Operation:
+        """Request a graceful stop; raises as requests do."""
+
+    @abstractmethod
+    def times(self, first: int, last: int) -> Times:
+        """Return when its runs of these generations started and ended, oldest first."""
+
+    @abstractmethod
+    def why_it_failed(self, first: int, last: int) -> dict[str, str]:
+        """Return why it is held, and what these runs failed with."""
+
+
+@dataclass
+class QueryTarget(Target):
+    """A query that ends by itself."""
+
+    row: Query
+
+    def lock(self) -> None:
+        """Lock the query after its application."""
+        self.row = locked(self.row)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The query."""
+        return {"query": self.row}
+
+    @property
+    def generation(self) -> int:
+        """The query's."""
+        return self.row.generation
+
+    def schedule(self) -> Schedule | None:
+        """Return the schedule of the query's newest revision."""
+        if self.row.archived_at is not None:
+            return None
+        return schedule_of(self.row.revisions.order_by("-number").first())
+
+    def subject(self, *, paused: bool, waiting: bool) -> Subject:
+        """Return the query's phase, and whether it has a run."""
+        has_run = Run.objects.filter(query=self.row, outcome=RunOutcome.OPEN).exists()
+        desired, phase = Desired(self.row.desired), Phase(self.row.phase)
+        return Subject(desired, phase, has_run, paused, waiting)
+
+    def start(self, params: Mapping[str, Any] | None, now: datetime) -> Operation:
+        """Start the query with values for its parameters."""
+        return request_start(query=self.row, actor=ACTOR, now=now, params=params)
+
+    def stop(self, now: datetime) -> Operation:
+        """Stop the query after its batch."""
+        return request_stop(query=self.row, mode=StopMode.GRACEFUL, actor=ACTOR, now=now)
+
+    def times(self, first: int, last: int) -> Times:
+        """Return the times of its runs."""
+        runs = self._runs(first, last).order_by("epoch")
+        found = runs.values_list("started_at", "created_at", "ended_at")
+        return [(started or created, ended) for started, created, ended in found]
+
+    def why_it_failed(self, first: int, last: int) -> dict[str, str]:
+        """Return the phase's reason and the newest failure."""
+        newest = Failure.objects.filter(run__in=self._runs(first, last)).order_by("-pk").first()
+        return _why(self.row.phase_reason, newest)
+
+    def _runs(self, first: int, last: int) -> Any:
+        return Run.objects.filter(query=self.row, generation__range=(first, last))
+
+
+@dataclass
+class ScriptTarget(Target):
+    """An application whose script ends by itself."""
+
+    row: Application
+    script: Script | None = None
+
+    def lock(self) -> None:
+        """Lock the application, then its script."""
+        self.row = Application.objects.select_for_update().get(pk=self.row.pk)
+        self.script = Script.objects.select_for_update().filter(application=self.row).first()
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The application."""
+        return {"application": self.row}
+
+    @property
+    def generation(self) -> int:
+        """The application's."""
+        return self.row.generation
+
+    def schedule(self) -> Schedule | None:
+        """Return the schedule of the application's newest revision."""
+        if self.row.archived_at is not None or self.script is None:
+            return None
+        return schedule_of(self.row.revisions.order_by("-number").first())
+
+    def subject(self, *, paused: bool, waiting: bool) -> Subject:
+        """Return the script's phase, and whether its application has a driver."""
+        if self.script is None:
+            return Subject(Desired.STOPPED, Phase.STOPPED, False, paused, waiting)
+        has_run = self._drivers().filter(ended_at=None).exists()
+        desired, phase = Desired(self.script.desired), Phase(self.script.phase)
+        return Subject(desired, phase, has_run, paused, waiting)
+
+    def start(self, params: Mapping[str, Any] | None, now: datetime) -> Operation:
+        """Run the script in a new driver; it has no parameters."""
+        return request_script_start(application=self.row, actor=ACTOR, now=now)
+
+    def stop(self, now: datetime) -> Operation:
+        """Tell the script to stop after the batches in flight."""
+        return request_script_stop(
+            application=self.row, mode=StopMode.GRACEFUL, actor=ACTOR, now=now
+        )
+
+    def times(self, first: int, last: int) -> Times:
+        """Return the times of its drivers."""
+        drivers = self._drivers().filter(generation__range=(first, last)).order_by("epoch")
+        return list(drivers.values_list("created_at", "ended_at"))
+
+    def why_it_failed(self, first: int, last: int) -> dict[str, str]:
+        """Return the phase's reason and the newest failure of its drivers."""
+        drivers = self._drivers().filter(generation__range=(first, last))
+        newest = Failure.objects.filter(driver__in=drivers).order_by("-pk").first()
+        assert self.script is not None, "without one, nothing was started"
+        return _why(self.script.phase_reason, newest)
+
+    def _drivers(self) -> Any:
+        return Driver.objects.filter(application=self.row, kind=DriverKind.SERVICE)
+
+
+def target_of(state: ScheduleState) -> Target:
+    """Return what a schedule starts, not locked yet."""
+    if state.query is not None:
+        return QueryTarget(state.query.name, state.query)
+    assert state.application is not None, "a constraint of the table"
+    return ScriptTarget(state.application.name, state.application)
+
+
+def _why(reason: str, newest: Failure | None) -> dict[str, str]:
+    about = newest.root_cause[:_REASON_LENGTH] if newest else ""
+    return {"why": PHRASES[Reason(reason)], "about": about}

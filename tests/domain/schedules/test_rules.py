@@ -1,0 +1,54 @@
+"""What is wrong with a schedule is named with its field and a way out."""
+
+from typing import Any
+
+import pytest
+
+from queries.domain.definitions.spec import Schedule
+from queries.domain.schedules.rules import schedule_problems
+from queries.domain.schedules.wording import listing_cost, when_words
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"cron": "61 * * * *"}, "schedule.cron"),
+        ({"cron": "* * * * * *"}, "schedule.cron"),
+        ({"cron": "0 0 30 2 *"}, "schedule.cron"),
+        ({"cron": "daily"}, "schedule.cron"),
+        ({"cron": "0 3 * * *", "time_zone": "Mars/Olympus"}, "schedule.time_zone"),
+        ({"cron": "0 3 * * *", "time_zone": "../etc/passwd"}, "schedule.time_zone"),
+        ({"cron": "0 3 * * *", "time_zone": ""}, "schedule.time_zone"),
+        ({}, "schedule"),
+        ({"cron": "0 3 * * *", "after": "orders"}, "schedule"),
+        ({"files": "relative/path"}, "schedule.files"),
+        ({"files": "/data/in/*.json"}, "schedule.files"),
+        ({"files": "/data/../etc"}, "schedule.files"),
+    ],
+)
+def test_what_cannot_be_planned_is_named_with_its_field(given: dict[str, Any], field: str) -> None:
+    (problem,) = schedule_problems(Schedule(**given), ends=True)
+    assert problem.field == field
+    assert problem.way_out
+
+
+def test_only_what_ends_by_itself_can_have_a_schedule() -> None:
+    assert not schedule_problems(None, ends=False)
+    for given in ({"cron": "0 3 * * *"}, {"after": "orders"}, {"files": "s3a://in/orders"}):
+        assert not schedule_problems(Schedule(**given), ends=True)
+        (problem,) = schedule_problems(Schedule(**given), ends=False)
+        assert "available_now" in problem.way_out
+
+
+def test_what_starts_a_query_is_said_in_words() -> None:
+    assert when_words(Schedule(cron="0 3 * * *")) == "0 3 * * * in UTC"
+    assert when_words(Schedule(after="orders")) == "after each completed run of orders"
+    any_end = Schedule(after="orders", after_end="any")
+    assert when_words(any_end) == "after each run of orders, whatever its outcome"
+    files = Schedule(files="s3a://in/orders", look_s=300)
+    assert when_words(files) == (
+        "60 s after the last new file in s3a://in/orders, which is listed every 300 s"
+    )
+    assert "288 listings a day. An object store" in listing_cost(files)
+    here = listing_cost(Schedule(files="/data/in"))
+    assert here == "1,440 listings a day on the application's host."
