@@ -20,7 +20,7 @@ from listeners.loops.troubles import each
 from queries.domain.states import MANY_VERBS, Verb
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
-from queries.services import spark_ui
+from queries.services import arrivals, spark_ui
 from queries.services.access import audit_trail, sessions
 from queries.services.alerts import dead_mans_switch, deliveries, figure_samples, incidents, outlook
 from queries.services.checkpoints import (
@@ -53,7 +53,7 @@ from queries.services.procedures.engine import (
     due_operations,
     note_silent_hosts,
 )
-from queries.services.schedules import folders, ticks
+from queries.services.schedules import ticks
 from queries.services.supervision import adoption, verdicts
 from queries.services.supervision import reconcile as service
 from queries.services.tables import lag as table_lag
@@ -283,7 +283,7 @@ def look_at_folders() -> None:
     """List the folders whose new files start this host's queries; one pass at a time."""
     with lease(f"look-at-folders:{settings.HEADGATE_HOST}", limit_s=180) as held:
         if held:
-            folders.look_at_folders(launcher=launcher(), now=timezone.now())
+            arrivals.look_at_folders(launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.note_verdicts")

@@ -89,7 +89,7 @@ FACTS = {
     "QueryExposureBody": "async_progress",
     "QueryLineageBody": "left_out",
     "QueryRevisionBody": "revision",
-    "QueryScheduleBody": "limit_s missed_window_s overdue",
+    "ScheduleBody": "limit_s look_s missed_window_s overdue period_s quiet_s ran_s runs",
     "RangeBody": "end partition records start",
     "RecordsBody": "searched",
     "ReplayedBody": "after batches first last rows rows_in_flight seconds",
@@ -102,7 +102,7 @@ FACTS = {
     "RunDetailBody": (
         "driver driver_epoch epoch failures id jvm_pid last_batch next pid previous revision"
     ),
-    "Schedule": "limit_s missed_window_s",
+    "Schedule": "limit_s look_s missed_window_s quiet_s",
     "SecretBody": "there",
     "SlowBatchBody": "batch rows run took_ms",  # with at
     "SlowCauseBody": "ms",

@@ -41,6 +41,8 @@ FORMS: list[tuple[Any, str, str]] = [
     (QuerySpec, "main", "templates/definitions/_query_fields.html"),
     (ApplicationSpec, "form", "templates/definitions/_application_spec.html"),
 ]
+#: Drawn within both.
+SCHEDULE = "templates/definitions/_schedule_fields.html"
 
 
 def recipe(title: str) -> str:
@@ -178,5 +180,7 @@ def test_a_trigger_is_in_each_file_of_its_recipe() -> None:
 @pytest.mark.parametrize(("shape", "form", "template"), FORMS, ids=["query", "application"])
 def test_every_field_of_a_definition_is_on_its_form(shape: Any, form: str, template: str) -> None:
     drawn = set(re.findall(rf"{{% field {form}\.(\w+)", text_of(template)))
+    assert "definitions/_schedule_fields.html" in text_of(template)
+    drawn |= set(re.findall(r"{% field form\.(\w+)", text_of(SCHEDULE)))
     assert leaves(shape).keys() - drawn == set()
     assert Path(template).name in recipe("A field of a definition")

@@ -128,7 +128,7 @@ HELD_BY = {
     "_removed_keeps_the_others_from_nothing",
     "queries.services.procedures.engine.note_silent_hosts": f"{TROUBLE}an_operation_of_a_silent"
     "_host_that_fails_to_be_told_keeps_the_others_from_nothing",
-    "queries.services.schedules.folders.look_at_folders": "services/schedules/test_folders.py::"
+    "queries.services.arrivals.look_at_folders": "services/test_arrivals.py::"
     "test_a_folder_that_cannot_be_looked_at_keeps_no_other_from_being_listed",
     "queries.services.schedules.ticks.run_schedules": "services/schedules/test_ticks.py::"
     "test_one_rotten_schedule_does_not_stop_the_others",

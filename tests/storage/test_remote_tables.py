@@ -10,9 +10,12 @@ from django.utils import timezone
 
 from queries.domain.tables.delta_log import checksum_name, commit_name
 from queries.models.definitions import Query
+from queries.models.schedules.planned import PlannedRun, ScheduleState
 from queries.selectors.kafka.lag import lag_of
+from queries.services.arrivals import look_at_folders
 from queries.services.checkpoints import preview
 from queries.services.checkpoints.remote import NotReadYet
+from queries.services.schedules import ticks
 from queries.services.tables import lag
 from tests.domain.tables.logs import TABLE, add, checksum, commit
 from tests.storage.bench import Bench, bench
@@ -83,3 +86,28 @@ def test_a_preview_waits_for_the_worker_and_names_the_batches_in_the_table(
     bench.read_sink()
     said = preview.preview_rewind(query, 6).sink[0]
     assert "has the batches of this query up to 9. Batches 7 to 9 will run again" in said
+
+
+def test_files_that_arrive_on_a_storage_start_a_query(bench: Bench) -> None:
+    inbox = bench.store.place("inbox")
+    ending: dict[str, Any] = {"trigger": {"kind": "available_now"}}
+    query = bench.stage.query("orders", **ending, schedule={"files": inbox, "quiet_s": 10})
+    ticks.follow_schedule(query.revisions.get())
+    now = timezone.now()
+
+    def totals() -> dict[str, Any]:
+        look_at_folders(launcher=bench.stage.launcher, now=now)
+        state = ScheduleState.objects.get()
+        assert state.problem == ""
+        found: dict[str, Any] = state.totals
+        return found
+
+    assert totals()["files"] == 0
+    for name in ("a.json", "_spark_metadata/0", "day=1/b.json"):
+        bench.jvm.storage.write(inbox, name, b"{}")
+    now += timedelta(seconds=61)
+    assert (totals()["files"], totals()["bytes"]) == (2, 4)
+    ticks.run_schedules(now=now + timedelta(seconds=9))
+    assert not PlannedRun.objects.exists()
+    ticks.run_schedules(now=now + timedelta(seconds=11))
+    assert PlannedRun.objects.get().state == "STARTED"

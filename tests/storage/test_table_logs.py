@@ -29,9 +29,9 @@ class Counted(LocalFiles):
         self.asked += (names := list(names))
         return super().read(place, names, most=most)
 
-    def list(self, place: str, *, most: int) -> Listing:
+    def list(self, place: str, *, deep: bool = False, most: int) -> Listing:
         self.listed += 1
-        return super().list(place, most=most)
+        return super().list(place, deep=deep, most=most)
 
 
 def write_version(table: Path, version: int, *files: str) -> None:

@@ -218,7 +218,11 @@ class DefinitionRows:
             if made_now.number > 1:
                 limits = made_now.spec.get("thresholds") or None
                 Query.objects.filter(pk=made_now.query_id).update(thresholds=limits)
-        for changed_now in (*self._query_revisions, *self._application_revisions):
+        both: tuple[QueryRevision | ApplicationRevision, ...] = (
+            *self._query_revisions,
+            *self._application_revisions,
+        )
+        for changed_now in both:
             if changed_now.number > 1 or changed_now.spec.get("schedule"):
                 follow_schedule(changed_now)
 

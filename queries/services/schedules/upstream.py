@@ -63,14 +63,14 @@ def ends(state: ScheduleState, schedule: Schedule, most: int) -> list[tuple[int,
     runs = _ENDED.filter(query=state.upstream, pk__gt=state.upstream_run).order_by("pk")
     if schedule.after_end == "completed":
         runs = runs.filter(outcome=RunOutcome.COMPLETED)
-        return list(runs.values_list("pk", "ended_at")[:most])
+        return [(run.pk, run.ended_at) for run in runs[:most] if run.ended_at is not None]
     upstream = state.upstream
     if upstream is None or upstream.phase not in STOPPED_PHASES | HELD_PHASES:
         return []
     if Run.objects.filter(query=upstream, outcome=RunOutcome.OPEN).exists():
         return []
     newest = runs.last()
-    return [(newest.pk, newest.ended_at)] if newest is not None else []
+    return [] if newest is None or newest.ended_at is None else [(newest.pk, newest.ended_at)]
 
 
 def passed(state: ScheduleState) -> int:

@@ -34,9 +34,13 @@ def test_what_cannot_be_planned_is_named_with_its_field(given: dict[str, Any], f
 
 def test_only_what_ends_by_itself_can_have_a_schedule() -> None:
     assert not schedule_problems(None, ends=False)
-    for given in ({"cron": "0 3 * * *"}, {"after": "orders"}, {"files": "s3a://in/orders"}):
-        assert not schedule_problems(Schedule(**given), ends=True)
-        (problem,) = schedule_problems(Schedule(**given), ends=False)
+    for schedule in (
+        Schedule(cron="0 3 * * *"),
+        Schedule(after="orders"),
+        Schedule(files="s3a://in/orders"),
+    ):
+        assert not schedule_problems(schedule, ends=True)
+        (problem,) = schedule_problems(schedule, ends=False)
         assert "available_now" in problem.way_out
 
 

@@ -292,6 +292,10 @@ driver-log: get v
 application-owner: get v delete d
 application-stop: post o
 application-restart: post o
+application-schedule: get v
+application-planned-runs: get v
+application-schedule-pause: post o
+application-schedule-resume: post o
 application-host-gone: post o
 application-labels: get v put d
 application-waits: get v

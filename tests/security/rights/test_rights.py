@@ -33,8 +33,12 @@ MAY_BE_MISSING = {
     *("api:query-batch-records", "api:query-x-ray-rows", "api:token", "api:nothing"),
     *("query-batch-records", "query-x-ray-rows", "token-revoke", "saved-view-forget"),
     *("api:connector", "api:spark", "connector-remove", "spark-remove"),
-    # A query without a schedule, which few have.
-    *("api:query-schedule", "api:query-schedule-pause", "api:query-schedule-resume"),
+    # Without a schedule, which few have.
+    *(
+        f"api:{kind}-schedule{act}"
+        for kind in ("query", "application")
+        for act in ("", "-pause", "-resume")
+    ),
     "account-session",  # one's own, which the form names
     *(
         "query-checkpoint-batch",

@@ -15,7 +15,7 @@ from queries.services.schedules import ticks
 from tests.scenarios.stage import Stage
 
 MINUTE = timedelta(minutes=1)
-ENDING = {"trigger": {"kind": "available_now"}}
+ENDING: dict[str, Any] = {"trigger": {"kind": "available_now"}}
 
 
 def _follower(stage: Stage, name: str = "bills", after: str = "orders", **more: Any) -> Query:

@@ -12,11 +12,12 @@ from queries.domain.states import Desired, Phase
 from queries.models.definitions import Query
 from queries.models.schedules.planned import PlannedRun, ScheduleState
 from queries.selectors.schedules.planned import schedule_status
-from queries.services.schedules import folders, ticks
-from queries.services.schedules.folders import look_at_folders
+from queries.services import arrivals
+from queries.services.arrivals import look_at_folders
+from queries.services.schedules import ticks
 from tests.scenarios.stage import Stage
 
-ENDING = {"trigger": {"kind": "available_now"}}
+ENDING: dict[str, Any] = {"trigger": {"kind": "available_now"}}
 
 
 @pytest.fixture
@@ -84,13 +85,13 @@ def test_a_folder_is_listed_at_its_interval(
 ) -> None:
     _watching(stage, inbox, look_s=300)
     listed: list[int] = []
-    totals = folders._totals
+    totals = arrivals._totals
 
     def counted(*given: Any) -> Any:
         listed.append(1)
         return totals(*given)
 
-    monkeypatch.setattr(folders, "_totals", counted)
+    monkeypatch.setattr(arrivals, "_totals", counted)
     for _ in range(60):
         _after(stage, 10)
     assert len(listed) == 2
@@ -112,7 +113,7 @@ def test_a_folder_outside_the_data_roots_is_not_listed(
 def test_a_folder_with_too_many_files_says_so(
     stage: Stage, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "MOST_FILES", 2)
+    monkeypatch.setattr(arrivals, "MOST_FILES", 2)
     query = _watching(stage, inbox)
     for name in "abc":
         (inbox / name).write_text("")
@@ -128,14 +129,14 @@ def test_a_folder_that_cannot_be_looked_at_keeps_no_other_from_being_listed(
 ) -> None:
     for name in "abc":
         _watching(stage, inbox, name)
-    look = folders._look
+    look = arrivals._look
 
     def rotten(state: ScheduleState, *more: Any) -> None:
         if state.query is not None and state.query.name == "a":
             raise RuntimeError("rotten")
         look(state, *more)
 
-    monkeypatch.setattr(folders, "_look", rotten)
+    monkeypatch.setattr(arrivals, "_look", rotten)
     look_at_folders(launcher=stage.launcher, now=stage.now)
     assert ScheduleState.objects.filter(looked_at=stage.now).count() == 2
     assert any("schedule of a" in str(one) for one in current(stage.now))
