@@ -94,11 +94,13 @@ class RecordsBody(Body):
     sources: For each source, the number of examined records, and some of them as JSON.
     searched: Whether the search finished in time.
     failing: Source, number and error of that record; null if no single record fails.
+    hot: The keys of its grouping with the most rows, among a sample; null without a grouping.
     """
 
     sources = serializers.ListField(child=ObjectField())
     searched = serializers.BooleanField()
     failing = ObjectField(allow_null=True)
+    hot = ObjectField(allow_null=True)
 
 
 class QueryPreflightView(ApiView):

@@ -112,9 +112,23 @@ def batch_records(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBa
         "sources": [{**one, "records": _rows(one["records"], "text")} for one in seen["sources"]]
         if seen
         else [],
+        "hot": _hot(seen.get("hot")) if seen else None,
         "until": operation.ended_at + SHOWN_FOR if operation.ended_at else None,
     }
     return render(request, "probes/records.html", context)
+
+
+def _hot(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the most frequent keys with their shares, and where they were counted."""
+    if not found:
+        return None
+    total = found["rows"]
+    said = "of the whole batch" if found["part"] >= 1 else f"of a sample of {total:,} rows"
+    keys = [
+        {**row, "share": f"{row['rows'] / max(total, 1):.0%}"}
+        for row in _rows(found["keys"], "text")
+    ]
+    return {"problem": found["problem"], "said": said, "keys": keys}
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:

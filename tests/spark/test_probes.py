@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -257,7 +258,8 @@ def test_the_record_at_which_the_sql_fails_is_found_among_what_a_batch_read(
     )
     assert operation.result["failing"] == {"source": "flights", "record": 17}
     assert operation.result["looked_at"] == {"flights": len(rows)}
-    assert rows[17]["carrier"] not in json.dumps(operation.result)  # no record is stored
+    stored = json.dumps(operation.result)
+    assert json.dumps(rows[17]["carrier"]) not in stored  # no record is stored
     seen = records_of(operation, launcher=ground.launcher, now=timezone.now())
     assert seen is not None
     assert "DIVIDE_BY_ZERO" in seen["failing"]["error"]
@@ -275,6 +277,38 @@ def test_records_that_fail_by_none_of_them_are_said_to(ground: Ground) -> None:
     operation = ground.to_the_end(operation)
     assert (operation.outcome, operation.result["failing"]) == (OperationOutcome.DONE, None)
     assert operation.result["searched"]
+
+
+def test_the_keys_of_a_batch_are_counted_with_the_values_of_its_parameters(ground: Ground) -> None:
+    query = ground.query()
+    batch, file = _newest_read(query)
+    text = Path(file.path.removeprefix("file://")).read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    spec = _spec(
+        ground.home,
+        "SELECT carrier AS by, count(*) AS n FROM flights WHERE delay > :least GROUP BY by",
+    )
+    made = query.revisions.create(
+        number=2,
+        kind="sql",
+        spec={**spec, "params": {"least": 0}},
+        author="aude",
+        created_at=timezone.now(),
+    )
+    least = sorted(row["delay"] for row in rows)[len(rows) // 2]
+    query.runs.update(revision=made, params={"least": least})
+    operation = begin_records(query=query, batch=batch, actor="aude", now=timezone.now())
+    operation = ground.to_the_end(operation)
+    assert (operation.outcome, operation.result["failing"]) == (OperationOutcome.DONE, None)
+    seen = records_of(operation, launcher=ground.launcher, now=timezone.now())
+    assert seen is not None
+    expected = Counter(row["carrier"] for row in rows if row["delay"] > least)
+    hot = seen["hot"]
+    assert (hot["problem"], hot["rows"], hot["part"]) == ("", expected.total(), 1.0)
+    assert hot["keys"][0]["rows"] == max(expected.values())
+    assert {json.loads(one["text"])["key1"]: one["rows"] for one in hot["keys"]} == dict(
+        expected.most_common(10)
+    )
 
 
 def _newest_read(query: Query) -> tuple[int, batches.BatchFile]:

@@ -308,6 +308,12 @@ RECORDS: dict[str, Any] = {
     ],
     "searched": True,
     "failing": {"source": "ticks", "record": 3, "error": "[DIVIDE_BY_ZERO] Division by zero."},
+    "hot": {
+        "problem": "",
+        "keys": [{"text": '{"key1": "AA"}', "rows": 92}, {"text": '{"key1": "B6"}', "rows": 8}],
+        "rows": 100,
+        "part": 0.25,
+    },
 }
 
 
@@ -340,11 +346,12 @@ def test_records_are_shown_to_authors_alone_and_the_failing_one_is_marked(
     assert "WN" not in told
     client.force_login(author)
     shown = Page(client, address).text
-    for said in ("DIVIDE_BY_ZERO", "WN", "3 fails", "1 of 42"):
+    for said in ("DIVIDE_BY_ZERO", "WN", "3 fails", "1 of 42", "AA", "92%", "sample of 100 rows"):
         assert said in shown, said
     assert client.get(f"/queries/other/records/{looked.uuid}/").status_code == 404
     body = client.get(f"/api/v1{address}").json()
     assert body["failing"]["record"] == 3
+    assert body["hot"]["keys"][0]["rows"] == 92
 
 
 def test_records_are_gone_after_an_hour(client: Client, author: User, looked: Operation) -> None:

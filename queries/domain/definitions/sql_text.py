@@ -17,6 +17,8 @@ from queries.domain.errors import Problem
 _MODE_FIELD = "sink.output_mode"
 #: Spark's variable substitution: these two prefixes read the JVM's variables (`ConfigReader`).
 _OF_THE_PROCESS = re.compile(r"\$\{(?:env|system):[^}]*\}?")
+#: The name of `window(…)` in a text that sqlglot cannot parse with it.
+RENAMED_WINDOW = "window_of"
 _WINDOW = re.compile(r"\bwindow\s*\(", re.IGNORECASE)
 
 
@@ -45,10 +47,19 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
 
 def read(spec: SqlQuery) -> "Text | None":
     """Return a query's parsed text; None if only Spark can check it."""
-    statements = _statements(spec.sql) or []
+    statement = parsed(spec.sql)
+    return None if statement is None else Text(spec, statement)
+
+
+def parsed(text: str) -> exp.Query | None:
+    """Return a text's statement; None if it is not one query, or only Spark can parse it.
+
+    `window(…)` may have the name `RENAMED_WINDOW`.
+    """
+    statements = _statements(text) or []
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         return None
-    return Text(spec, statements[0])
+    return statements[0]
 
 
 def paths_in(spec: SqlQuery) -> list[str]:
@@ -90,7 +101,7 @@ def _statements(text: str) -> list[exp.Expression] | None:
     After GROUP BY, sqlglot interprets Spark's `window(…)` as the beginning of a WINDOW clause, so a
     text that fails to parse is parsed again with the function renamed.
     """
-    for tried in (text, _WINDOW.sub("window_of(", text)):
+    for tried in (text, _WINDOW.sub(f"{RENAMED_WINDOW}(", text)):
         try:
             return [each for each in sqlglot.parse(tried, dialect="spark") if each]
         except SqlglotError:

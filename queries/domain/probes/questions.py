@@ -18,6 +18,8 @@ RESULT = "result.json"
 #: Several times the size of the largest result: an X-ray of 500 rows, each cut to 4,000 characters.
 MOST_CHARACTERS = 16_000_000
 
+#: Columns of the statement that counts rows by key: those of a key, and those of all keys.
+KEY_ROWS, TOTAL_ROWS = "_headgate_rows", "_headgate_total"
 #: Fields that are always reported about a batch's records.
 RECORDS_PARTS = ("sources", "searched", "failing")
 #: Fields that an X-ray always reports about state.
@@ -102,6 +104,9 @@ class RecordsTask(Form):
     looked_at: int  # maximum records examined per source
     limit_s: float  # from when Spark is up
     search_s: float  # for finding the failing record
+    keys_sql: str = ""  # counts rows by key (`hot_keys`); "" if the query groups by nothing
+    sampled: int = 0  # rows among which keys are counted, at most about this many
+    batch_rows: int = 0  # of the whole batch; 0: unknown
     kind: str = "records"
 
 

@@ -1,4 +1,4 @@
-"""Show the records that a batch read, and find the one that makes the query's SQL fail.
+"""Show the records that a batch read, the one on which its SQL fails, and the most frequent keys.
 
 Each source is read again as a batch: the same files, or the same offsets. If the SQL fails on these
 records too, bisection finds the first record without which it does not fail. This reading has no
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from queries.domain.definitions.data_roots import DataRoots
-from queries.domain.probes.questions import BatchRead, RecordsTask
+from queries.domain.probes.questions import KEY_ROWS, TOTAL_ROWS, BatchRead, RecordsTask
 from queries.runtime import build
 from queries.runtime.data_roots import (
     require_options,
@@ -136,15 +136,49 @@ class Records:
             some = frame if name not in taken else frame.where(f.col(NUMBER) < taken[name])
             some.drop(NUMBER).createOrReplaceTempView(name)
         try:
-            text = self._task.spec["sql"]
-            require_query(self._session, text)
-            require_text(self._roots, self._session, text)
-            found = self._session.sql(text)
-            require_plan(self._roots, found)
-            found.write.format("noop").mode("append").save()
+            self._sql(self._task.spec["sql"]).write.format("noop").mode("append").save()
         except Exception as error:
             return from_python(error, self._references.mask).root_cause[:TEXT_LIMIT]
         return None
+
+    def _sql(self, text: str) -> Any:
+        require_query(self._session, text)
+        require_text(self._roots, self._session, text)
+        found = self._session.sql(text, args=self._task.spec.get("params") or None)
+        require_plan(self._roots, found)
+        return found
+
+    def hot_keys(self) -> dict[str, Any] | None:
+        """Return the keys with the most rows of a sample of the batch; None without a grouping.
+
+        A failure is reported as `problem`: the records are shown in any case.
+        """
+        from pyspark.sql import functions as f
+
+        if not self._task.keys_sql:
+            return None
+        part = 1.0
+        if self._task.batch_rows > self._task.sampled:
+            part = self._task.sampled / self._task.batch_rows
+        sources = {one["name"]: one for one in self._task.spec["sources"]}
+        try:
+            for read in self._task.reads:
+                whole = self._read_again(sources[read.source], read)
+                some = whole.sample(part, seed=1) if part < 1 else whole
+                some.createOrReplaceTempView(read.source)
+            counted = self._sql(self._task.keys_sql)
+            keys = [name for name in counted.columns if name not in (KEY_ROWS, TOTAL_ROWS)]
+            text = f.to_json(f.struct(*keys)).alias("_json")
+            found = counted.select(text, KEY_ROWS, TOTAL_ROWS).collect()
+        except Exception as error:
+            problem = from_python(error, self._references.mask).root_cause[:TEXT_LIMIT]
+            return {"problem": problem, "keys": [], "rows": 0, "part": part}
+        return {
+            "problem": "",
+            "keys": [{"text": str(one[0])[:TEXT_LIMIT], "rows": int(one[1])} for one in found],
+            "rows": int(found[0][2]) if found else 0,
+            "part": part,
+        }
 
     def _is_kafka(self, name: str) -> bool:
         return any(read.start or read.end for read in self._task.reads if read.source == name)
@@ -185,10 +219,13 @@ def look(
     roots: DataRoots | None,
     step: Callable[[str], Any],
 ) -> dict[str, Any]:
-    """Return a batch's records, and the failing one."""
+    """Return a batch's records, the failing one, and the keys with the most rows."""
     records = Records(spark, task, references, roots)
     with step("Reading the batch's records"):
         records.read()
     with step("Searching for the failing record"):
         searched, failing = records.failing()
-    return {"sources": records.shown(failing), "searched": searched, "failing": failing}
+    shown = records.shown(failing)
+    with step("Counting the keys"):
+        hot = records.hot_keys()
+    return {"sources": shown, "searched": searched, "failing": failing, "hot": hot}

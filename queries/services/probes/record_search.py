@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from listeners.models import Progress
 from queries.checkpoints import batches, source_logs
 from queries.domain.definitions.data_roots import fixed_part
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.kafka.offset_ranges import Range
 from queries.domain.kafka.offsets import EARLIEST
+from queries.domain.probes.hot_keys import keys_sql
 from queries.domain.probes.questions import BatchRead, RecordsTask
 from queries.domain.states import Verb
 from queries.launchers.base import Launcher
@@ -30,6 +32,7 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 PROBE_LIMIT_S = 150.0
 SEARCH_S = 60.0
 LOOKED_AT = 10_000  # records per source
+SAMPLED = 100_000  # rows among which keys are counted
 
 
 def begin_records(
@@ -111,11 +114,11 @@ def _folders(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _spec(query: Query) -> dict[str, Any]:
-    """Return the definition that ran last or, if none has run, the newest."""
+    """Return the definition that ran last, with its values for parameters; or else the newest."""
     run = query.runs.order_by("-pk").select_related("revision").first()
     revision = run.revision if run else newest_revisions([query.pk])[query.pk]
-    spec: dict[str, Any] = revision.spec
-    return spec
+    given = (run.params if run else None) or {}
+    return {**revision.spec, "params": {**(revision.spec.get("params") or {}), **given}}
 
 
 def _require_sources(spec: Mapping[str, Any]) -> None:
@@ -163,8 +166,10 @@ def _find(turn: StepContext) -> StepResult:
 
 
 def _launch(turn: StepContext) -> StepResult:
+    spec, batch = _spec(turn.query), turn.arguments["batch"]
+    progress = Progress.objects.filter(query=turn.query.pk, batch=batch).order_by("-pk").first()
     task = RecordsTask(
-        spec=_spec(turn.query),
+        spec=spec,
         reads=tuple(
             BatchRead(one["source"], tuple(one["files"]), one["start"], one["end"])
             for one in turn.result["reads"]
@@ -173,6 +178,9 @@ def _launch(turn: StepContext) -> StepResult:
         looked_at=LOOKED_AT,
         limit_s=PROBE_LIMIT_S,
         search_s=SEARCH_S,
+        keys_sql=keys_sql(spec["sql"]),
+        sampled=SAMPLED,
+        batch_rows=progress.num_input_rows if progress else 0,
     )
     return probe_steps.launch(turn, lambda _: task)
 

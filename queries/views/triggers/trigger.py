@@ -22,6 +22,7 @@ from queries.selectors.triggers.slow_batches import slow_batches
 from queries.selectors.triggers.thread_dumps import thread_dumps
 from queries.selectors.triggers.waiting import DEFAULT_RANGE, RANGES, waits
 from queries.services.definitions import catalog
+from queries.services.probes.record_search import records_can_be_read
 from queries.services.triggers.thread_dumps import request_dump
 from queries.views.console.guard import author, by, needs
 from queries.views.console.numbers import whole
@@ -38,6 +39,7 @@ def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
     found = query_advice(context["line"])
     context |= {"found": found, "advice": found.advice if found else None}
     context["slow"] = slow_batches(context["query"].pk, now=timezone.now())
+    context["records_can_be_read"] = records_can_be_read(context["query"])
     context["dumps"] = thread_dumps(context["query"], now=timezone.now())
     if found:
         context |= _figures(found.advice)
