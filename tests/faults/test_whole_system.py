@@ -3,6 +3,7 @@
 One system with its demo serves the stories in the order they stand in; each leaves it whole.
 """
 
+import json
 import os
 import signal
 import statistics
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +277,44 @@ def test_the_readmes_first_query_runs_as_it_stands_there(system: System) -> None
     system.running("first-query")
     system.verb("first-query", "stop", {"mode": "now"})
     system.wait("its driver gone", lambda: _driver(system, "first-query") is None)
+
+
+def test_files_that_arrive_start_a_query_and_its_end_starts_the_next(system: System) -> None:
+    inbox, middle, out = (system.home / "demo" / name for name in ("inbox", "middle", "out"))
+
+    def define(name: str, read: Path, write: Path, schedule: dict[str, Any]) -> None:
+        source = {"name": "rows", "format": "json", "schema": "v BIGINT, at STRING"}
+        spec = {
+            **{"kind": "sql", "sources": [{**source, "options": {"path": str(read)}}]},
+            **{"sql": "SELECT v, :at AS at FROM rows", "params": {"at": "never"}},
+            "sink": {"format": "json", "options": {"path": str(write)}},
+            "trigger": {"kind": "available_now"},
+            "schedule": {**schedule, "params": {"at": "{date}"}},
+        }
+        body = {"name": name, "application": "flights", "spec": spec}
+        assert system.call("POST", "queries/", body)[0] == 201
+
+    inbox.mkdir()
+    middle.mkdir()
+    define("arrived", inbox, middle, {"files": str(inbox), "quiet_s": 0, "look_s": 10})
+    define("followed", middle, out, {"after": "arrived"})
+    for value in (1, 2):
+        write_rows(inbox, f"{value}.json", [{"v": value}])
+
+        def done(name: str, value: int = value) -> bool:
+            states = [
+                one["state"] for one in system.get(f"queries/{name}/schedule/runs/")["results"]
+            ]
+            return states == ["DONE"] * value
+
+        system.wait(f"run {value} of arrived", lambda: done("arrived"))
+        system.wait(f"run {value} of followed", lambda: done("followed"))
+    lines = [line for file in out.glob("*.json") for line in file.read_text().splitlines()]
+    found = [json.loads(line) for line in lines]
+    assert sorted(row["v"] for row in found) == [1, 2]
+    assert all(datetime.fromisoformat(row["at"]) for row in found)
+    for name in ("arrived", "followed"):
+        assert system.call("POST", f"queries/{name}/schedule/pause/")[0] == 200
 
 
 def _driver(system: System, application: str) -> Any:
