@@ -1,7 +1,7 @@
 """Configure the Celery application: short idempotent tasks, JSON only, a static beat schedule.
 
-The worker and Celery beat also send heartbeats here (`controlplane.signs_of_life`); `/readyz` and
-the pages check their age.
+The worker also sends heartbeats here (`controlplane.signs_of_life`); `/readyz` and the pages check
+their age. Celery beat has an application of its own (`controlplane.beat`).
 """
 
 import logging
@@ -10,16 +10,17 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
-import redis
 from celery import Celery, signals
 from django.db import connections
 
 from controlplane import signs_of_life
 from controlplane.hosts import NAME_TAKEN, HostName, NameTaken
-from controlplane.redis_client import connection
 
 os.umask(0o077)  # as in manage.py
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+#: Django's system checks import every page and the REST API, 50 MB in each process that runs them.
+#: They find mistakes in code, so tests run them.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 app = Celery("headgate")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -84,30 +85,11 @@ def _worker_leaves(**_: Any) -> None:
 @signals.task_postrun.connect
 def _sweep_is_done(task: Any = None, state: str = "", **_: Any) -> None:
     if task is not None and task.name == "queries.tasks.sweep" and state == "SUCCESS":
-        _say(signs_of_life.SWEEP)
-
-
-@signals.beat_init.connect
-def _beat_starts(**_: Any) -> None:
-    signals.after_task_publish.connect(_beat_has_sent, weak=False)
-
-
-def _beat_has_sent(sender: str = "", **_: Any) -> None:
-    if sender == "queries.tasks.on_each_host":
-        _say(signs_of_life.BEAT)
+        signs_of_life.try_to_say(signs_of_life.SWEEP, now=datetime.now(UTC))
 
 
 def _say_every(name: str) -> None:
     while True:
-        _say(name)
+        signs_of_life.try_to_say(name, now=datetime.now(UTC))
         if leaving.wait(SIGN_EVERY_S):
             return
-
-
-def _say(name: str) -> None:
-    try:
-        signs_of_life.say(connection(), name, now=datetime.now(UTC))
-    except redis.RedisError as error:  # the missing heartbeat is itself the message
-        logger.debug("heartbeat of %s not sent: %s", name, error)
-    except Exception:  # loop boundary: the next heartbeat may succeed
-        logger.exception("heartbeat of %s not sent", name)

@@ -5,12 +5,17 @@ stored in one hash, so that one round trip reads them all.
 """
 
 import json
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import redis
 from django.conf import settings
+
+from controlplane.redis_client import connection
+
+logger = logging.getLogger(__name__)
 
 WORKER = "worker"  # a worker process has started its threads
 SWEEP = "sweep"  # a worker finished a sweep: all from beat to database works
@@ -41,6 +46,16 @@ def say(client: redis.Redis, name: str, *, now: datetime) -> None:
     pipeline.hset(_key(), name, sign)
     pipeline.expire(_key(), _FORGOTTEN_AFTER_S)
     pipeline.execute()
+
+
+def try_to_say(name: str, *, now: datetime) -> None:
+    """Record a heartbeat through this process's client; a failure is only logged."""
+    try:
+        say(connection(), name, now=now)
+    except redis.RedisError as error:  # the missing heartbeat is itself the message
+        logger.debug("heartbeat of %s not sent: %s", name, error)
+    except Exception:  # loop boundary: the next heartbeat may succeed
+        logger.exception("heartbeat of %s not sent", name)
 
 
 def heard(client: redis.Redis) -> dict[str, Sign]:

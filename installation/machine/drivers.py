@@ -24,16 +24,6 @@ def without_files() -> list[str]:
     return adoption.without_files(living(), launcher=launcher())
 
 
-def keep_streaming() -> str:
-    """Return the sentence about drivers that is shown when everything else has ended."""
-    count = len(living())
-    if not count:
-        return "No driver is streaming."
-    if count == 1:
-        return "1 driver keeps streaming; `make stop` ends it"
-    return f"{count} drivers keep streaming; `make stop` ends them"
-
-
 def wait_until_gone(
     limit_s: float, *, awaited: Callable[[], bool] = lambda: True
 ) -> list[tuple[str, int]]:

@@ -23,6 +23,8 @@ from installation.machine import claims, program
 #: Runs one of Django's commands; it and the demo's programs start in `places.DATA`.
 MANAGE = (sys.executable, "-m", "headgate_server", "manage")
 _WRAPPER = Path(program.__file__)
+#: Variables of the programs' environment that no other process gets.
+SECRETS = ("SECRET_KEY", "REDIS_URL")
 _LOG_BYTES = 10_000_000  # size at which a program's log is rotated; three are kept
 
 
@@ -59,12 +61,11 @@ def all_programs(
 ) -> list[Program]:
     """Return the programs to run; they include Redis only if it is the embedded one."""
     python = sys.executable
-    celery = (python, "-m", "celery", "--app", "controlplane")
     programs = [
         Program("ingester", (*MANAGE, "ingest_events"), 20, 15),
         # A worker that finds its host's name taken watches it for some seconds before it exits.
         Program("worker", tuple(worker_command()), 30, 20, starts_s=30),
-        Program("beat", (*celery, "beat", "--pidfile="), 40, 5),
+        Program("beat", (python, "-m", "controlplane.beat"), 40, 5),
         Program("web", _server("installation.asgi", settings.HEADGATE_PORT), 50, 8),
         Program("spark-ui", _server("installation.spark_ui.asgi", spark_ui_port), 50, 8),
         # Stopped before what it watches, and after the message it may be sending.
@@ -126,16 +127,24 @@ def configuration(home: Home, programs: Sequence[Program]) -> str:
     return "\n".join(blocks)
 
 
-def start(
-    home: Home, programs: Sequence[Program], environment: dict[str, str]
-) -> subprocess.Popen[bytes]:
-    """Start supervisord with the programs, in a separate session that ends with this process."""
-    file, text = home.run / "supervisord.conf", configuration(home, programs)
-    if read_line(file) != text.strip():  # unchanged, it needs no space on a full disk
+def configure(home: Home, programs: Sequence[Program]) -> None:
+    """Write supervisord's configuration; unchanged, it needs no space on a full disk."""
+    file, text = _configuration_file(home), configuration(home, programs)
+    if read_line(file) != text.strip():
         write_private(file, text)
+
+
+def start(home: Home, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start supervisord as configured, in a separate session that ends with this process."""
     with (home.logs / "supervisord.out").open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "installation.machine.supervisor", "-c", str(file)],
+            [
+                sys.executable,
+                "-m",
+                "installation.machine.supervisor",
+                "-c",
+                str(_configuration_file(home)),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -146,6 +155,10 @@ def start(
         )
     claims.record(home, "supervisord", process.pid)
     return process
+
+
+def _configuration_file(home: Home) -> Path:
+    return home.run / "supervisord.conf"
 
 
 def log_tail(home: Home, name: str, *, lines: int = 15) -> str:

@@ -2,14 +2,10 @@
 
 import errno
 import os
-import select
-import signal
 import ssl
 import subprocess
 import sys
-import time
-from contextlib import ExitStack, suppress
-from typing import IO, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser, OutputWrapper
@@ -29,17 +25,12 @@ from installation.machine import (
     program,
     programs,
     readiness,
-    s3,
     trials,
     valkey,
 )
+from installation.machine.keeper import STOP_LIMIT_S, Keeper, ignore_stops, interrupt_on_stop
 from queries.domain.system import SETUP
-from queries.launchers.process import identities
 from queries.services.local_roots import make_ours
-
-TRIAL_LOOK_MS = 30_000  # a stopped trial server's absence is not an event to wait for
-SUPERVISOR_AGAIN_S = (1.0, 30.0)  # delay before restarting a supervisor that exited: min, max
-STOP_LIMIT_S = 60  # sum of the programs' limits, rarely needed
 
 
 class Command(BaseCommand):
@@ -62,15 +53,14 @@ class Command(BaseCommand):
         self.stdout, self.stderr = OutputWrapper(sys.stdout), OutputWrapper(sys.stderr)
         if with_parent:
             program.die_with_parent()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupt)
+        interrupt_on_stop()
         run = _Run(self)
         code = 0
         try:
             run.prepare()
             run.start()
             run.announce()
-            run.wait()
+            run.keeper.exec()
         except KeyboardInterrupt:
             self.stdout.write("\nStopping…")
         except Trouble as trouble:
@@ -82,18 +72,13 @@ class Command(BaseCommand):
             self.stderr.write(f"The disk is full: {error}\n  Free up space, then start again.")
             code = 1
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)
-            run.stop()
+            ignore_stops()
+            run.keeper.stop()
         sys.exit(code)
 
 
-def _interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
-
-
 class _Run:
-    """One run of the system, from the lock to the end."""
+    """The beginning of one run, from the lock to the address; its keeper does the rest."""
 
     def __init__(self, command: Command) -> None:
         self._write = command.stdout.write
@@ -102,12 +87,8 @@ class _Run:
         self.address = f"{scheme}://127.0.0.1:{settings.HEADGATE_PORT}/"
         self.environment = dict(os.environ)
         self.redis: valkey.Redis | None = None
-        self.java: java.Java | None = None
-        self.trials: list[kafka.Broker | s3.Gateway] = []  # those that have been started here
         self.spark_ui_port = settings.SPARK_UI_PORT
-        self.claim: IO[str] | None = None
-        self.programs: list[programs.Program] = []
-        self.supervisor: subprocess.Popen[bytes] | None = None
+        self.keeper = Keeper(self.home, self.environment, self.say)
 
     def say(self, line: str) -> None:
         """Print a line, with its commands spelled for this installation."""
@@ -117,7 +98,7 @@ class _Run:
         """Choose Java, Redis and the database, print them, and prepare them."""
         self.home.make()
         self.home.keep_host(settings.HEADGATE_HOST)
-        self.claim = claims.claim(self.home, address=self.address)
+        self.keeper.claim = claims.claim(self.home, address=self.address)
         self.home.preparing.touch()
         self.home.ending.unlink(missing_ok=True)
         left = claims.started_here(self.home)
@@ -129,14 +110,14 @@ class _Run:
         self._check_certificate()
         self._check_ports()
         alive = len(drivers.living())
-        found = self.java = java.choose(self.home.java)
+        found = self.keeper.java = java.choose(self.home.java)
         self.redis = valkey.choose(self.home, drivers_alive=alive)
         self.say(f"Java      {found.sentence()}")
         self.say(f"Redis     {self.redis.sentence}")
         self.say(f"Database  {preparation.database_sentence()}")
         for server in trials.with_the_demo(self.home):
             if server.is_set_up():
-                self._start_trial(server)
+                self.keeper.start_trial(server)
         self.say(f"Data      {self.home.root}")
         if alive:
             self.say(f"Drivers   {alive} still streaming; they are adopted")
@@ -162,13 +143,14 @@ class _Run:
     def start(self) -> None:
         """Start the programs, and wait until they work together."""
         assert self.redis is not None
-        servers = [one.servers for one in self.trials if isinstance(one, kafka.Broker)]
+        servers = [one.servers for one in self.keeper.trials if isinstance(one, kafka.Broker)]
         feeders = programs.feeders(*servers) if settings.DEMO else []
-        self.programs = programs.all_programs(
+        wanted = programs.all_programs(
             self.redis.command, feeders, spark_ui_port=self.spark_ui_port
         )
-        self.say(f"Starting {', '.join(one.name for one in self.programs)}…")
-        self.supervisor = programs.start(self.home, self.programs, self.environment)
+        self.say(f"Starting {', '.join(one.name for one in wanted)}…")
+        programs.configure(self.home, wanted)
+        self.keeper.start_supervisor()
         self._wait_until_ready(but=SETUP)  # which `announce` handles
 
     def announce(self) -> None:
@@ -185,90 +167,6 @@ class _Run:
             if password:
                 self.say("Change it: .venv/bin/python manage.py changepassword admin")
         self.say("Ctrl-C stops it; drivers keep streaming.")
-
-    def wait(self) -> None:
-        """Wait for Ctrl-C or SIGTERM; restart the supervisor, or a trial server, that exits."""
-        delay = SUPERVISOR_AGAIN_S[0]
-        while True:
-            began = time.monotonic()
-            self._watch_supervisor()
-            self.say(f"The process supervisor has ended ({self._supervisor_end()}); restarting it…")
-            claims.end(claims.started_here(self.home), limit_s=STOP_LIMIT_S)
-            short = time.monotonic() - began < SUPERVISOR_AGAIN_S[1]
-            delay = min(2 * delay, SUPERVISOR_AGAIN_S[1]) if short else SUPERVISOR_AGAIN_S[0]
-            time.sleep(delay)  # the cause may pass by itself, without an event
-            self._start_supervisor()
-
-    def _start_supervisor(self) -> None:
-        """Start supervisord with the programs; retry until it succeeds."""
-        while True:
-            try:
-                self.supervisor = programs.start(self.home, self.programs, self.environment)
-                return
-            except OSError as error:
-                self.say(f"The supervisor cannot be started: {error}")
-                time.sleep(SUPERVISOR_AGAIN_S[1])
-
-    def _watch_supervisor(self) -> None:
-        """Wait for the supervisor to exit; restart a trial server that exits."""
-        assert self.supervisor is not None
-        descriptor = os.pidfd_open(self.supervisor.pid)
-        try:
-            while not self._ended(descriptor):
-                for server in self.trials:
-                    if server.has_crashed():
-                        self.say(f"The {server.name} has ended; restarting it…")
-                        self._start_trial(server)
-        finally:
-            os.close(descriptor)
-
-    def stop(self) -> None:
-        """Stop every program, regardless of its state, and print which processes keep running."""
-        if self.claim is None:
-            return  # another `up` holds the data folder
-        with suppress(OSError):  # on a full disk `make stop` waits longer
-            self.home.ending.touch()
-        if self.supervisor is not None and self.supervisor.poll() is None:
-            self.supervisor.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self.supervisor.wait(STOP_LIMIT_S)
-        claims.end(claims.started_here(self.home), limit_s=10)
-        if self.supervisor is not None:
-            self.supervisor.wait()
-            self.say(f"Stopped. {drivers.keep_streaming()}")
-        self.claim.close()
-
-    def _ended(self, supervisor: int) -> bool:
-        """Wait until the supervisor or a trial server exits; return whether the supervisor did."""
-        poll = select.poll()
-        poll.register(supervisor, select.POLLIN)
-        processes = [one.process() for one in self.trials]
-        # One that is stopped may be restarted by its own command.
-        limit_ms = TRIAL_LOOK_MS if None in processes else None
-        with ExitStack() as stack:
-            for process in filter(None, processes):
-                handle = stack.enter_context(identities.handle(process.pid, process.start_time))
-                if handle is None:
-                    return False
-                poll.register(handle, select.POLLIN)
-            return any(ready == supervisor for ready, _ in poll.poll(limit_ms))
-
-    def _start_trial(self, server: kafka.Broker | s3.Gateway) -> None:
-        """Start a trial server that has been set up; if that fails, continue without it."""
-        assert self.java is not None
-        try:
-            started = server.start(self.java.home)
-            server.keep_secrets(settings.SECRETS_DIR)
-        except Trouble as trouble:
-            self.say(
-                f"{server.label:<9} {trouble}\n  Queries that use the {server.name} wait until it "
-                "is running."
-            )
-            return
-        if server not in self.trials:
-            self.trials.append(server)
-        note = "" if started else " (already running)"
-        self.say(f"{server.label:<9} {server.sentence()}{note}")
 
     def _check_host(self) -> None:
         try:
@@ -312,7 +210,7 @@ class _Run:
 
     def _install_demo(self) -> None:
         command = [*programs.MANAGE, "install_demo"]
-        for server in self.trials:
+        for server in self.keeper.trials:
             command += [f"--{server.label.lower()}", server.place]
         try:
             result = subprocess.run(
@@ -338,13 +236,8 @@ class _Run:
 
     def _check_supervisor(self) -> None:
         """Raise `Trouble` if the programs' supervisor has exited."""
-        if self.supervisor is not None and self.supervisor.poll() is not None:
+        if ended := self.keeper.supervisor_end():
             raise Trouble(
-                f"The process supervisor has ended ({self._supervisor_end()}).",
+                f"The process supervisor has ended ({ended}).",
                 read_line(self.home.logs / "supervisord.out")[-2000:],
             )
-
-    def _supervisor_end(self) -> str:
-        assert self.supervisor is not None
-        code = self.supervisor.wait()
-        return signal.Signals(-code).name if code < 0 else f"code {code}"

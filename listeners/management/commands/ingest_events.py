@@ -21,6 +21,7 @@ class Command(BaseCommand):
     """Ingest events until SIGTERM or SIGINT; several processes can run at the same time."""
 
     help = "Store events from Redis in the database until SIGTERM or SIGINT."
+    requires_system_checks = ()  # they import every page: controlplane.celery
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the ingester in this thread."""
