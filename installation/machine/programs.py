@@ -19,6 +19,7 @@ from controlplane.home import Home, read_line, write_private
 from headgate_ground.files import read_tail
 from headgate_server import places
 from installation.machine import claims, program
+from installation.spark_ui import on_demand
 
 #: Runs one of Django's commands; it and the demo's programs start in `places.DATA`.
 MANAGE = (sys.executable, "-m", "headgate_server", "manage")
@@ -57,7 +58,11 @@ def feeders(kafka_servers: str = "") -> list[Program]:
 
 
 def all_programs(
-    redis_command: Sequence[str], feeders: Sequence[Program] = (), *, spark_ui_port: int
+    home: Home,
+    redis_command: Sequence[str],
+    feeders: Sequence[Program] = (),
+    *,
+    spark_ui_port: int,
 ) -> list[Program]:
     """Return the programs to run; they include Redis only if it is the embedded one."""
     python = sys.executable
@@ -66,8 +71,8 @@ def all_programs(
         # A worker that finds its host's name taken watches it for some seconds before it exits.
         Program("worker", tuple(worker_command()), 30, 20, starts_s=30),
         Program("beat", (python, "-m", "controlplane.beat"), 40, 5),
-        Program("web", _server("installation.asgi", settings.HEADGATE_PORT), 50, 8),
-        Program("spark-ui", _server("installation.spark_ui.asgi", spark_ui_port), 50, 8),
+        Program("web", _web(), 50, 8),
+        Program("spark-ui", _spark_ui(home, spark_ui_port), 50, 8),
         # Stopped before what it watches, and after the message it may be sending.
         Program("watcher", (*MANAGE, "watch"), 70, 25),
     ]
@@ -76,8 +81,7 @@ def all_programs(
     return sorted([*programs, *feeders], key=lambda one: one.priority)
 
 
-def _server(module: str, port: int) -> tuple[str, ...]:
-    """Return the command for one of our web servers."""
+def _web() -> tuple[str, ...]:
     flags = (
         "--timeout-graceful-shutdown 3 --no-access-log --log-level warning --lifespan off "
         "--no-proxy-headers "  # asgi.py trusts those of HEADGATE_TRUSTED_PROXIES
@@ -85,10 +89,26 @@ def _server(module: str, port: int) -> tuple[str, ...]:
     )
     tls = ("--ssl-certfile", settings.TLS_CERT, "--ssl-keyfile", settings.TLS_KEY)
     return (
-        *(sys.executable, "-m", "uvicorn", f"{module}:application"),
-        *("--host", settings.BIND, "--port", str(port), *flags.split()),
+        *(sys.executable, "-m", "uvicorn", "installation.asgi:application"),
+        *("--host", settings.BIND, "--port", str(settings.HEADGATE_PORT), *flags.split()),
         *(tls if settings.TLS_CERT else ()),
     )
+
+
+def _spark_ui(home: Home, port: int) -> tuple[str, ...]:
+    """Return the command that listens for the Spark UI server, and starts it when it is used."""
+    python = sys.executable
+    server = (python, "-m", "installation.spark_ui.server")
+    return (
+        *(python, "-I", "-S", str(Path(on_demand.__file__)), settings.BIND, str(port)),
+        *_wrapped(home, "spark-ui-server", server),
+    )
+
+
+def _wrapped(home: Home, name: str, command: Sequence[str]) -> tuple[str, ...]:
+    """Return the command of a process that ends with its parent, and whose identity is written."""
+    identity = home.run / f"{name}.process"
+    return (sys.executable, "-I", "-S", str(_WRAPPER), str(identity), *command)
 
 
 def worker_command() -> list[str]:
@@ -112,10 +132,7 @@ def configuration(home: Home, programs: Sequence[Program]) -> str:
         + (f"user={os.getuid()}\n" if not os.getuid() else ""),
     ]
     for one in programs:
-        identity = home.run / f"{one.name}.process"
-        command = shlex.join(
-            (sys.executable, "-I", "-S", str(_WRAPPER), str(identity), *one.command)
-        )
+        command = shlex.join(_wrapped(home, one.name, one.command))
         blocks.append(
             f"[program:{one.name}]\ncommand={_escaped(command)}\npriority={one.priority}\n"
             f"autostart=true\nautorestart=true\nstartsecs={one.starts_s}\nstartretries=1000000\n"

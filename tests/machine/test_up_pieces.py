@@ -182,7 +182,7 @@ def test_no_signal_to_a_program_reaches_a_group_and_no_secret_the_configuration(
 ) -> None:
     home = Home(tmp_path / "100% home")
     feeders = programs.feeders("127.0.0.1:9092")
-    wanted = programs.all_programs(("valkey-server", "a.conf"), feeders, spark_ui_port=8001)
+    wanted = programs.all_programs(home, ("valkey-server", "a.conf"), feeders, spark_ui_port=8001)
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(programs.configuration(home, wanted))
     sections = [name for name in parser.sections() if name.startswith("program:")]

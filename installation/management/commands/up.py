@@ -146,7 +146,7 @@ class _Run:
         servers = [one.servers for one in self.keeper.trials if isinstance(one, kafka.Broker)]
         feeders = programs.feeders(*servers) if settings.DEMO else []
         wanted = programs.all_programs(
-            self.redis.command, feeders, spark_ui_port=self.spark_ui_port
+            self.home, self.redis.command, feeders, spark_ui_port=self.spark_ui_port
         )
         self.say(f"Starting {', '.join(one.name for one in wanted)}…")
         programs.configure(self.home, wanted)
