@@ -3,9 +3,6 @@
 from datetime import datetime
 from typing import Any
 
-import numpy as np
-from tsdownsample import MinMaxLTTBDownsampler
-
 from listeners import models
 
 #: Maximum raw rows read for a chart; beyond that, rollups are drawn instead.
@@ -25,8 +22,6 @@ _PLAIN = {
     "watermark_delay_s": "watermark_delay_s_max",
 }
 _PHASES = ("addBatch", "getBatch", "latestOffset", "queryPlanning", "walCommit", "commitOffsets")
-
-_SAMPLER: Any = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]
 
 Columns = tuple[list[float], dict[str, list[float | None]], list[int | None]]
 Row = dict[str, Any]  # "at" (seconds), "batch", "run" and columns by name
@@ -100,12 +95,16 @@ def _downsample(rows: list[Row], points: int) -> list[Row]:
     """Keep about `points` rows: those that shape the main columns, including peaks."""
     if len(rows) <= points:
         return rows
+    import numpy as np  # for charts only; roll-ups and retention need just the widths
+    from tsdownsample import MinMaxLTTBDownsampler
+
+    sampler: Any = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]
     each = max(4, points // len(_SHAPE))
     at = np.array([row["at"] for row in rows], dtype=np.float64)
     keep: set[int] = {0, len(rows) - 1}
     for name in _SHAPE:
         values = np.array([row[name] or 0 for row in rows], dtype=np.float64)
-        keep.update(_SAMPLER.downsample(at, values, n_out=each).tolist())
+        keep.update(sampler.downsample(at, values, n_out=each).tolist())
     return [rows[index] for index in sorted(keep)]
 
 

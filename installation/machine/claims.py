@@ -10,29 +10,11 @@ import os
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 from controlplane.home import Home, Trouble, read_line
 from queries.launchers.process import identities
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process of this data folder."""
-
-    name: str
-    pid: int
-    start_time: int
-
-    def alive(self) -> bool:
-        """Return whether exactly this process is still running."""
-        return identities.is_alive(self.pid, self.start_time)
-
-    def wait_for_end(self, limit_s: float) -> bool:
-        """Wait for the process to exit; False if it outlives the limit."""
-        return identities.wait_end(self.pid, self.start_time, limit_s)
+from queries.launchers.process.identities import Process, read_identity
 
 
 def claim(home: Home, *, address: str) -> IO[str]:
@@ -87,14 +69,3 @@ def record(home: Home, name: str, pid: int) -> None:
     file = home.run / f"{name}.process"
     with suppress(OSError), file.open("r+" if file.exists() else "w") as target:
         target.write(json.dumps(who).ljust(os.fstat(target.fileno()).st_size))
-
-
-def read_identity(file: Path) -> Process | None:
-    """Return the process whose identity is in a file; None if there is none from this boot."""
-    try:
-        raw = json.loads(file.read_text())
-        if raw["boot_id"] != identities.boot_id():
-            return None
-        return Process(file.stem, int(raw["pid"]), int(raw["start_time"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

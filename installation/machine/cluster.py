@@ -19,6 +19,7 @@ from django.conf import settings
 from controlplane.home import Home, Trouble, write_private
 from headgate_server import places
 from installation.machine import claims, java, program, programs
+from queries.launchers.process import identities
 
 HOST = "127.0.0.1"
 #: 7077 and 8080 are Spark's own ports. 8080 is often taken, and 18080 belongs to Spark's history
@@ -48,7 +49,7 @@ class Cluster:
         port = settings.CLUSTER_PORT
         return cls(home.root / "cluster", port, UI_PORT + port - MASTER_PORT)
 
-    def running(self) -> list[claims.Process]:
+    def running(self) -> list[identities.Process]:
         """Return the cluster's running processes, the supervisor first."""
         found = claims.started_here(self.home) if self.home.run.exists() else []
         return sorted(found, key=lambda one: (one.name != "supervisord", one.name))

@@ -92,9 +92,9 @@ class Daemon(ABC):
         ended = self._identity.exists() and self.process() is None
         return ended and not self._stopped.exists()
 
-    def process(self) -> claims.Process | None:
+    def process(self) -> identities.Process | None:
         """Return the server's live process, or None."""
-        found = claims.read_identity(self._identity)
+        found = identities.read_identity(self._identity)
         return found if found is not None and found.alive() else None
 
     def stop(self, *, limit_s: float = STOP_LIMIT_S) -> bool:

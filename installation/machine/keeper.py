@@ -42,7 +42,7 @@ class Keeper:
         self.claim: IO[str] | None = None
         self.java: Java | None = None
         self.trials: list[kafka.Broker | s3.Gateway] = []  # those that have been started here
-        self._supervisor: claims.Process | None = None
+        self._supervisor: identities.Process | None = None
         self._started: subprocess.Popen[bytes] | None = None  # None: by this process's past self
         self._code: int | None = None  # the supervisor's, as in subprocess; None while it runs
 
@@ -52,7 +52,7 @@ class Keeper:
         self._code = None
         # Not reaped yet, it has a start time even if it has ended already.
         started = identities.start_time(self._started.pid) or 0
-        self._supervisor = claims.Process("supervisord", self._started.pid, started)
+        self._supervisor = identities.Process("supervisord", self._started.pid, started)
 
     def start_trial(self, server: kafka.Broker | s3.Gateway) -> None:
         """Start a trial server that has been set up; if that fails, continue without it."""
@@ -131,7 +131,7 @@ class Keeper:
         home, version, origin = state["java"]
         self.java = Java(Path(home), version, origin)
         pid, started = state["supervisor"]
-        self._supervisor = claims.Process("supervisord", pid, started)
+        self._supervisor = identities.Process("supervisord", pid, started)
         known = trials.with_the_demo(self.home)
         self.trials = [one for one in known if one.label in state["trials"]]
 

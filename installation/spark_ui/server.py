@@ -13,7 +13,9 @@ import time
 import uvicorn
 from django.conf import settings
 
-#: Seconds without a connection after which the server ends; a page's own requests are closer.
+from installation.web.front import App, Receive, Scope, Send
+
+#: Seconds without a request after which the server ends.
 IDLE_S = 300.0
 LOOK_EVERY_S = 1.0  # uvicorn reports no event when its last connection closes
 _GRACEFUL_S = 3
@@ -22,8 +24,40 @@ _GRACEFUL_S = 3
 def main() -> None:
     """Run the server."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    from installation.spark_ui.asgi import application
+
+    asyncio.run(serve(application, socket.socket(fileno=sys.stdin.fileno()), idle_s=IDLE_S))
+
+
+class _Used:
+    """The application, with the time for which nobody has used it; health checks do not count."""
+
+    def __init__(self, application: App) -> None:
+        self._application = application
+        self._answering = 0
+        self._used_at = time.monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("path") == "/healthz":
+            await self._application(scope, receive, send)
+            return
+        self._answering += 1
+        try:
+            await self._application(scope, receive, send)
+        finally:
+            self._answering -= 1
+            self._used_at = time.monotonic()
+
+    def idle_s(self) -> float:
+        """Return the seconds since the last answer; 0 while there is one to finish."""
+        return 0.0 if self._answering else time.monotonic() - self._used_at
+
+
+async def serve(application: App, listener: socket.socket, *, idle_s: float) -> None:
+    """Answer at the socket until nobody has asked for `idle_s`, or until SIGTERM."""
+    used = _Used(application)
     config = uvicorn.Config(
-        "installation.spark_ui.asgi:application",
+        used,
         timeout_graceful_shutdown=_GRACEFUL_S,
         access_log=False,
         log_level="warning",
@@ -35,26 +69,18 @@ def main() -> None:
         ssl_certfile=settings.TLS_CERT or None,
         ssl_keyfile=settings.TLS_KEY or None,
     )
-    asyncio.run(_serve(uvicorn.Server(config), socket.socket(fileno=sys.stdin.fileno())))
-
-
-async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
-    ending = asyncio.create_task(end_when_idle(server, idle_s=IDLE_S))
+    server = uvicorn.Server(config)
+    ending = asyncio.create_task(_end_when_idle(server, used, idle_s))
     try:
         await server.serve(sockets=[listener])
     finally:
         ending.cancel()
 
 
-async def end_when_idle(server: uvicorn.Server, *, idle_s: float) -> None:
-    """Stop accepting connections after `idle_s` without any; then end without cutting one off."""
-    used = time.monotonic()
-    while True:
+async def _end_when_idle(server: uvicorn.Server, used: _Used, idle_s: float) -> None:
+    """Once idle, stop accepting connections; then end without cutting one off."""
+    while not server.started or used.idle_s() < idle_s:
         await asyncio.sleep(LOOK_EVERY_S)
-        if server.server_state.connections or not server.started:
-            used = time.monotonic()
-        elif time.monotonic() - used >= idle_s:
-            break
     for one in server.servers:
         one.close()
     while True:

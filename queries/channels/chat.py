@@ -4,8 +4,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-import apprise
-
 from queries.channels.base import Message, SendFailed
 from queries.channels.declaration import Kind
 from queries.channels.places import AtUrl, scheme_of
@@ -25,7 +23,8 @@ NAMED = frozenset({"workflows", "zulip", "mmosts", "rockets", "matrixs", "ntfys"
 PLAIN = frozenset({"mmost", "rocket", "matrix", "ntfy"})
 SCHEMES = FIXED.keys() | NAMED | PLAIN
 
-_TYPES = {"critical": apprise.NotifyType.FAILURE, "warning": apprise.NotifyType.WARNING}
+#: apprise's names of the severities; the others are "info".
+_TYPES = {"critical": "failure", "warning": "warning"}
 
 # It logs addresses, which are secrets.
 logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
@@ -33,6 +32,8 @@ logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
 
 def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
     """Send the message to the apprise URL `url`."""
+    import apprise  # every process knows this kind, and few ever send through it
+
     url = str(settings["url"])
     if scheme_of(url) not in SCHEMES:
         known = ", ".join(sorted(SCHEMES))
@@ -49,9 +50,9 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
     if message.step != "opened":
         title = f"{message.step.capitalize()}: {title}"
     resolved = message.step == "resolved"
-    kind = apprise.NotifyType.SUCCESS if resolved else _TYPES.get(message.severity)
+    kind = "success" if resolved else _TYPES.get(message.severity, "info")
     text = "\n".join(filter(None, [message.text, message.url]))
-    if not sender.notify(body=text or title, title=title, notify_type=kind or "info"):
+    if not sender.notify(body=text or title, title=title, notify_type=apprise.NotifyType(kind)):
         raise SendFailed("The chat service did not accept it.")
 
 

@@ -11,14 +11,18 @@ import subprocess
 import tempfile
 import threading
 import zipfile
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
-import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
 SOURCES = Path(__file__).parent
-SPARK_JARS = Path(pyspark.__file__).parent / "jars"
+_PYSPARK = find_spec("pyspark")  # found and not imported, which would take 8 MB
+assert _PYSPARK is not None
+assert _PYSPARK.origin is not None
+SPARK_JARS = Path(_PYSPARK.origin).parent / "jars"
 #: Seconds for Java to start and compile; on a quiet machine it takes one.
 COMPILE_LIMIT_S = 60
 _OPTIONS = ["-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -35,7 +39,7 @@ def our_jar(folder: Path) -> Path:
     Java, or if it fails.
     """
     sources = sorted(SOURCES.glob("*.java"))
-    text = b"".join(path.read_bytes() for path in sources) + pyspark.__version__.encode()
+    text = b"".join(path.read_bytes() for path in sources) + version("pyspark").encode()
     target = folder / f"headgate-{hashlib.sha256(text).hexdigest()[:16]}.jar"
     if target.exists():
         return target

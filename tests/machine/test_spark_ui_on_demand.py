@@ -1,7 +1,6 @@
 """The Spark UI server runs only while it is used, and no connection is lost meanwhile."""
 
 import asyncio
-import json
 import signal
 import socket
 import subprocess
@@ -13,7 +12,6 @@ from typing import Any
 
 import psutil
 import pytest
-import uvicorn
 
 from installation.spark_ui import on_demand, server
 from tests import pieces
@@ -97,23 +95,35 @@ def test_an_idle_server_ends_and_what_it_has_accepted_is_answered_first() -> Non
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": json.dumps(scope["path"]).encode()})
+        await send({"type": "http.response.body", "body": scope["path"].encode()})
 
     async def story() -> bytes:
-        config = uvicorn.Config(application, lifespan="off", log_level="warning")
-        running = uvicorn.Server(config)
-        serving = asyncio.create_task(running.serve(sockets=[listener.dup()]))
+        serving = asyncio.create_task(server.serve(application, listener.dup(), idle_s=0))
         reader, writer = await asyncio.open_connection("127.0.0.1", port)  # and asks nothing yet
-        ending = asyncio.create_task(server.end_when_idle(running, idle_s=0))
-        await asyncio.sleep(3 * server.LOOK_EVERY_S)
+        await asyncio.sleep(3 * server.LOOK_EVERY_S)  # by then it accepts no others
         assert not serving.done()
         writer.write(b"GET /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         answer = await reader.read()
         writer.close()
-        await asyncio.wait_for(asyncio.gather(serving, ending), LIMIT_S)
+        await asyncio.wait_for(serving, LIMIT_S)
         return answer
 
     with listener:
-        assert b'"/late"' in asyncio.run(story())
+        assert b"/late" in asyncio.run(story())
         with socket.create_connection(("127.0.0.1", port)):  # waits for the next server
             pass
+
+
+def test_health_checks_do_not_keep_a_server_and_requests_do() -> None:
+    asked: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+
+    used = server._Used(application)
+    before = used._used_at
+    asyncio.run(used({"type": "http", "path": "/healthz"}, None, None))  # type: ignore[arg-type]
+    assert used._used_at == before
+    asyncio.run(used({"type": "http", "path": "/v/x/"}, None, None))  # type: ignore[arg-type]
+    assert used._used_at > before
+    assert asked == ["/healthz", "/v/x/"]

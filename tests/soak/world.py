@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from controlplane.home import Trouble
 from examples.flights import s3_definitions
-from installation.machine import claims, s3
+from installation.machine import s3
 from queries.launchers.process import identities
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
@@ -178,7 +178,7 @@ class World:
             if fault.part in DRIVER_PARTS:
                 return self._driver(fault.application, fault.part)
             file = self.system.home / "run" / f"{fault.part}.process"
-            program = claims.read_identity(file)
+            program = identities.read_identity(file)
             return psutil.Process(program.pid) if program and program.alive() else None
         except (psutil.Error, OSError):
             return None

@@ -15,7 +15,6 @@ from pydantic import Field, ValidationError
 from queries.domain.definitions.locations import NotALocation, canonical, local_path, place_of
 from queries.domain.definitions.parsing import shape_problems
 from queries.domain.definitions.spec import PythonQuery, SqlQuery, StrictForm
-from queries.domain.definitions.sql_text import paths_in
 from queries.domain.errors import Invalid, Problem
 
 #: Reader and writer options that specify a location, in lower case (Spark: the options of file
@@ -149,6 +148,8 @@ def places(spec: SqlQuery | PythonQuery) -> Iterator[tuple[str, str]]:
     if isinstance(spec, SqlQuery):
         parts += [(f"sources.{place}", one) for place, one in enumerate(spec.sources)]  # type: ignore[misc]
         parts += [(f"tables.{place}", one) for place, one in enumerate(spec.tables)]  # type: ignore[misc]
+        from queries.domain.definitions.sql_text import paths_in  # brings sqlglot, 7 MB
+
         yield from (("sql", path) for path in paths_in(spec))
     if spec.schedule is not None and spec.schedule.files:
         yield "schedule.files", spec.schedule.files

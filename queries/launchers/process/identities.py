@@ -4,16 +4,46 @@ PIDs are reused; a pidfd that is opened first and compared afterwards cannot ref
 process.
 """
 
+import json
 import os
 import select
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from headgate_ground.tolerant.values import whole
 
 _PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of this data folder."""
+
+    name: str
+    pid: int
+    start_time: int
+
+    def alive(self) -> bool:
+        """Return whether exactly this process is still running."""
+        return is_alive(self.pid, self.start_time)
+
+    def wait_for_end(self, limit_s: float) -> bool:
+        """Wait for the process to exit; False if it outlives the limit."""
+        return wait_end(self.pid, self.start_time, limit_s)
+
+
+def read_identity(file: Path) -> Process | None:
+    """Return the process whose identity is in a file; None if there is none from this boot."""
+    try:
+        raw = json.loads(file.read_text())
+        if raw["boot_id"] != boot_id():
+            return None
+        return Process(file.stem, int(raw["pid"]), int(raw["start_time"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def boot_id() -> str:

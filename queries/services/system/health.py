@@ -109,7 +109,7 @@ def checks(now: datetime) -> tuple[tuple[str, bool, Check], ...]:
         ("backlog", True, lambda: backlog(now)),
         ("loops", True, lambda: loops(now)),
         (DATA_ROOTS, True, data_roots_part),
-        (SPARK_UI, False, spark_ui_part),
+        (SPARK_UI, False, lambda: spark_ui_part(now=now)),
         (SETUP, True, _setup),
     )
 

@@ -1,16 +1,23 @@
 """Check places on this host: data roots, and the Spark UI server."""
 
 import urllib.request
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
 
 from django.conf import settings
 from django.db import DatabaseError
 
+from controlplane.ports import port_is_free
 from controlplane.tls import own_certificate
 from queries.domain.system import Part, first_line, ok, problem
+from queries.launchers.process.identities import read_identity
 
 DATA_ROOTS = "data roots"
 SPARK_UI = "Spark UI"
 _LOOK_LIMIT_S = 1.0
+#: Time that the Spark UI server gets to start before it is asked whether it responds.
+_STARTS_WITHIN_S = 30.0
 
 
 def data_roots_part() -> Part:
@@ -33,21 +40,21 @@ def data_roots_part() -> Part:
     )
 
 
-def spark_ui_part() -> tuple[Part, ...]:
-    """Check the Spark UI server that `make run` has started; () if it is not ours."""
+def spark_ui_part(*, now: datetime) -> tuple[Part, ...]:
+    """Check the Spark UI server that `make run` has started; () if it is not ours.
+
+    A request would start the server, so it is sent only if the server is running already.
+    """
     if settings.HOME.holder() is None:
         return ()
-    port = settings.SPARK_UI_PORT
-    url = f"{'https' if settings.TLS_CERT else 'http'}://127.0.0.1:{port}/healthz"
-    try:
-        with urllib.request.urlopen(
-            url, timeout=_LOOK_LIMIT_S, context=own_certificate(url)
-        ) as answer:
-            if answer.read(20) == b"ok\n":
-                return (ok(SPARK_UI, f"The Spark UI server responds on port {port}."),)
-            why = "another program responds there"
-    except (OSError, ValueError) as error:
-        why = first_line(error)
+    run, port = settings.HOME.run, settings.SPARK_UI_PORT
+    listener = read_identity(run / "spark-ui.process")
+    if listener is None or not listener.alive() or port_is_free(port):
+        why = "nothing of ours listens there"
+    else:
+        why = _silence(port) if _is_running(run / "spark-ui-server.process", now) else ""
+    if not why:
+        return (ok(SPARK_UI, f"The Spark UI server is available on port {port}."),)
     return (
         problem(
             SPARK_UI,
@@ -55,3 +62,25 @@ def spark_ui_part() -> tuple[Part, ...]:
             "Set another one with HEADGATE_SPARK_UI_PORT.",
         ),
     )
+
+
+def _is_running(identity: Path, now: datetime) -> bool:
+    """Return whether the server runs, and has had the time to start."""
+    server = read_identity(identity)
+    if server is None or not server.alive():
+        return False
+    with suppress(FileNotFoundError):
+        return now.timestamp() - identity.stat().st_mtime > _STARTS_WITHIN_S
+    return False
+
+
+def _silence(port: int) -> str:
+    """Return why the running server does not respond as it should; "" if it does."""
+    url = f"{'https' if settings.TLS_CERT else 'http'}://127.0.0.1:{port}/healthz"
+    try:
+        with urllib.request.urlopen(
+            url, timeout=_LOOK_LIMIT_S, context=own_certificate(url)
+        ) as answer:
+            return "" if answer.read(20) == b"ok\n" else "another program responds there"
+    except (OSError, ValueError) as error:
+        return first_line(error)
