@@ -34,7 +34,7 @@ TAKES = "5 minutes"
 
 #: What begins with the processes is over by then: their first ticks, the looks at every table.
 RESTS_S = 30
-PROGRAMS = ("web", "worker", "beat", "ingester", "watcher", "valkey")
+PROGRAMS = ("web", "worker", "beat", "ingester", "watcher", "valkey", "spark-ui", "supervisord")
 
 
 def main() -> None:
@@ -97,10 +97,11 @@ def _check(system: System, queries: int) -> None:
         ).fetchone()
     if (found, running) != (queries, 0):
         raise SystemExit(f"{found} queries are defined, {running} are not stopped")
-    system.wait("readiness", lambda: _ready(system))
+    system.wait("readiness", lambda: ready(system))
 
 
-def _ready(system: System) -> bool:
+def ready(system: System) -> bool:
+    """Return whether `/readyz` reports that all parts work."""
     try:
         with urllib.request.urlopen(f"{system.base}/readyz", timeout=10) as answer:
             return bool(json.load(answer)["status"] == "ready")

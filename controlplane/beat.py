@@ -15,7 +15,7 @@ from controlplane import signs_of_life
 os.umask(0o077)  # as in manage.py
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
-app = Celery("headgate", fixups=(), set_as_current=False)
+app = Celery("headgate", fixups=[], set_as_current=False)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 
 

@@ -35,7 +35,7 @@ def main() -> None:
 
 def _served(command: list[str], listener: socket.socket) -> int:
     """Run the server until it ends; return its exit code. A signal to leave ends it, too."""
-    server = subprocess.Popen(command, stdin=listener)
+    server = subprocess.Popen(command, stdin=listener.fileno())
     try:
         return server.wait()
     finally:

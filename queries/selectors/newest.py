@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db.models import OuterRef, Subquery
 
-from queries.domain.triggers.kinds import interval_ms
+from queries.domain.triggers.intervals import interval_ms
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
 

@@ -132,6 +132,8 @@ class _Run:
             "REDIS_URL": self.redis.url,
             "JAVA_HOME": str(found.home),
             "PYTHONUNBUFFERED": "1",
+            # glibc gives each of a worker's threads a heap of its own, and keeps what they freed.
+            "MALLOC_ARENA_MAX": self.environment.get("MALLOC_ARENA_MAX", "2"),
         }
         make_ours()
         self.say("Preparing the database…")

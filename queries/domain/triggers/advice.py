@@ -29,7 +29,8 @@ from queries.domain.triggers.interval_model import (
     intervals,
     words,
 )
-from queries.domain.triggers.kinds import KINDS, interval_ms
+from queries.domain.triggers.intervals import interval_ms
+from queries.domain.triggers.kinds import KINDS
 from queries.domain.triggers.limits import Limit, doubts, limits, refusals, with_async_progress
 from queries.domain.triggers.log_cost import LogFiles, log_cost
 

@@ -5,7 +5,6 @@ reports most violations only after a driver has been started for the query. Page
 limits derive from `KINDS`.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from queries.domain.definitions.spec import (
 from queries.domain.definitions.sql_operators import Operator, Operators, operators
 from queries.domain.errors import Problem
 from queries.domain.triggers.async_progress import either
+from queries.domain.triggers.intervals import interval_ms
 
 #: Real-time mode's shortest batch (Spark: INVALID_STREAMING_REAL_TIME_MODE_TRIGGER_INTERVAL).
 REAL_TIME_MIN_MS = 5000
@@ -35,35 +35,6 @@ REAL_TIME_SINKS = UNLISTED_SINKS - {"noop"}
 REAL_TIME_REFUSES = frozenset(
     {Operator.STREAM_JOIN, Operator.LIMIT, Operator.SORT, Operator.WINDOW, Operator.SAMPLE}
 )
-
-_UNITS_MS = {
-    "microsecond": 0.001,
-    "millisecond": 1,
-    "second": 1000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 7 * 86_400_000,
-}
-_PART = re.compile(r"([+-]?\d+(?:\.\d+)?)\s+([a-z]+)", re.IGNORECASE)
-_INTERVAL = re.compile(rf"\s*(?:interval\s+)?(?:{_PART.pattern}\s*)+", re.IGNORECASE)
-
-
-def interval_ms(text: str) -> int | None:
-    """Return a Spark interval ("10 seconds", "1 minute 30 seconds") in ms, or None.
-
-    Like Spark, it rejects months and years, which have no fixed length, fractions of any unit
-    except seconds, and negative lengths.
-    """
-    if not _INTERVAL.fullmatch(text):
-        return None
-    total = 0.0
-    for number, unit in _PART.findall(re.sub(r"(?i)^\s*interval\s", "", text)):
-        name = unit.lower().removesuffix("s")
-        if name not in _UNITS_MS or ("." in number and name != "second"):
-            return None  # Spark allows fractions of seconds only
-        total += float(number) * _UNITS_MS[name]
-    return int(total) if total >= 0 else None
 
 
 def interval_problem(field: str, text: str, *, at_least_ms: int = 0) -> Problem | None:

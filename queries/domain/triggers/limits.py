@@ -27,6 +27,7 @@ from queries.domain.triggers.async_progress import (
     known_after_a_preflight,
 )
 from queries.domain.triggers.cores import Ground, core_doubts, core_problems
+from queries.domain.triggers.intervals import interval_ms
 
 ASYNC_PROGRESS = "async_progress"
 
@@ -173,7 +174,7 @@ def _chosen(spec: SqlQuery | PythonQuery, *, asynchronous: bool = True) -> str:
     if asynchronous and has_async_progress(spec):
         return ASYNC_PROGRESS
     trigger = spec.trigger
-    if isinstance(trigger, ProcessingTime) and kinds.interval_ms(trigger.interval) == 0:
+    if isinstance(trigger, ProcessingTime) and interval_ms(trigger.interval) == 0:
         return "as_fast_as_possible"
     return trigger.kind
 

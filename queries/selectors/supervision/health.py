@@ -31,7 +31,7 @@ from queries.domain.supervision.health.verdicts import (
     judge_start,
 )
 from queries.domain.supervision.health.watermarks import Delay, Waiting, waiting
-from queries.domain.triggers.kinds import interval_ms
+from queries.domain.triggers.intervals import interval_ms
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.hosts import logs_at

@@ -23,7 +23,6 @@ from django.urls import reverse
 from headgate_ground.providers import may_be_asked
 from queries.domain.access.single_sign_on import Arrival, groups_in, name_in
 from queries.domain.errors import SignInRefused, Unavailable
-from queries.services.access.id_tokens import claims_of
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +144,8 @@ def arrival(provider: Provider, state: Mapping[str, Any]) -> Arrival:
         keys = dict(asked_of(config["jwks_uri"]))
     except _ODD as error:
         raise _silent(error) from error
+    from queries.services.access.id_tokens import claims_of  # brings the signatures' algorithms
+
     claims = claims_of(
         token.get("id_token"),
         keys=keys,

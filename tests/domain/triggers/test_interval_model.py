@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from queries.domain.triggers.batch_cost import Cost, Line
 from queries.domain.triggers.interval_model import expected, interval_text, intervals, words
-from queries.domain.triggers.kinds import interval_ms
+from queries.domain.triggers.intervals import interval_ms
 
 LINE = Line(200, 0.1)  # 200 ms and 0.1 ms a row: 10,000 rows/s and no more
 

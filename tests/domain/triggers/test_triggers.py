@@ -14,7 +14,7 @@ from queries.domain.definitions.spec import (
     RealTime,
     Trigger,
 )
-from queries.domain.triggers.kinds import interval_ms
+from queries.domain.triggers.intervals import interval_ms
 from tests.domain.validation.test_query_rules import (
     KAFKA,
     RATE,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from controlplane import celery, signs_of_life
+from controlplane import signs_of_life
 from listeners.loops.troubles import current
 from listeners.missing.recovered import LostBatches
 from queries import tasks
@@ -251,5 +251,5 @@ def test_a_sign_of_life_that_cannot_be_sent_ends_no_thread(
         raise ValueError("an odd answer of Redis")
 
     monkeypatch.setattr(signs_of_life, "say", say)
-    celery._say(signs_of_life.WORKER)
+    signs_of_life.try_to_say(signs_of_life.WORKER, now=datetime.now(UTC))
     assert "heartbeat of worker not sent" in caplog.text

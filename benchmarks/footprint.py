@@ -1,0 +1,152 @@
+"""Measure the memory of the control plane at rest, without drivers, without the demo, with no page.
+
+All programs of `make run` are started in a home of their own, as `up` starts them. After a pause,
+the proportional set size (PSS) of each process is read from the kernel: its own pages, and its
+share of the pages that several processes map. JVMs are counted apart; at rest there is none.
+
+- ours: the sum of all processes, in MB of 2^20 bytes (`total_mb`);
+- baseline: the sum of as many Python processes as Headgate had before each imported only what it
+  needs (`_BEFORE`), each having imported everything: the tasks, every page and the REST API, and
+  the libraries that are now imported when they are used. The versions of then cannot run here, so
+  this stands in for them; 980 MB was published for them, with a parser's JVM and the demo's feeder.
+
+Both take turns. Figures are reported only if every program is running and `/readyz` is ready at the
+beginning and at the end. The last line is JSON.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import psutil
+
+from benchmarks._measuring import ratios, report, spread, workplace
+from benchmarks.idle import ready
+from tests import pieces
+from tests.faults.system import System
+
+TAKES = "7 minutes"
+
+#: The first ticks of all tasks but the hourly ones are over by then.
+RESTS_S = 40
+PROGRAMS = ("supervisord", "valkey", "ingester", "worker", "beat", "web", "spark-ui", "watcher")
+_BEFORE = ("up", "ingester", "worker", "beat", "web", "spark-ui", "watcher")
+_EVERYTHING = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
+import django
+django.setup()
+import queries.tasks, listeners.tasks, celery.apps.worker, celery.apps.beat, uvicorn.main
+import apprise, numpy, pyspark, tsdownsample
+from django.core.checks import run_checks
+run_checks()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def main() -> None:
+    """Measure both arms in turns."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--rests", type=int, default=RESTS_S, help="seconds before a measurement")
+    chosen = options.parse_args()
+    ours: list[dict[str, float]] = []
+    baseline: list[float] = []
+    with workplace("footprint") as folder:
+        for number in range(chosen.rounds):
+            place = folder / str(number)
+            place.mkdir()
+            arms = [
+                lambda place=place: ours.append(_of_the_system(place, chosen.rests)),
+                lambda place=place: baseline.append(_of_everything(place)),
+            ]
+            for arm in arms if number % 2 else arms[::-1]:
+                arm()
+    for name in ours[0]:
+        print(f"{name:12} {spread([one[name] for one in ours])} MB")
+    totals = [sum(one.values()) - one["JVMs"] for one in ours]
+    print(f"{'total':12} {spread(totals)} MB, without JVMs; everything imported {spread(baseline)}")
+    report(
+        "footprint",
+        ours=round(statistics.median(totals), 1),
+        baseline=round(statistics.median(baseline), 1),
+        ratio=round(statistics.median(ratios(totals, baseline)), 2),
+        unit="MB (PSS)",
+        total_mb=round(statistics.median(totals), 1),
+        processes={
+            name: round(statistics.median(one[name] for one in ours), 1) for name in ours[0]
+        },
+        rounds=chosen.rounds,
+    )
+
+
+def _of_the_system(place: Path, rests_s: int) -> dict[str, float]:
+    """Return the memory of each process of a system at rest, in MB."""
+    system = System(place / "home", pieces.free_port(), HEADGATE_DEMO="0")
+    try:
+        system.up()
+        system.wait("readiness", lambda: ready(system))
+        time.sleep(rests_s)
+        found = _by_process(system)
+        if missing := {"up", *PROGRAMS} - found.keys():
+            raise SystemExit(f"not running: {', '.join(sorted(missing))}")
+        system.wait("readiness", lambda: ready(system))
+        return found
+    finally:
+        system.close()
+
+
+def _by_process(system: System) -> dict[str, float]:
+    assert system.process is not None
+    names = {system.process.pid: "up"}
+    for file in sorted((system.home / "run").glob("*.process")):
+        names[json.loads(file.read_text())["pid"]] = file.stem
+    found: dict[str, float] = defaultdict(float, {"JVMs": 0.0})
+    root = psutil.Process(system.process.pid)
+    for process in (root, *root.children(recursive=True)):
+        name = "JVMs" if process.name() == "java" else names.get(process.pid, process.name())
+        found[name] += pss_mb(process.pid)
+    return found
+
+
+def _of_everything(place: Path) -> float:
+    """Return the memory of processes that have imported everything, in MB."""
+    environment = System(place / "other", pieces.free_port()).environment
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _EVERYTHING],
+            env={**environment, "SECRET_KEY": "of nothing"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in _BEFORE
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            if process.stdout.readline() != "ready\n":
+                raise SystemExit("a process could not import everything")
+        return sum(pss_mb(process.pid) for process in processes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def pss_mb(pid: int) -> float:
+    """Return a process's proportional set size, in MB; raise `OSError` if it has ended."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    raise OSError(f"the kernel does not tell the memory of process {pid}")
+
+
+if __name__ == "__main__":
+    main()
