@@ -1,7 +1,7 @@
 """Configure the Celery application: short idempotent tasks, JSON only, a static beat schedule.
 
 The worker also sends heartbeats here (`controlplane.signs_of_life`); `/readyz` and the pages check
-their age. Celery beat has an application of its own (`controlplane.beat`).
+their age. Celery beat has an application of its own (`installation.beat`).
 """
 
 import logging

@@ -70,7 +70,7 @@ def all_programs(
         Program("ingester", (*MANAGE, "ingest_events"), 20, 15),
         # A worker that finds its host's name taken watches it for some seconds before it exits.
         Program("worker", tuple(worker_command()), 30, 20, starts_s=30),
-        Program("beat", (python, "-m", "controlplane.beat"), 40, 5),
+        Program("beat", (python, "-m", "installation.beat"), 40, 5),
         Program("web", _web(), 50, 8),
         Program("spark-ui", _spark_ui(home, spark_ui_port), 50, 8),
         # Stopped before what it watches, and after the message it may be sending.

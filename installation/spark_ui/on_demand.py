@@ -4,8 +4,9 @@
 
 The server is started at the first connection, with the listening socket as its standard input, and
 ends by itself when it has been idle (`installation.spark_ui.server`). The socket stays open here,
-so connections that arrive in between wait for the next server. This runs as a script and uses only
-the standard library: a Python with Django would need ten times as much memory.
+so connections that arrive in between wait for the next server. If a server fails, this exits, too,
+and the supervisor restarts it with its delays. This runs as a script and uses only the standard
+library: a Python with Django would need ten times as much memory.
 """
 
 import select
@@ -13,11 +14,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from types import FrameType
 
-#: Seconds before the next start after a server failed, for example because the disk is full.
-AGAIN_S = 2.0
 _BACKLOG = 128
 
 
@@ -29,8 +27,8 @@ def main() -> None:
     with socket.create_server((host, port), family=family, backlog=_BACKLOG) as listener:
         while True:
             select.select([listener], [], [])
-            if _served(command, listener):
-                time.sleep(AGAIN_S)
+            if code := _served(command, listener):
+                sys.exit(f"the Spark UI server has ended with code {code}")
 
 
 def _served(command: list[str], listener: socket.socket) -> int:

@@ -16,6 +16,7 @@ from controlplane.home import Trouble, read_line
 from controlplane.hosts import HostName, NameTaken
 from headgate_ground.files import use_forgiving_output
 from headgate_server import places
+from installation.keeper import STOP_LIMIT_S, Keeper, ignore_stops, interrupt_on_stop
 from installation.machine import (
     claims,
     drivers,
@@ -28,7 +29,6 @@ from installation.machine import (
     trials,
     valkey,
 )
-from installation.machine.keeper import STOP_LIMIT_S, Keeper, ignore_stops, interrupt_on_stop
 from queries.domain.system import SETUP
 from queries.services.local_roots import make_ours
 

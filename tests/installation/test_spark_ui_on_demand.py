@@ -67,14 +67,21 @@ def _asked(port: int) -> int:
         return int(connection.recv(100))
 
 
-@pytest.mark.parametrize("code", ["0", "1"])
 def test_a_connection_starts_a_server_and_the_next_one_after_its_end_another(
-    listening: Callable[..., tuple[subprocess.Popen[bytes], int]], code: str
+    listening: Callable[..., tuple[subprocess.Popen[bytes], int]],
 ) -> None:
-    script, port = listening(_ONCE, code)
+    script, port = listening(_ONCE, "0")
     first, second = _asked(port), _asked(port)
     assert first != second
     assert script.poll() is None
+
+
+def test_a_server_that_fails_is_for_the_supervisor(
+    listening: Callable[..., tuple[subprocess.Popen[bytes], int]],
+) -> None:
+    script, port = listening(_ONCE, "3")
+    _asked(port)
+    assert script.wait(LIMIT_S) == 1
 
 
 def test_nothing_runs_before_the_first_connection_and_sigterm_ends_the_server_too(

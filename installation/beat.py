@@ -1,4 +1,4 @@
-"""Run Celery beat: `python -m controlplane.beat` queues the ticks of the settings until SIGTERM.
+"""Run Celery beat: `python -m installation.beat` queues the ticks of the settings until SIGTERM.
 
 It knows the names of the tasks and imports none, neither Django's apps: with them, beat would need
 four times as much memory. Celery sends a task that beat does not know by its name.

@@ -70,7 +70,7 @@ def main() -> None:
 def _measured(folder: Path, queries: int, seconds: int) -> dict[str, float]:
     """Return each program's use of a core, in per cent."""
     folder.mkdir()
-    command = [sys.executable, "-m", "benchmarks.idle", "--fill", str(folder), str(queries)]
+    command = [sys.executable, "-m", "benchmarks.at_rest.idle", "--fill", str(folder), str(queries)]
     subprocess.run(command, check=True)
     system = System(folder / "home", pieces.free_port(), HEADGATE_DEMO="0")
     try:
