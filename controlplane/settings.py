@@ -372,7 +372,6 @@ TICKS = {
     "queries.tasks.forget_expired_tokens": 3600.0,
     "queries.tasks.chain_audit_log": 10.0,  # entries of a process that died after its commit
     "queries.tasks.prune_audit_log": 3600.0,
-    "listeners.tasks.roll_up": 10.0,
     "listeners.tasks.expire": 60.0,  # the rest of the last call; else once an hour
 }
 #: A tick expires if no worker has taken it before the next but one.

@@ -297,7 +297,13 @@ class Rollup(models.Model):
     processed_rate_max = models.FloatField(null=True)
     state_rows_max = models.BigIntegerField(null=True)
     watermark_delay_s_max = models.FloatField(null=True)
-    phases_ms_sum = models.JSONField(default=dict)  # one sum per entry of durationMs
+    # Sums of durationMs (`listeners.rollups.PHASES`); None if no batch reported the phase.
+    add_batch_ms = models.BigIntegerField(null=True)
+    get_batch_ms = models.BigIntegerField(null=True)
+    latest_offset_ms = models.BigIntegerField(null=True)
+    query_planning_ms = models.BigIntegerField(null=True)
+    wal_commit_ms = models.BigIntegerField(null=True)
+    commit_offsets_ms = models.BigIntegerField(null=True)
 
     class Meta:
         constraints: ClassVar = [

@@ -15,7 +15,7 @@ from listeners import models
 from listeners.loops.backlogs import RETENTION
 from listeners.loops.slices import BulkRun, bulk_work
 from listeners.loops.troubles import each
-from listeners.series import WIDTHS_S
+from listeners.rollups import WIDTHS_S
 
 logger = logging.getLogger(__name__)
 _each = each("retention", logger)

@@ -1,191 +1,145 @@
-"""Sum progress into buckets of 10 s, 1 min and 1 h, for charts of long periods.
+"""Sum progress into buckets of 10 s, 1 min and 1 h as it arrives, for charts of long periods.
 
-Newly arrived rows trigger the summing, not the clock, so a late batch causes only its own buckets
-to be recomputed. A bucket is always summed as a whole, so it can be written in any slice, and
-written again after a worker has died between two slices.
+`listeners.store` adds each batch in the transaction that stores it, and only if it was not stored
+before. Therefore a batch counts once, however often, late or repaired it arrives, also if the raw
+rows of its buckets have already been deleted.
 """
 
-import json
-import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
-from django.db.models import QuerySet
 
-from headgate_ground.tolerant.values import start_of
+from headgate_ground.tolerant.values import count
 from listeners import models
-from listeners.loops.backlogs import ROLLUPS, rows_left
-from listeners.loops.slices import BulkRun, bulk_work
-from listeners.loops.troubles import set_aside
-from listeners.series import WIDTHS_S, watermark_delay_s
 
-logger = logging.getLogger(__name__)
+WIDTHS_S = (10, 60, 3600)
+#: Entries of Spark's durationMs that have a column of their own.
+PHASES = {
+    "addBatch": "add_batch_ms",
+    "getBatch": "get_batch_ms",
+    "latestOffset": "latest_offset_ms",
+    "queryPlanning": "query_planning_ms",
+    "walCommit": "wal_commit_ms",
+    "commitOffsets": "commit_offsets_ms",
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: A database integer's maximum: a sum stays there, because its batch must still be stored.
+_MOST = 2**63 - 1
 
-_KEY = ("query", "width_s", "start")
-_EXTREMES = ("input_rate_max", "processed_rate_max", "state_rows_max", "watermark_delay_s_max")
-_ROWS_AT_ONCE = 1_000  # new rows whose buckets are summed together
-LIMIT_S = 5.0  # per call; with ticks every 10 s, that leaves the worker's thread to others
-#: Buckets further apart than this are read by separate queries.
-_APART = timedelta(minutes=5)
 
-Bucket = tuple[int, datetime]  # query, start
+def _sum(one: int, other: int) -> int:
+    return min(one + other, _MOST)
 
 
-def roll_up(*, limit_s: float = LIMIT_S) -> int:
-    """Sum the progress rows since the last call; return how many there were.
+#: How two values of a column become one; if one is unknown, the other one counts.
+_COLUMNS: dict[str, Callable[[Any, Any], Any]] = {
+    "batches": _sum,
+    "rows": _sum,
+    "duration_ms_min": min,
+    "duration_ms_max": max,
+    "duration_ms_sum": _sum,
+    "input_rate_max": max,
+    "processed_rate_max": max,
+    "state_rows_max": max,
+    "watermark_delay_s_max": max,
+    **dict.fromkeys(PHASES.values(), _sum),
+}
+_MERGES = tuple(_COLUMNS.values())
 
-    Reads outside of transactions and writes in slices, for at most `limit_s`; the next call
-    continues.
+#: Values by `_COLUMNS`: of one batch, or of a bucket.
+Figures = tuple[Any, ...]
+#: A batch's query, its start in whole seconds since 1970, and its figures.
+Part = tuple[int, int, Figures]
+
+
+def part_of(
+    query: int,
+    at: datetime,
+    *,
+    rows: int,
+    took_ms: int,
+    input_rate: float | None,
+    processed_rate: float | None,
+    state_rows: int | None,
+    watermark: datetime | None,
+    phases: Mapping[str, Any] | None,
+) -> Part:
+    """Return one batch as its buckets add it."""
+    told = phases or {}
+    delay = watermark_delay_s(at, watermark)
+    figures = (1, rows, took_ms, took_ms, took_ms, input_rate, processed_rate, state_rows, delay)
+    spent = [count(told[name]) if name in told else None for name in PHASES]
+    return query, int(at.timestamp() // 1), (*figures, *spent)
+
+
+def watermark_delay_s(at: datetime, watermark: datetime | None) -> float | None:
+    """Return the watermark's delay behind the trigger's start; None if there is no watermark yet.
+
+    Spark reports 1970 until the first batch with data sets the watermark.
     """
-    count = 0
-    with bulk_work(ROLLUPS, limit_s=limit_s) as work:
-        while work is not None and work.has_time:
-            new = _new_rows()
-            if not new:
-                break
-            _sum_up(work, new)
-            count += len(new)
-        if work is not None:
-            work.left(*rows_left(ROLLUPS))
-    return count
+    if watermark is None or watermark.timestamp() <= 0:
+        return None
+    return (at - watermark).total_seconds()
 
 
-def _new_rows() -> list[tuple[int, int, datetime]]:
-    cursor = models.Cursor.objects.get(name=ROLLUPS)
-    rows = models.Progress.objects.filter(pk__gt=cursor.position).order_by("pk")
-    return list(rows.values_list("pk", "query", "at")[:_ROWS_AT_ONCE])
-
-
-def _sum_up(work: BulkRun, new: list[tuple[int, int, datetime]]) -> None:
-    """Write all buckets of the new rows; a partial step would have to be repeated as a whole."""
-    fine, middle, coarse = WIDTHS_S
-    touched = {(query, start_of(at, fine)) for _, query, at in new}
-    sums = _summed(models.Progress.objects.all(), "at", touched, fine, _rollup_of)
-    _keep(work, sums)
-    for narrow, wide in ((fine, middle), (middle, coarse)):
-        touched = {(query, start_of(start, wide)) for query, start in touched}
-        parts = models.Rollup.objects.filter(width_s=narrow)
-        _keep(work, _summed(parts, "start", touched, wide, lambda part: part))
-    with work.slice():
-        models.Cursor.advance(ROLLUPS, new[-1][0])
-
-
-def _keep(work: BulkRun, buckets: Iterable[models.Rollup]) -> None:
-    def write(some: Sequence[tuple[Any, ...]]) -> None:
+def add(parts: Iterable[Part]) -> None:
+    """Add batches to their buckets; call this in the transaction that stores their rows."""
+    rows = [
+        (query, width_s, _start(second), *figures)
+        for width_s, buckets in summed(parts).items()
+        for (query, second), figures in sorted(buckets.items(), key=lambda one: one[0])
+    ]
+    if rows:
         with connection.cursor() as cursor:
-            cursor.executemany(_UPSERT, some)
-
-    def refused(values: tuple[Any, ...], error: Exception) -> None:
-        query, width_s, start, *_ = values
-        set_aside(ROLLUPS, f"{width_s} s from {start!s:.19} of query {query}", error, log=logger)
-
-    rows = [tuple(_stored(bucket, name) for name in _COLUMNS) for bucket in buckets]
-    work.write(rows, write, refused, whole=True)
+            cursor.executemany(_statement(connection.vendor), rows)
 
 
-# Plain SQL is used because building a statement from model objects takes several times as long as
-# the database needs to execute it, and would happen while the lock is held.
-_COLUMNS = _KEY + tuple(
-    one.name
-    for one in models.Rollup._meta.concrete_fields
-    if not one.primary_key and one.name not in _KEY
-)
+def summed(parts: Iterable[Part]) -> dict[int, dict[tuple[int, int], Figures]]:
+    """Return by width the figures of each bucket (query, start) that these batches are in."""
+    found: dict[int, dict[tuple[int, int], Figures]] = {}
+    for width_s in WIDTHS_S:
+        buckets: dict[tuple[int, int], Figures] = {}
+        for query, second, figures in parts:
+            key = query, second - second % width_s
+            before = buckets.get(key)
+            buckets[key] = figures if before is None else _merged(before, figures)
+        found[width_s] = buckets
+        parts = [(query, second, figures) for (query, second), figures in buckets.items()]
+    return found
 
 
-def _upsert_statement() -> str:
-    names = [f'"{name}"' for name in _COLUMNS]
-    key = names[: len(_KEY)]
-    changes = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
+def _merged(one: Figures, other: Figures) -> Figures:
+    return tuple(
+        a if b is None else b if a is None else merge(a, b)
+        for merge, a, b in zip(_MERGES, one, other, strict=True)
+    )
+
+
+def _start(second: int) -> Any:
+    return connection.ops.adapt_datetimefield_value(_EPOCH + timedelta(seconds=second))
+
+
+def _statement(vendor: str) -> str:
+    """Return an INSERT that merges a bucket's values with those that are stored."""
+    table = f'"{models.Rollup._meta.db_table}"'
+    key = ("query", "width_s", "start")
+    least, most = ("MIN", "MAX") if vendor == "sqlite" else ("LEAST", "GREATEST")
+    # SQLite turns a sum beyond its integers into a float, which compares correctly.
+    number = "{}" if vendor == "sqlite" else "CAST({} AS numeric)"
+    changes = []
+    for name, merge in _COLUMNS.items():
+        old, new = f'{table}."{name}"', f'excluded."{name}"'
+        if merge is _sum:
+            both = f"{least}({number.format(old)} + {new}, {_MOST})"
+        else:
+            both = f"{least if merge is min else most}({old}, {new})"
+        # Not by COALESCE: with NULL, LEAST returns the other value, and MIN returns NULL.
+        either = f"WHEN {old} IS NULL THEN {new} WHEN {new} IS NULL THEN {old}"
+        changes.append(f'"{name}" = CASE {either} ELSE {both} END')
+    names = [f'"{name}"' for name in (*key, *_COLUMNS)]
     return (
-        f'INSERT INTO "{models.Rollup._meta.db_table}" ({", ".join(names)}) '
-        f"VALUES ({', '.join(['%s'] * len(names))}) "
-        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changes}"
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(['%s'] * len(names))}) "
+        f"ON CONFLICT ({', '.join(names[: len(key)])}) DO UPDATE SET {', '.join(changes)}"
     )
-
-
-_UPSERT = _upsert_statement()
-
-
-def _stored(bucket: models.Rollup, name: str) -> Any:
-    """Return a column's value in the form that the database's driver expects."""
-    value = getattr(bucket, name)
-    if name == "start":
-        return connection.ops.adapt_datetimefield_value(value)
-    return json.dumps(value) if name == "phases_ms_sum" else value
-
-
-def spans(starts: Iterable[datetime], width_s: int) -> list[tuple[datetime, datetime]]:
-    """Return the fewest spans [since, until) that contain these buckets and skip long pauses."""
-    ordered = sorted(starts)
-    breaks = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(ordered)) if b - a > _APART)]
-    pieces = [ordered[a:b] for a, b in pairwise([*breaks, len(ordered)])]
-    return [(piece[0], piece[-1] + timedelta(seconds=width_s)) for piece in pieces if piece]
-
-
-def _summed(
-    rows: "QuerySet[Any]",
-    at: str,
-    touched: set[Bucket],
-    width_s: int,
-    part_of: Callable[[Any], models.Rollup],
-) -> Iterable[models.Rollup]:
-    """Return the affected buckets, summed from rows whose time is in the `at` column."""
-    buckets: dict[Bucket, models.Rollup] = {}
-    for query, since, until in _reads(touched, width_s):
-        found = rows.filter(**{"query": query, f"{at}__gte": since, f"{at}__lt": until})
-        for row in found.iterator():
-            key = (query, start_of(getattr(row, at), width_s))
-            if key not in touched:
-                continue
-            if key not in buckets:
-                buckets[key] = models.Rollup(
-                    query=query, width_s=width_s, start=key[1], batches=0, rows=0, duration_ms_sum=0
-                )
-            _add(buckets[key], part_of(row))
-    return buckets.values()
-
-
-def _reads(touched: set[Bucket], width_s: int) -> Iterable[tuple[int, datetime, datetime]]:
-    by_query = defaultdict(list)
-    for query, start in touched:
-        by_query[query].append(start)
-    for query, starts in by_query.items():
-        for since, until in spans(starts, width_s):
-            yield query, since, until
-
-
-def _rollup_of(row: models.Progress) -> models.Rollup:
-    told = row.body.get("durationMs") if isinstance(row.body, dict) else None
-    phases = told if isinstance(told, dict) else {}
-    return models.Rollup(
-        batches=1,
-        rows=row.num_input_rows,
-        duration_ms_min=row.batch_duration_ms,
-        duration_ms_max=row.batch_duration_ms,
-        duration_ms_sum=row.batch_duration_ms,
-        input_rate_max=row.input_rows_per_second,
-        processed_rate_max=row.processed_rows_per_second,
-        state_rows_max=row.state_rows,
-        watermark_delay_s_max=watermark_delay_s(row.at, row.watermark),
-        phases_ms_sum={name: ms for name, ms in phases.items() if isinstance(ms, int | float)},
-    )
-
-
-def _add(bucket: models.Rollup, part: models.Rollup) -> None:
-    """Add one part to a bucket: sums are added, extremes are kept."""
-    lowest = bucket.duration_ms_min if bucket.batches else part.duration_ms_min
-    highest = bucket.duration_ms_max if bucket.batches else part.duration_ms_max
-    bucket.duration_ms_min = min(lowest, part.duration_ms_min)
-    bucket.duration_ms_max = max(highest, part.duration_ms_max)
-    bucket.batches += part.batches
-    bucket.rows += part.rows
-    bucket.duration_ms_sum += part.duration_ms_sum
-    for name in _EXTREMES:
-        known = [value for row in (bucket, part) if (value := getattr(row, name)) is not None]
-        setattr(bucket, name, max(known, default=None))
-    for phase, value in part.phases_ms_sum.items():
-        bucket.phases_ms_sum[phase] = bucket.phases_ms_sum.get(phase, 0) + value

@@ -4,12 +4,12 @@ from datetime import datetime
 from typing import Any
 
 from listeners import models
+from listeners.rollups import PHASES, WIDTHS_S, watermark_delay_s
 
 #: Maximum raw rows read for a chart; beyond that, rollups are drawn instead.
 RAW_LIMIT = 20_000
 #: Maximum buckets read for a chart before a coarser width is used.
 BUCKET_LIMIT = 5_000
-WIDTHS_S = (10, 60, 3600)
 #: The columns whose shape decides which rows a long chart keeps.
 _SHAPE = ("batch_duration_ms", "processed_rows_per_second", "num_input_rows")
 #: Columns of every row: progress name -> rollup name.
@@ -21,7 +21,11 @@ _PLAIN = {
     "state_rows": "state_rows_max",
     "watermark_delay_s": "watermark_delay_s_max",
 }
-_PHASES = ("addBatch", "getBatch", "latestOffset", "queryPlanning", "walCommit", "commitOffsets")
+_RAW = (
+    *("pk", "at", "batch", "run", "watermark"),
+    *(name for name in _PLAIN if name != "watermark_delay_s"),
+)
+_BUCKET = ("start", "batches", *_PLAIN.values(), *PHASES.values())
 
 Columns = tuple[list[float], dict[str, list[float | None]], list[int | None]]
 Row = dict[str, Any]  # "at" (seconds), "batch", "run" and columns by name
@@ -36,30 +40,27 @@ def columns(query_id: int, *, since: datetime, until: datetime, points: int) -> 
     else:
         oldest = raw.order_by("at").values_list("at", flat=True).first()
         rows = _rollup_rows(query_id, since, min(until, oldest or until))
-        rows += [_raw_row(row) for row in inside.order_by("at")]
-    return _columns(_with_breaks(_downsample(rows, points)))
+        rows += map(_raw_row, inside.order_by("at").values(*_RAW))
+    return _columns(_with_breaks(_with_phases(_downsample(rows, points))))
 
 
-def watermark_delay_s(at: datetime, watermark: datetime | None) -> float | None:
-    """Return the watermark's delay behind the trigger's start; None if there is no watermark yet.
-
-    Spark reports 1970 until the first batch with data sets the watermark.
-    """
-    if watermark is None or watermark.timestamp() <= 0:
-        return None
-    return (at - watermark).total_seconds()
+def _raw_row(row: Row) -> Row:
+    at = row["at"]
+    row["watermark_delay_s"] = watermark_delay_s(at, row.pop("watermark"))
+    row["at"] = at.timestamp()
+    return row
 
 
-def _raw_row(row: models.Progress) -> Row:
-    phases = row.body.get("durationMs") or {}
-    return {
-        "at": row.at.timestamp(),
-        "batch": row.batch,
-        "run": row.run,
-        **{name: getattr(row, name) for name in _PLAIN if name != "watermark_delay_s"},
-        "watermark_delay_s": watermark_delay_s(row.at, row.watermark),
-        **{f"phase_{name}": value for name, value in phases.items() if name in _PHASES},
-    }
+def _with_phases(rows: list[Row]) -> list[Row]:
+    """Add the phases of raw rows: their JSON is read only for the rows that are drawn."""
+    drawn = {row.pop("pk"): row for row in rows if "pk" in row}
+    ids = sorted(drawn)
+    for first in range(0, len(ids), 500):
+        some = models.Progress.objects.filter(pk__in=ids[first : first + 500])
+        for pk, phases in some.values_list("pk", "body__durationMs"):
+            known = phases.items() if isinstance(phases, dict) else ()
+            drawn[pk] |= {f"phase_{name}": value for name, value in known if name in PHASES}
+    return rows
 
 
 def _rollup_rows(query_id: int, since: datetime, until: datetime) -> list[Row]:
@@ -72,22 +73,19 @@ def _rollup_rows(query_id: int, since: datetime, until: datetime) -> list[Row]:
         buckets = models.Rollup.objects.filter(
             query=query_id, width_s=width, start__gte=since, start__lt=until
         )
-        if rows := [_bucket_row(bucket) for bucket in buckets.order_by("start")]:
+        if rows := [_bucket_row(*one) for one in buckets.order_by("start").values_list(*_BUCKET)]:
             return rows
     return []
 
 
-def _bucket_row(bucket: models.Rollup) -> Row:
+def _bucket_row(start: datetime, batches: int, *figures: Any) -> Row:
+    phases = zip(PHASES, figures[len(_PLAIN) :], strict=True)
     return {
-        "at": bucket.start.timestamp(),
+        "at": start.timestamp(),
         "batch": None,
         "run": None,
-        **{name: getattr(bucket, figure) for name, figure in _PLAIN.items()},
-        **{
-            f"phase_{name}": value / bucket.batches
-            for name, value in bucket.phases_ms_sum.items()
-            if name in _PHASES
-        },
+        **dict(zip(_PLAIN, figures, strict=False)),
+        **{f"phase_{name}": ms / batches for name, ms in phases if ms is not None},
     }
 
 
@@ -120,7 +118,7 @@ def _with_breaks(rows: list[Row]) -> list[Row]:
 
 
 def _columns(rows: list[Row]) -> Columns:
-    present = [f"phase_{name}" for name in _PHASES if any(f"phase_{name}" in row for row in rows)]
+    present = [f"phase_{name}" for name in PHASES if any(f"phase_{name}" in row for row in rows)]
     names = (*_PLAIN, *present)
     return (
         [row["at"] for row in rows],

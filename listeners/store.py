@@ -6,7 +6,7 @@ several times as long as the database needs to store it.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from headgate_ground.tolerant.progress import sound_progress, total
 from headgate_ground.tolerant.values import count, duration_ms, rate, time_of
 from headgate_ground.wire import Event, Kind
-from listeners import latest, models
+from listeners import latest, models, rollups
 from listeners.latest import moment
 from listeners.ranges import merge
 
@@ -45,6 +45,7 @@ class Batch:
     stamp: Stamp = field(default_factory=lambda: _stamp_of_database())
     received: Any = None
     progress: list[tuple[Any, ...]] = field(default_factory=list)
+    parts: list[rollups.Part] = field(default_factory=list)  # of the rows of `progress`
     events: list[tuple[Any, ...]] = field(default_factory=list)
     slow: list[models.SlowBatch] = field(default_factory=list)
     heartbeats: list[Event] = field(default_factory=list)
@@ -65,8 +66,10 @@ class Batch:
         elif event.kind is Kind.PROGRESS and None not in (event.query, event.run, event.batch):
             assert event.batch is not None
             body = sound_progress(event.body, at=event.at, batch=event.batch)
-            event = replace(event, body=body)
-            self.progress.append(_progress_row(event, self.received, self.stamp))
+            event = _with_body(event, body)
+            row, part = _progress_row(event, self.received, self.stamp)
+            self.progress.append(row)
+            self.parts.append(part)
             key = (event.driver, event.epoch, str(event.spark_run_id), event.query, event.run)
             self.batches[key].append(event.batch)  # type: ignore[index, arg-type]
         elif event.kind is Kind.SLOW_BATCH:
@@ -92,10 +95,10 @@ def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
     """
     with transaction.atomic():
         _one_at_a_time()
-        with connection.cursor() as cursor:
-            if batch.progress:
-                cursor.executemany(_INSERT_PROGRESS, batch.progress)
-            if batch.events:
+        if batch.progress:
+            rollups.add(_insert_progress(batch))
+        if batch.events:
+            with connection.cursor() as cursor:
                 cursor.executemany(_INSERT_EVENT, batch.events)
         models.SlowBatch.objects.bulk_create(batch.slow, ignore_conflicts=True)
         latest.advance_latest(batch.about_queries)
@@ -109,6 +112,32 @@ def _one_at_a_time() -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_SERIAL])
+
+
+def _insert_progress(batch: Batch) -> list[rollups.Part]:
+    """Insert a batch's progress; return the parts of the rows that were not stored before."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(_MAKE_INCOMING)
+            with cursor.copy(_COPY_INCOMING) as copy:
+                for row in batch.progress:
+                    copy.write_row(row)
+            cursor.execute(_INSERT_INCOMING)
+            new = set(cursor.fetchall())
+        else:
+            cursor.execute(_NEWEST)
+            [(newest,)] = cursor.fetchall()
+            cursor.executemany(_INSERT_PROGRESS, batch.progress)
+            if cursor.rowcount == len(batch.progress):
+                return batch.parts
+            cursor.execute(_NEW, [newest or 0])
+            new = set(cursor.fetchall())
+    found = []
+    for row, part in zip(batch.progress, batch.parts, strict=True):
+        if (key := (row[0], row[2])) in new:  # driver and seq
+            new.remove(key)  # the first row of a number is the one that was stored
+            found.append(part)
+    return found
 
 
 # --- rows ---------------------------------------------------------------------------------
@@ -129,11 +158,53 @@ def _insert(model: Any, columns: str) -> str:
 
 _INSERT_PROGRESS = _insert(models.Progress, _PROGRESS_COLUMNS)
 _INSERT_EVENT = _insert(models.Event, _EVENT_COLUMNS)
+# SQLite: `executemany` returns no rows, but ids only grow, and one transaction writes at a time.
+_TABLE = f'"{models.Progress._meta.db_table}"'
+_NEWEST = f"SELECT MAX(id) FROM {_TABLE}"
+_NEW = f"SELECT driver, seq FROM {_TABLE} WHERE id > %s"
+# PostgreSQL: COPY is its fastest way in, but has no ON CONFLICT.
+_NAMES = ", ".join(f'"{name}"' for name in _PROGRESS_COLUMNS.split())
+_MAKE_INCOMING = (
+    "CREATE TEMPORARY TABLE IF NOT EXISTS incoming_progress ON COMMIT DELETE ROWS "
+    f"AS SELECT {_NAMES} FROM {_TABLE} WITH NO DATA; "
+    "DELETE FROM incoming_progress"  # of a store in the same transaction
+)
+_COPY_INCOMING = f"COPY incoming_progress ({_NAMES}) FROM STDIN"
+_INSERT_INCOMING = (
+    f"INSERT INTO {_TABLE} ({_NAMES}) SELECT {_NAMES} FROM incoming_progress "
+    "ON CONFLICT DO NOTHING RETURNING driver, seq"
+)
 
 
-def _progress_row(event: Event, received: Any, stamp: Stamp) -> tuple[Any, ...]:
+def _with_body(event: Event, body: dict[str, Any]) -> Event:
+    """Return the event with this body; `dataclasses.replace` would take ten times as long."""
+    return Event(
+        event.driver,
+        event.epoch,
+        event.seq,
+        event.at,
+        event.kind,
+        event.query,
+        event.run,
+        event.spark_run_id,
+        event.batch,
+        event.repaired,
+        body,
+    )
+
+
+def _progress_row(
+    event: Event, received: Any, stamp: Stamp
+) -> tuple[tuple[Any, ...], rollups.Part]:
+    """Return a batch's row, and its part of the roll-ups."""
     body = event.body
-    return (
+    at, watermark = moment(body["timestamp"]), _watermark(body)
+    rows = count(body.get("numInputRows")) or 0  # for sums; the body says what is unknown
+    input_rate = rate(body.get("inputRowsPerSecond"))
+    processed_rate = rate(body.get("processedRowsPerSecond"))
+    took_ms = duration_ms(body.get("batchDuration")) or 0
+    state_rows = total(body.get("stateOperators"), "numRowsTotal")
+    row = (
         event.driver,
         event.epoch,
         event.seq,
@@ -141,16 +212,28 @@ def _progress_row(event: Event, received: Any, stamp: Stamp) -> tuple[Any, ...]:
         event.run,
         event.spark_run_id or "",
         event.batch,
-        stamp(moment(body["timestamp"])),
+        stamp(at),
         received,
         event.repaired,
-        count(body.get("numInputRows")) or 0,  # for sums; the body says what is unknown
-        rate(body.get("inputRowsPerSecond")),
-        rate(body.get("processedRowsPerSecond")),
-        duration_ms(body.get("batchDuration")) or 0,
-        total(body.get("stateOperators"), "numRowsTotal"),
-        _watermark(body, stamp),
+        rows,
+        input_rate,
+        processed_rate,
+        took_ms,
+        state_rows,
+        None if watermark is None else stamp(watermark),
         orjson.dumps(body).decode(),
+    )
+    assert event.query is not None
+    return row, rollups.part_of(
+        event.query,
+        at,
+        rows=rows,
+        took_ms=took_ms,
+        input_rate=input_rate,
+        processed_rate=processed_rate,
+        state_rows=state_rows,
+        watermark=watermark,
+        phases=body.get("durationMs"),
     )
 
 
@@ -194,10 +277,10 @@ def _stamp_of_database() -> Stamp:
     return _for_sqlite if connection.vendor == "sqlite" else lambda at: at
 
 
-def _watermark(body: dict[str, Any], stamp: Stamp) -> Any:
+def _watermark(body: dict[str, Any]) -> datetime | None:
     """Return the watermark; None before the first one (Spark reports 1970), and after year 9999."""
     at = time_of((body.get("eventTime") or {}).get("watermark"))
-    return stamp(at) if at is not None and at.timestamp() >= 1 else None
+    return at if at is not None and at.timestamp() >= 1 else None
 
 
 # --- received ranges ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from django.conf import settings
 from controlplane import hosts, senders
 from controlplane.launcher import launcher
 from controlplane.redis_client import connection
-from listeners import retention, rollups
+from listeners import retention
 from listeners.missing import gaps
 from listeners.senders import believed_only
 
@@ -31,12 +31,6 @@ def judge_gaps() -> None:
         )
     except redis.RedisError as error:  # the next call checks again
         logger.warning("cannot check for gaps because Redis is not responding: %s", error)
-
-
-@shared_task(name="listeners.tasks.roll_up")
-def roll_up() -> None:
-    """Sum the progress that has arrived since the last call."""
-    rollups.roll_up()
 
 
 @shared_task(name="listeners.tasks.expire")

@@ -12,7 +12,6 @@ from controlplane import hosts
 from listeners import models
 
 LEDGER = "ledger"
-ROLLUPS = "rollups"
 GAPS = "gaps"
 RETENTION = "retention"
 
@@ -28,7 +27,6 @@ class _Kind:
 _TICK = timedelta(minutes=2), timedelta(minutes=5)
 _KINDS = {
     LEDGER: _Kind("loss ledger", "batch", *_TICK),
-    ROLLUPS: _Kind("roll-ups", "batch", *_TICK),
     GAPS: _Kind("gaps", "driver", *_TICK),
     RETENTION: _Kind("retention", "row", timedelta(days=1), timedelta(hours=3)),
 }

@@ -1,6 +1,6 @@
 """Do bulk work in slices, so that other writers to the database never wait long.
 
-Work on a backlog (loss ledger, roll-ups, gaps, retention) reads outside any transaction and writes
+Work on a backlog (loss ledger, gaps, retention) reads outside any transaction and writes
 in slices: short transactions, each followed by a pause that is long enough for a waiting writer to
 get the lock. SQLite does not wake waiters: a writer that finds the lock taken sleeps and retries,
 eventually every 100 ms (its `busy_timeout`), so it would sleep through a shorter pause. All bulk

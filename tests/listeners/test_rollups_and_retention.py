@@ -1,5 +1,6 @@
 """Buckets sum up what arrived, whenever it arrived; what is too old goes."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,9 +8,12 @@ import pytest
 from django.db import IntegrityError
 from django.db.models import QuerySet
 
-from listeners import models, retention, rollups
-from listeners.loops.backlogs import RETENTION, ROLLUPS, backlogs
+from headgate_ground.wire import Event
+from listeners import models, retention
+from listeners.loops.backlogs import RETENTION, backlogs
+from listeners.store import Batch, store
 from queries.services.system.backlogs import backlog_part
+from tests.listeners.events import progress
 from tests.listeners.rows import START, store_batch
 
 pytestmark = pytest.mark.django_db
@@ -23,41 +27,53 @@ def standing() -> None:
     models.Latest.objects.create(query=42, driver=1, epoch=7, seq=1, run=5, at=START)
 
 
+def arrive(*events: Event) -> None:
+    batch = Batch(START)
+    for one in events:
+        batch.add(one)
+    store(batch)
+
+
+def batch_event(batch: int, **body: Any) -> Event:
+    """Return the event of one batch, one second after the last one."""
+    one = progress(batch + 1, batch)
+    at = START + timedelta(seconds=batch)
+    return replace(one, body={**one.body, "timestamp": at.isoformat(), **body})
+
+
 def test_batches_are_summed_up_in_three_widths() -> None:
-    for batch in range(25):
-        store_batch(batch, input_rows_per_second=float(batch), state_rows=batch)
-    assert rollups.roll_up() == 25
+    arrive(*(batch_event(number, batchDuration=1000 + number) for number in range(12)))
+    arrive(*(batch_event(number, batchDuration=1000 + number) for number in range(12, 25)))
     assert [bucket(10).batches, bucket(60).batches, bucket(3600).batches] == [10, 25, 25]
     hour = bucket(3600)
     assert (hour.rows, hour.duration_ms_min, hour.duration_ms_max) == (250, 1000, 1024)
-    assert hour.duration_ms_sum == sum(1000 + batch for batch in range(25))
-    assert (hour.input_rate_max, hour.processed_rate_max, hour.state_rows_max) == (24, None, 24)
-    assert hour.phases_ms_sum == {"addBatch": 25 * 800, "walCommit": 25 * 20}
+    assert hour.duration_ms_sum == sum(1000 + number for number in range(25))
+    assert (hour.input_rate_max, hour.processed_rate_max, hour.state_rows_max) == (10.5, 12.5, 7)
+    assert (hour.add_batch_ms, hour.wal_commit_ms) == (25 * 700, None)
 
 
-def test_a_batch_that_comes_late_finds_its_buckets() -> None:
-    store_batch(1)
-    store_batch(7200)
-    rollups.roll_up()
-    store_batch(2, num_input_rows=5, watermark=START - timedelta(seconds=58))
-    assert rollups.roll_up() == 1
+def test_a_batch_that_comes_late_is_added_although_the_raw_rows_are_gone() -> None:
+    arrive(batch_event(1), batch_event(7200))
+    models.Progress.objects.all().delete()
+    watermark = {"watermark": (START - timedelta(seconds=58)).isoformat()}
+    arrive(batch_event(2, numInputRows=5, eventTime=watermark, durationMs={"walCommit": 3}))
     assert (bucket(10).batches, bucket(10).rows) == (2, 15)
-    assert (bucket(3600).rows, bucket(3600).watermark_delay_s_max) == (15, 60)
+    assert (bucket(3600).rows, bucket(3600).add_batch_ms, bucket(3600).wal_commit_ms) == (
+        15,
+        700,
+        3,
+    )
     assert bucket(3600, START + timedelta(hours=2)).rows == 10
 
 
-def test_nothing_new_is_nothing_to_do() -> None:
-    store_batch(1)
-    rollups.roll_up()
-    assert rollups.roll_up() == 0
-    assert bucket(10).batches == 1
+def test_a_batch_that_comes_twice_or_from_memory_counts_once() -> None:
+    arrive(batch_event(1), batch_event(1))
+    arrive(batch_event(1), batch_event(2), replace(batch_event(1), seq=9, repaired=True))
+    assert (bucket(10).batches, bucket(10).rows) == (2, 20)
 
 
 def test_what_has_passed_its_time_goes_and_the_rest_stays() -> None:
-    for batch in range(10):
-        store_batch(batch)
-    standing()
-    rollups.roll_up()
+    arrive(*map(batch_event, range(10)))
     for number, (kind, at) in enumerate((("idle", START), ("started", START))):
         models.Event.objects.create(
             driver=1, epoch=7, seq=100 + number, at=at, received_at=at, kind=kind
@@ -82,34 +98,11 @@ def test_a_call_without_time_left_removes_nothing() -> None:
     assert models.Progress.objects.count() == 1
 
 
-def test_rotten_rows_leave_out_themselves_and_stop_nothing() -> None:
-    for batch, told in enumerate(({"addBatch": 800}, ["addBatch"], {"addBatch": "soon"})):
-        store_batch(batch, body={"batchId": batch, "durationMs": told})
-    store_batch(3, body=["no progress"])
-    assert rollups.roll_up() == 4
-    assert (bucket(10).batches, bucket(10).phases_ms_sum) == (4, {"addBatch": 800})
-    assert rollups.roll_up() == 0
-
-
-def test_a_bucket_that_cannot_be_stored_is_set_aside_and_the_others_are_there() -> None:
-    for batch in (0, 1):
-        store_batch(batch, num_input_rows=2**62)  # together more than a column holds
-    store_batch(7200)
-    assert rollups.roll_up() == 3
-    assert bucket(10, START + timedelta(hours=2)).batches == 1
-    assert not models.Rollup.objects.filter(start=START).exists()
-    found = models.Trouble.objects.values_list("loop", "about", "set_aside")
-    assert ("rollups", "10 s from 2026-03-01 12:00:00 of query 42", True) in found
-    assert rollups.roll_up() == 0
-
-
-def test_a_call_that_ran_out_of_time_is_gone_on_with() -> None:
-    for batch in range(5):
-        store_batch(batch)
-    assert rollups.roll_up(limit_s=0) == 0
-    assert [(one.rows, one.since) for one in backlogs() if one.name == ROLLUPS] == [(5, START)]
-    assert rollups.roll_up() == 5
-    assert [(one.rows, one.since) for one in backlogs() if one.name == ROLLUPS] == [(0, None)]
+def test_a_sum_beyond_a_column_stays_at_its_end_and_the_batches_are_stored() -> None:
+    for number in range(2):
+        arrive(*(batch_event(2 * number + one, numInputRows=2**62) for one in range(2)))
+    assert (bucket(10).batches, bucket(10).rows) == (4, 2**63 - 1)
+    assert models.Progress.objects.count() == 4
 
 
 def test_a_table_that_cannot_be_cleared_keeps_the_others_from_nothing(

@@ -95,7 +95,7 @@ def test_before_the_oldest_raw_batch_a_series_is_drawn_from_rollups() -> None:
         duration_ms_min=1,
         duration_ms_max=9,
         duration_ms_sum=20,
-        phases_ms_sum={"addBatch": 12},
+        add_batch_ms=12,
     )
     store_batch(1)
     chart = selectors.series(42, since=START - timedelta(minutes=10), until=START + timedelta(1))

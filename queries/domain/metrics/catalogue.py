@@ -176,7 +176,7 @@ INGEST_LAG = _system(
 DEAD_LETTERS = _system("dead_letters", "Events that could not be read and were set aside.")
 WORK_LEFT = _system(
     "bulk_work_left_rows",
-    "Rows still to be processed by bulk work (loss ledger, roll-ups, gaps, retention).",
+    "Rows still to be processed by bulk work (loss ledger, gaps, retention).",
     "work",
 )
 WORK_AGE = _system(

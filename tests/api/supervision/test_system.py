@@ -38,7 +38,7 @@ def test_it_says_how_far_the_bulk_work_is_behind(as_viewer: APIClient) -> None:
         "Loss ledger: 52,000 batches behind, the oldest by 14 min. It is processed in slices."
     )
     told = {one["name"]: one for one in body["backlogs"]}
-    assert list(told) == ["ledger", "rollups", "gaps", "retention"]
+    assert list(told) == ["ledger", "gaps", "retention"]
     assert told["ledger"]["rows"] == 52_000
     assert told["gaps"] == {"name": "gaps", "rows": 0, "since": None, "ran_at": None}
 
