@@ -120,8 +120,8 @@ def _insert_progress(batch: Batch) -> list[rollups.Part]:
         if connection.vendor == "postgresql":
             cursor.execute(_MAKE_INCOMING)
             with cursor.copy(_COPY_INCOMING) as copy:
-                for row in batch.progress:
-                    copy.write_row(row)
+                for place, row in enumerate(batch.progress):
+                    copy.write_row((place, *row))
             cursor.execute(_INSERT_INCOMING)
             new = set(cursor.fetchall())
         else:
@@ -134,8 +134,8 @@ def _insert_progress(batch: Batch) -> list[rollups.Part]:
             new = set(cursor.fetchall())
     found = []
     for row, part in zip(batch.progress, batch.parts, strict=True):
-        if (key := (row[0], row[2])) in new:  # driver and seq
-            new.remove(key)  # the first row of a number is the one that was stored
+        if (key := tuple(row[place] for place in _KEY_PLACES)) in new:
+            new.remove(key)  # of equal keys, the first row is the one that was stored
             found.append(part)
     return found
 
@@ -158,21 +158,24 @@ def _insert(model: Any, columns: str) -> str:
 
 _INSERT_PROGRESS = _insert(models.Progress, _PROGRESS_COLUMNS)
 _INSERT_EVENT = _insert(models.Event, _EVENT_COLUMNS)
+# What makes a row unique, by either constraint: only all of it names the row that was stored.
+_KEY = "driver, seq, spark_run_id, batch"
+_KEY_PLACES = tuple(_PROGRESS_COLUMNS.split().index(name) for name in _KEY.split(", "))
 # SQLite: `executemany` returns no rows, but ids only grow, and one transaction writes at a time.
 _TABLE = f'"{models.Progress._meta.db_table}"'
 _NEWEST = f"SELECT MAX(id) FROM {_TABLE}"
-_NEW = f"SELECT driver, seq FROM {_TABLE} WHERE id > %s"
+_NEW = f"SELECT {_KEY} FROM {_TABLE} WHERE id > %s"
 # PostgreSQL: COPY is its fastest way in, but has no ON CONFLICT.
 _NAMES = ", ".join(f'"{name}"' for name in _PROGRESS_COLUMNS.split())
 _MAKE_INCOMING = (
     "CREATE TEMPORARY TABLE IF NOT EXISTS incoming_progress ON COMMIT DELETE ROWS "
-    f"AS SELECT {_NAMES} FROM {_TABLE} WITH NO DATA; "
+    f"AS SELECT 0 AS place, {_NAMES} FROM {_TABLE} WITH NO DATA; "
     "DELETE FROM incoming_progress"  # of a store in the same transaction
 )
-_COPY_INCOMING = f"COPY incoming_progress ({_NAMES}) FROM STDIN"
+_COPY_INCOMING = f"COPY incoming_progress (place, {_NAMES}) FROM STDIN"
 _INSERT_INCOMING = (
     f"INSERT INTO {_TABLE} ({_NAMES}) SELECT {_NAMES} FROM incoming_progress "
-    "ON CONFLICT DO NOTHING RETURNING driver, seq"
+    f"ORDER BY place ON CONFLICT DO NOTHING RETURNING {_KEY}"
 )
 
 

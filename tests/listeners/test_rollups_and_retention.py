@@ -98,6 +98,13 @@ def test_a_call_without_time_left_removes_nothing() -> None:
     assert models.Progress.objects.count() == 1
 
 
+def test_of_two_batches_with_one_number_the_stored_one_counts() -> None:
+    arrive(batch_event(1))
+    taken = replace(batch_event(1, numInputRows=999), seq=5)  # its batch id is stored already
+    arrive(taken, replace(batch_event(2, numInputRows=7), seq=5))
+    assert (bucket(10).batches, bucket(10).rows) == (2, 17)
+
+
 def test_a_sum_beyond_a_column_stays_at_its_end_and_the_batches_are_stored() -> None:
     for number in range(2):
         arrive(*(batch_event(2 * number + one, numInputRows=2**62) for one in range(2)))
