@@ -1,12 +1,11 @@
 """Compare processing a backlog in slices and in one transaction per call, during reconciles.
 
-A database has a backlog of progress rows that neither the loss ledger nor the roll-ups have
-processed, and 60 applications. Two arms process the backlog:
+A database has a backlog of progress rows that the loss ledger has not processed, and 60
+applications. Two arms process the backlog:
 
-- ours: `keep_ledger` and `roll_up`, called in the same way as by the worker's ticks;
-- one_transaction: the former implementation, with the same checks and sums, but each call in one
-  transaction from its first read to its last write, for 2,000 ledger rows and 20,000 roll-up rows
-  at a time.
+- ours: `keep_ledger`, called in the same way as by the worker's ticks;
+- one_transaction: the former implementation, with the same checks, but each call in one transaction
+  from its first read to its last write, for 2,000 rows at a time.
 
 Meanwhile, another process writes as a reconcile does: every 100 ms, in a transaction that increases
 an application's version, until the backlog has been processed. Its longest wait is the delay that
@@ -14,8 +13,8 @@ an operator would notice. The longest hold of the write lock is measured on the 
 from the end of BEGIN to the end of COMMIT, which includes the disk's time, and to the beginning of
 COMMIT, which does not.
 
-Figures are reported only if both arms leave the same roll-ups and the same ledger. The arms take
-turns, and the order changes with each round. The last line is JSON.
+Figures are reported only if both arms leave the same ledger. The arms take turns, and the order
+changes with each round. The last line is JSON.
 """
 
 import argparse
@@ -161,7 +160,7 @@ def _run(folder: Path, *, rows: int, rounds: int) -> None:
             told[name].append(found)
             print(f"round {number + 1}, {name}: " + _line(found))
         if results["ours"] != results["one_transaction"]:
-            raise SystemExit("the arms left different roll-ups or ledgers")
+            raise SystemExit("the arms left different ledgers")
     _report(told)
 
 
@@ -217,13 +216,11 @@ def _time(folder: Path, arm: Callable[[], None], rows: int) -> Found:
 
 
 def _ours() -> None:
-    from listeners.rollups import roll_up
     from queries.services.kafka.loss_ledger import keep_ledger
 
     limit = time.monotonic() + LIMIT_S
     while time.monotonic() < limit:
-        judged = keep_ledger(now=NOW)
-        if not judged + roll_up():
+        if not keep_ledger(now=NOW):
             return
 
 
@@ -231,16 +228,13 @@ def _one_transaction() -> None:
     """Do the same work in one transaction per call, without pauses, leases or slices."""
     from django.db import transaction
 
-    from listeners import rollups
-    from listeners.loops.backlogs import LEDGER, ROLLUPS
+    from listeners.loops.backlogs import LEDGER
     from listeners.models import Cursor
     from queries.services.kafka import loss_ledger
 
-    for name in (LEDGER, ROLLUPS):
-        Cursor.objects.get_or_create(name=name)
+    Cursor.objects.get_or_create(name=LEDGER)
     limit = time.monotonic() + LIMIT_S
     loss_ledger._ROWS_AT_ONCE, before = 2_000, loss_ledger._ROWS_AT_ONCE
-    rollups._ROWS_AT_ONCE, rows_before = 20_000, rollups._ROWS_AT_ONCE
     try:
         while time.monotonic() < limit:
             judged = loss_ledger._judged(
@@ -253,27 +247,10 @@ def _one_transaction() -> None:
                         if one.short:
                             loss_ledger._write_short(one, {}, NOW)
                     Cursor.advance(LEDGER, judged[-1].row.pk)
-            new = rollups._new_rows()
-            if new:
-                with transaction.atomic():
-                    rollups._sum_up(_AtOnce(), new)  # type: ignore[arg-type]
-            if not judged and not new:
+            if not judged:
                 return
     finally:
         loss_ledger._ROWS_AT_ONCE = before
-        rollups._ROWS_AT_ONCE = rows_before
-
-
-class _AtOnce:
-    """A replacement for `listeners.loops.slices.BulkRun` without slices."""
-
-    @contextmanager
-    def slice(self) -> Iterator[None]:
-        yield
-
-    def write(self, rows: Any, write: Callable[[Any], None], refused: Any, *, whole: bool) -> bool:
-        write(rows)
-        return True
 
 
 # --- beside it ----------------------------------------------------------------------------
@@ -392,13 +369,8 @@ def _fresh_database() -> Iterator[None]:
 def _check(rows: int) -> None:
     from django.db.models import Sum
 
-    from listeners.models import Rollup
     from queries.models.checkpoints import Loss
 
-    for width_s in (10, 60, 3600):
-        summed = Rollup.objects.filter(width_s=width_s).aggregate(all=Sum("batches"))["all"]
-        if summed != rows:
-            raise SystemExit(f"the roll-ups of {width_s} s hold {summed} batches, not {rows}")
     late = Loss.objects.aggregate(all=Sum("records"))["all"]
     if late != 3 * len(range(0, rows, LATE_EVERY)):
         raise SystemExit(f"the ledger holds {late} late rows")
@@ -406,13 +378,10 @@ def _check(rows: int) -> None:
 
 def _result() -> list[Any]:
     """Return the results that must be the same for both arms."""
-    from listeners.models import Rollup
     from queries.models.checkpoints import Loss
 
-    columns = ("query", "width_s", "start", "batches", "rows", "duration_ms_sum", "phases_ms_sum")
-    sums = Rollup.objects.order_by("query", "width_s", "start").values_list(*columns)
     lines = Loss.objects.order_by("query", "source", "day")
-    return [*sums, *lines.values_list("query", "kind", "source", "day", "records")]
+    return list(lines.values_list("query", "kind", "source", "day", "records"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Compare how many events a second the ingester and two simple ways store in SQLite from Redis.
+"""Compare how many events a second the ingester and two simple ways store from Redis.
+
+The database is SQLite; with `--postgres`, a PostgreSQL of the benchmark's own.
 
 Three arms read the same stream through a consumer group in batches of the same size, decode
 with the same code and write to the same tables with the same pragmas:
@@ -8,16 +10,21 @@ with the same code and write to the same tables with the same pragmas:
 - bulk_create: `Progress.objects.bulk_create(…, ignore_conflicts=True)` for every batch.
 
 Before it is timed, each arm must store a stream with repeated entries without losing or duplicating
-any. Rounds are interleaved, and the order changes with each. The last line is JSON.
+any. Rounds are interleaved, and the order changes with each. At last, `--sustained` seconds long,
+another process writes 5,000 events a second while the ingester runs as in production: none may be
+missing, and the lag from each entry's arrival in Redis to its commit is reported. The ceiling is
+the median rate of the rounds. The last line is JSON.
 """
 
 import argparse
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +39,7 @@ STREAM = "benchmark"
 GROUP = "ingesters"
 READ = 1_000  # entries a read, in every arm
 _KEY = bytes(32)
+RATE = 5_000  # events a second that must be stored without a growing lag
 RUNS = 4  # streaming queries that the events are of
 
 
@@ -40,13 +48,30 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--events", type=int, default=3_000)
     options.add_argument("--rounds", type=int, default=9)
+    options.add_argument("--postgres", action="store_true")
+    options.add_argument("--sustained", type=int, default=60, help="seconds")
+    options.add_argument("--feed", type=int, default=0, help=argparse.SUPPRESS)
     chosen = options.parse_args()
-    with workplace("ingest") as folder, ValkeyServer(data_dir=folder / "valkey") as server:
-        _configure(folder, f"redis://127.0.0.1:{server.port}/0")
-        _run(folder, server.port, events=chosen.events, rounds=max(5, chosen.rounds))
+    if chosen.feed:
+        _feed(chosen.feed, chosen.sustained)
+        return
+    with (
+        workplace("ingest") as folder,
+        ValkeyServer(data_dir=folder / "valkey") as server,
+        ExitStack() as opened,
+    ):
+        url = None
+        if chosen.postgres:
+            from tests import pieces
+
+            url = opened.enter_context(pieces.postgres_server())
+        _configure(folder, f"redis://127.0.0.1:{server.port}/0", url)
+        rates = _run(folder, server.port, events=chosen.events, rounds=max(5, chosen.rounds))
+        lags = _sustain(folder, server.port, chosen.sustained) if chosen.sustained else []
+        _report(rates, lags, "postgresql" if url else "sqlite")
 
 
-def _configure(folder: Path, redis_url: str) -> None:
+def _configure(folder: Path, redis_url: str, database_url: str | None) -> None:
     os.environ.update(
         DJANGO_SETTINGS_MODULE="controlplane.settings",
         HEADGATE_HOME=str(folder / "home"),
@@ -54,6 +79,8 @@ def _configure(folder: Path, redis_url: str) -> None:
         REDIS_URL=redis_url,
     )
     os.environ.pop("DATABASE_URL", None)
+    if database_url:
+        os.environ["DATABASE_URL"] = database_url
     (folder / "home").mkdir()
     import django
     from django.core.management import call_command
@@ -63,10 +90,11 @@ def _configure(folder: Path, redis_url: str) -> None:
     from django.db import connection
 
     connection.close()  # writes the log of the database into its file
-    _database_file().rename(folder / "empty.sqlite3")
+    if not database_url:
+        _database_file().rename(folder / "empty.sqlite3")
 
 
-def _run(folder: Path, port: int, *, events: int, rounds: int) -> None:
+def _run(folder: Path, port: int, *, events: int, rounds: int) -> dict[str, list[float]]:
     arms: dict[str, Callable[[Any], None]] = {
         "ours": _ours,
         "save": _save,
@@ -89,22 +117,96 @@ def _run(folder: Path, port: int, *, events: int, rounds: int) -> None:
         print(
             f"round {number + 1}: " + ", ".join(f"{name} {rates[name][-1]:,.0f}/s" for name in arms)
         )
-    _report(rates)
+    return rates
 
 
-def _report(rates: dict[str, list[float]]) -> None:
+def _report(rates: dict[str, list[float]], lags: list[float], database: str) -> None:
     times = {name: ratios(rates["ours"], rates[name]) for name in ("save", "bulk_create")}
     for name, found in rates.items():
         print(f"{name}: {spread(found, ',.0f')} events/s")
     for name, found in times.items():
         print(f"ours / {name}: {spread(found, '.2f')}")
+    p95_ms = round(lags[int(len(lags) * 0.95)] * 1000) if lags else None
+    if lags:
+        print(f"{len(lags):,} events at {RATE:,}/s, none lost; lag {spread(lags, '.3f')} s")
+        print(f"p95 of the lag {p95_ms} ms, promised 100")
     report(
         "ingest",
         ours=round(statistics.median(rates["ours"])),
         baseline=round(statistics.median(rates["save"])),
         ratio=round(statistics.median(times["save"]), 2),
         ratio_bulk_create=round(statistics.median(times["bulk_create"]), 2),
+        sustained_per_s=RATE if lags else None,
+        lag_p95_ms=p95_ms,
+        database=database,
     )
+
+
+# --- a minute of 5,000 a second -----------------------------------------------------------
+def _sustain(folder: Path, port: int, seconds: int) -> list[float]:
+    """Ingest while another process writes; return each event's lag in seconds, ascending."""
+    import threading
+
+    import redis
+
+    from listeners.ingest import Ingester
+
+    lags: list[float] = []
+
+    class Timed(Ingester):
+        def _take_some(self, entries: Any) -> None:
+            super()._take_some(entries)
+            now = time.time()
+            lags.extend(now - int(entry.partition(b"-")[0]) / 1000 for _, entry, _ in entries)
+
+    command = [sys.executable, "-m", "benchmarks.ingest", "--feed", str(port)]
+    with _fresh_database(folder), closing(redis.Redis(port=port, socket_timeout=30)) as client:
+        client.flushall()
+        ingester = Timed(
+            client,
+            stream=STREAM,
+            consumer="ours",
+            clock=lambda: datetime.now(UTC),
+            known=_Known(),
+            living=dict,
+        )
+        ingester.step()  # creates the group
+        stop = threading.Event()
+        feeder = subprocess.Popen([*command, "--sustained", str(seconds)])
+
+        def watch() -> None:
+            feeder.wait()
+            limit = time.monotonic() + 60
+            while len(lags) < RATE * seconds and time.monotonic() < limit:
+                time.sleep(0.1)
+            stop.set()
+
+        threading.Thread(target=watch, daemon=True).start()
+        try:
+            ingester.run(stop)
+        finally:
+            feeder.kill()
+            feeder.wait()
+        _check(RATE * seconds, "the minute")
+    return sorted(lags)
+
+
+def _feed(port: int, seconds: int) -> None:
+    """Write RATE events a second, every 10 ms, whatever the time it takes."""
+    import redis
+
+    count = RATE * seconds
+    lines = [_event(number) for number in range(1, count + 1)]
+    with closing(redis.Redis(port=port, socket_timeout=30)) as client:
+        began, sent = time.monotonic(), 0
+        while sent < count:
+            due = min(count, int((time.monotonic() - began) * RATE))
+            pipeline = client.pipeline(transaction=False)
+            for line in lines[sent:due]:
+                pipeline.xadd(STREAM, {"e": line})
+            pipeline.execute()
+            sent = due
+            time.sleep(0.01)
 
 
 # --- one arm ------------------------------------------------------------------------------
@@ -222,8 +324,14 @@ def _database_file() -> Path:
 @contextmanager
 def _fresh_database(folder: Path) -> Iterator[None]:
     """Give the arm its own empty database, which stays open until the next one."""
+    from django.core.management import call_command
     from django.db import connection
 
+    if connection.vendor == "postgresql":
+        call_command("flush", verbosity=0, interactive=False)
+        _seen.clear()
+        yield
+        return
     connection.close()
     for name in _database_file().parent.glob(_database_file().name + "*"):
         name.unlink()
@@ -237,11 +345,13 @@ def _check(expected: int, arm: str) -> None:
     """Exit with an error unless every event is stored exactly once, as it was sent."""
     from listeners.models import Progress
 
-    found = Progress.objects.order_by("seq").values_list("seq", "batch", "body")
+    rows = Progress.objects.order_by("seq")
+    found = list(rows.values_list("seq", "batch"))
     sent = [(seq, seq // RUNS) for seq in range(1, expected + 1)]
-    if [(seq, batch) for seq, batch, _ in found] != sent:
+    if found != sent:
         raise SystemExit(f"{arm} lost or duplicated events: {len(found)} of {expected} are stored")
-    if any(body["batchId"] != batch for _, batch, body in found):
+    bodies = rows.values_list("batch", "body__batchId").iterator(2_000)
+    if any(told != batch for batch, told in bodies):
         raise SystemExit(f"{arm} stored a different body than was sent")
 
 

@@ -27,6 +27,7 @@ RANGES = {
     "6h": timedelta(hours=6),
     "24h": timedelta(days=1),
     "7d": timedelta(days=7),
+    "90d": timedelta(days=90),
 }
 DEFAULT_RANGE = "15m"
 
