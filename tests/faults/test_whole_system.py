@@ -284,9 +284,11 @@ def test_files_that_arrive_start_a_query_and_its_end_starts_the_next(system: Sys
 
     def define(name: str, read: Path, write: Path, schedule: dict[str, Any]) -> None:
         source = {"name": "rows", "format": "json", "schema": "v BIGINT, at STRING"}
-        spec = {
-            **{"kind": "sql", "sources": [{**source, "options": {"path": str(read)}}]},
-            **{"sql": "SELECT v, :at AS at FROM rows", "params": {"at": "never"}},
+        spec: dict[str, Any] = {
+            "kind": "sql",
+            "sources": [{**source, "options": {"path": str(read)}}],
+            "sql": "SELECT v, :at AS at FROM rows",
+            "params": {"at": "never"},
             "sink": {"format": "json", "options": {"path": str(write)}},
             "trigger": {"kind": "available_now"},
             "schedule": {**schedule, "params": {"at": "{date}"}},

@@ -40,7 +40,8 @@ _bodies = st.fixed_dictionaries(
 @st.composite
 def _events(draw: st.DrawFn) -> Event:
     """Return a batch of one of two queries: with few numbers, so that many come twice."""
-    query, seq, body = draw(st.integers(1, 2)), draw(st.integers(1, 12)), draw(_bodies)
+    query, seq = draw(st.integers(1, 2)), draw(st.integers(1, 12))
+    body: dict[str, Any] = draw(_bodies)
     at = body["timestamp"].isoformat()
     return Event(
         driver=query,
@@ -63,7 +64,7 @@ def test_buckets_equal_the_rows_whatever_comes_twice_late_or_repaired(
     arrivals: list[list[Event]],
 ) -> None:
     for model in (models.Progress, models.Rollup, models.Received, models.Latest):
-        model.objects.all().delete()  # type: ignore[attr-defined]
+        model.objects.all().delete()
     for events in [*arrivals, *arrivals[:1]]:
         batch = Batch(START)
         for one in events:
