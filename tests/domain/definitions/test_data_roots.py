@@ -122,10 +122,12 @@ def test_every_place_of_a_definition_is_found() -> None:
             "sql": "SELECT * FROM flights JOIN json.`/d/*` d ON d.a = t.a JOIN text.`file:/e`",
             "sink": {"format": "parquet", "options": {"path": "/f"}},
             "conf": {"spark.sql.catalog.lake.warehouse": "/g", "spark.sql.shuffle.partitions": "2"},
+            "schedule": {"files": "/h"},
         }
     )
     assert sorted(places(spec)) == [
         ("conf.spark.sql.catalog.lake.warehouse", "/g"),
+        ("schedule.files", "/h"),
         ("sink.options.path", "/f"),
         ("sources.0.options.PATH", "/a"),
         ("sources.0.options.sourceArchiveDir", "/b"),

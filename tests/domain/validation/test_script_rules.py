@@ -29,6 +29,7 @@ def spec(script: dict[str, Any] | None, **changes: Any) -> ApplicationSpec:
         spec({"file": "jobs/job.py"}, python_path=[], code=UPLOAD),
         spec({"module": "jobs.daily"}, python_path=[], code=UPLOAD),
         spec({"file": "/srv/jobs/job.py", "submit": {"files": ["data/x.csv"]}}, code=UPLOAD),
+        spec({"module": "jobs.daily"}, schedule={"files": "s3a://in/orders"}),
         ApplicationSpec(),
     ],
 )
@@ -109,6 +110,21 @@ def test_what_spark_submit_would_take_is_right(form: ApplicationSpec) -> None:
             spec({"module": "job"}, kind="queries"),
             "script",
             "applies only to applications of kind script.",
+        ),
+        (
+            ApplicationSpec.model_validate({"schedule": {"cron": "0 3 * * *"}}),
+            "schedule",
+            "applies only to applications of kind script.",
+        ),
+        (
+            spec({"module": "job"}, schedule={"after": "orders", "params": {"day": "{date}"}}),
+            "schedule.params",
+            "cannot be given to a script.",
+        ),
+        (
+            spec({"module": "job"}, schedule={"cron": "0 3 * * *", "time_zone": "Mars"}),
+            "schedule.time_zone",
+            "is not a known time zone.",
         ),
     ],
 )
