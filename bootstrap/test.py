@@ -34,13 +34,11 @@ GROUPS = (("not browser", 1), ("browser", 0))
 #: the browser tests, which leave a core idle half of the time.
 OTHER_SPARK = "4.2"
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-#: The tests that also run on other versions of Spark (`make test-sparks`): queries in a driver, and
-#: the listener. Probes, the demo's queries and Spark's examples are `MORE`.
-CORE = (
-    "tests/spark/test_runtime_queries.py",
-    "tests/spark/test_listener_drops.py",
-)
+#: The tests that also run on other versions of Spark (`make test-sparks`): queries in a driver. The
+#: listener, probes, the demo's queries and Spark's examples are `MORE`.
+CORE = ("tests/spark/test_runtime_queries.py",)
 MORE = (
+    "tests/spark/test_listener_drops.py",
     "tests/spark/test_probes.py",
     "tests/spark/test_flights_streams.py",
     "tests/spark/scripts/test_sparks_own_examples.py",

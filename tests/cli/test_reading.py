@@ -187,7 +187,7 @@ def test_a_schedule_shows_its_times_and_runs_and_is_paused_and_resumed(
     ticks.follow_schedule(query.revisions.get())
     ticks.run_schedules(now=stage.now + timedelta(minutes=1))
     lines = shell("schedule", "delays", "--pause").out
-    assert "Schedule:  * * * * * (UTC)" in lines
+    assert "Schedule:  * * * * * in UTC" in lines
     assert "Paused:    since " in lines
     assert "STARTED" in lines
     assert json.loads(shell("schedule", "delays", "--resume", "-o", "json").out)["runs"]

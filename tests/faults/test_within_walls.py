@@ -186,6 +186,7 @@ def test_a_rewind_goes_on_in_another_directory(system: System, name: str) -> Non
     assert (neighbour["driver"] == after["current_run"]["driver"]) is (name == "flight-delays")
 
 
+@bubblewrap_alone
 def test_ctrl_c_leaves_the_drivers_and_the_next_start_adopts_them(system: System) -> None:
     known = {name: _ident(system, name) for name in DEMO}
     system.interrupt()

@@ -27,7 +27,7 @@ from tests.spark.driver_under_test import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults, pytest.mark.timeout(1800)]
 
-KILLS = int(os.environ.get("HEADGATE_ASYNC_KILLS", "3"))
+KILLS = int(os.environ.get("HEADGATE_ASYNC_KILLS", "2"))
 KEYS = 40
 BATCH = 600
 
