@@ -86,7 +86,7 @@ def test_a_folder_a_zip_and_a_module_are_uploaded_and_the_form_is_saved(
     digest, alone = _digest(FILES), _digest({"job.py": FILES["job.py"]})
     field = form.get_by_label("Uploaded code")
     said = form.locator("[data-code-upload] [role=status]")
-    form.get_by_label("Runs").select_option("script")
+    form.get_by_label("Runs", exact=True).select_option("script")
     ways: list[Callable[[], None]] = [
         lambda: _choose(form, "Choose files", folder.with_suffix(".zip")),
         lambda: _choose(form, "Choose a folder", folder),
