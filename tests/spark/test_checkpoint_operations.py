@@ -110,7 +110,7 @@ def _run(driver: DriverUnderTest, run: int, spec: dict[str, Any], checkpoint: Pa
 
 FILES = 70
 SNAPSHOTS = int(os.environ.get("HEADGATE_TEST_SNAPSHOTS", "5"))  # of each of two stores
-PER_BATCH = 2  # then the next batch is waited for
+PER_BATCH = 1  # then the next batch is waited for
 
 
 def _write_keys(folder: Path) -> None:
