@@ -32,6 +32,7 @@ __all__ = ["bench"]
 def test_a_snapshot_is_kept_beside_the_original_in_the_bucket(bench: Bench) -> None:
     query = bench.define(store="delta")
     before = tree(bench.root)
+    bench.read()  # the copy of the whole folder may have taken longer than a reading is fresh
     bench.done(snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now))
     row = Snapshot.objects.get()
     place = bench.folder_of(row.location)
@@ -57,6 +58,7 @@ def test_a_removed_snapshots_objects_are_deleted_by_the_worker(bench: Bench) -> 
 def test_a_rewind_builds_a_new_place_in_the_bucket(bench: Bench, store: str) -> None:
     query = bench.define(store=store)
     before = tree(bench.root)
+    bench.read()  # the copy of the whole folder may have taken longer than a reading is fresh
     bench.done(rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now))
     assert bench.current != bench.location
     assert max(map(int, names(bench.new / "commits"))) == 6
