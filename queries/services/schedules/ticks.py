@@ -159,13 +159,9 @@ def _due(state: ScheduleState, schedule: Schedule, now: datetime) -> _Due:
 def _ended(state: ScheduleState, schedule: Schedule) -> _Due:
     if not upstream.found(state, schedule):
         return _Due([], {"next_at": None})
-    runs = upstream.ends(state, schedule, _AT_ONCE + 1)
-    taken = runs[:_AT_ONCE]
-    last = taken[-1][0] if taken else state.upstream_run
-    if schedule.after_end == "completed" and len(runs) == len(taken):
-        last = max(last, upstream.passed(state))
-    planned = [(f"run {run}", at) for run, at in taken]
-    return _Due(planned, {"upstream_run": last, "next_at": None}, len(runs) > _AT_ONCE)
+    ends = upstream.ends(state, schedule, _AT_ONCE)
+    planned = [(f"run {run}", at) for run, at in ends.runs]
+    return _Due(planned, {"upstream_run": ends.seen, "next_at": None}, ends.more)
 
 
 def _arrived(state: ScheduleState, schedule: Schedule, now: datetime) -> _Due:

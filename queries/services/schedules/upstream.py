@@ -1,5 +1,6 @@
 """Schedules that follow another query's runs: which query that is, and which of its runs ended."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Exists, OuterRef, Q
@@ -55,28 +56,35 @@ def insist_it_ends(state: ScheduleState, schedule: Schedule) -> None:
         raise Invalid([Problem("schedule.after", schedule.after, message, way_out)])
 
 
-def ends(state: ScheduleState, schedule: Schedule, most: int) -> list[tuple[int, datetime]]:
-    """Return the ended runs that no planned run covers (number, end), oldest first.
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ended runs that no planned run covers, oldest first, and how far they were read."""
+
+    runs: list[tuple[int, datetime]]  # (number, end)
+    seen: int  # the newest run that was read: those up to it need no second look
+    more: bool = False
+
+
+def ends(state: ScheduleState, schedule: Schedule, most: int) -> Ends:
+    """Return at most `most` ended runs, read at once: a run that ends meanwhile is seen later.
 
     An end counts as `any` once the query is not restarted: the newest run stands for those before.
     """
-    runs = _ENDED.filter(query=state.upstream, pk__gt=state.upstream_run).order_by("pk")
+    ended = _ENDED.filter(query=state.upstream, pk__gt=state.upstream_run).order_by("pk")
     if schedule.after_end == "completed":
-        runs = runs.filter(outcome=RunOutcome.COMPLETED)
-        return [(run.pk, run.ended_at) for run in runs[:most] if run.ended_at is not None]
-    upstream = state.upstream
-    if upstream is None or upstream.phase not in STOPPED_PHASES | HELD_PHASES:
-        return []
-    if Run.objects.filter(query=upstream, outcome=RunOutcome.OPEN).exists():
-        return []
-    newest = runs.last()
-    return [] if newest is None or newest.ended_at is None else [(newest.pk, newest.ended_at)]
-
-
-def passed(state: ScheduleState) -> int:
-    """Return the newest ended run: those that do not count as an end need no second look."""
-    newest = _ENDED.filter(query=state.upstream).order_by("-pk").values_list("pk", flat=True)
-    return max(newest.first() or 0, state.upstream_run)
+        rows = list(ended.values_list("pk", "ended_at", "outcome")[: most + 1])
+        read = rows[:most]
+        found = [(pk, at) for pk, at, how in read if how == RunOutcome.COMPLETED and at is not None]
+        seen = read[-1][0] if read else state.upstream_run
+        later = ended.filter(pk__gt=seen, outcome=RunOutcome.COMPLETED)
+        return Ends(found, seen, more=len(rows) > most and later.exists())
+    upstream, newest = state.upstream, ended.last()
+    if newest is None or newest.ended_at is None or upstream is None:
+        return Ends([], state.upstream_run)
+    restarts = upstream.phase not in STOPPED_PHASES | HELD_PHASES
+    if restarts or Run.objects.filter(query=upstream, outcome=RunOutcome.OPEN).exists():
+        return Ends([], state.upstream_run)
+    return Ends([(newest.pk, newest.ended_at)], newest.pk)
 
 
 def _leads_back(query: Query, to: int | None) -> bool:

@@ -11,7 +11,7 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.schedules.planned import PlannedRun, ScheduleState
 from queries.selectors.schedules.planned import schedule_status
-from queries.services.schedules import ticks
+from queries.services.schedules import ticks, upstream
 from tests.scenarios.stage import Stage
 
 MINUTE = timedelta(minutes=1)
@@ -125,6 +125,25 @@ def test_a_query_does_not_follow_itself(stage: Stage) -> None:
     query = stage.query("orders", **ENDING, schedule={"after": "orders"})
     with pytest.raises(Invalid, match=r"schedule\.after"):
         ticks.follow_schedule(query.revisions.get())
+
+
+def test_a_run_that_completes_while_the_ends_are_read_is_not_passed_over(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.query("orders", **ENDING)
+    _follower(stage)
+    _run(stage, RunOutcome.FAILED, Phase.BACKOFF)
+    ends = upstream.ends
+
+    def meanwhile(*given: Any) -> Any:
+        found = ends(*given)
+        _run(stage, RunOutcome.COMPLETED, Phase.COMPLETED)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upstream, "ends", meanwhile)
+        assert _tick(stage) == []
+    assert _tick(stage) == ["STARTED"]
 
 
 def test_a_worker_that_was_overtaken_writes_nothing(
