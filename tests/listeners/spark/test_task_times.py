@@ -243,11 +243,18 @@ while time.monotonic() < end:
     time.sleep(0.2)
 slow_batches.EVERY_S = 0
 explain = slow_batches.SlowBatches(spark, looks)
-for progress in map(json.loads, (one.json for one in heavy.recentProgress)):
-    explain.note(Event(1, 1, 1, "", Kind.PROGRESS, 1, 1, batch=progress["batchId"], body=progress))
-    if found := explain.look():
-        told["evidence"] = [progress, found.body]
-        break
+seen = set()  # a stage ends before its batch does, so the first batch may still be running
+while "evidence" not in told and time.monotonic() < end + 30:
+    for progress in map(json.loads, (one.json for one in heavy.recentProgress)):
+        batch = progress["batchId"]
+        if batch in seen:
+            continue
+        seen.add(batch)
+        explain.note(Event(1, 1, 1, "", Kind.PROGRESS, 1, 1, batch=batch, body=progress))
+        if found := explain.look():
+            told["evidence"] = [progress, found.body]
+            break
+    time.sleep(0.2)
 told["dump"] = ThreadDumps(spark).dump()
 sys.stdout.write(json.dumps(told) + "\\n")
 sys.stdout.flush()
