@@ -13,13 +13,25 @@ ENVIRONMENT = "HEADGATE_FAIL_POINT"
 
 AFTER_INTENT = "after_intent"  # worker: the driver's files exist, its shim does not
 AFTER_SPAWN = "after_spawn"  # worker: the shim runs
+TAKEN_OVER = "taken_over"  # worker: the rows name a standby, its files do not
+BEFORE_ASSIGNMENT = "before_assignment"  # worker: current.json names it, its assignment is old
 BEFORE_IDENT = "before_ident"  # shim: the driver runs, unidentified
 AFTER_IDENT = "after_ident"  # shim: ident.json exists
 AFTER_EXIT = "after_exit"  # shim: exit.json exists, nobody was notified
 BEFORE_ACK = "before_ack"  # ingester: events are stored, not acknowledged
 AFTER_ALERT = "after_alert"  # worker: a message was sent, its row does not say so
 
-NAMES = (AFTER_INTENT, AFTER_SPAWN, BEFORE_IDENT, AFTER_IDENT, AFTER_EXIT, BEFORE_ACK, AFTER_ALERT)
+NAMES = (
+    AFTER_INTENT,
+    AFTER_SPAWN,
+    TAKEN_OVER,
+    BEFORE_ASSIGNMENT,
+    BEFORE_IDENT,
+    AFTER_IDENT,
+    AFTER_EXIT,
+    BEFORE_ACK,
+    AFTER_ALERT,
+)
 
 
 def reach(name: str) -> None:

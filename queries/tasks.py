@@ -54,7 +54,7 @@ from queries.services.procedures.engine import (
     note_silent_hosts,
 )
 from queries.services.schedules import ticks
-from queries.services.supervision import adoption, verdicts
+from queries.services.supervision import adoption, standbys, verdicts
 from queries.services.supervision import reconcile as service
 from queries.services.tables import lag as table_lag
 from queries.services.triggers.async_off import ASYNC_OFF
@@ -199,6 +199,7 @@ def sweep() -> None:
     for application_id in service.due_applications(now=timezone.now()):
         with _sweep.by_itself(f"application number {application_id}"):
             service.reconcile(application_id, launcher=launcher(), now=timezone.now())
+    standbys.keep_standbys(launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.read_checkpoint")

@@ -207,6 +207,7 @@ class DriverSpec(Form):
     fence_watch_s: float = 2.0  # between looks for later starts on checkpoints that are not local
     without_classes: str = ""  # why `jars` lacks our own classes, "" if it has them
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch
+    standby: bool = False  # runs nothing until current.json contains its epoch
     protocol: int = PROTOCOL
 
     def sees(self, location: str) -> bool:

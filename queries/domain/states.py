@@ -98,6 +98,7 @@ class DriverKind(StrEnum):
     """What a driver process is for."""
 
     SERVICE = "SERVICE"
+    STANDBY = "STANDBY"  # has a session and no runs; becomes a SERVICE when it takes over
     PROBE = "PROBE"
     STORAGE = "STORAGE"  # serves Hadoop's file systems to the control plane
 
@@ -111,6 +112,9 @@ class DriverState(StrEnum):
     ENDED = "ENDED"
     FENCED = "FENCED"
 
+
+#: Kinds of drivers whose folders are in their application's own folder, numbered by epoch.
+KINDS_IN_PLACE = frozenset({DriverKind.SERVICE, DriverKind.STANDBY})
 
 #: States of drivers that occupy their application's single place.
 OPEN_DRIVER_STATES = frozenset({DriverState.STARTING, DriverState.LIVE, DriverState.STOPPING})
@@ -303,6 +307,9 @@ class Reason(StrEnum):
     REWOUND = "REWOUND"
     RESET = "RESET"
     LAUNCHED = "LAUNCHED"
+    STANDS_BY = "STANDS_BY"
+    TOOK_OVER = "TOOK_OVER"
+    GIVEN_UP = "GIVEN_UP"
     NOT_LAUNCHED = "NOT_LAUNCHED"
     NOT_WANTED = "NOT_WANTED"
     REPLACED = "REPLACED"

@@ -11,7 +11,10 @@ from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, R
 
 
 class Driver(models.Model):
-    """One driver process; (boot_id, pid, start_time) identifies it and is never reused."""
+    """One driver process; (boot_id, pid, start_time) identifies it and is never reused.
+
+    A standby becomes a SERVICE when it takes over; it keeps its row, its folder and its epoch.
+    """
 
     kind = models.CharField(max_length=8, default=DriverKind.SERVICE)
     application = models.ForeignKey(
@@ -30,6 +33,8 @@ class Driver(models.Model):
     host = models.CharField(max_length=255)
     directory = models.CharField(max_length=1024)
     created_at = models.DateTimeField()
+    took_over_at = models.DateTimeField(null=True)  # null: it was never a standby
+    launched_with = models.CharField(max_length=64, default="")  # a standby: digest of its spec
     state = models.CharField(max_length=8, default=DriverState.STARTING, db_index=True)
     state_reason = models.CharField(max_length=60, default="")  # Reason
     state_since = models.DateTimeField()
@@ -64,7 +69,12 @@ class Driver(models.Model):
                 fields=["application"],
                 name="driver_one_open",
                 condition=Q(kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES)),
-            )
+            ),
+            models.UniqueConstraint(  # a host that is gone does not keep another from having one
+                fields=["application", "host"],
+                name="driver_one_standby",
+                condition=Q(kind=DriverKind.STANDBY, state__in=sorted(OPEN_DRIVER_STATES)),
+            ),
         ]
         ordering: ClassVar = ["-epoch"]
 

@@ -24,6 +24,7 @@ from queries.domain.protocol import (
     JVM_DIED,
     SPARK_STOPPED,
     SPEC,
+    TMP,
     Current,
     DriverSpec,
     ExecutorSeen,
@@ -45,6 +46,7 @@ from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import Board
 from queries.runtime.wakeups import Wake
+from queries.runtime.warm_up import warm_up
 from queries.secret_references import References
 
 logger = logging.getLogger("headgate.driver")
@@ -73,6 +75,7 @@ class Driver:
         self.folder = folder
         self.spec = spec
         self.lock = lock
+        self.stands_by = spec.standby  # until current.json contains its epoch
         self.wake = Wake()
         self.jvm_gone = threading.Event()
         self.spark_stopped = threading.Event()
@@ -139,6 +142,9 @@ class Driver:
 
         self._meet_users_code()
         source_gaps.install(DataStreamReader)
+        if self.stands_by:
+            with self.each.by_itself("its warm-up"):
+                warm_up(spark, self.folder.own / TMP)
         self.telemetry.attach(spark)
         self.board.tell_state = self.telemetry.status_changed
         self.locks = Locks(
@@ -225,12 +231,16 @@ class Driver:
         """Perform the pending work, then sleep; return an exit code when it is time to exit."""
         if self.wake.leave:
             return 0
-        if self._is_fenced():
+        current = self._current()
+        if current is not None and current > self.spec.epoch:
             logger.error("a later epoch has taken over; exiting")
             return FENCED
         if self.spark_stopped.is_set():
             logger.error("Spark was stopped while its queries were running; exiting")
             return SPARK_STOPPED
+        if self.stands_by and current != self.spec.epoch:
+            return JVM_DIED if JVM in self.wake.wait(LOOK_S) else None
+        self.stands_by = False
         each = self.each.by_itself
         with each("assignment"):
             assignments.apply()
@@ -274,12 +284,12 @@ class Driver:
         """Return whether an error was caused by the JVM exiting, which also ends the driver."""
         return type(error).__module__.startswith("py4j") and self.wake.has_ended(JVM)
 
-    def _is_fenced(self) -> bool:
-        """Return whether a later epoch has taken over; an unreadable file does not count."""
+    def _current(self) -> int | None:
+        """Return the epoch of the application's driver; None if that cannot be read now."""
         with self.each.by_itself(CURRENT):
             text = read_current(self.folder.root.parent)
-            return text is not None and Current.loads(text).epoch > self.spec.epoch
-        return False
+            return None if text is None else Current.loads(text).epoch
+        return None
 
     def _check_locks(self, assignments: Assignments) -> None:
         assert self.locks is not None

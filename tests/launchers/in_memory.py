@@ -157,7 +157,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
     def highest_epoch(self, application: str) -> int:
         """Return the highest epoch that was launched."""
         probes = (epoch for name, epoch in self.probes if name == application)
-        return max(self._newest.get(application, 0), *probes, 0)
+        return max(*self._drivers.get(application, {}), *probes, 0, 0)
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Start a driver that is alive at once, and not ready; again: change nothing."""
@@ -171,10 +171,11 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
             if spec.epoch < self._newest.get(spec.application, 0):
                 driver.exit = self._exit("FENCED", "FENCED")
                 return
-            self._newest[spec.application] = spec.epoch
+            if not spec.standby:
+                self._newest[spec.application] = spec.epoch
             driver.process = self._new_process()
             if self.obliging:
-                self.ready(spec.application)
+                self.ready(spec.application, epoch=spec.epoch)
 
     def seal(self, application: str, epoch: int) -> bool:
         """Let no launch of the epoch start anything, unless one has."""
@@ -197,6 +198,8 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
                 or assignment.generation < driver.assignment.generation
             ):
                 return
+            newest = self._newest.get(application, 0)
+            self._newest[application] = max(newest, assignment.epoch)
             driver.assignment = assignment
             self._apply(driver)
 
@@ -519,6 +522,8 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
     def _apply(self, driver: _Driver) -> None:
         if not driver.ready or driver.hanging or not driver.alive:
             return
+        if driver.spec.standby and self._newest.get(driver.spec.application) != driver.spec.epoch:
+            return
         wanted = {entry.run: entry for entry in driver.assignment.queries}
         for run in list(driver.runs.keys() - wanted.keys()):
             if run < 0:  # a script has started it: its rows are on their way
@@ -616,7 +621,8 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
         drivers = self._drivers.get(application)
         if not drivers:
             raise LookupError(f"no driver of {application} was launched")
-        return drivers[max(drivers) if epoch is None else epoch]
+        newest = self._newest.get(application, max(drivers))  # a standby is asked for by its epoch
+        return drivers[newest if epoch is None else epoch]
 
     def _all(self) -> list[_Driver]:
         return [driver for drivers in self._drivers.values() for driver in drivers.values()]

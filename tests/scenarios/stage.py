@@ -15,6 +15,7 @@ from queries.models.history import Operation, Transition
 from queries.services.definitions import catalog
 from queries.services.supervision import operations
 from queries.services.supervision.reconcile import due_applications, reconcile
+from queries.services.supervision.standbys import keep_standbys
 from tests.launchers.in_memory import InMemoryLauncher
 
 START = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)  # three in the morning
@@ -52,6 +53,7 @@ class Stage:
 
     def __init__(self, *, obliging: bool = False) -> None:
         self.now = START
+        self.keeps_standbys = False  # an application wants one
         self.launcher = InMemoryLauncher(clock=self.clock, obliging=obliging)
 
     def clock(self) -> datetime:
@@ -61,6 +63,7 @@ class Stage:
     def application(self, name: str, **spec: Any) -> Application:
         """Define an application."""
         form = {"master": "local[2]", "memory": "1g", "conf": {}, **spec}
+        self.keeps_standbys |= "standby" in spec
         row = Application.objects.create(name=name, created_at=self.now)
         revision = row.revisions.create(number=1, spec=form, author="ada", created_at=self.now)
         row.target_revision = revision
@@ -128,6 +131,8 @@ class Stage:
         for _ in range(5):
             for application in due_applications(now=self.now):
                 reconcile(application, launcher=self.launcher, now=self.now)
+            if self.keeps_standbys:
+                keep_standbys(launcher=self.launcher, now=self.now)
             first = _first_due()
             if first is None or first > self.now:
                 break
@@ -183,9 +188,24 @@ class Stage:
         return Run.objects.filter(query__name=name).order_by("-epoch")[0]
 
     def driver(self, application: str) -> Driver:
-        """Return the application's newest driver, which is not its storage JVM."""
+        """Return the application's newest driver, which is no storage JVM and no standby."""
         rows = Driver.objects.filter(application__name=application)
-        return rows.exclude(kind=DriverKind.STORAGE).order_by("-epoch")[0]
+        beside = (DriverKind.STORAGE, DriverKind.STANDBY)
+        return rows.exclude(kind__in=beside).order_by("-epoch")[0]
+
+    def standby(self, application: str) -> Driver:
+        """Return the application's newest standby that has not taken over."""
+        rows = Driver.objects.filter(application__name=application, kind=DriverKind.STANDBY)
+        return rows.order_by("-epoch")[0]
+
+    def stands_by(self, name: str, application: str = "") -> Driver:
+        """Bring a query to RUNNING and its application's standby to LIVE; return the standby."""
+        self.up(name, application)
+        self.wait(5)
+        standby = self.standby(application or name)
+        self.launcher.ready(application or name, epoch=standby.epoch)
+        self.wait(2)
+        return self.standby(application or name)
 
     def ready(self, application: str) -> None:
         """The driver's session comes up."""

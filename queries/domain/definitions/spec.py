@@ -314,6 +314,8 @@ class ApplicationSpec(StrictForm):
     scheduler_mode: Annotated[SchedulerMode, Effect.DRIVER] = "FAIR"
     failure_scope: Annotated[Literal["query", "application"], Effect.NONE] = "query"
     policy: Annotated[RestartPolicy, Effect.NONE] = Field(default_factory=RestartPolicy)
+    # Whether a second driver without queries waits to take over when the driver ends.
+    standby: Annotated[Literal["none", "own"], Effect.NONE] = "none"
     # "module:Class" of plain StreamingQueryListeners.
     listeners: Annotated[tuple[str, ...], Effect.DRIVER] = ()
     # If true, a revision can start only after it has passed a preflight.

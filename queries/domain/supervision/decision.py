@@ -17,6 +17,7 @@ class DriverAction(StrEnum):
     NOTHING = "NOTHING"
     PREPARE = "PREPARE"  # install its code and packages; a launch follows
     LAUNCH = "LAUNCH"  # create a row, then call the launcher
+    TAKE_OVER = "TAKE_OVER"  # as LAUNCH, but a standby driver becomes the driver
     SPAWN = "SPAWN"  # the row exists, but its process does not: complete the launch
     SEAL = "SEAL"  # nobody has started its process: make sure that nobody ever does
     TERMINATE = "TERMINATE"

@@ -113,7 +113,7 @@ class Draft:
     @property
     def driver_open(self) -> bool:
         """Return whether a driver is open or about to be launched."""
-        if self.action is DriverAction.LAUNCH:
+        if self.action in {DriverAction.LAUNCH, DriverAction.TAKE_OVER}:
             return True
         return self.obs.driver is not None and self.exit is None
 

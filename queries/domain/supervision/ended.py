@@ -39,7 +39,7 @@ def _read_driver(draft: Draft) -> None:
     driver = draft.obs.driver
     if driver is None:
         return
-    late = draft.now - driver.created_at > timedelta(seconds=draft.obs.limits.start_s)
+    late = draft.now - driver.began_at > timedelta(seconds=draft.obs.limits.start_s)
     match driver.sighting.liveness:
         case Liveness.EXITED | Liveness.GONE:
             _end_driver(draft)

@@ -138,6 +138,12 @@ class DriverSeen:
     sighting: Sighting
     end_wanted: Reason = Reason.NONE
     end_wanted_at: datetime | None = None
+    took_over_at: datetime | None = None  # None: it was never a standby
+
+    @property
+    def began_at(self) -> datetime:
+        """Return since when it has been expected to start: a standby starts long before."""
+        return self.took_over_at or self.created_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,4 +211,5 @@ class Observation:
     code_ready: bool = True  # nothing needs to be fetched or installed before a driver may start
     paused: bool = False  # its host is being stopped: drivers end, desired states remain
     script: ScriptSeen | None = None  # None: its queries are defined, and have desired states
+    standby: bool = False  # a standby driver is ready, and fits the current definition
     silent_host: str = ""  # the host that it is placed on, if that host is silent

@@ -49,6 +49,10 @@ def _want_driver(draft: Draft) -> None:
     if not obs.code_ready:
         draft.waits, draft.action = Reason.WAITS_CODE, DriverAction.PREPARE
         return
+    if obs.standby:  # its memory is counted already, and it has started
+        draft.action = DriverAction.TAKE_OVER
+        draft.next_attempt_at = None
+        return
     draft.waits = obs.slots.free
     if draft.waits is Reason.NONE:
         draft.action = DriverAction.LAUNCH

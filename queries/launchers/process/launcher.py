@@ -138,24 +138,32 @@ class LocalProcessLauncher:
         """Write the intent, spawn the shim, and return once the shim holds its directory.
 
         1. The directory, its spec, pools and assignment are on disk (the intent).
-        2. `current.json` contains this epoch, unless it contains a later one.
+        2. `current.json` contains this epoch, unless it contains a later one; a standby is named
+           there only when it takes over, by its first assignment (`assign`).
         3. The shim is spawned; a second shim for the same directory exits immediately.
         """
 
         def write_intent(directory: Path) -> None:
             direct(DriverFolder.of(directory).control / POOLS, pools_xml)
             self._write_assignment(directory, assignment)
-            self._make_current(directory, spec.epoch)
+            if not spec.standby:
+                self._make_current(directory, spec.epoch)
 
         self._launch(spec, write_intent)
 
     def assign(self, application: str, assignment: Assignment) -> None:
-        """Replace the assignment unless a higher generation exists, and nudge the driver."""
+        """Replace the assignment unless a higher generation exists, and nudge the driver.
+
+        The application's `current.json` contains its epoch before that, unless it contains a later
+        one: a standby that takes over executes nothing before it is named there.
+        """
         directory = self.directory(application, assignment.epoch)
         if not directory.is_dir():
             return
-        folder = DriverFolder.of(directory)
-        self._raising.assign(folder, assignment)
+        fail_points.reach(fail_points.TAKEN_OVER)
+        self._make_current(directory, assignment.epoch)
+        fail_points.reach(fail_points.BEFORE_ASSIGNMENT)
+        self._raising.assign(DriverFolder.of(directory), assignment)
         if self._write_assignment(directory, assignment):
             self._signal(directory, signal.SIGUSR1)
 

@@ -75,7 +75,10 @@ def main(arguments: list[str]) -> int:
     if (folder.control / EXIT).exists() or (folder.control / IDENT).exists():
         return 0  # an earlier shim has started the driver, or seen it end
     current = read_current(directory.parent)
-    fenced = current is None or Current.loads(current).epoch != spec.epoch
+    named = None if current is None else Current.loads(current).epoch
+    fenced = named != spec.epoch
+    if spec.standby:  # it is named there only when it takes over
+        fenced = named is not None and named > spec.epoch
     # The folder may have disappeared and returned without the later epoch's current.json.
     fenced = fenced or max(epoch_claims.taken(directory.parent)) > spec.epoch
     if fenced and not spec.probe:  # a probe holds no checkpoint and no place: nothing fences it

@@ -177,11 +177,17 @@ def _complete(run: Run, query: Query, driver: Driver | None, checkpoint: Checkpo
 
 
 def observation(
-    rows: Rows, sighting: Sighting | None, *, now: datetime, silent_host: str = ""
+    rows: Rows,
+    sighting: Sighting | None,
+    *,
+    now: datetime,
+    silent_host: str = "",
+    standby: bool = False,
 ) -> Observation:
     """Return the observation of an application; `sighting` is of its open driver, if any.
 
-    `silent_host` is the application's host if that is silent.
+    `silent_host` is the application's host if that is silent; `standby` is whether a standby driver
+    could take over.
     """
     application = rows.application
     spec = ApplicationSpec.model_validate(rows.revision.spec)
@@ -199,7 +205,7 @@ def observation(
         policy=spec.policy,
         failure_scope=scope,
         queries=tuple(_query(rows, query, by_run, stalled, ended) for query in rows.queries),
-        driver=_driver(rows.driver, sighting),
+        driver=driver_seen(rows.driver, sighting),
         slots=slots(spec) if rows.driver is None else _UNREAD,
         limits=Limits(
             start_s=settings.START_DEADLINE_S,
@@ -212,30 +218,48 @@ def observation(
         code_ready=rows.driver is not None or not is_to_prepare(spec),
         paused=rows.paused,
         script=_script(rows),
+        standby=standby,
         silent_host=silent_host,
     )
 
 
 def slots(spec: ApplicationSpec) -> Slots:
-    """Return this host's capacity, to decide whether one more driver of that size fits."""
-    others = Driver.objects.filter(
-        host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES)
-    ).select_related("application_revision")
-    drivers = list(others.order_by())
-    used = sum(
-        STORAGE_JVM_MB
-        if driver.kind == DriverKind.STORAGE
-        else memory_mb(driver.application_revision.spec["memory"])
-        for driver in drivers
-    )
+    """Return this host's capacity, to decide whether one more driver of that size fits.
+
+    Standby drivers do not count: they are ended when a driver needs their memory
+    (`services/supervision/standbys.py`).
+    """
+    drivers = list(open_drivers_here().exclude(kind=DriverKind.STANDBY))
+    used = sum(map(memory_of, drivers))
     starting = sum(driver.state == DriverState.STARTING for driver in drivers)
     return Slots(
         starting=starting,
         limit=settings.STARTS_AT_ONCE,
         memory_used_mb=used,
-        memory_budget_mb=settings.DRIVER_MEMORY_BUDGET_MB or _host_budget_mb(),
+        memory_budget_mb=memory_budget_mb(),
         memory_needed_mb=memory_mb(spec.memory),
     )
+
+
+def open_drivers_here() -> QuerySet[Driver]:
+    """Return this host's open drivers of every kind, with their applications' definitions."""
+    rows = Driver.objects.filter(
+        host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES)
+    )
+    return rows.select_related("application_revision").order_by()
+
+
+def memory_of(driver: Driver) -> int:
+    """Return the memory that a driver counts for, in MB."""
+    if driver.kind == DriverKind.STORAGE:
+        return STORAGE_JVM_MB
+    return memory_mb(driver.application_revision.spec["memory"])
+
+
+def memory_budget_mb() -> int:
+    """Return how much memory the drivers of this host may have together, in MB."""
+    budget: int = settings.DRIVER_MEMORY_BUDGET_MB or _host_budget_mb()
+    return budget
 
 
 def memory_mb(text: str) -> int:
@@ -400,7 +424,8 @@ def _recent(query: Query) -> tuple[tuple[str, int | None], ...]:
     return tuple((fingerprint, batch) for fingerprint, batch in newest)
 
 
-def _driver(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | None:
+def driver_seen(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | None:
+    """Return a driver's row and sighting as one value; None without either."""
     if driver is None or sighting is None:
         return None
     return DriverSeen(
@@ -412,6 +437,7 @@ def _driver(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | No
         sighting=sighting,
         end_wanted=Reason(driver.end_wanted),
         end_wanted_at=driver.end_wanted_at,
+        took_over_at=driver.took_over_at,
     )
 
 

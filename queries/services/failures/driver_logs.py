@@ -15,7 +15,7 @@ from queries.domain.errors import NotAllowed
 from queries.domain.failures.log_lines import Level, LogLine, lines_of, select
 from queries.domain.probes.questions import ProbeResult, read_result
 from queries.domain.protocol import DRIVER_LOG, OWN, Status
-from queries.domain.states import DriverKind
+from queries.domain.states import KINDS_IN_PLACE
 from queries.domain.supervision.observation import Sighting
 from queries.launchers.base import Launcher
 from queries.models.drivers import Driver
@@ -55,7 +55,7 @@ def read_log(driver: Driver, *specs: Any, launcher: Launcher, lines: int = 200) 
         raise LogElsewhere(driver)
     wanted = max(1, min(lines, MOST_LINES))
     text = launcher.log_tail(
-        driver.application.name, driver.epoch, probe=driver.kind != DriverKind.SERVICE, lines=wanted
+        driver.application.name, driver.epoch, probe=driver.kind not in KINDS_IN_PLACE, lines=wanted
     )
     return secrets_of(driver, *specs).mask(text)
 

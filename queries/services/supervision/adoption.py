@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from django.conf import settings
 
 from listeners.loops.troubles import each
-from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, Reason
+from queries.domain.states import KINDS_IN_PLACE, OPEN_DRIVER_STATES, DriverKind, Reason
 from queries.domain.supervision.observation import LIVING
 from queries.launchers.base import Launcher
 from queries.models.applications import Application
@@ -29,7 +29,8 @@ def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
     A driver without a row is logged but not killed: the database may be an older copy.
     """
     living = launcher.living()  # before the rows: each row is written before its driver starts
-    rows = Driver.objects.filter(kind=DriverKind.SERVICE, epoch__in=[epoch for _, epoch in living])
+    epochs = [epoch for _, epoch in living]
+    rows = Driver.objects.filter(kind__in=KINDS_IN_PLACE, epoch__in=epochs)
     columns = ("application__name", "epoch", "host", "state", "end_wanted")
     found = {(name, epoch): about for name, epoch, *about in rows.values_list(*columns)}
     strays = []

@@ -17,6 +17,7 @@ from listeners.loops.troubles import each
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
+    KINDS_IN_PLACE,
     STOPPED_PHASES,
     Desired,
     DriverKind,
@@ -67,7 +68,10 @@ def create_driver(
     The epoch is higher than any that this host knows, so a restored database continues above those.
     """
     Installation.raise_epoch(launcher.highest_epoch(application.name))
-    epoch, probe = Installation.draw_epoch(), kind is not DriverKind.SERVICE
+    epoch, probe = Installation.draw_epoch(), kind not in KINDS_IN_PLACE
+    reason = Reason.PROBED if probe else Reason.LAUNCHED
+    if kind is DriverKind.STANDBY:
+        reason = Reason.STANDS_BY
     driver = Driver.objects.create(
         kind=kind,
         application=application,
@@ -83,12 +87,34 @@ def create_driver(
         ui_port=None if probe else free_port(),
         created_at=now,
         state=DriverState.STARTING,
-        state_reason=Reason.PROBED if probe else Reason.LAUNCHED,
+        state_reason=reason,
         state_since=now,
     )
     if not probe:
-        _driver_transition(driver, "", DriverState.STARTING, Reason.LAUNCHED, now)
+        _driver_transition(driver, "", DriverState.STARTING, reason, now)
     return driver
+
+
+def take_over(standby: Driver, application: Application, *, now: datetime) -> bool:
+    """Make a standby the application's driver; False if it has just ended, or is about to."""
+    fields: dict[str, Any] = {
+        "kind": DriverKind.SERVICE,
+        "generation": application.generation,
+        "took_over_at": now,
+        "state": DriverState.STARTING,  # until it has read that it is the driver
+        "state_reason": Reason.TOOK_OVER,
+        "state_since": now,
+    }
+    found = Driver.objects.filter(
+        pk=standby.pk, kind=DriverKind.STANDBY, state=DriverState.LIVE, end_wanted=""
+    )
+    if not found.update(**fields):
+        return False
+    before = standby.state
+    for name, value in fields.items():
+        setattr(standby, name, value)
+    _driver_transition(standby, before, DriverState.STARTING, Reason.TOOK_OVER, now)
+    return True
 
 
 def update_driver(

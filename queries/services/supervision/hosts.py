@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import Case, F, When
 from django.db.models.functions import Now
 
-from queries.domain.states import OPEN_DRIVER_STATES, DriverKind
+from queries.domain.states import KINDS_IN_PLACE, OPEN_DRIVER_STATES
 from queries.domain.supervision.hosts import (
     LATE_AFTER,
     SIGN_EVERY_S,
@@ -110,7 +110,7 @@ def renew(worker: Worker) -> bool:
     renewed = mine.update(seen_at=Now(), steady_since=Case(late, default=F("steady_since")))
     if renewed:
         here = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=OPEN_DRIVER_STATES)
-        services = here.filter(kind=DriverKind.SERVICE)  # probes own no checkpoint
+        services = here.filter(kind__in=KINDS_IN_PLACE)  # probes own no checkpoint
         launcher().show_heartbeat(services.values_list("application__name", "epoch"))
     return bool(renewed)
 

@@ -43,6 +43,7 @@ from queries.services.supervision import (
     decision_rows,
     epochs,
     operation_ends,
+    standbys,
 )
 
 logger = logging.getLogger(__name__)
@@ -73,8 +74,12 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
             return False
         if taken and (rows := read_rows(application_id)) is None:
             return False
-        decision = decide(observation(rows, sighting, now=now, silent_host=silent), now)
-        if not _Step(rows, sighting, decision, launcher, now).take():
+        standby = standbys.ready(rows, launcher) if rows.driver is None and not silent else None
+        seen = observation(
+            rows, sighting, now=now, silent_host=silent, standby=standby is not None
+        )
+        decision = decide(seen, now)
+        if not _Step(rows, sighting, decision, launcher, now, standby).take():
             return False
         if not decision.again:
             return True
@@ -106,7 +111,7 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
 
 
 class _NoSlot(Exception):
-    """Another application has since taken the host's last slot."""
+    """Another application has since taken the host's last slot, or the standby has ended."""
 
 
 class _Step:
@@ -119,8 +124,10 @@ class _Step:
         decision: Decision,
         launcher: Launcher,
         now: datetime,
+        standby: Driver | None = None,
     ) -> None:
         self.rows = rows
+        self.standby = standby  # that could take over
         self.sighting = sighting
         self.decision = decision
         self.launcher = launcher
@@ -156,7 +163,7 @@ class _Step:
         action = self.decision.driver.action
         if action is DriverAction.SPAWN and self.driver is not None:
             return self._take_frozen(self.driver)
-        if action is not DriverAction.LAUNCH:
+        if action not in {DriverAction.LAUNCH, DriverAction.TAKE_OVER}:
             return True
         if adoption.end_given_up(self.application, launcher=self.launcher):
             self._look_again()  # once it is confirmed gone
@@ -169,7 +176,18 @@ class _Step:
             else:
                 decision_rows.hold_application(self.application, str(error), now=self.now)
             return False
+        if action is DriverAction.TAKE_OVER:
+            return self._standby_fits()
         return True
+
+    def _standby_fits(self) -> bool:
+        """Return whether a new driver would be the same; if not, end the standby and look again."""
+        assert self.standby is not None
+        if standbys.fits(self.standby, self.code):
+            return True
+        standbys.end(self.standby, Reason.REPLACED, now=self.now)
+        self._look_again()
+        return False
 
     def _take_frozen(self, driver: Driver) -> bool:
         """Find the code that was frozen for a driver whose launch must be completed."""
@@ -209,7 +227,7 @@ class _Step:
             "reached_generation": choice.reached_generation,
             "reconcile_after": choice.wake_at,
         }
-        if choice.driver.action is DriverAction.LAUNCH:
+        if choice.driver.action in {DriverAction.LAUNCH, DriverAction.TAKE_OVER}:
             fields["host"] = settings.HEADGATE_HOST
         won = Application.objects.filter(
             pk=before.pk, version=before.version, generation=before.generation
@@ -225,8 +243,14 @@ class _Step:
 
     def _write_driver(self, record: Callable[..., Failure]) -> None:
         choice = self.decision.driver
-        if choice.action is DriverAction.LAUNCH:
+        if choice.action is DriverAction.TAKE_OVER:
+            assert self.standby is not None
+            if not decision_rows.take_over(self.standby, self.application, now=self.now):
+                raise _NoSlot
+            self.driver = self.standby
+        elif choice.action is DriverAction.LAUNCH:
             self._take_slot()
+            standbys.make_room(self._spec(), now=self.now)
             for query in self.rows.queries:
                 if query.pk in self.rows.checkpoints:
                     assignments.place_checkpoint(query, self.rows.checkpoints[query.pk])

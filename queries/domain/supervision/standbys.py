@@ -1,0 +1,76 @@
+"""Decide about an application's standby driver: a started Spark session that runs no query.
+
+It takes over when the application needs its next driver (`wanted.py`). Its own end is recorded like
+any driver's (invariant I3), and is nobody's failure.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from queries.domain.protocol import ExitReport
+from queries.domain.states import DriverState, Reason
+from queries.domain.supervision.decision import DriverAction
+from queries.domain.supervision.observation import DriverSeen, Limits, Liveness
+from queries.domain.supervision.outcomes import exit_of, was_fenced
+
+#: A standby that dies is launched again after this long, twice as long after each further death
+#: within `COUNTED`, and at most after `LONGEST`.
+FIRST_WAIT, LONGEST = timedelta(seconds=10), timedelta(minutes=30)
+COUNTED = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyWanted:
+    """Whether an application should have a standby now."""
+
+    why_not: Reason = Reason.NONE  # NONE: it should
+    may_start: bool = False  # its driver is calm, and this host has room that nobody waits for
+    deaths: int = 0  # of its standbys, unasked, within `COUNTED`
+    last_death: datetime | None = None
+
+    @property
+    def not_before(self) -> datetime | None:
+        """Return when the next standby may be launched after a death; None if there was none."""
+        if self.last_death is None or not self.deaths:
+            return None
+        return self.last_death + min(LONGEST, FIRST_WAIT * 2 ** min(self.deaths - 1, 20))
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyDecision:
+    """What happens to an application's standby now."""
+
+    action: DriverAction = DriverAction.NOTHING
+    state: DriverState | None = None  # None: there is no row to change
+    end_wanted: Reason = Reason.NONE
+    exit: ExitReport | None = None  # it has ended, in this way
+
+
+def decide_standby(
+    seen: DriverSeen | None, wanted: StandbyWanted, limits: Limits, now: datetime
+) -> StandbyDecision:
+    """Return what to do about the standby `seen`, or about launching one if there is none."""
+    if seen is None:
+        waits = wanted.not_before is not None and wanted.not_before > now
+        launch = not wanted.why_not and wanted.may_start and not waits
+        return StandbyDecision(DriverAction.LAUNCH if launch else DriverAction.NOTHING)
+    liveness = seen.sighting.liveness
+    if liveness in {Liveness.EXITED, Liveness.GONE}:
+        report = exit_of(seen, at=now.isoformat())
+        state = DriverState.FENCED if was_fenced(report) else DriverState.ENDED
+        return StandbyDecision(state=state, end_wanted=seen.end_wanted, exit=report)
+    late = now - seen.created_at > timedelta(seconds=limits.start_s)
+    ready = seen.sighting.status is not None and seen.sighting.status.ready
+    why = seen.end_wanted or wanted.why_not
+    if not why and late and not ready and liveness is not Liveness.ORPHANED:
+        why = Reason.START_TIMED_OUT
+    if liveness is Liveness.ABSENT:  # it ends once its exit is recorded, so nothing spawns it
+        return StandbyDecision(DriverAction.SEAL if why else DriverAction.SPAWN, seen.state, why)
+    if liveness is Liveness.ORPHANED:
+        return StandbyDecision(DriverAction.KILL, seen.state, why)
+    if not why:
+        return StandbyDecision(state=DriverState.LIVE if ready else seen.state)
+    since = seen.end_wanted_at or now
+    kill = why is Reason.START_TIMED_OUT or now - since > timedelta(seconds=limits.leave_s)
+    action = DriverAction.KILL if kill else DriverAction.TERMINATE
+    return StandbyDecision(action, DriverState.STOPPING, why)

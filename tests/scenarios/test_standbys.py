@@ -1,0 +1,231 @@
+"""A second driver without queries waits beside an application's driver, and takes over from it."""
+
+import pytest
+
+from queries.domain.states import DriverKind, DriverState, Phase, Reason
+from queries.models.applications import Application
+from queries.models.drivers import Driver
+from queries.models.failures import Failure
+from queries.services.supervision import standbys
+from queries.services.supervision.reconcile import reconcile
+from tests.launchers.in_memory import Crash
+from tests.scenarios.stage import Stage
+
+pytestmark = pytest.mark.sql
+
+
+@pytest.fixture
+def waiting(stage: Stage) -> Driver:
+    """An application whose query runs and whose standby waits; return the standby."""
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    return stage.stands_by("delays", "flights")
+
+
+def launches(stage: Stage) -> int:
+    """Return how many drivers were launched."""
+    return sum(call.verb == "launch" for call in stage.launcher.calls)
+
+
+def test_a_standby_waits_once_its_driver_is_calm(stage: Stage) -> None:
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    stage.start("delays")
+    stage.ready("flights")
+    stage.wait(10)
+    assert launches(stage) == 1  # no commit yet: the query has the cores for itself
+    stage.commit("delays")
+    stage.wait(5)
+    standby = stage.standby("flights")
+    assert launches(stage) == 2
+    assert stage.launcher.spec("flights", epoch=standby.epoch).standby
+    assert (standby.state, standby.kind) == (DriverState.STARTING, DriverKind.STANDBY)
+    assert stage.driver("flights").state == DriverState.LIVE
+
+
+def test_a_standby_takes_over_when_the_driver_dies(stage: Stage, waiting: Driver) -> None:
+    before, launched = stage.driver("flights"), launches(stage)
+    stage.launcher.die("flights")
+    stage.look("flights")
+    now = stage.driver("flights")
+    assert (now.pk, now.kind) == (waiting.pk, DriverKind.SERVICE)
+    assert now.state_reason == Reason.TOOK_OVER
+    assert now.took_over_at == stage.now
+    assert stage.run("delays").driver_id == waiting.pk
+    assert Driver.objects.get(pk=before.pk).exit_python == "SIGKILL"
+    assert launches(stage) == launched  # nothing had to be started
+    stage.commit("delays")
+    assert stage.phase("delays") == Phase.RUNNING
+    stage.wait(10)
+    assert stage.standby("flights").epoch > waiting.epoch  # the next one
+
+
+def test_a_restart_by_an_operator_is_served_by_the_standby(stage: Stage, waiting: Driver) -> None:
+    stage.launcher.obliging = True
+    stage.restart("delays")
+    stage.wait(3)
+    assert stage.driver("flights").pk == waiting.pk
+    assert stage.phase("delays") == Phase.RUNNING
+
+
+def test_the_death_of_a_standby_is_nobodys_failure(stage: Stage, waiting: Driver) -> None:
+    stage.launcher.die("flights", epoch=waiting.epoch)
+    stage.wait(5)
+    ended = Driver.objects.get(pk=waiting.pk)
+    assert (ended.state, ended.exit_python) == (DriverState.ENDED, "SIGKILL")
+    assert ended.state_reason == Reason.DRIVER_DIED
+    assert not Failure.objects.exists()
+    assert Application.objects.get(name="flights").failures == 0
+    assert stage.phase("delays") == Phase.RUNNING
+    assert stage.standby("flights").pk == waiting.pk
+    stage.wait(10)
+    assert stage.standby("flights").pk != waiting.pk
+
+
+def test_standbys_that_die_again_and_again_are_launched_more_and_more_rarely(
+    stage: Stage, waiting: Driver
+) -> None:
+    before = launches(stage)
+    for _ in range(600):
+        stage.wait(1)
+        standby = stage.standby("flights")
+        if standby.ended_at is None:
+            stage.launcher.die("flights", epoch=standby.epoch)
+    assert 4 <= launches(stage) - before <= 7
+    assert stage.phase("delays") == Phase.RUNNING
+
+
+def test_a_standby_that_has_died_does_not_take_over(stage: Stage, waiting: Driver) -> None:
+    stage.launcher.die("flights", epoch=waiting.epoch)
+    stage.launcher.die("flights")
+    stage.look("flights")
+    assert stage.driver("flights").pk > waiting.pk
+    stage.ready("flights")
+    stage.commit("delays")
+    stage.wait(3)
+    assert stage.phase("delays") == Phase.RUNNING
+    assert Driver.objects.get(pk=waiting.pk).exit_python == "SIGKILL"
+
+
+def test_a_standby_that_is_still_starting_is_replaced(stage: Stage) -> None:
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    stage.up("delays", "flights")
+    stage.wait(3)
+    late = stage.standby("flights")
+    stage.launcher.die("flights")
+    stage.look("flights")
+    assert stage.driver("flights").epoch > late.epoch
+    stage.launcher.ready("flights", epoch=late.epoch)
+    stage.wait(3)
+    assert ("terminate", late.epoch) in [(call.verb, call.epoch) for call in stage.launcher.calls]
+    assert Driver.objects.get(pk=late.pk).end_wanted == Reason.REPLACED
+
+
+@pytest.mark.parametrize("point", ["before", "after"])
+def test_a_worker_that_dies_while_a_standby_takes_over_loses_nothing(
+    stage: Stage, waiting: Driver, point: str
+) -> None:
+    getattr(stage.launcher, f"crash_{point}").add("assign")
+    stage.launcher.die("flights")
+    with pytest.raises(Crash):
+        stage.look("flights")
+    stage.wait(2)
+    assert stage.driver("flights").pk == waiting.pk
+    stage.commit("delays")
+    assert stage.phase("delays") == Phase.RUNNING
+    assert len(stage.launcher.assignment("flights").queries) == 1
+
+
+def test_a_standby_of_an_older_definition_ends(stage: Stage, waiting: Driver) -> None:
+    application = Application.objects.get(name="flights")
+    newest = application.revisions.latest("number")
+    application.revisions.create(
+        number=2, spec=newest.spec | {"memory": "2g"}, author="ada", created_at=stage.now
+    )
+    application.target_revision = None
+    application.save()
+    stage.wait(2)
+    assert Driver.objects.get(pk=waiting.pk).end_wanted == Reason.REPLACED
+
+
+def test_changed_code_is_not_run_by_a_standby_that_has_the_old_one(stage: Stage) -> None:
+    stage.application("flights", standby="own", python_path=["/code"])
+    stage.query("delays", "flights")
+    waiting = stage.stands_by("delays", "flights")
+    stage.launcher.code_version = "2"
+    stage.launcher.die("flights")
+    stage.look("flights")
+    stage.wait(3)
+    assert stage.driver("flights").pk != waiting.pk
+    assert stage.driver("flights").code_sha256 != waiting.code_sha256
+    assert Driver.objects.get(pk=waiting.pk).end_wanted == Reason.REPLACED
+
+
+def test_a_standby_ends_when_its_application_stops(stage: Stage, waiting: Driver) -> None:
+    stage.launcher.obliging = True
+    stage.stop("delays")
+    stage.wait(5)
+    assert stage.launcher.living() == []
+    ended = Driver.objects.get(pk=waiting.pk)
+    assert (ended.state, ended.exit_python) == (DriverState.ENDED, "0")
+    assert ended.state_reason == Reason.NOT_WANTED
+
+
+def test_a_standby_that_does_not_end_is_killed(stage: Stage, waiting: Driver) -> None:
+    standbys.end(waiting, Reason.REPLACED, now=stage.now)
+    stage.wait(90)
+    assert Driver.objects.get(pk=waiting.pk).exit_python == "SIGKILL"
+
+
+def test_a_standby_that_does_not_come_up_is_ended(stage: Stage) -> None:
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    stage.up("delays", "flights")
+    stage.wait(5)
+    first = stage.standby("flights")
+    stage.wait(200)
+    ended = Driver.objects.get(pk=first.pk)
+    assert (ended.end_wanted, ended.exit_python) == (Reason.START_TIMED_OUT, "SIGKILL")
+    assert stage.phase("delays") == Phase.RUNNING
+
+
+def test_a_standby_gives_its_memory_to_a_driver(
+    stage: Stage, waiting: Driver, settings: object
+) -> None:
+    settings.DRIVER_MEMORY_BUDGET_MB = 2048  # type: ignore[attr-defined]
+    stage.query("other")
+    stage.launcher.obliging = True
+    stage.start("other")
+    assert stage.driver("other").state in (DriverState.STARTING, DriverState.LIVE)
+    stage.wait(5)
+    assert Driver.objects.get(pk=waiting.pk).state_reason == Reason.GIVEN_UP
+    stage.wait(60)
+    assert stage.standby("flights").pk == waiting.pk  # there is no room for another
+
+
+def test_a_late_look_does_not_change_a_standby_that_has_taken_over(
+    stage: Stage, waiting: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass has read the row; before it writes, the standby takes over."""
+    decided = standbys.decide_standby
+
+    def takes_over_meanwhile(*arguments: object) -> object:
+        stage.launcher.die("flights")
+        reconcile(waiting.application_id, launcher=stage.launcher, now=stage.now)
+        return decided(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(standbys, "decide_standby", takes_over_meanwhile)
+    standbys.end(waiting, Reason.REPLACED, now=stage.now)
+    Driver.objects.filter(pk=waiting.pk).update(end_wanted="")
+    standbys.keep_standby(waiting.application_id, launcher=stage.launcher, now=stage.now)
+    row = Driver.objects.get(pk=waiting.pk)
+    assert (row.kind, row.state) == (DriverKind.SERVICE, DriverState.STARTING)
+
+
+def test_an_application_that_wants_no_standby_has_none(stage: Stage) -> None:
+    stage.query("delays")
+    stage.keeps_standbys = True
+    stage.up("delays")
+    stage.wait(30)
+    assert launches(stage) == 1
