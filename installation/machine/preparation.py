@@ -15,7 +15,7 @@ from controlplane import environment
 from controlplane.home import Trouble, read_line, write_private
 from headgate_ground.masking import mask_text
 from queries.releases import TablesRefused
-from queries.services.supervision.installation import resume
+from queries.services.system.installation import resume
 
 
 def database_sentence() -> str:

@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.hosts import SILENT_AFTER
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
     STOPPED_PHASES,
@@ -21,7 +22,6 @@ from queries.domain.states import (
     DriverKind,
     Phase,
 )
-from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver

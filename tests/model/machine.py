@@ -47,7 +47,6 @@ from queries.services.definitions import catalog
 from queries.services.supervision import (
     adoption,
     decision_rows,
-    installation,
     operations,
     reconcile,
 )
@@ -55,6 +54,7 @@ from queries.services.supervision.application_operations import (
     request_application_restart,
     request_application_stop,
 )
+from queries.services.system import installation
 from tests.launchers.in_memory import ENDED, Crash, _Driver
 from tests.model.world import Thread, World
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage

@@ -3,7 +3,8 @@
 from queries.domain.states import Desired, OperationOutcome, Phase, Reason, RunOutcome, StopMode
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
-from queries.services.supervision import application_operations, installation
+from queries.services.supervision import application_operations
+from queries.services.system import installation
 from tests.scenarios.stage import Stage
 
 

@@ -11,8 +11,8 @@ from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
 from queries.models.hosts import Host
-from queries.services.supervision.installation import request_shutdown, resume
 from queries.services.supervision.reconcile import reconcile, wake_all
+from queries.services.system.installation import request_shutdown, resume
 from tests.scenarios.stage import Stage
 
 pytestmark = [pytest.mark.django_db, pytest.mark.sql]

@@ -10,7 +10,7 @@ from django.utils import timezone
 from headgate_server import places
 from installation.machine import claims, drivers, trials
 from installation.machine.cluster import Cluster
-from queries.services.supervision.installation import request_shutdown
+from queries.services.system.installation import request_shutdown
 
 #: Seconds beyond the queries' graceful stop: for Spark itself and the driver's exit.
 LEAVE_S = 40

@@ -41,12 +41,14 @@ class ExecutorBody(Body):
 
 @shows(
     Driver,
-    "id=pk epoch state state_reason state_reason_code=state_reason state_since host pid jvm_pid "
-    "created_at spark_version java_version spark_application_id executors",
+    "id=pk kind epoch state state_reason state_reason_code=state_reason state_since host pid "
+    "jvm_pid created_at took_over_at spark_version java_version spark_application_id executors",
 )
 class DriverBody(Body):
-    """The running driver process of an application.
+    """A driver process of an application.
 
+    kind: SERVICE runs the queries; STANDBY waits to take over.
+    took_over_at: When it took over as a standby; null if it never was one.
     executors: On a cluster: active executors, then the newest lost ones; empty with local[N].
     ui_url: Path in the console that opens the driver's Spark UI; null if it has none.
     """
@@ -128,7 +130,8 @@ class ScriptBody(Body):
 @shows(
     ApplicationDetail,
     "application.name application.own team=application.team.name revision=newest.number "
-    "running_revision=driver.application_revision.number needs_restart driver script queries pools "
+    "running_revision=driver.application_revision.number needs_restart driver standby script "
+    "queries pools "
     "application.failures application.next_attempt_at application.hold "
     "application.hold_reason hold_reason_code application.labels telemetry "
     "application.created_at etag spec links",
@@ -137,6 +140,7 @@ class ApplicationBody(Body):
     """An application: its definition (masked), its driver, and its queries and pools.
 
     own: Whether it was created for a single query.
+    standby: The driver without queries that waits to take over; null if there is none.
     script: Null if the application does not run a script.
     team: The team that owns it; null if it is open to everyone.
     needs_restart: What changed since the driver started: revision, pools, code, Headgate's release.

@@ -27,7 +27,8 @@ from queries.selectors.manifests.states import normal_application
 from queries.selectors.supervision import applications
 from queries.selectors.supervision.drift import pool_form
 from queries.services.definitions import catalog, repeated_creates
-from queries.services.supervision import application_operations, installation
+from queries.services.supervision import application_operations
+from queries.services.system import installation
 
 
 class ApplicationsView(ApiView):

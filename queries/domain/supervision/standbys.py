@@ -33,7 +33,8 @@ class StandbyWanted:
         """Return when the next standby may be launched after a death; None if there was none."""
         if self.last_death is None or not self.deaths:
             return None
-        return self.last_death + min(LONGEST, FIRST_WAIT * 2 ** min(self.deaths - 1, 20))
+        wait: timedelta = FIRST_WAIT * 2 ** min(self.deaths - 1, 20)
+        return self.last_death + min(LONGEST, wait)
 
 
 @dataclass(frozen=True, slots=True)

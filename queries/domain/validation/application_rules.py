@@ -75,6 +75,7 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
     problems += _connectors(spec, surroundings.connectors, surroundings.recipes)
     problems += _listeners(spec)
     problems += script_rules.script_problems(spec)
+    problems += _standby(spec)
     if spec.policy.max_delay_s < spec.policy.base_delay_s:
         problems.append(
             Problem(
@@ -108,6 +109,21 @@ def _resources(spec: ApplicationSpec) -> list[Problem]:
         way_out = "Use 512m or more."
         problems.append(Problem("memory", spec.memory, "is too little for Spark.", way_out))
     return problems
+
+
+def _standby(spec: ApplicationSpec) -> list[Problem]:
+    if spec.standby == "none":
+        return []
+    if spec.kind == "script":
+        message, way_out = "needs defined queries: a script starts Spark itself.", 'Choose "none".'
+    elif not spec.master.startswith("local"):
+        message = (
+            f"needs a local master: with {spec.master}, it would hold executors of the cluster."
+        )
+        way_out = 'Choose "none", or local[N].'
+    else:
+        return []
+    return [Problem("standby", spec.standby, message, way_out)]
 
 
 def _root(field: str, root: Root, allowed: tuple[str, ...]) -> list[Problem]:

@@ -7,8 +7,8 @@ from datetime import datetime
 from django.db.models import Max
 
 from listeners.models import Heartbeat, Latest
+from queries.domain.hosts import SILENT_AFTER
 from queries.domain.states import DriverKind, DriverState, GroupStatus, RunOutcome
-from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import FailureGroup

@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from listeners import selectors as heard
 from listeners.selectors import DriverTelemetry
 from queries.domain.errors import Missing
-from queries.domain.states import OPEN_DRIVER_STATES, DriverKind
+from queries.domain.states import KINDS_IN_PLACE, OPEN_DRIVER_STATES, DriverKind
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool, Script
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
@@ -36,6 +36,7 @@ class ApplicationDetail:
     default_pool: list[Query]  # living queries that name no pool
     needs_restart: tuple[str, ...]  # reasons: `drift.py`
     telemetry: DriverTelemetry | None
+    standby: Driver | None = None  # the open one
     script: Script | None = None
 
 
@@ -67,6 +68,7 @@ def application_details(rows: list[Application]) -> list[ApplicationDetail]:
     drivers = {
         driver.application_id: driver for driver in open_drivers().filter(application__in=ids)
     }
+    standbys = {row.application_id: row for row in _open_standbys().filter(application__in=ids)}
     telemetry = heard.telemetry([driver.pk for driver in drivers.values()])
     held: dict[int, list[Query]] = {pk: [] for pk in ids}
     for query in Query.objects.filter(application__in=ids, archived_at__isnull=True).order_by(
@@ -93,6 +95,7 @@ def application_details(rows: list[Application]) -> list[ApplicationDetail]:
             default_pool=[q for q in held[row.pk] if not named.get(q.pk)],
             needs_restart=drift(driver, newest=newest.get(row.pk), pools=pools.get(row.pk, [])),
             telemetry=telemetry.get(driver.pk) if driver else None,
+            standby=standbys.get(row.pk),
             script=getattr(row, "script", None),
         )
 
@@ -100,8 +103,8 @@ def application_details(rows: list[Application]) -> list[ApplicationDetail]:
 
 
 def drivers_of(row: Application) -> QuerySet[Driver]:
-    """Return an application's drivers, newest first."""
-    return Driver.objects.filter(application=row, kind=DriverKind.SERVICE).select_related(
+    """Return an application's drivers and standbys, newest first."""
+    return Driver.objects.filter(application=row, kind__in=KINDS_IN_PLACE).select_related(
         "application_revision"
     )
 
@@ -120,6 +123,12 @@ def open_drivers() -> QuerySet[Driver]:
     return Driver.objects.filter(
         kind=DriverKind.SERVICE, state__in=OPEN_DRIVER_STATES
     ).select_related("application", "application_revision")
+
+
+def _open_standbys() -> QuerySet[Driver]:
+    """Return the open standbys, oldest first."""
+    rows = Driver.objects.filter(kind=DriverKind.STANDBY, state__in=OPEN_DRIVER_STATES)
+    return rows.select_related("application", "application_revision").order_by("epoch")
 
 
 def pool_holding(row: Application, name: str) -> PoolHolding:

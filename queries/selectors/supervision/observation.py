@@ -243,9 +243,7 @@ def slots(spec: ApplicationSpec) -> Slots:
 
 def open_drivers_here() -> QuerySet[Driver]:
     """Return this host's open drivers of every kind, with their applications' definitions."""
-    rows = Driver.objects.filter(
-        host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES)
-    )
+    rows = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES))
     return rows.select_related("application_revision").order_by()
 
 

@@ -8,8 +8,8 @@ from django.db.models.functions import Now
 
 from controlplane.senders import event_key
 from listeners.senders import Sender
+from queries.domain.hosts import SILENT_AFTER
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, Reason
-from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.models.drivers import Driver, Run
 from queries.models.hosts import Host
 

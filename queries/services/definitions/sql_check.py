@@ -34,8 +34,8 @@ from queries.domain.definitions.sql_verdict import (
     question_about,
 )
 from queries.domain.errors import Invalid
+from queries.domain.hosts import SILENT_AFTER
 from queries.domain.sparks import OURS, Spark, command
-from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.domain.validation.skipped import Check, Skip
 from queries.selectors.definitions.sparks import installed_sparks, jars_of
 from queries.services.system import parser_life

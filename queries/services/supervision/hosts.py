@@ -15,8 +15,7 @@ from django.conf import settings
 from django.db.models import Case, F, When
 from django.db.models.functions import Now
 
-from queries.domain.states import KINDS_IN_PLACE, OPEN_DRIVER_STATES
-from queries.domain.supervision.hosts import (
+from queries.domain.hosts import (
     LATE_AFTER,
     SIGN_EVERY_S,
     ClaimSeen,
@@ -24,6 +23,7 @@ from queries.domain.supervision.hosts import (
     Worker,
     judge_claim,
 )
+from queries.domain.states import KINDS_IN_PLACE, OPEN_DRIVER_STATES
 from queries.launchers.configured import launcher
 from queries.launchers.process import identities
 from queries.models.drivers import Driver

@@ -18,11 +18,11 @@ from controlplane.nudge import changed
 from listeners.loops.troubles import each
 from listeners.missing.gaps import note_exit
 from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.hosts import Responsibility, responsibility
 from queries.domain.protocol import Assignment
 from queries.domain.states import Hold, Reason
 from queries.domain.supervision.decide import WATCHFUL, decide
 from queries.domain.supervision.decision import Decision, DriverAction, RunEnd
-from queries.domain.supervision.hosts import Responsibility, responsibility
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
@@ -75,9 +75,7 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
         if taken and (rows := read_rows(application_id)) is None:
             return False
         standby = standbys.ready(rows, launcher) if rows.driver is None and not silent else None
-        seen = observation(
-            rows, sighting, now=now, silent_host=silent, standby=standby is not None
-        )
+        seen = observation(rows, sighting, now=now, silent_host=silent, standby=standby is not None)
         decision = decide(seen, now)
         if not _Step(rows, sighting, decision, launcher, now, standby).take():
             return False

@@ -153,9 +153,7 @@ def _open_row(application: Application) -> Driver | None:
     return rows.select_related("application", "application_revision").first()
 
 
-def _wanted(
-    rows: Rows, row: Driver | None, launcher: Launcher, now: datetime
-) -> StandbyWanted:
+def _wanted(rows: Rows, row: Driver | None, launcher: Launcher, now: datetime) -> StandbyWanted:
     why_not = _why_not(rows) or (_why_not_fit(rows, row) if row is not None else Reason.NONE)
     if row is not None:
         if not why_not and row.state == DriverState.LIVE and not _still_fits(row, launcher):
@@ -245,9 +243,7 @@ def _launch(rows: Rows, launcher: Launcher, now: datetime) -> None:
 
 def _spawn(row: Driver, spec: DriverSpec, launcher: Launcher) -> None:
     try:
-        launcher.launch(
-            spec, Assignment(generation=0, epoch=row.epoch), assignments.pools_xml(row)
-        )
+        launcher.launch(spec, Assignment(generation=0, epoch=row.epoch), assignments.pools_xml(row))
     except LaunchRefused as error:  # tried again at each look until its start is overdue
         logger.warning("standby %s not launched: %s", row.epoch, error)
 

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from controlplane import redis_client, signs_of_life
 from controlplane.signs_of_life import Sign
-from queries.domain.supervision.hosts import SILENT_AFTER
+from queries.domain.hosts import SILENT_AFTER
 from queries.domain.system import Part, clock, first_line, ok, problem, unknown
 from queries.services.system.checks import checked
 from queries.services.system.parser_life import PARSER, parser_part

@@ -22,7 +22,7 @@ from queries.services.supervision.application_operations import (
     request_application_stop,
     request_script_start,
 )
-from queries.services.supervision.installation import declare_host_gone
+from queries.services.system.installation import declare_host_gone
 from queries.views.console.errors import answered
 from queries.views.console.guard import by, needs
 from queries.views.supervision.consequences import STOP_MODES, named, stop_mode, while_away

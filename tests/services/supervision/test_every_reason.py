@@ -27,6 +27,18 @@ pytestmark = pytest.mark.django_db
 TESTS = Path(__file__).parents[2]
 #: Reason -> file and test that makes it happen and asserts it by its name.
 ELSEWHERE: dict[Reason, tuple[str, str]] = {
+    Reason.STANDS_BY: (
+        "services/supervision/test_standbys.py",
+        "test_a_standby_waits_once_its_driver_is_calm",
+    ),
+    Reason.TOOK_OVER: (
+        "services/supervision/test_standbys.py",
+        "test_a_standby_takes_over_when_the_driver_dies",
+    ),
+    Reason.GIVEN_UP: (
+        "services/supervision/test_standbys.py",
+        "test_a_standby_gives_its_memory_to_a_driver",
+    ),
     Reason.WAITS_CODE: (
         "domain/supervision/test_decide.py",
         "test_a_query_waits_for_its_code_which_is_put_into_place",

@@ -45,9 +45,9 @@ from queries.services.probes.xray import forget_old_results
 from queries.services.procedures import engine
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult
 from queries.services.supervision import hosts as service
-from queries.services.supervision import installation
 from queries.services.supervision.reconcile import prune_folders, wake_all
 from queries.services.system import health as system
+from queries.services.system import installation
 from tests.conftest_redis import redis_client, valkey
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.scenarios.stage import Stage

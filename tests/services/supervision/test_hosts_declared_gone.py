@@ -22,8 +22,8 @@ from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.local_roots import data_roots, default_checkpoint
 from queries.services.procedures import engine
 from queries.services.supervision import hosts as signs
-from queries.services.supervision.installation import declare_host_gone
 from queries.services.supervision.operations import archive_query
+from queries.services.system.installation import declare_host_gone
 from queries.tasks import PROCEDURES
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_two_hosts import TwoHosts

@@ -8,8 +8,8 @@ from queries.domain.deploys.states import DeployState
 from queries.models.definitions import Checkpoint
 from queries.services.deploys.rollback import run_newest
 from queries.services.supervision import operations
-from queries.services.supervision.installation import declare_host_gone
 from queries.services.supervision.required_preflight import StateChanges
+from queries.services.system.installation import declare_host_gone
 from tests.scenarios.deploys.way import Way
 from tests.scenarios.stage import BROKEN_PIPE, NO_SUCH_SOURCE, Stage
 from tests.scenarios.test_two_hosts import TwoHosts

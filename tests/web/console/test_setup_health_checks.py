@@ -18,7 +18,7 @@ from controlplane import signs_of_life
 from controlplane.home import Home
 from controlplane.signs_of_life import Sign
 from installation.machine import claims
-from queries.domain.supervision.hosts import SILENT_AFTER
+from queries.domain.hosts import SILENT_AFTER
 from queries.domain.system import READY_PARTS, State
 from queries.roles import Role
 from queries.services.system import health as system

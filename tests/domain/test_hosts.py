@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from queries.domain.supervision.hosts import (
+from queries.domain.hosts import (
     SILENT_AFTER,
     ClaimSeen,
     ClaimVerdict,

@@ -3,6 +3,7 @@
 import pytest
 
 from queries.domain.states import DriverKind, DriverState, Phase, Reason
+from queries.domain.supervision.standbys import decide_standby
 from queries.models.applications import Application
 from queries.models.drivers import Driver
 from queries.models.failures import Failure
@@ -40,6 +41,7 @@ def test_a_standby_waits_once_its_driver_is_calm(stage: Stage) -> None:
     assert launches(stage) == 2
     assert stage.launcher.spec("flights", epoch=standby.epoch).standby
     assert (standby.state, standby.kind) == (DriverState.STARTING, DriverKind.STANDBY)
+    assert standby.state_reason == Reason.STANDS_BY
     assert stage.driver("flights").state == DriverState.LIVE
 
 
@@ -208,7 +210,7 @@ def test_a_late_look_does_not_change_a_standby_that_has_taken_over(
     stage: Stage, waiting: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pass has read the row; before it writes, the standby takes over."""
-    decided = standbys.decide_standby
+    decided = decide_standby
 
     def takes_over_meanwhile(*arguments: object) -> object:
         stage.launcher.die("flights")
