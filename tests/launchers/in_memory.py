@@ -168,7 +168,8 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
             if spec.epoch in drivers or (spec.application, spec.epoch) in self._sealed:
                 return
             driver = drivers[spec.epoch] = _Driver(spec, assignment, pools_xml)
-            if spec.epoch < self._newest.get(spec.application, 0):
+            living = (epoch for epoch, one in drivers.items() if one.jvm_lives)
+            if spec.epoch < max(self._newest.get(spec.application, 0), *living):
                 driver.exit = self._exit("FENCED", "FENCED")
                 return
             if not spec.standby:
@@ -176,6 +177,9 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
             driver.process = self._new_process()
             if self.obliging:
                 self.ready(spec.application, epoch=spec.epoch)
+
+    def point(self, name: str) -> None:
+        """A worker comes by this point of its step: nothing happens here."""
 
     def seal(self, application: str, epoch: int) -> bool:
         """Let no launch of the epoch start anything, unless one has."""
@@ -200,6 +204,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
                 return
             newest = self._newest.get(application, 0)
             self._newest[application] = max(newest, assignment.epoch)
+            self.point("named")  # in current.json, and its assignment is still the old one
             driver.assignment = assignment
             self._apply(driver)
 
@@ -324,10 +329,17 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
                 driver.script = ScriptReport(ScriptState.RUNNING)
             self._apply(driver)
 
-    def session_fails(self, application: str, error: RunError, *, exit_code: str = "70") -> None:
+    def session_fails(
+        self,
+        application: str,
+        error: RunError,
+        *,
+        exit_code: str = "70",
+        epoch: int | None = None,
+    ) -> None:
         """The session cannot be built: the driver says why and leaves."""
         with self._lock:
-            driver = self._driver(application, None)
+            driver = self._driver(application, epoch)
             driver.error = error
             driver.exit = self._exit(exit_code, "0")
 

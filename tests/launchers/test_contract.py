@@ -1,6 +1,7 @@
 """What every kind of launcher promises (`queries.launchers.base`), said once for all of them."""
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from queries.launchers.base import Launcher, LaunchRefused
 from queries.launchers.process import sighting
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.drivers import Driver
+from queries.runtime.main import LOOK_S
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.spark.driver_under_test import rate_query, wait_for
 
@@ -314,6 +316,27 @@ def test_an_epoch_below_a_later_one_never_lives_and_is_pruned_first(ground: Grou
     assert launcher.sight(NAME, 9).liveness in ALIVE
 
 
+def test_a_standby_is_not_the_applications_driver_and_fences_nobody(ground: Ground) -> None:
+    launcher = ground.launcher
+    _launch(launcher, 3)
+    launcher.launch(replace(_spec(5), standby=True), Assignment(0, 5), "<allocations/>")
+    ground.until(5, Liveness.ALIVE)
+    assert launcher.living() == [(NAME, 3), (NAME, 5)]
+    assert launcher.highest_epoch(NAME) == 5
+    launcher.kill(NAME, 3)
+    ground.until(3, Liveness.EXITED)
+    assert launcher.sight(NAME, 5).liveness is Liveness.ALIVE
+
+
+def test_a_standby_below_a_later_driver_never_lives(ground: Ground) -> None:
+    launcher = ground.launcher
+    _launch(launcher, 9)
+    launcher.launch(replace(_spec(4), standby=True), Assignment(0, 4), "<allocations/>")
+    ended = ground.until(4, Liveness.EXITED)
+    assert ended.exit is not None
+    assert ended.exit.python == "FENCED"
+
+
 def test_a_driver_whose_files_go_is_seen_and_is_no_second_time_started(ground: Ground) -> None:
     launcher = ground.launcher
     _launch(launcher, 3)
@@ -518,3 +541,39 @@ def test_a_driver_takes_its_runs_keeps_their_ends_and_leaves_when_asked(
     report = obliging.until(1, Liveness.EXITED).exit
     assert report is not None
     assert (report.python, report.jvm, report.oom) == ("0", "0", False)
+
+
+def test_a_standby_executes_nothing_before_it_takes_over(obliging: Ground, tmp_path: Path) -> None:
+    launcher = obliging.launcher
+    entry = AssignmentEntry(
+        query=1,
+        name="q1",
+        run=7,
+        epoch=7,
+        spec=rate_query(),
+        checkpoint=f"file://{tmp_path}/checkpoints/q1",
+        pool="",
+        want=Want.RUN,
+    )
+    spec = replace(_spec(5), checkpoints=(entry.checkpoint,), standby=True)
+    launcher.launch(spec, Assignment(0, 5), "<allocations/>")
+
+    def until(states: tuple[RunState, ...]) -> None:
+        def look() -> bool:
+            status = launcher.sight(NAME, 5).status
+            return bool(status and status.ready and tuple(r.state for r in status.runs) == states)
+
+        wait_for(look, f"the runs are {states}")
+
+    until(())
+    with pytest.MonkeyPatch.context() as patch:  # what a worker that dies in between leaves
+        if isinstance(obliging, Processes):
+            patch.setattr(obliging.local, "_make_current", lambda *_: None)
+            launcher.assign(NAME, Assignment(1, 5, (entry,)))
+            wait_for(lambda: launcher.sight(NAME, 5).assignment_generation == 1, "it is written")
+            time.sleep(3 * LOOK_S)  # its absence has no event to wait for
+            until(())
+    launcher.assign(NAME, Assignment(2, 5, (entry,)))
+    until((RunState.RUNNING,))
+    launcher.terminate(NAME, 5)
+    obliging.until(5, Liveness.EXITED)

@@ -16,6 +16,7 @@ from controlplane import fail_points
 from headgate_ground.files import is_locked
 from queries.domain.protocol import Assignment, DriverSpec
 from queries.domain.supervision.observation import Liveness, Sighting
+from queries.driver_folder import read_current
 from queries.launchers.process import identities, sighting
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.killed import killed_at
@@ -34,7 +35,7 @@ class Launch:
         self.directory = self.launcher.directory("app", 1)
         self.most = 0  # drivers that lived at once
 
-    def launch(self) -> None:
+    def launch(self, *, standby: bool = False) -> None:
         spec = DriverSpec(
             driver=1,
             epoch=1,
@@ -52,8 +53,10 @@ class Launch:
             redis_url="redis://127.0.0.1:9/0",  # nobody listens: the sweep finds the exit
             stream="events",
             env_allowlist=(fail_points.ENVIRONMENT,),
+            standby=standby,
         )
-        self.launcher.launch(spec, Assignment(generation=1, epoch=1), "<allocations/>")
+        generation = 0 if standby else 1
+        self.launcher.launch(spec, Assignment(generation, epoch=1), "<allocations/>")
 
     def sight(self) -> Sighting:
         self.most = max(self.most, sum(map(_leads, sighting.processes_of(self.directory))))
@@ -155,11 +158,33 @@ def test_a_shim_killed_after_the_exit_has_told_it(
     assert launch.most == 1
 
 
+@pytest.mark.parametrize("point", [fail_points.TAKEN_OVER, fail_points.BEFORE_ASSIGNMENT])
+def test_a_worker_killed_while_a_standby_takes_over_is_followed_by_another(
+    launch: Launch, point: str
+) -> None:
+    """The rows name it already; whatever is missing in its files comes with the next look."""
+    (launch.home / "java/bin/java").write_text("#!/bin/sh\nexec sleep 600\n")
+    launch.launch(standby=True)
+    launch.wait(Liveness.ALIVE)
+    taken = Assignment(generation=1, epoch=1)
+    assert killed_at(point, lambda: launch.launcher.assign("app", taken))
+    assert launch.sight().assignment_generation == 0
+    named = read_current(launch.directory.parent) is not None
+    assert named == (point == fail_points.BEFORE_ASSIGNMENT)
+    launch.launcher.assign("app", taken)
+    assert launch.sight().assignment_generation == 1
+    assert read_current(launch.directory.parent) is not None
+    launch.launcher.kill("app", 1)
+    launch.wait(Liveness.EXITED)
+
+
 def test_no_point_is_left_out() -> None:
     """Those of the launch are walked here, the others in tests of the ingester and of alerts."""
     assert set(fail_points.NAMES) == {
         fail_points.AFTER_INTENT,
         fail_points.AFTER_SPAWN,
+        fail_points.TAKEN_OVER,
+        fail_points.BEFORE_ASSIGNMENT,
         fail_points.BEFORE_IDENT,
         fail_points.AFTER_IDENT,
         fail_points.AFTER_EXIT,

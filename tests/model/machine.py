@@ -26,6 +26,7 @@ from queries.domain.errors import HeadgateError
 from queries.domain.protocol import RunError, RunState, Want
 from queries.domain.states import (
     HELD_PHASES,
+    KINDS_IN_PLACE,
     OPEN_DRIVER_STATES,
     PLAIN_VERBS,
     STOPPED_PHASES,
@@ -49,6 +50,7 @@ from queries.services.supervision import (
     decision_rows,
     operations,
     reconcile,
+    standbys,
 )
 from queries.services.supervision.application_operations import (
     request_application_restart,
@@ -64,6 +66,8 @@ T = TypeVar("T")
 #: Applications that the rules act on; `quiet` is the bystander that none of them touches.
 SHARED, ALONE, OTHER, QUIET = "shared", "alone", "other", "quiet"
 APPLICATIONS = (SHARED, ALONE, OTHER)
+#: Two of them have a standby driver.
+WANTS: dict[str, dict[str, Any]] = {SHARED: {"standby": "own"}, ALONE: {"standby": "own"}}
 OUT_OF_MEMORY = RunError("", "java.lang.OutOfMemoryError", "Java heap space", "Java heap space")
 FAILURES = {  # one of each policy, and of what a dying JVM leaves
     "retry": (BROKEN_PIPE, None),
@@ -72,7 +76,7 @@ FAILURES = {  # one of each policy, and of what a dying JVM leaves
     "memory": (OUT_OF_MEMORY, 2),
 }
 #: Points of a worker's step between which it may die, or somebody else may act.
-POINTS = ("decide", "write", "launch", "seal", "assign", "terminate", "kill")
+POINTS = ("decide", "write", "launch", "seal", "assign", "named", "terminate", "kill")
 #: Seconds that may pass at once: a look, a tick, the deadlines of a stop and of a start, a backoff,
 #: a retry probe.
 PAUSES = (1, 5, 31, 61, 125, 185, 310, 1810)
@@ -120,9 +124,10 @@ _drivers = Driver.objects.values_list("application__name", "epoch")
 EDITABLE = Select(_editable.order_by("pk").values_list("pk"))
 ENDED_DRIVERS = Select(
     _drivers.values_list("application__name", "epoch", "exit_python")
-    .filter(kind=DriverKind.SERVICE)
+    .filter(kind__in=KINDS_IN_PLACE)
     .exclude(state__in=sorted(OPEN_DRIVER_STATES))
 )
+STANDBYS = Select(Driver.objects.filter(kind=DriverKind.STANDBY).values_list("epoch"))
 OPEN_ROWS = Select(_drivers.filter(ended_at=None))
 OVER = Select(
     Run.objects.filter(
@@ -151,7 +156,7 @@ class Opening:
         world = World(clock=self.stage.clock)
         self.stage.launcher = world
         names = (*APPLICATIONS, QUIET)
-        self.keys = {name: self.stage.application(name).pk for name in names}
+        self.keys = {name: self.stage.application(name, **WANTS.get(name, {})).pk for name in names}
         for name, application in (("a", SHARED), ("b", SHARED), ("c", ALONE), ("q", QUIET)):
             self.stage.query(name, application)
         for name in ("q", "a", "b", "c"):
@@ -345,6 +350,13 @@ class Supervision(RuleBasedStateMachine):
                 with suppress(Crash):
                     reconcile.reconcile(application, launcher=self.world, now=self.stage.now)
                 self.world.meanwhile.clear()
+            self._keep()
+
+    def _keep(self) -> None:
+        """Look at standbys; what befalls a worker there is left to the next look."""
+        with suppress(Crash):
+            standbys.keep_standbys(launcher=self.world, now=self.stage.now)
+        self.world.meanwhile.clear()
 
     def _each_host(self) -> Iterator[str]:
         """Be the worker of each host at work, one after the other; each gives a sign of life."""
@@ -382,6 +394,7 @@ class Supervision(RuleBasedStateMachine):
         else:
             self.world.meanwhile[point] = _dies
         self._reconcile(self._application(name))
+        self._keep()
         self.world.crash_after.clear()
         self.world.half_launch = ""
 
@@ -530,8 +543,8 @@ class Supervision(RuleBasedStateMachine):
         if what == "comes up" or (what == "cannot" and driver.ready):
             self.world.spawning.discard((name, epoch))
             self.world.ready(name, epoch=epoch)
-        elif what == "cannot" and epoch == max(self.world.epochs(name)):
-            self.world.session_fails(name, BROKEN_PIPE)
+        elif what == "cannot":
+            self.world.session_fails(name, BROKEN_PIPE, epoch=epoch)
         elif what == "leaves" and self._leaving():
             self.world.leave(name, epoch=epoch)
         else:
@@ -674,6 +687,12 @@ class Supervision(RuleBasedStateMachine):
         for name, epoch, python in ENDED_DRIVERS():
             assert (name, epoch) not in living, f"I3: driver {epoch} of {name} is called ended"
             assert python, f"I3: driver {epoch} of {name} has no exit"
+
+    @invariant()
+    def a_standby_executes_nothing(self) -> None:
+        waiting = {epoch for (epoch,) in STANDBYS()}
+        busy = [thread.run for thread in self.world.threads.values() if thread.driver in waiting]
+        assert not busy, f"runs of standbys: {busy}"
 
     @invariant()
     def a_run_called_stopped_writes_no_more(self) -> None:

@@ -146,7 +146,9 @@ class LocalProcessLauncher:
         def write_intent(directory: Path) -> None:
             direct(DriverFolder.of(directory).control / POOLS, pools_xml)
             self._write_assignment(directory, assignment)
-            if not spec.standby:
+            if spec.standby:  # within walls, it sees only folders that exist when it starts
+                current_file(directory.parent).parent.mkdir(mode=0o700, exist_ok=True)
+            else:
                 self._make_current(directory, spec.epoch)
 
         self._launch(spec, write_intent)

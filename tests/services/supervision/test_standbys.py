@@ -7,8 +7,10 @@ from queries.domain.supervision.standbys import decide_standby
 from queries.models.applications import Application
 from queries.models.drivers import Driver
 from queries.models.failures import Failure
+from queries.services.code.frozen import Frozen
 from queries.services.supervision import standbys
 from queries.services.supervision.reconcile import reconcile
+from queries.services.supervision.standbys import fits
 from tests.launchers.in_memory import Crash
 from tests.scenarios.stage import Stage
 
@@ -223,6 +225,24 @@ def test_a_late_look_does_not_change_a_standby_that_has_taken_over(
     standbys.keep_standby(waiting.application_id, launcher=stage.launcher, now=stage.now)
     row = Driver.objects.get(pk=waiting.pk)
     assert (row.kind, row.state) == (DriverKind.SERVICE, DriverState.STARTING)
+
+
+def test_a_standby_that_was_told_to_end_does_not_take_over(
+    stage: Stage, waiting: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another application needs its memory, after a worker has seen that it is ready."""
+
+    def given_up_meanwhile(standby: Driver, frozen: Frozen) -> bool:
+        standbys.end(standby, Reason.GIVEN_UP, now=stage.now)
+        return fits(standby, frozen)
+
+    monkeypatch.setattr(standbys, "fits", given_up_meanwhile)
+    stage.launcher.die("flights")
+    stage.look("flights")
+    row = Driver.objects.get(pk=waiting.pk)
+    assert (row.kind, row.end_wanted) == (DriverKind.STANDBY, Reason.GIVEN_UP)
+    stage.wait(2)
+    assert stage.driver("flights").epoch > waiting.epoch
 
 
 def test_an_application_that_wants_no_standby_has_none(stage: Stage) -> None:

@@ -1,0 +1,133 @@
+"""What is done about an application's standby driver, by what is seen of it and what is wanted."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.protocol import ExitReport, Status
+from queries.domain.states import DriverState, Reason
+from queries.domain.supervision.decision import DriverAction
+from queries.domain.supervision.observation import DriverSeen, Limits, Liveness, Sighting
+from queries.domain.supervision.standbys import (
+    LONGEST,
+    StandbyDecision,
+    StandbyWanted,
+    decide_standby,
+)
+from queries.domain.validation.application_rules import Surroundings, application_problems
+
+NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
+LIMITS = Limits(start_s=180, stop_s=60, leave_s=30)
+WANTED, UNWANTED = StandbyWanted(may_start=True), StandbyWanted(Reason.NOT_WANTED)
+KILLED = ExitReport("SIGKILL", "0", core=False, oom=False, at=NOW.isoformat())
+FENCED = ExitReport("FENCED", "FENCED", core=False, oom=False, at=NOW.isoformat())
+
+
+def seen(
+    liveness: Liveness,
+    *,
+    ready: bool = False,
+    age_s: float = 5,
+    exit_: ExitReport | None = None,
+    end_wanted: Reason = Reason.NONE,
+    ending_s: float = 0,
+) -> DriverSeen:
+    """Return a standby as seen."""
+    status = Status(7, 0, NOW.isoformat(), ready=True) if ready else None
+    return DriverSeen(
+        id=1,
+        epoch=7,
+        state=DriverState.STARTING,
+        generation=0,
+        created_at=NOW - timedelta(seconds=age_s),
+        sighting=Sighting(liveness, status=status, exit=exit_),
+        end_wanted=end_wanted,
+        end_wanted_at=NOW - timedelta(seconds=ending_s) if end_wanted else None,
+    )
+
+
+def decided(one: DriverSeen | None, wanted: StandbyWanted = WANTED) -> tuple[str, ...]:
+    """Return the action, the state and why it must end."""
+    choice = decide_standby(one, wanted, LIMITS, NOW)
+    return choice.action, choice.state or "", choice.end_wanted
+
+
+@pytest.mark.parametrize(
+    ("one", "wanted", "expected"),
+    [
+        (None, WANTED, ("LAUNCH", "", "")),
+        (None, UNWANTED, ("NOTHING", "", "")),
+        (None, StandbyWanted(), ("NOTHING", "", "")),
+        (seen(Liveness.ABSENT), WANTED, ("SPAWN", "STARTING", "")),
+        (seen(Liveness.ABSENT), UNWANTED, ("SEAL", "STARTING", "NOT_WANTED")),
+        (seen(Liveness.ABSENT, age_s=181), WANTED, ("SEAL", "STARTING", "START_TIMED_OUT")),
+        (seen(Liveness.SPAWNING), WANTED, ("NOTHING", "STARTING", "")),
+        (seen(Liveness.ALIVE, ready=True), WANTED, ("NOTHING", "LIVE", "")),
+        (seen(Liveness.ALIVE, ready=True, age_s=9999), WANTED, ("NOTHING", "LIVE", "")),
+        (seen(Liveness.ALIVE, age_s=181), WANTED, ("KILL", "STOPPING", "START_TIMED_OUT")),
+        (seen(Liveness.ALIVE, ready=True), UNWANTED, ("TERMINATE", "STOPPING", "NOT_WANTED")),
+        (
+            seen(Liveness.ALIVE, end_wanted=Reason.GIVEN_UP, ending_s=29),
+            WANTED,
+            ("TERMINATE", "STOPPING", "GIVEN_UP"),
+        ),
+        (
+            seen(Liveness.ALIVE, end_wanted=Reason.GIVEN_UP, ending_s=31),
+            WANTED,
+            ("KILL", "STOPPING", "GIVEN_UP"),
+        ),
+        (seen(Liveness.ORPHANED, age_s=181), WANTED, ("KILL", "STARTING", "")),
+        (seen(Liveness.EXITED, exit_=KILLED), WANTED, ("NOTHING", "ENDED", "")),
+        (seen(Liveness.EXITED, exit_=FENCED), WANTED, ("NOTHING", "FENCED", "")),
+        (seen(Liveness.GONE), UNWANTED, ("NOTHING", "ENDED", "")),
+    ],
+)
+def test_what_is_done(
+    one: DriverSeen | None, wanted: StandbyWanted, expected: tuple[str, ...]
+) -> None:
+    assert decided(one, wanted) == expected
+
+
+def test_an_end_that_nobody_saw_is_unknown() -> None:
+    assert decide_standby(seen(Liveness.GONE), WANTED, LIMITS, NOW).exit == ExitReport(
+        "UNKNOWN", "UNKNOWN", core=False, oom=False, at=NOW.isoformat()
+    )
+
+
+def test_a_standby_that_runs_and_is_wanted_is_left_alone() -> None:
+    choice = decide_standby(seen(Liveness.ALIVE, ready=True), WANTED, LIMITS, NOW)
+    assert choice == StandbyDecision(DriverAction.NOTHING, DriverState.LIVE)
+
+
+@given(st.integers(1, 200))
+def test_after_each_death_the_next_launch_waits_longer_and_never_for_ever(deaths: int) -> None:
+    wanted = StandbyWanted(may_start=True, deaths=deaths, last_death=NOW)
+    later = replace(wanted, deaths=deaths + 1)
+    assert wanted.not_before is not None
+    assert later.not_before is not None
+    assert NOW < wanted.not_before <= later.not_before <= NOW + LONGEST
+    assert decide_standby(None, wanted, LIMITS, NOW).action is DriverAction.NOTHING
+    assert decide_standby(None, wanted, LIMITS, wanted.not_before).action is DriverAction.LAUNCH
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"standby": "own"}, ""),
+        ({"standby": "own", "master": "spark://host:7077"}, "standby needs a local master"),
+        (
+            {"standby": "own", "kind": "script", "script": {"file": "/code/job.py"}},
+            "standby needs defined queries",
+        ),
+    ],
+)
+def test_who_can_have_a_standby(spec: dict[str, object], said: str) -> None:
+    problems = application_problems(
+        ApplicationSpec.model_validate(spec), surroundings=Surroundings()
+    )
+    found = [f"{one.field} {one.message}" for one in problems if one.field == "standby"]
+    assert [one[: len(said)] for one in found] == ([said] if said else [])
