@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +24,31 @@ VENV = REPOSITORY / ".venv"
 PYTHON = VENV / "bin" / "python"
 OLDEST = (3, 11)
 NEWEST_TRIED = 14
+PIP = (
+    *(str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
+    *("--progress-bar", "off"),
+)
+#: pip's settings and the variables with which uv gets them (uv: reference/environment).
+_FOR_UV = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "no-index": "UV_NO_INDEX",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "client-cert": "SSL_CLIENT_CERT",
+    "proxy": "ALL_PROXY",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+}
+#: Settings that change only what pip prints, or where it works.
+_FOR_PIP_ALONE = frozenset(
+    {
+        *("break-system-packages", "cache-dir", "disable-pip-version-check", "no-cache-dir"),
+        *("no-color", "no-input", "no-python-version-warning", "no-warn-script-location"),
+        *("progress-bar", "quiet", "require-virtualenv", "retries", "root-user-action", "verbose"),
+    }
+)
 #: Time limit for pip or Maven; the largest package is Spark itself, about 450 MB.
 INSTALL_LIMIT_S = 3600
 
@@ -98,13 +124,58 @@ def install(*names: str) -> None:
     text = "\n".join((REPOSITORY / name).read_text() for name in wanted)
     total = len(set(re.findall(r"^[\w.-]+(?===)", text, re.MULTILINE)))
     lists = " and ".join(wanted)
-    say(f"Installing the {total} packages of {lists} into .venv; the first time takes minutes…")
+    say(f"Installing the {total} packages of {lists} into .venv; the first time takes a minute…")
+    files = [part for name in wanted for part in ("-r", str(REPOSITORY / name))]
+    if not _install_with_uv(files, text):
+        _install_with_pip(files, lists, total)
+    for name in wanted:
+        _stamp(name).write_text(digests[name] + "\n")
+
+
+def _install_with_uv(files: list[str], text: str) -> bool:
+    """Install with uv, which downloads and unpacks several packages at a time; False without it.
+
+    pip installs uv first, from the same list. A setting of pip's that uv would not get, such as a
+    constraint, leaves everything to pip; so does any failure, whose reason pip then prints.
+    """
+    block = re.search(r"^uv==.*?(?=^[\w#])", text, re.MULTILINE | re.DOTALL)
+    settings = _settings_of_pip()
+    if block is None or settings is None or os.environ.get("HEADGATE_INSTALLER") == "pip":
+        return False
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as only:
+        only.write(block[0])
+        only.flush()
+        if _quietly(*PIP, "-r", only.name).returncode:
+            return False
+    # As pip does, take each file from any index that has it: its digest is in the list.
+    anywhere = ("--index-strategy", "unsafe-best-match")
+    code, _ = follow(
+        [str(VENV / "bin/uv"), "pip", "install", "--compile-bytecode", *anywhere, *files],
+        r"^ *(?:Resolved|Prepared|Installed|Bytecode compiled) (\d+ \w+)(?: in .*)?$",
+        lambda _, found: found[0].strip(),
+        every=1,
+        env={**os.environ, **settings, "VIRTUAL_ENV": str(VENV)},
+    )
+    return code == 0
+
+
+def _settings_of_pip() -> dict[str, str] | None:
+    """Return pip's configuration as uv's environment; None if uv has no equal of a setting."""
+    found: dict[str, str] = {}
+    for line in _quietly(str(PYTHON), "-m", "pip", "config", "list").stdout.splitlines():
+        name, _, value = line.partition("=")
+        name = name.rpartition(".")[2].replace("_", "-")
+        if name in _FOR_UV:
+            several = value.strip("'\"").replace("\\n", " ").split()
+            found[_FOR_UV[name]] = ("," if name == "find-links" else " ").join(several)
+        elif name not in _FOR_PIP_ALONE:
+            return None
+    return found
+
+
+def _install_with_pip(files: list[str], lists: str, total: int) -> None:
     code, said = follow(
-        [
-            *(str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
-            *("--progress-bar", "off"),
-            *(part for name in wanted for part in ("-r", str(REPOSITORY / name))),
-        ],
+        [*PIP, *files],
         r"^\s*(?:Collecting|Requirement already satisfied:) ([\w.-]+)",
         lambda seen, found: f"{min(seen, total)}/{total} {found[1]}",
         steps={"Installing collected": "unpacking…", "Building wheels": "building…"},
@@ -116,8 +187,6 @@ def install(*names: str) -> None:
             "Check the network and the free disk space. Then try again; packages that have been "
             "downloaded are not downloaded again.",
         )
-    for name in wanted:
-        _stamp(name).write_text(digests[name] + "\n")
 
 
 def _stamp(name: str) -> Path:
@@ -134,11 +203,14 @@ def follow(
     text: Callable[[int, re.Match[str]], str],
     *,
     steps: Mapping[str, str] = MappingProxyType({}),
+    every: int = 10,
+    env: Mapping[str, str] | None = None,
 ) -> tuple[int, list[str]]:
     """Run a command; return its exit code and the last lines of its output.
 
     Matching lines are counted and shown as `text`: on a terminal, in a single updating line;
-    elsewhere, only every tenth one. A line that starts with a key of `steps` is shown as that step.
+    elsewhere, only the first and each `every`th one. A line that starts with a key of `steps` is
+    shown as that step.
     """
     process = subprocess.Popen(
         command,
@@ -146,6 +218,7 @@ def follow(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=None if env is None else dict(env),
     )
     clear = f"\r{'':78}\r" if sys.stdout.isatty() else ""
     seen = 0
@@ -158,7 +231,7 @@ def follow(
                 if clear:
                     sys.stdout.write(f"\r  {text(seen, found):<76.76}")
                     sys.stdout.flush()
-                elif seen == 1 or seen % 10 == 0:
+                elif seen == 1 or seen % every == 0:
                     say(f"  {text(seen, found)}")
             for start, step in steps.items():
                 if line.startswith(start):

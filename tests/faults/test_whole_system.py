@@ -123,6 +123,26 @@ def test_a_killed_driver_comes_back_from_its_checkpoint(
     assert (now["id"], now["pid"]) == (bystander["id"], bystander["pid"])
 
 
+def test_a_standby_takes_over_from_a_killed_driver_and_loses_no_batch(system: System) -> None:
+    path = f"applications/{system.query('flights-by-hour')['application']}/"
+    assert system.call("PATCH", path, {"spec": {"standby": "own"}})[0] == 200
+
+    def ready() -> Any:
+        standby = system.get(path)["standby"]
+        return standby if standby and standby["state"] == "LIVE" else None
+
+    standby = system.wait("a standby", ready)
+    run, batch = system.running("flights-by-hour")["current_run"], system.batch("flights-by-hour")
+    os.kill(run["pid"], signal.SIGKILL)
+    system.wait("batches go on", lambda: system.batch("flights-by-hour") > batch + 1)
+    driver = system.get(path)["driver"]
+    assert (driver["epoch"], driver["kind"]) == (standby["epoch"], "SERVICE")
+    assert driver["state_reason_code"] == "TOOK_OVER"
+    assert missing(system.batches("flights-by-hour")) == []
+    assert system.call("PATCH", path, {"spec": {"standby": "none"}})[0] == 200
+    system.wait("no standby", lambda: system.get(path)["standby"] is None)
+
+
 def test_a_killed_worker_comes_back_and_no_driver_notices(system: System) -> None:
     pids = {name: system.running(name)["current_run"]["pid"] for name in DEMO}
     worker = system.program("controlplane worker")
