@@ -37,9 +37,9 @@ BATCH = 1_000  # entries per transaction
 #: Entries per stream and read: at most 1 MB each, whatever the driver sends.
 MOST_OF_ONE = 250
 BLOCK_MS = 1_000  # how long a read waits for the first entry, and so the delay of a stop
-#: Pause between two reads that found little, so that rows are written in groups; pages need nothing
-#: faster.
-PACE_S = 0.1
+#: Pause between two reads that found little, so that rows are written in groups; it is a part of
+#: the delay of live pages.
+PACE_S = 0.05
 ALIVE_S = 10  # a consumer silent for longer is dead, and its entries are claimed
 FORGOTTEN_MS = 3_600_000  # a dead consumer without entries is removed from the group
 HOUSEKEEPING_S = 2.0  # heartbeat, claims from dead consumers, trimming
@@ -247,9 +247,11 @@ class Ingester:
         topics: set[str] = set()
         drivers: set[int] = set()
         for event in events:
-            topics.add(f"driver:{event.driver}")
             if event.query is not None:
                 topics.add(f"query:{event.query}")
+            if event.query is None or event.kind not in _PROVING:
+                # A batch changes only its query, and a driver may run dozens.
+                topics.add(f"driver:{event.driver}")
             if event.kind in _DECISIVE or (event.kind in _PROVING and self._is_first(event)):
                 drivers.add(event.driver)
         for driver in sorted(drivers):  # first: someone waits for the consequences
