@@ -27,6 +27,8 @@ def newest_runs(query_ids: list[int]) -> dict[int, Run]:
 
     At most one run of a query is open, and it is the newest, because epochs only increase.
     """
+    if not query_ids:
+        return {}
     newest = Run.objects.filter(query=OuterRef("query")).order_by("-epoch")
     rows = Run.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
     rows = rows.select_related("driver__application_revision", "revision")

@@ -174,17 +174,18 @@ def drop_view(request: HttpRequest, view_id: int) -> HttpResponse:
 @fragments("queries", hears=("query", "driver", "application"))
 def draw_rows(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the visible rows of the changed queries, and the counts above the list."""
-    rows = queries(Filters(), now=now).filter(pk__in=numbers(key))
+    every = queries(Filters(), now=now)
+    rows = every.filter(pk__in=numbers(key))
     named = _names(changes)
     if named is not None:
         rows = rows.filter(name__in=named)
     for row in rows_of(lines_of(rows, now=now)):
         html = render_to_string("supervision/queries/_row.html", {"row": row, "now": now})
         yield f"row-{row.line.query.pk}", html
-    for name, count in counts(queries(Filters(), now=now)).items():
+    for name, count in counts(every).items():
         html = render_to_string("supervision/queries/_count.html", {"id": name, "n": count})
         yield f"count-{name}", html
-    yield from newcomers("queries", queries(Filters(), now=now), key)
+    yield from newcomers("queries", every, key)
 
 
 def _names(changes: Changes) -> set[str] | None:
