@@ -21,14 +21,17 @@ if settings.SECRET_KEY_IS_EPHEMERAL:
 
 from installation.web.front import bounded, served  # noqa: E402
 from queries.services.system.full_disk import keep_readable  # noqa: E402
+from queries.views.console.live import below_django  # noqa: E402
 
 keep_readable()
 #: Django and the API limit forms and bodies, with better messages; no request needs more than this.
 application = served(
-    bounded(
-        django,
-        most=4 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
-        larger={reverse("api:code"): settings.CODE_UPLOAD_MOST_BYTES},
+    below_django(
+        bounded(
+            django,
+            most=4 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
+            larger={reverse("api:code"): settings.CODE_UPLOAD_MOST_BYTES},
+        )
     ),
     trusted=settings.TRUSTED_PROXIES,
 )

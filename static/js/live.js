@@ -45,13 +45,26 @@
       connect();
     };
   }
-  class SharedSource extends EventTarget {
-    constructor() {
+  class Source extends EventTarget {
+    constructor(url) {
       super();
       this.readyState = EventSource.CONNECTING;
-      this.port = worker.port;
-      this.port.onmessage = ({ data }) => this.hear(data);
-      this.port.postMessage({ address: new URL(body.dataset.live, location.href).href, topics: body.dataset.topics, cursor });
+      if (worker) this.share();
+      else this.alone(url);
+    }
+    share() {
+      const { port } = worker;
+      port.onmessage = ({ data }) => this.hear(data);
+      port.postMessage({ address: new URL(body.dataset.live, location.href).href, topics: body.dataset.topics, cursor });
+      this.addEventListener("tick", () => port.postMessage({ here: true }));
+      this.leave = () => port.postMessage({ leave: true });
+    }
+    alone(url) {
+      const stream = new EventSource(url);
+      stream.onopen = () => this.hear({ open: true });
+      stream.onerror = () => this.hear({ error: true, closed: stream.readyState === EventSource.CLOSED });
+      stream.onmessage = ({ data }) => this.hear(JSON.parse(data.slice(data.indexOf("\n") + 1)));
+      this.leave = () => stream.close();
     }
     hear(said) {
       if (this.readyState === EventSource.CLOSED) return;
@@ -64,12 +77,11 @@
         this.onerror?.(new Event("error"));
       } else {
         this.dispatchEvent(new MessageEvent(said.event, { data: said.data }));
-        if (said.event === "tick") this.port.postMessage({ here: true });
       }
     }
     close() {
       this.readyState = EventSource.CLOSED;
-      this.port.postMessage({ leave: true });
+      this.leave();
     }
   }
 
@@ -82,7 +94,7 @@
       source = closed();
       return source;
     }
-    source = worker ? new SharedSource() : new EventSource(url);
+    source = new Source(url);
     source.addEventListener("tick", (event) => {
       const tick = JSON.parse(event.data);
       headgate.setServerTime(tick.now);

@@ -20,7 +20,7 @@
     const shown = [...tabs].slice(0, TABS_AT_MOST);
     tell([...tabs].slice(TABS_AT_MOST), { error: true, closed: true });
     if (!shown.length) return;
-    const parameters = new URLSearchParams({ shared: "1" });
+    const parameters = new URLSearchParams();
     for (const [, tab] of shown) {
       parameters.append("topics", tab.topics);
       parameters.append("cursor", tab.cursor);
@@ -30,10 +30,10 @@
     opened.onopen = () => tell(shown, { open: true });
     opened.onerror = () => tell(shown, { error: true, closed: opened.readyState === EventSource.CLOSED });
     opened.onmessage = (event) => {
-      const said = JSON.parse(event.data);
-      const [port, tab] = shown[said.tab];
+      const end = event.data.indexOf("\n"); // the tab's number, then what it is told
+      const [port, tab] = shown[event.data.slice(0, end)];
       tab.cursor = event.lastEventId;
-      if (tabs.get(port) === tab) port.postMessage(said);
+      if (tabs.get(port) === tab) port.postMessage(JSON.parse(event.data.slice(end + 1)));
     };
   };
   const changed = () => {

@@ -62,7 +62,9 @@ def server(redis_server: str) -> Iterator[str]:
     call_command("collectstatic", interactive=False, verbosity=0)
     from django.core.asgi import get_asgi_application
 
-    with serving(get_asgi_application()) as address:
+    from queries.views.console.live import below_django
+
+    with serving(below_django(get_asgi_application())) as address:
         yield address
 
 

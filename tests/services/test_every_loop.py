@@ -149,7 +149,7 @@ HELD_BY = {
     "queries.views.console.fragments.parts": HERE,
     "queries.views.console.hub._draw": f"{LIVE}a_topic_that_cannot_be_drawn_leaves_the_others"
     "_alive",
-    "queries.views.console.hub._end_of_sessions": f"{LIVE}a_topic_that_cannot_be_drawn_keeps_the"
+    "queries.views.console.hub._end_of_rights": f"{LIVE}a_topic_that_cannot_be_drawn_keeps_the"
     "_others_from_nothing",
     "queries.views.console.hub._look_at_age": f"{LIVE}a_topic_that_cannot_be_drawn_keeps_the"
     "_others_from_nothing",

@@ -1,9 +1,10 @@
 """One hub per web process: it receives changes and renders each fragment once for all viewers.
 
 The hub runs in the process's event loop. It subscribes to Redis while there are viewers, draws
-stale topics in its own thread, and puts the drawn fragments into the viewers' queues. Each fragment
-has a number. A viewer that reconnects with the last number it saw receives what it missed; a viewer
-that comes from another process, or that was away for too long, receives everything.
+stale topics in its own thread, and sends all viewers of a page the same bytes. Each fragment has a
+number. A viewer that reconnects with the last number it saw receives what it missed; a viewer that
+comes from another process receives everything. A viewer that reads slowly misses only values that
+newer ones have replaced.
 """
 
 import asyncio
@@ -18,66 +19,48 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from types import FrameType
 from typing import Any, TypeVar
 
 import redis.asyncio as redis
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 from redis.exceptions import RedisError
 
 from listeners.loops.each import Each
-from queries.selectors.access.sessions import living_sessions
+from queries.domain.pacing import Pace, page_due_at
+from queries.selectors.access.sessions import viewing_sessions
 from queries.selectors.console.badges import SilentDriver, newest_event_at, silent_drivers
 from queries.views.console import fragments
 from queries.views.console.numbers import whole
+from queries.views.console.viewers import Fragment, Page, Viewer
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-ROUND_S = 0.5  # a topic is drawn at most this often
-REFRESH_S = 10  # and at least this often while viewed: verdicts change merely with time
+REFRESH_S = 10  # a topic is drawn at least this often while viewed: verdicts change with time
 TICK_S = 5
+COMMENT_EVERY_S = 15  # of silence, so that proxies keep a stream open
 REDIS_WAIT_S = 5.0
-BACKLOG = 2000  # fragments that a viewer may be behind before it has to start over
+#: How long the next drawing waits for the viewers to be sent the last one. In CPython, each send
+#: would otherwise wait for the drawing thread to give way.
+SEND_S = 0.2
 
 #: Ages are updated in the browser, so a fragment that differs only in ages has not changed.
 _AGES = re.compile(r"(<time [^>]*data-(?:age|until)[^>]*>)[^<]*</time>")
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One event for a viewer."""
-
-    event: str
-    data: str
-    number: int
-    tab: int | None = None  # for a stream shared by several tabs; None: a single tab's stream
-
-
-Queue = asyncio.Queue[Message | None]
-
-
-@dataclass(eq=False)
-class Viewer:
-    """One page that is open in a browser: a stream, or one tab of a shared stream."""
-
-    topics: frozenset[str]
-    person: int | None = None  # its user's ID
-    session: str = ""  # key of the session in which it was opened
-    queue: "Queue" = field(default_factory=lambda: asyncio.Queue(maxsize=BACKLOG))
-    tab: int | None = None  # the tab's number, if several share a stream and its queue
-
-
 @dataclass
 class _Drawn:
-    """A topic as last drawn: event -> (data, digest, number)."""
+    """A topic as last drawn: its fragments by event, and what has changed since."""
 
-    fragments: dict[str, tuple[str, bytes, int]] = field(default_factory=dict)
-    changes: set[str] | None = field(default_factory=set)  # unprocessed messages; None: everything
-    drawn_at: float = 0.0  # by the loop's clock
+    fragments: dict[str, Fragment] = field(default_factory=dict)
+    changes: set[str] | None = None  # unprocessed messages; None: everything
+    pace: Pace = field(default_factory=Pace)
+    whole_at: float = -inf  # when all of it was last drawn, by the loop's clock
 
 
 class Hub:
@@ -87,6 +70,7 @@ class Hub:
         self.name = uuid.uuid4().hex[:8]
         self.number = 0
         self.viewers: set[Viewer] = set()
+        self.pages: dict[frozenset[str], Page] = {}
         self.closing = False
         self._drawn: dict[str, _Drawn] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -94,112 +78,112 @@ class Hub:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fragments")
         self._newest: datetime | None = None
         self._silent: list[SilentDriver] = []
+        self._aged_at = -inf  # when these two were read, by the loop's clock
         self._each = Each("pages", logger)
 
     # --- viewers ------------------------------------------------------------------------
 
     def streams_of(self, person: int | None) -> int:
         """Return how many streams a user has open."""
-        return len({id(viewer.queue) for viewer in self.viewers if viewer.person == person})
+        return sum(viewer.person == person for viewer in self.viewers)
 
-    async def join(self, viewer: Viewer, cursor: str) -> Viewer:
-        """Add a viewer; put the messages that it missed into its queue."""
-        topics = viewer.topics
-        seen = self._read(cursor)
-        fresh = [topic for topic in sorted(topics) if topic not in self._drawn]
+    async def join(self, viewer: Viewer, asked: Sequence[tuple[frozenset[str], str]]) -> None:
+        """Show a viewer these pages: topics, and the cursor of the last fragment it has."""
         self.viewers.add(viewer)  # before anything is awaited: it misses nothing from here on
-        self._start()
-        for topic in sorted(topics.difference(fresh)):
-            for event, (data, _, number) in self._drawn[topic].fragments.items():
-                if number > seen:
-                    self._tell(viewer, Message(event, data, number))
-        for topic in fresh:
-            self._drawn[topic] = _Drawn(changes=None)
-        for topic in fresh:
-            await self._draw(topic)
-        await self._look_at_age()
-        self._tell(viewer, self._tick(viewer))
-        return viewer
+        for topics, cursor in asked:
+            page = await self._open(topics, viewer)
+            viewer.add(page, self._read(cursor), self._tick(page))
+        if self.closing:
+            viewer.end()
+        viewer.wake()
 
     def leave(self, viewer: Viewer) -> None:
         """Close a stream; topics that have no viewers left are forgotten."""
         self.viewers.discard(viewer)
-        watched = self._watched()
-        for topic in [topic for topic in self._drawn if topic not in watched]:
-            del self._drawn[topic]
-        if not self.viewers:
-            self._stop()
+        self._close_pages(viewer)
 
     def close(self) -> None:
         """End every stream, because the server is stopping."""
         self.closing = True
         for viewer in list(self.viewers):
-            self._end(viewer)
+            viewer.end()
 
     async def snapshot(self, topics: frozenset[str], cursor: str) -> dict[str, Any]:
         """Return the fragments that a viewer without a stream has missed.
 
         The form is {tick, fragments: [event, data]}.
         """
-        viewer = await self.join(Viewer(topics), cursor)
+        reader = object()
         try:
-            messages = []
-            while not viewer.queue.empty():
-                message = viewer.queue.get_nowait()
-                if message is not None:
-                    messages.append(message)
+            page = await self._open(topics, reader)
+            missed = page.since(self._read(cursor))
+            tick = json.loads(self._tick(page).data)
         finally:
-            self.leave(viewer)
-        tick = next(message for message in messages if message.event == "tick")
-        rest = [[message.event, message.data] for message in messages if message.event != "tick"]
-        return {"tick": json.loads(tick.data), "fragments": rest}
+            self._close_pages(reader)
+        return {"tick": tick, "fragments": [[one.event, one.data] for one in missed]}
 
     def end_streams(self, message: str) -> None:
         """End a user's streams after a change of role or sessions; "person:42" is the user."""
         whose = whole(message.partition(":")[2])
-        for viewer in [one for one in self.viewers if whose is not None and one.person == whose]:
-            self._end(viewer)
+        for viewer in list(self.viewers):
+            if whose is not None and viewer.person == whose:
+                viewer.end()
 
-    async def _end_of_sessions(self) -> None:
-        """End the streams of sessions that have ended, whether or not Redis reports their end."""
+    async def _open(self, topics: frozenset[str], reader: object) -> Page:
+        """Return the page with these topics; draw those that nobody has looked at."""
+        page = self.pages.get(topics)
+        if page is None:
+            page = self.pages[topics] = Page(topics, self.name, self._fragments_of, self.number)
+        page.readers.add(reader)
+        self._start()
+        fresh = [topic for topic in sorted(topics) if topic not in self._drawn]
+        now = asyncio.get_running_loop().time()
+        self._drawn.update((topic, _Drawn(whole_at=now)) for topic in fresh)
+        for topic in fresh:
+            await self._draw(topic)
+        if fresh:
+            self._release(page)
+        if now - self._aged_at > 2 * TICK_S:
+            await self._look_at_age()
+        return page
+
+    def _fragments_of(self, topics: Iterable[str]) -> list[Fragment]:
+        drawn = [self._drawn[topic] for topic in topics if topic in self._drawn]
+        return [fragment for one in drawn for fragment in one.fragments.values()]
+
+    def _close_pages(self, reader: object) -> None:
+        for page in list(self.pages.values()):
+            page.readers.discard(reader)
+            if not page.readers:
+                del self.pages[page.topics]
+        watched = {topic for topics in self.pages for topic in topics}
+        for topic in [topic for topic in self._drawn if topic not in watched]:
+            del self._drawn[topic]
+        if not self.pages:
+            self._stop()
+
+    async def _end_of_rights(self) -> None:
+        """End streams whose session or right to view has ended, even if Redis did not report it."""
         keys = {viewer.session for viewer in self.viewers if viewer.session}
         if not keys:
             return
         with self._each.by_itself("sessions that have ended"):
-            loop = asyncio.get_running_loop()
-            read = functools.partial(living_sessions, keys, now=datetime.now(UTC))
-            ended = keys - await loop.run_in_executor(self._thread, _in_thread, read)
-            for viewer in [one for one in self.viewers if one.session in ended]:
-                self._end(viewer)
+            read = functools.partial(viewing_sessions, keys, now=datetime.now(UTC))
+            ended = keys - await self._in_thread(read)
+            for viewer in list(self.viewers):
+                if viewer.session in ended:
+                    viewer.end()
 
     def _read(self, cursor: str) -> int:
         name, _, number = cursor.partition(".")
         found = whole(number) if name == self.name else None
         return -1 if found is None else found
 
-    def _tell(self, viewer: Viewer, message: Message) -> None:
-        try:
-            viewer.queue.put_nowait(replace(message, tab=viewer.tab))
-        except asyncio.QueueFull:
-            self._end(viewer)
-
-    def _end(self, viewer: Viewer) -> None:
-        """Ask a stream to end; if its queue is full, make room for the message."""
-        while viewer.queue.full():
-            viewer.queue.get_nowait()
-        viewer.queue.put_nowait(None)
-
-    def _watched(self) -> set[str]:
-        return {topic for viewer in self.viewers for topic in viewer.topics}
-
-    def _drawn_of(self, topic: str) -> _Drawn:
-        return self._drawn.setdefault(topic, _Drawn(changes=None))
-
-    # --- the three loops ----------------------------------------------------------------
+    # --- the loops ----------------------------------------------------------------------
 
     def _start(self) -> None:
         if not self._tasks:
-            loops = (self._listen, self._redraw, self._keep_time)
+            loops = (self._listen, self._redraw, self._keep_time, self._keep_open)
             self._tasks = [asyncio.create_task(loop(), name=loop.__name__) for loop in loops]
 
     def _stop(self) -> None:
@@ -207,6 +191,8 @@ class Hub:
             task.cancel()
         self._tasks = []
         self._drawn.clear()
+        self._aged_at = -inf
+        self._thread.submit(close_old_connections)
 
     async def _listen(self) -> None:
         """Receive changes; after each reconnection, redraw everything."""
@@ -234,81 +220,118 @@ class Hub:
     def _stale(self, message: str) -> None:
         if message.startswith("person:"):
             self.end_streams(message)
+        now = asyncio.get_running_loop().time()
         for topic, drawn in self._drawn.items():
-            if drawn.changes is not None and fragments.stales(topic, message):
-                drawn.changes.add(message)
+            if fragments.stales(topic, message):
+                if drawn.changes is not None:
+                    drawn.changes.add(message)
+                drawn.pace = drawn.pace.changed(now)
                 self._woken.set()
 
     def _stale_all(self) -> None:
+        now = asyncio.get_running_loop().time()
         for drawn in self._drawn.values():
-            drawn.changes = None
+            drawn.changes, drawn.pace = None, drawn.pace.changed(now)
         self._woken.set()
 
     async def _redraw(self) -> None:
-        """Draw the stale topics, at most once per `ROUND_S`."""
+        """Draw the page that has been due for longest, and send it to its viewers."""
+        clock = asyncio.get_running_loop().time
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), timeout=1)
-            self._woken.clear()
-            now = asyncio.get_running_loop().time()
-            for topic in self._watched():
-                drawn = self._drawn_of(topic)
-                if drawn.changes == set() and now - drawn.drawn_at < REFRESH_S:
-                    continue
-                with self._each.by_itself(f"the viewers of {topic}"):
-                    await self._draw(topic)
-            await asyncio.sleep(ROUND_S)
+            now = clock()
+            for drawn in self._drawn.values():
+                if now - drawn.whole_at >= REFRESH_S:
+                    drawn.changes, drawn.pace = None, drawn.pace.changed(now)
+            pages = [(self._due_at(page), page) for page in self.pages.values()]
+            due_at, page = min(pages, key=lambda pair: pair[0], default=(inf, None))
+            if page is None or due_at > now:
+                self._woken.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), timeout=min(1.0, due_at - now))
+                continue
+            with self._each.by_itself(f"the viewers of {' '.join(sorted(page.topics))}"):
+                for topic in page.topics & self._drawn.keys():
+                    if self._drawn[topic].pace.due_at <= now:
+                        await self._draw(topic)
+                if sending := self._release(page):
+                    await asyncio.wait(sending, timeout=SEND_S)
+
+    def _due_at(self, page: Page) -> float:
+        return page_due_at(page.pace, (self._drawn[topic].pace for topic in page.topics))
 
     async def _draw(self, topic: str) -> None:
-        """Draw a topic, and send its viewers the fragments that have changed."""
-        drawn = self._drawn_of(topic)
-        loop = asyncio.get_running_loop()
-        whole = drawn.changes is None or loop.time() - drawn.drawn_at >= REFRESH_S
-        changes = None if whole else frozenset(drawn.changes or ())
-        drawn.changes, drawn.drawn_at = set(), loop.time()
-        found: list[tuple[str, str]] = []
+        """Draw a topic; the pages that show it have changed if one of its fragments has."""
+        drawn = self._drawn[topic]
+        now = asyncio.get_running_loop().time()
+        changes = None if drawn.changes is None else frozenset(drawn.changes)
+        drawn.changes, drawn.pace = set(), drawn.pace.shown(now)
+        if changes is None:
+            drawn.whole_at = now
+        found: list[tuple[str, str, bytes]] = []
         with self._each.by_itself(f"topic {topic}"):
-            found = await loop.run_in_executor(
-                self._thread, _in_thread, fragments.draw, topic, changes, datetime.now(UTC)
-            )
-        for event, data in found:
-            digest = hashlib.sha256(_AGES.sub(r"\1", data).encode()).digest()
+            found = await self._in_thread(_drawing, topic, changes, datetime.now(UTC))
+        for event, data, digest in found:
             before = drawn.fragments.get(event)
-            if before is None or before[1] != digest:
+            if before is None or before.digest != digest:
                 self.number += 1
-                drawn.fragments[event] = (data, digest, self.number)
-                self._broadcast(topic, Message(event, data, self.number))
+                drawn.fragments[event] = Fragment(event, data, self.number, digest)
+                for page in self.pages.values():
+                    if topic in page.topics:
+                        page.pace = page.pace.changed(now)
+                self._woken.set()
 
-    def _broadcast(self, topic: str, message: Message) -> None:
-        for viewer in list(self.viewers):
-            if topic in viewer.topics:
-                self._tell(viewer, message)
+    def _release(self, page: Page) -> list[asyncio.Task[None]]:
+        """Let a page's viewers have what has been drawn; return what sends it to them."""
+        now = asyncio.get_running_loop().time()
+        if page.pace.changed_at <= now:
+            page.advance(self.number, now)
+        return [task for viewer in page.viewers() if (task := viewer.wake()) is not None]
 
     async def _keep_time(self) -> None:
         """Send the current time and the age of the newest data."""
         while True:
             await asyncio.sleep(TICK_S)
-            await self._end_of_sessions()
+            await self._end_of_rights()
             await self._look_at_age()
+            now = asyncio.get_running_loop().time()
             for viewer in list(self.viewers):
-                self._tell(viewer, self._tick(viewer))
+                if now >= viewer.ends_at:
+                    viewer.end()
+            for page in list(self.pages.values()):
+                tick = self._tick(page)
+                for viewer in page.viewers():
+                    viewer.say(page, tick)
+
+    async def _keep_open(self) -> None:
+        """Write to streams that have been silent, whatever the database does."""
+        while True:
+            await asyncio.sleep(COMMENT_EVERY_S / 3)
+            before = asyncio.get_running_loop().time() - COMMENT_EVERY_S
+            for viewer in list(self.viewers):
+                if viewer.sent_at <= before:
+                    viewer.comment()
 
     async def _look_at_age(self) -> None:
-        loop = asyncio.get_running_loop()
         with self._each.by_itself("the age of the data"):
-            self._newest = await loop.run_in_executor(self._thread, _in_thread, newest_event_at)
+            self._newest = await self._in_thread(newest_event_at)
             read = functools.partial(silent_drivers, now=datetime.now(UTC))
-            self._silent = await loop.run_in_executor(self._thread, _in_thread, read)
+            self._silent = await self._in_thread(read)
+            self._aged_at = asyncio.get_running_loop().time()
 
-    def _tick(self, viewer: Viewer) -> Message:
-        silent = silent_since(viewer.topics, self._silent)
+    def _tick(self, page: Page) -> Fragment:
+        silent = silent_since(page.topics, self._silent)
         data = {
             "now": datetime.now(UTC).isoformat(),
             "newest": self._newest.isoformat() if self._newest else "",
             "silent": silent.isoformat() if silent else "",
-            "cursor": f"{self.name}.{self.number}",
+            "cursor": f"{self.name}.{page.number}",
         }
-        return Message("tick", json.dumps(data), self.number)
+        return Fragment("tick", json.dumps(data), page.number)
+
+    async def _in_thread(self, read: Callable[..., T], *given: Any) -> T:
+        """Read in the hub's thread, whose database connection stays open while pages are."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, _reading, read, *given)
 
 
 #: Topics whose key is a query's ID.
@@ -336,13 +359,21 @@ def silent_since(topics: Iterable[str], silent: Sequence[SilentDriver]) -> datet
     return min(shown, default=None)
 
 
-def _in_thread(read: Callable[..., T], *given: Any) -> T:
-    """Read in the hub's thread, which does not keep a database connection open."""
-    close_old_connections()
+def _reading(read: Callable[..., T], *given: Any) -> T:
+    """Read in the hub's thread; after a database error, the next read opens a new connection."""
     try:
         return read(*given)
     finally:
-        close_old_connections()
+        if connection.errors_occurred:  # even if a part of a page has been left out for it
+            close_old_connections()
+
+
+def _drawing(topic: str, changes: fragments.Changes, now: datetime) -> list[tuple[str, str, bytes]]:
+    """Return a topic's fragments, each with the digest of all that is not an age."""
+    return [
+        (event, data, hashlib.sha256(_AGES.sub(r"\1", data).encode()).digest())
+        for event, data in fragments.draw(topic, changes, now)
+    ]
 
 
 def _text(data: Any) -> str:

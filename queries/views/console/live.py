@@ -1,29 +1,26 @@
-"""A page's event stream: server-sent events, or the same fragments as JSON."""
+"""A page's event stream: server-sent events, or the same fragments as JSON.
+
+Django answers the request as any other: it checks the host, the session and the right to view, and
+sets the headers. The stream itself is served below Django (`below_django`), so that no request, no
+thread and no database connection exists while it is open.
+"""
 
 import asyncio
-import json
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections
-from django.http import (
-    HttpRequest,
-    HttpResponse,
-    HttpResponseBase,
-    JsonResponse,
-    StreamingHttpResponse,
-)
-from django.urls import path
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import path, reverse
 
 from queries.roles import VIEW
 from queries.views.console import fragments
-from queries.views.console.hub import BACKLOG, Hub, Message, Queue, Viewer, hub
+from queries.views.console.hub import hub
+from queries.views.console.viewers import Viewer
 
-COMMENT_EVERY_S = 15
-#: Seconds after which a stream ends and the browser reconnects, so that a revoked role takes
-#: effect.
-LIFE_S = 300
+#: Seconds after which a stream ends and the browser reconnects. Rights are checked meanwhile.
+LIFE_S = 1800
 RETRY_MS = (1000, 4000)
 TOPICS_AT_MOST = 20
 #: Maximum streams per user in one web process; a page without one polls instead. A browser has one
@@ -31,14 +28,23 @@ TOPICS_AT_MOST = 20
 STREAMS_AT_MOST = 25
 TABS_AT_MOST = 40  # in one stream
 
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+#: What a stream shows: for each tab, its topics and the cursor of the last fragment it has.
+Asked = list[tuple[frozenset[str], str]]
 
-async def live(request: HttpRequest) -> HttpResponseBase:
-    """Stream the topics' fragments; return JSON once if requested."""
+#: The key of an ASGI scope under which `live` leaves the streams that it has admitted.
+_ADMITTED = "headgate.live"
+
+
+async def live(request: HttpRequest) -> HttpResponse:
+    """Admit a stream of the topics' fragments; return JSON once if requested."""
     user = await request.auser()
     if not await sync_to_async(user.has_perm)(VIEW):
         return HttpResponse("Sign in with a role that has view access.", status=403)
-    shared = "shared" in request.GET
-    asked = request.GET.getlist("topics")[: None if shared else 1] or [""]
+    asked = request.GET.getlist("topics") or [""]
     if len(asked) > TABS_AT_MOST:
         return HttpResponse(
             f"{len(asked)} tabs share this stream; the limit is {TABS_AT_MOST}.", status=400
@@ -63,59 +69,62 @@ async def live(request: HttpRequest) -> HttpResponseBase:
             status=429,
             headers={"Retry-After": str(LIFE_S)},
         )
-    # A stream lasts for minutes and does not need its own database connection: the hub draws for
-    # all.
-    await sync_to_async(close_old_connections)()
-    return StreamingHttpResponse(
-        _stream(hub(), _viewers(tabs, shared, user.pk, request.session.session_key), cursors),
+    packed = "gzip" in request.headers.get("Accept-Encoding", "")
+    viewer = Viewer(user.pk, request.session.session_key or "", packed)
+    admitted = getattr(request, "scope", {}).get(_ADMITTED)
+    if admitted is not None:
+        hub().viewers.add(viewer)  # counted from here on
+        admitted.append((viewer, [*zip(tabs, cursors, strict=False)]))
+    encoding = {"Content-Encoding": "gzip"} if packed else {}
+    return HttpResponse(
         content_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        headers={
+            **{"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Accel-Buffering": "no"},
+            **encoding,
+        },
     )
 
 
-def _viewers(
-    tabs: Sequence[frozenset[str]], shared: bool, person: int | None, session: str | None
-) -> list[Viewer]:
-    """Return a viewer for each tab, all sharing one queue."""
-    queue: Queue = asyncio.Queue(maxsize=BACKLOG * len(tabs))
-    return [
-        Viewer(topics, person, session or "", queue, tab if shared else None)
-        for tab, topics in enumerate(tabs)
-    ]
+def below_django(django: Any) -> App:
+    """Return an ASGI application that opens streams with Django and serves them without it."""
+    address = reverse("live")
+
+    async def serve(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != address:
+            await django(scope, receive, send)
+            return
+        admitted: list[tuple[Viewer, Asked]] = []
+        begun = False
+
+        async def answer(message: Message) -> None:
+            """Send Django's answer, without the body and its length if a stream follows."""
+            nonlocal begun
+            if admitted and message["type"] == "http.response.start" and message["status"] == 200:
+                begun = True
+                kept = [pair for pair in message["headers"] if pair[0].lower() != b"content-length"]
+                await send({**message, "headers": kept})
+            elif not begun:
+                await send(message)
+
+        try:
+            await django({**scope, _ADMITTED: admitted}, receive, answer)
+            if begun:
+                await _stream(*admitted[0], receive, send)
+        finally:
+            for viewer, _ in admitted:
+                hub().leave(viewer)
+
+    return serve
 
 
-async def _stream(
-    live_hub: Hub, viewers: Sequence[Viewer], cursors: Sequence[str]
-) -> AsyncIterator[bytes]:
-    yield f"retry: {random.randint(*RETRY_MS)}\n\n".encode()
-    queue = viewers[0].queue
-    loop = asyncio.get_running_loop()
-    ends_at = loop.time() + LIFE_S * random.uniform(0.8, 1.2)
-    try:
-        for viewer, cursor in zip(viewers, cursors, strict=False):
-            await live_hub.join(viewer, cursor)
-        while not live_hub.closing and loop.time() < ends_at:
-            try:
-                message = await asyncio.wait_for(queue.get(), timeout=COMMENT_EVERY_S)
-            except TimeoutError:
-                yield b": still here\n\n"
-                continue
-            if message is None:
-                return
-            yield encode(message, live_hub.name)
-    finally:
-        for viewer in viewers:
-            live_hub.leave(viewer)
-
-
-def encode(message: Message, name: str) -> bytes:
-    """Return a message as an event of the stream; in a shared stream, with its tab's number."""
-    if message.tab is not None:
-        said = {"tab": message.tab, "event": message.event, "data": message.data}
-        return f"id: {name}.{message.number}\ndata: {json.dumps(said)}\n\n".encode()
-    data = "".join(f"data: {line}\n" for line in message.data.splitlines())
-    number = f"id: {name}.{message.number}\n"
-    return f"event: {message.event}\n{number}{data}\n".encode()
+async def _stream(viewer: Viewer, asked: Asked, receive: Receive, send: Send) -> None:
+    """Send fragments until the browser leaves, or until the hub ends the stream."""
+    life = LIFE_S * random.uniform(0.8, 1.2)
+    ends_at = asyncio.get_running_loop().time() + life
+    viewer.open(send, ends_at=ends_at, retry_ms=random.randint(*RETRY_MS))
+    await hub().join(viewer, asked)
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 urlpatterns = [path("live/", live, name="live")]

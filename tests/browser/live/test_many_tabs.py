@@ -42,7 +42,7 @@ def _until(true: Callable[[], bool], what: str) -> None:
 
 def _watched() -> int:
     assert served._hub is not None
-    return len(served._hub.viewers)
+    return sum(len(viewer._tabs) for viewer in served._hub.viewers)
 
 
 def test_eight_tabs_are_live_over_one_stream(

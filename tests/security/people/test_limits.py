@@ -7,8 +7,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import AsyncClient
 
-from queries.views.console.hub import Viewer, hub
-from queries.views.console.live import STREAMS_AT_MOST
+from queries.views.console.hub import hub
+from queries.views.console.live import LIFE_S, STREAMS_AT_MOST
+from queries.views.console.viewers import Viewer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -17,7 +18,7 @@ def test_a_person_has_so_many_streams_and_others_have_theirs(viewer: User, opera
     async def story() -> list[tuple[int, str]]:
         found = []
         for _ in range(STREAMS_AT_MOST):
-            hub().viewers.add(Viewer(frozenset({"system"}), viewer.pk))
+            hub().viewers.add(Viewer(viewer.pk))
         for person in (viewer, operator):
             client = AsyncClient()
             await client.aforce_login(person)
@@ -27,13 +28,13 @@ def test_a_person_has_so_many_streams_and_others_have_theirs(viewer: User, opera
         hub().viewers.clear()
         return found
 
-    assert asyncio.run(story()) == [(429, "300"), (200, "")]
+    assert asyncio.run(story()) == [(429, str(LIFE_S)), (200, "")]
 
 
 def test_a_page_without_a_stream_still_asks(viewer: User) -> None:
     async def story() -> int:
         for _ in range(STREAMS_AT_MOST):
-            hub().viewers.add(Viewer(frozenset({"system"}), viewer.pk))
+            hub().viewers.add(Viewer(viewer.pk))
         client = AsyncClient()
         await client.aforce_login(viewer)
         headers = {"accept": "application/json"}

@@ -2,21 +2,21 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 import time_machine
 from django.contrib.auth.models import User
-from django.test import AsyncClient, Client
+from django.test import Client
 from django.utils import timezone
 
 from queries.domain.access.acts import Act
 from queries.models.access.audit_trail import AuditEntry
 from queries.models.access.sessions import BrowserSession, SessionStore
 from queries.services.access.sessions import forget_expired_sessions
-from queries.views.console.hub import Viewer, hub
+from queries.views.console.hub import hub
+from queries.views.console.viewers import Viewer
 from tests.conftest import Browser
 from tests.web.browserless import Page
 
@@ -161,44 +161,23 @@ def test_streams_end_with_their_session_though_redis_is_away(viewer: User, opera
     BrowserSession.objects.filter(pk=ended).delete()
 
     async def story() -> list[bool]:
-        viewers = [
-            Viewer(frozenset({"system"}), viewer.pk, str(ended)),
-            Viewer(frozenset({"system"}), operator.pk, str(goes_on)),
-        ]
+        viewers = [Viewer(viewer.pk, str(ended)), Viewer(operator.pk, str(goes_on))]
         hub().viewers.update(viewers)
-        await hub()._end_of_sessions()
+        await hub()._end_of_rights()
         hub().viewers.clear()
-        return [one.queue.qsize() == 1 and one.queue.get_nowait() is None for one in viewers]
+        return [one.ended for one in viewers]
 
     assert asyncio.run(story()) == [True, False]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_message_ends_the_streams_of_one_person(viewer: User, operator: User) -> None:
-    async def story() -> list[int]:
-        mine, other = (Viewer(frozenset({"system"}), one.pk) for one in (viewer, operator))
+    async def story() -> list[bool]:
+        mine, other = (Viewer(one.pk) for one in (viewer, operator))
         hub().viewers.update((mine, other))
         hub()._stale(f"person:{viewer.pk}")
         hub()._stale("person:nobody")
         hub().viewers.clear()
-        return [mine.queue.qsize(), other.queue.qsize()]
+        return [mine.ended, other.ended]
 
-    assert asyncio.run(story()) == [1, 0]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_open_stream_ends_when_its_user_is_deactivated(viewer: User) -> None:
-    async def story() -> bool:
-        client = AsyncClient()
-        await client.aforce_login(viewer)
-        answer: Any = await client.get("/live/", {"topics": "system"})
-        parts: AsyncIterator[bytes] = aiter(answer.streaming_content)
-        assert (await anext(parts)).startswith(b"retry:")
-        await anext(parts)  # it is open
-        await User.objects.filter(pk=viewer.pk).aupdate(is_active=False)
-        await hub()._end_of_sessions()
-        async for _ in parts:
-            pass
-        return True
-
-    assert asyncio.run(asyncio.wait_for(story(), 60))
+    assert asyncio.run(story()) == [True, False]

@@ -1,29 +1,30 @@
 """The event stream: drawn once, shared by all who look, data only, and only for who may look."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import zlib
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.test import AsyncClient, Client
+from django.db import DatabaseError, connection
+from django.test import Client
 
 from listeners.models import Heartbeat
-from queries.domain.states import Phase
-from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.views.console import fragments
-from queries.views.console.hub import Hub, Message, Viewer
-from queries.views.console.live import STREAMS_AT_MOST, TABS_AT_MOST, encode
+from queries.views.console.hub import Hub
+from queries.views.console.live import STREAMS_AT_MOST, TABS_AT_MOST
+from queries.views.console.viewers import Fragment, encode
 from tests.scenarios.stage import Stage
+from tests.web.streams import LIMIT_S, Reader, events_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-LIMIT_S = 60  # generous: the machine may be busy
 
 
 def snapshot(client: Client, topics: str, cursor: str = "") -> Any:
@@ -87,12 +88,12 @@ def test_a_fragment_holds_data_only_and_is_the_same_for_every_role(
             assert forbidden not in html, event
 
 
-def test_a_message_becomes_an_event_of_the_stream() -> None:
-    event = encode(Message("row-1", "<tr>\n<td>1</td>\n</tr>", 7), "hub").decode()
-    assert event == "event: row-1\nid: hub.7\ndata: <tr>\ndata: <td>1</td>\ndata: </tr>\n\n"
-    shared = encode(Message("row-1", "<tr>\n</tr>", 7, tab=3), "hub").decode()
-    said = '{"tab": 3, "event": "row-1", "data": "<tr>\\n</tr>"}'
-    assert shared == f"id: hub.7\ndata: {said}\n\n"
+def test_a_fragment_becomes_an_event_for_a_tab() -> None:
+    fragment = Fragment("row-1", "<tr>\n</tr>", 7)
+    event = encode([fragment], "hub", 3, packed=False).decode()
+    said = '{"event": "row-1", "data": "<tr>\\n</tr>"}'
+    assert event == f"id: hub.7\ndata: 3\ndata: {said}\n\n"
+    assert events_of(event) == [(3, "row-1", "<tr>\n</tr>")]
 
 
 @pytest.mark.parametrize(
@@ -128,16 +129,6 @@ def drawings(monkeypatch: pytest.MonkeyPatch) -> list[fragments.Changes]:
     return drawn
 
 
-async def next_of(queue: "asyncio.Queue[Message | None]", event: str) -> Message:
-    """Return the next message of that name."""
-    async with asyncio.timeout(LIMIT_S):
-        while True:
-            message = await queue.get()
-            assert message is not None
-            if message.event == event:
-                return message
-
-
 def alone(story: Callable[[Hub], Awaitable[None]]) -> None:
     """Play a story with a hub in a loop of its own, and stop the hub."""
 
@@ -153,53 +144,53 @@ def alone(story: Callable[[Hub], Awaitable[None]]) -> None:
     asyncio.run(play())
 
 
+async def changed(publisher: "redis.Redis", settings: Any, message: str) -> None:
+    """Publish a message, once the hub subscribes to them."""
+    while not await asyncio.to_thread(publisher.publish, settings.CHANGED_CHANNEL, message):
+        await asyncio.sleep(0.05)
+
+
 @pytest.mark.redis
 @pytest.mark.django_db(transaction=True)
-def test_a_change_is_drawn_once_and_told_to_everybody(
+def test_a_change_is_drawn_once_and_told_to_everybody_in_the_same_bytes(
     drawings: list[fragments.Changes], redis_server: str, settings: Any
 ) -> None:
     settings.REDIS_URL = redis_server
     publisher = redis.Redis.from_url(redis_server)
 
     async def story(hub: Hub) -> None:
-        viewers = [await hub.join(Viewer(frozenset({"counted"})), "") for _ in range(5)]
-        while not await asyncio.to_thread(publisher.publish, settings.CHANGED_CHANNEL, "query:42"):
-            await asyncio.sleep(0.05)  # until the hub's ear is open
-        heard = [""] * len(viewers)
-        async with asyncio.timeout(LIMIT_S):
-            while len(drawings) < 2 or set(heard) != {f"<p>{len(drawings)}</p>"}:
-                for index, viewer in enumerate(viewers):
-                    while not viewer.queue.empty():
-                        message = viewer.queue.get_nowait()
-                        if message and message.event == "count":
-                            heard[index] = message.data
-                await asyncio.sleep(0.05)
-        assert len(drawings) < len(viewers)  # fewer than one each, for two changes
+        readers = [await Reader().join(hub, "counted") for _ in range(5)]
+        await changed(publisher, settings, "query:42")
+        newest = [""]
+        for reader in readers:
+            await reader.until(lambda of=reader: len(of.said("count")) > 1)  # type: ignore[misc]
+        newest = [reader.bodies[-1] for reader in readers]  # type: ignore[misc]
+        assert len({id(body) for body in newest}) == 1
+        assert len(drawings) < len(readers)  # fewer than one each, for two changes
 
     alone(story)
 
 
 @pytest.mark.redis
 @pytest.mark.django_db(transaction=True)
-def test_a_hundred_changes_at_once_are_one_drawing(
+def test_a_hundred_changes_at_once_are_few_drawings_and_none_is_left_out(
     drawings: list[fragments.Changes], redis_server: str, settings: Any
 ) -> None:
     settings.REDIS_URL = redis_server
     publisher = redis.Redis.from_url(redis_server)
 
     async def story(hub: Hub) -> None:
-        viewer = await hub.join(Viewer(frozenset({"counted"})), "")
-        await next_of(viewer.queue, "tick")
-        while not await asyncio.to_thread(publisher.publish, settings.CHANGED_CHANNEL, "x"):
-            await asyncio.sleep(0.05)
+        reader = await Reader().join(hub, "counted")
+        await changed(publisher, settings, "x")
         for number in range(100):
             publisher.publish(settings.CHANGED_CHANNEL, f"query:{number}")
-        async with asyncio.timeout(LIMIT_S):
-            while sum(len(changes or ()) for changes in drawings) < 100:
-                if None in drawings[1:]:
-                    break  # the ear opened in between: everything was drawn again
-                await asyncio.sleep(0.05)
+
+        def told() -> bool:  # or, if the hub subscribed in between, everything was drawn again
+            return None in drawings[1:] or sum(len(some or ()) for some in drawings) >= 100
+
+        await reader.until(told)
         assert len(drawings) < 8
+        await reader.until(lambda: reader.said("count")[-1] == f"<p>{len(drawings)}</p>")
 
     alone(story)
 
@@ -209,12 +200,51 @@ def test_a_viewer_who_comes_back_is_told_only_what_it_missed(
     drawings: list[fragments.Changes],
 ) -> None:
     async def story(hub: Hub) -> None:
-        first = await hub.join(Viewer(frozenset({"counted"})), "")
-        cursor = json.loads((await next_of(first.queue, "tick")).data)["cursor"]
-        again = await hub.join(Viewer(frozenset({"counted"})), cursor)
-        assert again.queue.get_nowait().event == "tick"  # type: ignore[union-attr]
-        stranger = await hub.join(Viewer(frozenset({"counted"})), "another.99")
-        assert stranger.queue.get_nowait().event == "same"  # type: ignore[union-attr]
+        first = await Reader().join(hub, "counted")
+        cursor = json.loads(first.said("tick")[0])["cursor"]
+        again = await Reader().join(hub, "counted", cursor=cursor)
+        assert [event for _, event, _ in again.events] == ["tick"]
+        stranger = await Reader().join(hub, "counted", cursor="another.99")
+        assert [event for _, event, _ in stranger.events] == ["same", "count", "tick"]
+
+    alone(story)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_that_reads_slowly_is_told_the_newest_and_not_each_one(
+    drawings: list[fragments.Changes],
+) -> None:
+    async def story(hub: Hub) -> None:
+        reader = await Reader().join(hub, "counted")
+        reader.takes.clear()
+        for _ in range(5):
+            hub._stale_all()
+            await hub._draw("counted")
+            hub._release(hub.pages[frozenset({"counted"})])
+            await asyncio.sleep(0)  # the first of these is on its way, and waits
+        reader.takes.set()
+        await reader.until(lambda: reader.said("count")[-1] == "<p>6</p>")
+        assert len(reader.said("count")) < 6
+        cursors = [json.loads(tick)["cursor"] for tick in reader.said("tick")]
+        assert reader.said("same") == ["<p>same</p>"]
+        assert cursors == [f"{hub.name}.2"]  # a tick never names what has not been sent
+
+    alone(story)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_compressed_stream_is_the_same_stream(drawings: list[fragments.Changes]) -> None:
+    async def story(hub: Hub) -> None:
+        plain, packed = Reader(), Reader(packed=True)
+        for reader in (plain, packed):
+            await hub.join(reader.viewer, [(frozenset({"counted"}), "")])
+        await hub._draw("counted")
+        hub._release(hub.pages[frozenset({"counted"})])
+        await plain.until(lambda: plain.said("count")[-1] == "<p>2</p>")
+        await packed.until(lambda: len(packed.bodies) > 1)
+        text = zlib.decompressobj(wbits=31).decompress(b"".join(packed.bodies)).decode()
+        wanted = [each for each in plain.events if each[1] != "tick"]
+        assert [each for each in events_of(text) if each[1] != "tick"] == wanted
 
     alone(story)
 
@@ -224,22 +254,21 @@ def test_twenty_tabs_share_a_stream_and_each_is_told_what_it_shows(
     drawings: list[fragments.Changes],
 ) -> None:
     async def story(hub: Hub) -> None:
-        queue: asyncio.Queue[Message | None] = asyncio.Queue()
-        for tab in range(20):
-            topics = frozenset({"counted" if tab % 2 else "system"})
-            await hub.join(Viewer(topics, 7, "", queue, tab), "")
-        await hub.join(Viewer(frozenset({"counted"}), 7), "")
+        shared = Reader()
+        pages = [frozenset({"counted" if tab % 2 else "system"}) for tab in range(20)]
+        await hub.join(shared.viewer, [(page, "") for page in pages])
+        await Reader().join(hub, "counted")
         assert hub.streams_of(7) == 2
-        told = [queue.get_nowait() for _ in range(queue.qsize())]
-        counted = [one.tab for one in told if one and one.event == "count"]
-        assert set(counted) == set(range(1, 20, 2))
-        assert {one.tab for one in told if one and one.event == "tick"} == set(range(20))
+        await shared.until(lambda: len(shared.said("tick")) == 20)
+        told = shared.events
+        assert {tab for tab, event, _ in told if event == "count"} == set(range(1, 20, 2))
+        assert {tab for tab, event, _ in told if event == "tick"} == set(range(20))
 
     alone(story)
 
 
 def test_more_tabs_than_a_stream_has_are_refused(vera: Client) -> None:
-    answer = vera.get("/live/", {"shared": "1", "topics": ["system"] * (TABS_AT_MOST + 1)})
+    answer = vera.get("/live/", {"topics": ["system"] * (TABS_AT_MOST + 1)})
     assert answer.status_code == 400
     assert f"the limit is {TABS_AT_MOST}" in answer.content.decode()
     assert STREAMS_AT_MOST >= 20  # a person with twenty tabs, none of them shared
@@ -250,11 +279,26 @@ def test_more_tabs_than_a_stream_has_are_refused(vera: Client) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_what_has_not_changed_is_not_told_again(drawings: list[fragments.Changes]) -> None:
     async def story(hub: Hub) -> None:
-        viewer = await hub.join(Viewer(frozenset({"counted"})), "")
-        await next_of(viewer.queue, "tick")
+        reader = await Reader().join(hub, "counted")
         await hub._draw("counted")
-        told = [viewer.queue.get_nowait() for _ in range(viewer.queue.qsize())]
-        assert [message.event for message in told if message] == ["count"]
+        await reader.until(lambda: len(reader.said("count")) == 2)
+        assert reader.said("same") == ["<p>same</p>"]
+
+    alone(story)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pages_that_share_a_topic_and_open_at_once_are_told_all_of_it(
+    drawings: list[fragments.Changes],
+) -> None:
+    async def story(hub: Hub) -> None:
+        one, two = Reader(), Reader()
+        await asyncio.gather(
+            hub.join(one.viewer, [(frozenset({"counted"}), "")]),
+            hub.join(two.viewer, [(frozenset({"counted", "system"}), "")]),
+        )
+        for reader in (one, two):
+            await reader.until(lambda of=reader: bool(of.said("count")))  # type: ignore[misc]
 
     alone(story)
 
@@ -271,8 +315,53 @@ def test_a_topic_that_cannot_be_drawn_leaves_the_others_alive(
     )
 
     async def story(hub: Hub) -> None:
-        viewer = await hub.join(Viewer(frozenset({"broken", "counted"})), "")
-        assert (await next_of(viewer.queue, "count")).data == "<p>1</p>"
+        reader = await Reader().join(hub, "broken", "counted")
+        assert reader.said("count") == ["<p>1</p>"]
+
+    alone(story)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_broke_is_opened_again_though_a_part_was_left_out(
+    drawings: list[fragments.Changes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+
+    def breaks(key: str, changes: fragments.Changes, now: datetime) -> fragments.Drawn:
+        connection.ensure_connection()
+        opened.append(connection.connection)
+        with contextlib.suppress(DatabaseError), connection.cursor() as cursor:
+            cursor.execute("SELECT nothing FROM nowhere" if len(opened) == 2 else "SELECT 1")
+        yield "same", "<p>same</p>"
+
+    monkeypatch.setitem(
+        fragments.TOPICS, "breaks", fragments.Topic(breaks, frozenset(), frozenset())
+    )
+
+    async def story(hub: Hub) -> None:
+        await Reader().join(hub, "breaks")
+        for _ in range(2):
+            await hub._draw("breaks")
+        assert opened[0] is opened[1] is not opened[2]
+
+    alone(story)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_busy_topic_is_drawn_as_a_whole_all_the_same(
+    drawings: list[fragments.Changes],
+) -> None:
+    """What changes merely with time is in none of the messages."""
+
+    async def story(hub: Hub) -> None:
+        reader = await Reader().join(hub, "counted")
+        drawn = hub._drawn["counted"]
+        for number in range(3):
+            hub._stale(f"query:{number}")
+            await reader.until(lambda: drawn.changes == set())
+        drawn.whole_at = float("-inf")  # ten seconds pass
+        hub._stale("query:4")
+        await reader.until(lambda: drawings[-1] is None)
 
     alone(story)
 
@@ -280,58 +369,28 @@ def test_a_topic_that_cannot_be_drawn_leaves_the_others_alive(
 @pytest.mark.django_db(transaction=True)
 def test_when_the_server_leaves_every_stream_ends(drawings: list[fragments.Changes]) -> None:
     async def story(hub: Hub) -> None:
-        viewer = await hub.join(Viewer(frozenset({"counted"})), "")
+        reader = await Reader().join(hub, "counted")
         hub.close()
-        async with asyncio.timeout(LIMIT_S):
-            while await viewer.queue.get() is not None:
-                pass
-        assert hub.closing
+        late = Reader()
+        await hub.join(late.viewer, [(frozenset({"counted"}), "")])
+        for each in (reader, late):
+            await each.until(lambda of=each: of.bodies[-1] == b"")  # type: ignore[misc]
+            assert each.viewer.ended
 
     alone(story)
 
 
-# --- the whole stream -------------------------------------------------------------------------
-
-
-async def until(stream: AsyncIterator[bytes], needle: str) -> str:
-    """Read the stream until the text has come."""
-    said = ""
-    async with asyncio.timeout(LIMIT_S):
-        async for chunk in stream:
-            said += chunk.decode()
-            if needle in said:
-                return said
-    raise AssertionError(f"the stream ended without {needle!r}")
-
-
-@pytest.mark.redis
 @pytest.mark.django_db(transaction=True)
-def test_a_change_of_phase_reaches_the_open_stream(
-    viewer: User, redis_server: str, settings: Any
+def test_a_silent_stream_is_kept_open_by_comments(
+    drawings: list[fragments.Changes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.REDIS_URL = redis_server
-    query = Stage().query("delays")
-    publisher = redis.Redis.from_url(redis_server)
+    monkeypatch.setattr("queries.views.console.hub.COMMENT_EVERY_S", 0.1)
 
-    async def story() -> None:
-        client = AsyncClient()
-        await client.aforce_login(viewer)
-        answer: Any = await client.get("/live/", {"topics": f"queries:{query.pk}"})
-        assert answer["Content-Type"] == "text/event-stream"
-        stream = aiter(answer.streaming_content)
-        assert (await anext(stream)).startswith(b"retry: ")
-        await until(stream, 'data-phase="STOPPED"')
-        await until(stream, "event: tick")
-        rows = Query.objects.filter(pk=query.pk)
-        await sync_to_async(rows.update)(phase=Phase.PENDING)
-        while not await asyncio.to_thread(
-            publisher.publish, settings.CHANGED_CHANNEL, f"query:{query.pk}"
-        ):
-            await asyncio.sleep(0.05)
-        await until(stream, 'data-phase="PENDING"')
-        await stream.aclose()
+    async def story(hub: Hub) -> None:
+        reader = await Reader().join(hub, "counted")
+        await reader.until(lambda: reader.bodies[-1] == b": still here\n\n")
 
-    asyncio.run(story())
+    alone(story)
 
 
 def beat(run: Run, *, at: datetime) -> None:
@@ -396,19 +455,15 @@ def test_a_topic_that_cannot_be_drawn_keeps_the_others_from_nothing(
         drawn.append(topic)
         return [("queries", "<div></div>")]
 
-    async def watch() -> None:
-        hub = Hub()
-        viewer = await hub.join(Viewer(frozenset({"query:1", "queries"})), "")
-        try:
-            for _ in range(3):
-                hub._stale_all()
-                for topic in ("query:1", "queries"):
-                    await hub._draw(topic)
-        finally:
-            hub.leave(viewer)
+    async def story(hub: Hub) -> None:
+        await Reader().join(hub, "query:1", "queries")
+        for _ in range(3):
+            hub._stale_all()
+            for topic in ("query:1", "queries"):
+                await hub._draw(topic)
 
     monkeypatch.setattr(fragments, "draw", draw)
-    asyncio.run(watch())
+    alone(story)
     assert drawn.count("queries") >= 4
     assert len([one for one in caplog.records if "query:1" in one.getMessage()]) == 1
 
@@ -427,22 +482,18 @@ def test_an_odd_message_does_not_end_the_listening(
             raise ValueError("not a topic")
         return False
 
-    async def listen() -> None:
-        hub = Hub()
-        viewer = await hub.join(Viewer(frozenset({"queries"})), "")
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                with redis.Redis.from_url(redis_server) as client:
-                    for message in ("odd", "fine"):
-                        while message not in heard:
-                            client.publish(settings.CHANGED_CHANNEL, message)
-                            await asyncio.sleep(0.05)
-        finally:
-            hub.leave(viewer)
+    async def story(hub: Hub) -> None:
+        await Reader().join(hub, "queries")
+        async with asyncio.timeout(LIMIT_S):
+            with redis.Redis.from_url(redis_server) as client:
+                for message in ("odd", "fine"):
+                    while message not in heard:
+                        client.publish(settings.CHANGED_CHANNEL, message)
+                        await asyncio.sleep(0.05)
 
     monkeypatch.setattr(fragments, "stales", stales)
     monkeypatch.setattr(fragments, "draw", lambda *_: [])
-    asyncio.run(listen())
+    alone(story)
     assert "fine" in heard
 
 
