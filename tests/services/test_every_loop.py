@@ -64,7 +64,7 @@ HELD_BY = {
     "queries.runtime.checkpoints.log_reports._report": "runtime/test_log_reports.py::"
     "test_a_store_that_fails_leaves_the_last_report_and_the_next_read_succeeds",
     "queries.runtime.main._check_locks": RUN,
-    "queries.runtime.main._is_fenced": f"{DRIVER}a_rotten_current_json_fences_nobody",
+    "queries.runtime.main._current": f"{DRIVER}a_rotten_current_json_fences_nobody",
     "queries.runtime.main._leave": RUN,
     "queries.runtime.main._turn": RUN,
     "queries.runtime.scripts.main._look": RUN,
