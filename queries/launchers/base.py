@@ -9,11 +9,13 @@ launcher.
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
-from queries.domain.supervision.observation import Sighting
 from queries.domain.walls import Choice
+
+if TYPE_CHECKING:  # shims import this module, and pydantic would double the time of their start
+    from queries.domain.supervision.observation import Sighting
 
 
 class Launcher(Protocol):
@@ -55,7 +57,7 @@ class Launcher(Protocol):
         probe: bool = False,
         locations: tuple[str, ...] = (),
         known: Mapping[str, str | int] | None = None,
-    ) -> Sighting:
+    ) -> "Sighting":
         """Return a driver's state as seen here; `locations` are checkpoints that it may hold.
 
         `known` is the driver's identity from an earlier sighting: a live process with that identity

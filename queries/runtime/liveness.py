@@ -43,6 +43,11 @@ class Life:
         self._progress: dict[str, Any] | None = None  # of the newest executed batch
         self.last_batch: int | None = None  # the last batch committed in this run
 
+    @property
+    def proven(self) -> bool:
+        """Return whether a commit, or a trigger without data, has shown that the query works."""
+        return self._committed or self._idle
+
     def look(self) -> dict[str, Any]:
         """Return the changes in the run's status since the last check."""
         changes: dict[str, Any] = {}
@@ -52,8 +57,7 @@ class Life:
         batch = self._commit()
         if batch is not None and batch != self.last_batch:
             changes |= self._note_commit(batch)
-        proven = self._committed or self._idle
-        if time.monotonic() - self._looked >= (PROGRESS_S if proven else UNPROVEN_S):
+        if time.monotonic() - self._looked >= (PROGRESS_S if self.proven else UNPROVEN_S):
             changes.update(self._look_at_progress())
         return changes
 

@@ -1,4 +1,4 @@
-"""The driver: `python -m queries.runtime.main DIRECTORY`, one process for one application.
+"""The driver, one process for one application (`queries.runtime.entry`).
 
 It executes `assignment.json`, reports in `status.json`, and exits with a code that gives the
 reason. Everything the control plane knows about a driver comes from these files, from the kernel
@@ -7,12 +7,10 @@ and from the event stream; nothing here waits for the control plane.
 
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from listeners.loops.each import Each
@@ -23,7 +21,6 @@ from queries.domain.protocol import (
     HOST_SEEN,
     JVM_DIED,
     SPARK_STOPPED,
-    SPEC,
     TMP,
     Current,
     DriverSpec,
@@ -40,14 +37,14 @@ from queries.runtime.clusters import yarn
 from queries.runtime.clusters.executors import Executors
 from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python, refusal
+from queries.runtime.jvms.driver import Jvm
 from queries.runtime.kafka import source_gaps
-from queries.runtime.process import SECOND, Shim, begin, end_jvm, keep_small
+from queries.runtime.process import end_jvm, keep_small
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import Board
 from queries.runtime.wakeups import Wake
 from queries.runtime.warm_up import warm_up
-from queries.secret_references import References
 
 logger = logging.getLogger("headgate.driver")
 
@@ -59,27 +56,23 @@ SESSION_FAILED = 70
 FENCED = 72  # current.json names a later epoch, or its own was revoked
 
 
-def main(arguments: list[str]) -> int:
-    """Run the driver of the given directory; return its exit code."""
-    directory = Path(arguments[0])
-    folder = DriverFolder.of(directory)
-    spec = DriverSpec.loads((folder.control / SPEC).read_text())
-    lock = begin(folder.own)
-    return SECOND if lock is None else Driver(folder, spec, lock).run()
+def run(folder: DriverFolder, spec: DriverSpec, jvm: Jvm) -> int:
+    """Run the driver of the given folder; return its exit code."""
+    return Driver(folder, spec, jvm).run()
 
 
 class Driver:
     """One driver from start to exit."""
 
-    def __init__(self, folder: DriverFolder, spec: DriverSpec, lock: int) -> None:
+    def __init__(self, folder: DriverFolder, spec: DriverSpec, jvm: Jvm) -> None:
         self.folder = folder
         self.spec = spec
-        self.lock = lock
+        self.jvm = jvm
         self.stands_by = spec.standby  # until current.json contains its epoch
         self.wake = Wake()
         self.jvm_gone = threading.Event()
         self.spark_stopped = threading.Event()
-        self.references = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
+        self.references = jvm.references
         self.references.learn(spec.conf, spec.env)
         # An error with one file or one run is logged once, skipped, and tried again.
         self.each = Each("driver", logger, mask=self.references.mask, moot=self._follows_the_jvm)
@@ -100,7 +93,7 @@ class Driver:
             revocation=spec.revocation,
             revoked=self._end_revoked,
         )
-        self.shim = Shim()
+        self.shim = jvm.shim
         self.gateway: Any = None
         self.locks: Locks | None = None
         self.executors: Executors | None = None
@@ -129,15 +122,15 @@ class Driver:
     # --- start ------------------------------------------------------------------------
 
     def _start(self) -> tuple[Assignments, Sessions]:
-        spark_session.equip(self.spec, self.references)
-        self.gateway = spark_session.launch_jvm(self.spec, self.folder.own, self.lock)
-        self.shim.tell(f"jvm {self.gateway.proc.pid}")
+        steps = self.jvm.steps
+        self.gateway = self.jvm.gateway()
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), JVM)
         with self._said_while_it_queues():
             spark = spark_session.start_spark(self.spec, self.folder, self.gateway, self.references)
+        steps.done("session")
         self.wake.catch_signals()  # again, because Spark has replaced one (trap 22)
         jvm, jvm_pid = spark.sparkContext._jvm, self.gateway.proc.pid
-        spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
+        spark_session.close_in_forked_children(self.gateway, self.jvm.lock, self.shim.descriptor)
         from pyspark.sql.streaming import DataStreamReader
 
         self._meet_users_code()
@@ -145,6 +138,7 @@ class Driver:
         if self.stands_by:
             with self.each.by_itself("its warm-up"):
                 warm_up(spark, self.folder.own / TMP)
+            steps.done("warm-up")
         self.telemetry.attach(spark)
         self.board.tell_state = self.telemetry.status_changed
         self.locks = Locks(
@@ -186,6 +180,8 @@ class Driver:
             jvm_pid=jvm_pid,
         )
         self.board.write()
+        steps.done("telemetry")
+        logger.info("ready; seconds: %s", steps)
         return self._assignments(around), sessions
 
     @contextmanager
@@ -362,7 +358,3 @@ def _stop_spark() -> None:
             context.stop()
     except Exception as error:  # the JVM is ended by force in any case
         logger.warning("spark.stop() failed: %s", type(error).__name__)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

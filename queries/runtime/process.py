@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,15 @@ def begin(directory: Path) -> int | None:
     if lock is None:
         logging.getLogger("headgate").error("another process is working in %s", directory)
         return None
-    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     claim()  # otherwise a child of users' code would inherit it
     os.ftruncate(lock, 0)
-    os.write(lock, json.dumps({"pid": os.getpid(), "start_time": started}).encode())
+    os.write(lock, json.dumps({"pid": os.getpid(), "start_time": _started()}).encode())
     return lock
+
+
+def _started() -> int:
+    """Return when this process began, in clock ticks since boot."""
+    return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
 
 
 def keep_small(directory: Path) -> None:
@@ -91,6 +96,28 @@ def end_jvm(process: Any, timeout_s: float, shim: "Shim") -> None:
         shim.tell("jvm-killed 1")
         code = process.wait(5)
     shim.tell(f"jvm-exit {code}")
+
+
+class Steps:
+    """How long each step of a driver's start took, from the start of its process."""
+
+    def __init__(self, first: str = "") -> None:
+        """`first` names the step that ends now."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        self._at = _started() / ticks - time.clock_gettime(time.CLOCK_BOOTTIME) + time.monotonic()
+        self._took: list[tuple[str, float]] = []
+        if first:
+            self.done(first)
+
+    def done(self, step: str) -> None:
+        """Note the end of a step that began with the end of the one before."""
+        now = time.monotonic()
+        self._took.append((step, now - self._at))
+        self._at = now
+
+    def __str__(self) -> str:
+        """Return the steps in seconds, such as "interpreter 0.10, imports 0.42"."""
+        return ", ".join(f"{step} {took:.2f}" for step, took in self._took)
 
 
 class Shim:

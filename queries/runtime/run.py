@@ -50,6 +50,7 @@ from queries.secret_references import References
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.2  # a failure shows up in isActive() within this time
+FIRST_TICK_S = 0.05  # until its first commit, or first idle trigger: somebody may be waiting
 DRAIN_TICK_S = 0.02  # the next batch begins soon after a commit
 STOP_AGAIN_S = 10  # after a stop() that timed out
 END_S = 10  # for the query's thread to end after the query has
@@ -331,7 +332,8 @@ class Run:
                 self._stop(jquery)
                 stop_again = time.monotonic() + STOP_AGAIN_S
                 continue
-            self._news.wait(DRAIN_TICK_S if asked is Want.DRAIN else TICK_S)
+            tick = TICK_S if life.proven else FIRST_TICK_S
+            self._news.wait(DRAIN_TICK_S if asked is Want.DRAIN else tick)
             self._news.clear()
 
     def _want_now(self) -> Want:

@@ -12,19 +12,16 @@ import re
 import secrets
 import shutil
 import socket
-from functools import partial
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import quoteattr
 
 from headgate_ground.secret_kinds import NAME, VALUE
-from queries.domain.protocol import POOLS, SPARK_LOG, TMP, DriverSpec
+from queries.domain.protocol import POOLS, TMP, DriverSpec
 from queries.driver_folder import DriverFolder
 from queries.runtime.code import packages
-from queries.runtime.process import claim
+from queries.runtime.jvms.driver import on_loopback
 from queries.secret_references import References
 
-_LOG_CONFIG = "log4j2.xml"
 _LOOPBACK = "127.0.0.1"
 _JWS_FILTER = "org.apache.spark.ui.JWSFilter"
 
@@ -42,43 +39,6 @@ _DEFAULTS = {
     "spark.sql.streaming.ui.retainedProgressUpdates": "100",
     "spark.sql.streaming.ui.retainedQueries": "20",
 }
-
-
-def equip(spec: DriverSpec, references: References) -> None:
-    """Set up this process, and thus its JVM and Python workers, for the application.
-
-    This sets its environment, with secrets resolved, and its packages.
-    """
-    references.take_from_environment()
-    os.environ.update(references.resolve_all(spec.env))
-    packages.add(spec.packages)
-    packages.lead_to_daemon(spec.packages, spec.master)
-
-
-def launch_jvm(spec: DriverSpec, own: Path, lock: int) -> Any:
-    """Start the JVM and return its gateway; the JVM inherits and holds `lock` and the epoch."""
-    from pyspark import SparkConf
-    from pyspark.java_gateway import launch_gateway
-
-    (own / TMP).mkdir(mode=0o700, exist_ok=True)
-    (own / _LOG_CONFIG).write_text(_log_config(own / SPARK_LOG))
-    if _on_loopback(spec.master):
-        os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
-    # Not spark.local.dir, which makes Spark warn at every start.
-    os.environ["SPARK_LOCAL_DIRS"] = str(own / TMP)
-    conf = SparkConf(loadDefaults=False)
-    conf.set("spark.master", spec.master)
-    conf.set("spark.submit.deployMode", "client")
-    conf.set("spark.driver.memory", spec.memory)
-    conf.set("spark.driver.extraJavaOptions", _java_options(spec, own))
-    if spec.jars:
-        conf.set("spark.jars", ",".join(spec.jars))
-    epoch = claim()
-    held = (lock,) if epoch is None else (lock, epoch)
-    gateway = launch_gateway(conf, popen_kwargs={"pass_fds": held})
-    if epoch is not None:  # not earlier: starting the JVM runs the functions registered for forks
-        os.register_at_fork(after_in_child=partial(os.close, epoch))
-    return gateway
 
 
 def guard_callbacks(gateway: Any) -> None:
@@ -148,14 +108,6 @@ _STOPPED = re.compile(
 #: the JVM's properties and environment (Spark: SQLConf, spark.sql.reflect.allowList). A sleep holds
 #: up only its own query.
 _REFLECT = r"java\.util\.UUID\.randomUUID,java\.lang\.Thread\.sleep"
-
-
-def _on_loopback(master: str) -> bool:
-    """Return whether only processes on the driver's host need to reach the driver."""
-    hosts = master.removeprefix("spark://").split(",")
-    return master.startswith("local") or all(
-        host.rpartition(":")[0] in ("127.0.0.1", "localhost") for host in hosts
-    )
 
 
 def _ship_code(context: Any, roots: tuple[str, ...], folder: Path) -> None:
@@ -234,7 +186,7 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
     pools = folder.control / POOLS
     if spec.scheduler_mode == "FAIR" and pools.exists() and pools.read_text().strip():
         conf["spark.scheduler.allocation.file"] = pools.as_uri()
-    if _on_loopback(spec.master):
+    if on_loopback(spec.master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = _LOOPBACK
     # Spark masks anything that matches these in its UI and plans, including values of the JVM's
     # properties.
@@ -278,60 +230,3 @@ def makes_its_secret(master: str) -> bool:
     it to each of them.
     """
     return master.startswith(("local", "yarn", "k8s:"))
-
-
-def _java_options(spec: DriverSpec, own: Path) -> str:
-    options: tuple[str, ...] = (
-        f"-Dlog4j2.configurationFile={(own / _LOG_CONFIG).as_uri()}",
-        f"-Djava.io.tmpdir={own / TMP}",
-        f"-XX:ErrorFile={own}/hs_err_%p.log",
-        "-XX:+ExitOnOutOfMemoryError",
-    )
-    if spec.walls:  # the account's home, which Java takes from passwd, does not exist there
-        options += (f"-Duser.home={own / TMP}",)
-    if spec.probe:
-        # For a JVM that lives for seconds, optimizing compilation and parallel collection would
-        # cost more than they gain.
-        options += ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    # Spark splits this text at spaces, except within quotes.
-    return " ".join(f'"{option}"' if " " in option else option for option in options)
-
-
-def _log_config(path: Path) -> str:
-    """Return log4j2's configuration: warnings to the driver's log, everything to spark.log."""
-    file, old = quoteattr(str(path)), quoteattr(f"{path}.%i.gz")
-    head = "%d{yy/MM/dd HH:mm:ss.SSS} %p %c{1}: %m%n"
-    whole = f'<PatternLayout pattern="{head}%ex"/>'
-    # A failure's page shows the end of this log, and Spark logs each error three times.
-    short = f'<PatternLayout pattern="{head}%ex{{12}}"/>'
-    return f"""<Configuration status="ERROR">
-  <Appenders>
-    <RollingFile name="file" fileName={file} filePattern={old}>
-      {whole}
-      <Policies><SizeBasedTriggeringPolicy size="10 MB"/></Policies>
-      <DefaultRolloverStrategy max="5"/>
-    </RollingFile>
-    <Console name="console" target="SYSTEM_ERR">{short}</Console>
-  </Appenders>
-  <Loggers>
-    <Root level="WARN">
-      <AppenderRef ref="file"/>
-      <AppenderRef ref="console"/>
-    </Root>
-    <!-- They print pages of counters if an object exists already, which the fence provokes. -->
-    <Logger name="org.apache.hadoop.fs.s3a.S3ABlockOutputStream" level="ERROR"/>
-    <Logger name="org.apache.hadoop.fs.s3a.S3AInstrumentation" level="ERROR"/>
-    <Logger name="org.apache.spark.SparkContext" level="INFO" additivity="false">
-      <AppenderRef ref="file"/>
-    </Logger>
-    <Logger name="org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
-            level="WARN" additivity="false">
-      <AppenderRef ref="file"/>
-    </Logger>
-    <Logger name="org.apache.spark.sql.execution.streaming" level="INFO" additivity="false">
-      <AppenderRef ref="file"/>
-      <AppenderRef ref="console" level="WARN"/>
-    </Logger>
-  </Loggers>
-</Configuration>
-"""

@@ -33,6 +33,14 @@ PROCESSES = {
         "get_resolver().url_patterns",
         {*WHEN_USED, "jwt"},
     ),
+    "shim": (
+        "import queries.launchers.process.shim",
+        {*WHEN_USED, *PAGES, *TABLES, "django", "pydantic"},
+    ),
+    "a driver, before it has started its JVM": (
+        "import queries.runtime.entry",
+        {*WHEN_USED, *PAGES, *TABLES, "django", "pydantic", "py4j", "redis", "listeners"},
+    ),
     "the Spark UI server's listener": (
         "import runpy; runpy.run_path('installation/spark_ui/on_demand.py')",
         {*WHEN_USED, *PAGES, *TABLES, "django", "installation"},

@@ -29,6 +29,7 @@ from queries.driver_folder import DriverFolder, current_file
 from queries.runtime import main
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Held
+from queries.runtime.jvms.driver import Jvm
 from queries.runtime.main import FENCED, JVM, Driver
 
 EPOCH = 7
@@ -42,7 +43,8 @@ class Life:
         self.folder = DriverFolder.make(self.directory)
         self.current = current_file(self.directory.parent)
         self.current.parent.mkdir()
-        self.driver = Driver(self.folder, _spec(), lock=-1)
+        spec = _spec()
+        self.driver = Driver(self.folder, spec, Jvm(spec, self.folder.own, lock=-1))
         self.lost: list[tuple[Held, int | None]] = []
         self.driver.locks = SimpleNamespace(lost=lambda *_: self.lost)  # type: ignore[assignment]
         self.begun: list[int] = []

@@ -51,14 +51,17 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
         environment.DIRECTORY: str(folder.root),
         environment.INSTALLATION: spec.installation,
         environment.HOST: spec.host,
+        environment.CLASS_ARCHIVE: os.environ.get(environment.CLASS_ARCHIVE, ""),
         "HEADGATE_SHIM_FD": str(write),
         epoch_claims.CLAIM_FD: str(claim.fileno()),
     }
     at = datetime.now(UTC).isoformat()
     kind = "probes." if spec.probe else "scripts." if spec.script else ""
-    program = f"queries.runtime.{'storage_jvm' if spec.storage_idle_s else f'{kind}main'}"
+    program = ["queries.runtime.entry", f"queries.runtime.{kind}main"]
+    if spec.storage_idle_s:
+        program = ["queries.runtime.jvms.storage"]
     # -P: nothing may be imported from the working directory.
-    argv = [sys.executable, "-P", "-m", program, str(folder.root)]
+    argv = [sys.executable, "-P", "-m", *program, str(folder.root)]
     passed: tuple[int, ...] = (write, claim.fileno())
     calls: int | None = None
     if account is not None:

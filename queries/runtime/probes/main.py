@@ -1,4 +1,4 @@
-"""The probe driver: `python -m queries.runtime.probes.main DIRECTORY`, Spark for a single task.
+"""The probe driver (`queries.runtime.entry`), Spark for a single task.
 
 The same shim that runs drivers starts and watches a probe, and reports its exit. The probe reads
 `probe.json`, and writes its findings to `result.json` after every step. It does not hold a
@@ -8,13 +8,11 @@ is up, it exits, whatever Spark is doing.
 
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from headgate_ground.files import replace_file
@@ -26,15 +24,15 @@ from queries.domain.probes.questions import (
     RecordsTask,
     read_task,
 )
-from queries.domain.protocol import LAST_SEQ, SPEC, DriverSpec
+from queries.domain.protocol import LAST_SEQ, DriverSpec
 from queries.driver_folder import DriverFolder
 from queries.runtime import build, spark_session
 from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python
+from queries.runtime.jvms.driver import Jvm
 from queries.runtime.probes import preflight, record_search
 from queries.runtime.probes import state as probe_state
-from queries.runtime.process import SECOND, Shim, begin, end_jvm
-from queries.secret_references import References
+from queries.runtime.process import end_jvm
 
 logger = logging.getLogger("headgate.probe")
 
@@ -43,32 +41,25 @@ LATE = 75  # its time was up
 JVM_LEAVES_S = 3
 
 
-def main(arguments: list[str]) -> int:
-    """Execute the task in a directory; return the exit code."""
-    directory = Path(arguments[0])
-    folder = DriverFolder.of(directory)
-    lock = begin(folder.own)
-    if lock is None:
-        return SECOND
+def run(folder: DriverFolder, spec: DriverSpec, jvm: Jvm) -> int:
+    """Execute the task in a folder; return the exit code."""
     replace_file(folder.own / LAST_SEQ, "0")  # it sends no events, so none can be missing
-    return Probe(folder, lock).run()
+    return Probe(folder, spec, jvm).run()
 
 
 class Probe:
     """One probe from start to exit."""
 
-    def __init__(self, folder: DriverFolder, lock: int) -> None:
+    def __init__(self, folder: DriverFolder, spec: DriverSpec, jvm: Jvm) -> None:
         self.folder = folder
-        self.lock = lock
-        self.spec = DriverSpec.loads((folder.control / SPEC).read_text())
+        self.jvm = jvm
+        self.spec = spec
         self.task = read_task((folder.control / TASK).read_text())
-        self.references = References(
-            env_allowlist=self.spec.env_allowlist, secrets_dir=self.spec.secrets_dir
-        )
+        self.references = jvm.references
         self.references.learn(self.spec.conf, self.spec.env, asdict(self.task))
         self.found = ProbeResult(at="Starting Spark")
         self.gateway: Any = None
-        self.shim = Shim()
+        self.shim = jvm.shim
 
     def run(self) -> int:
         """Start Spark, perform the task, end Spark; report every step as it begins."""
@@ -124,11 +115,9 @@ class Probe:
             self.say(took_ms={**self.found.took_ms, phrase: ms})
 
     def _start(self) -> Any:
-        spark_session.equip(self.spec, self.references)
-        self.gateway = spark_session.launch_jvm(self.spec, self.folder.own, self.lock)
-        self.shim.tell(f"jvm {self.gateway.proc.pid}")
+        self.gateway = self.jvm.gateway()
         spark = spark_session.start_spark(self.spec, self.folder, self.gateway, self.references)
-        spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
+        spark_session.close_in_forked_children(self.gateway, self.jvm.lock, self.shim.descriptor)
         from pyspark.sql.streaming import DataStreamWriter
 
         build.refuse_starts_while_building(DataStreamWriter)
@@ -156,7 +145,3 @@ class Probe:
             end_jvm(process, JVM_LEAVES_S, self.shim)  # it holds nothing worth a clean stop
         logging.shutdown()
         os._exit(code)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""A script's driver, `python -m queries.runtime.scripts.main DIRECTORY`: a user's program.
+"""A script's driver (`queries.runtime.entry`): a user's program.
 
 The program runs in the main thread, and supervision runs in another thread.
 
@@ -8,16 +8,13 @@ restart it, or the application must stop.
 """
 
 import logging
-import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from queries.domain.protocol import (
     SCRIPT_FAILED,
-    SPEC,
     AssignmentEntry,
     DriverSpec,
     RunError,
@@ -30,8 +27,8 @@ from queries.domain.protocol import (
 )
 from queries.driver_folder import DriverFolder
 from queries.runtime.assignment import Assignments
+from queries.runtime.jvms.driver import Jvm
 from queries.runtime.main import Driver
-from queries.runtime.process import SECOND, begin
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.scripts import program, session, writers
@@ -50,21 +47,18 @@ _NOTES_AT_MOST = 50
 _NOTE_LIMIT = 500
 
 
-def main(arguments: list[str]) -> int:
-    """Run the driver of the given directory; return its exit code."""
-    folder = DriverFolder.of(Path(arguments[0]))
-    spec = DriverSpec.loads((folder.control / SPEC).read_text())
-    lock = begin(folder.own)
-    return SECOND if lock is None else ScriptDriver(folder, spec, lock).run()
+def run(folder: DriverFolder, spec: DriverSpec, jvm: Jvm) -> int:
+    """Run the driver of the given folder; return its exit code."""
+    return ScriptDriver(folder, spec, jvm).run()
 
 
 class ScriptDriver(Driver):
     """One driver of a script application."""
 
-    def __init__(self, folder: DriverFolder, spec: DriverSpec, lock: int) -> None:
+    def __init__(self, folder: DriverFolder, spec: DriverSpec, jvm: Jvm) -> None:
         assert spec.script is not None
         held = {"hold_s": HOLD_S, **spec.event_settings}
-        super().__init__(folder, replace(spec, event_settings=held), lock)
+        super().__init__(folder, replace(spec, event_settings=held), jvm)
         self.job: ScriptJob = spec.script
         self.program = program.Program(self.job, spec.code_roots, self.references.mask)
         self.report = ScriptReport(ScriptState.RUNNING)
@@ -259,7 +253,3 @@ class ScriptRuns(Assignments):
         else:
             self._numbers.pop(run, None)
             self._meeting.forget(known.found.number)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -54,6 +54,7 @@ from queries.models.applications import Script
 from queries.models.definitions import Checkpoint
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation, Transition
+from queries.runtime.jvms.driver import Jvm
 from queries.runtime.probes.main import Probe
 from queries.runtime.status_report import Board
 from queries.secret_references import References
@@ -407,9 +408,8 @@ def test_what_a_probe_writes_down(folder: DriverFolder) -> None:
     spec = _spec(
         secrets_dir=str(folder.root.parent / "secrets"), conf={"spark.a.password": WRITTEN}
     )
-    (folder.control / SPEC).write_text(spec.dumps())
     (folder.control / TASK).write_text(XrayTask("file:///c", 10, 5).dumps())
-    probe = Probe(folder, -1)
+    probe = Probe(folder, spec, Jvm(spec, folder.own, lock=-1))
     probe.found = ANSWER
     probe.say(state={"sample": [{"key": SAID}]})
     text = (folder.own / "result.json").read_text()

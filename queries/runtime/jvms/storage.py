@@ -1,4 +1,4 @@
-"""A storage JVM: `python -m queries.runtime.storage_jvm DIRECTORY`, Hadoop's file systems alone.
+"""A storage JVM: `python -m queries.runtime.jvms.storage DIRECTORY`, Hadoop's file systems alone.
 
 It has the class path, the Hadoop configuration, the secrets and the walls of its application's
 driver, so whatever the driver can reach it can reach, and nothing else. Python resolves the
