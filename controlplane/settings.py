@@ -445,6 +445,8 @@ HOST_GONE_AFTER_S = env.whole(  # of silence, before a user can declare a host g
 )
 #: Seconds between a driver's looks for a later start on a checkpoint that is not local.
 FENCE_WATCH_S = env.whole("HEADGATE_FENCE_WATCH_S", 2, low=1, high=60)
+#: Whether the worker makes archives of Spark's classes, with which drivers start faster.
+CLASS_ARCHIVES = env.flag("HEADGATE_CLASS_ARCHIVES", True)
 FORCE_LISTENER_FALLBACK = env.flag("HEADGATE_FORCE_LISTENER_FALLBACK", False)
 PROGRESS_RETENTION_DAYS = env.whole("HEADGATE_PROGRESS_DAYS", 7, low=1, high=3650)  # raw progress
 HISTORY_RETENTION_DAYS = env.whole("HEADGATE_HISTORY_DAYS", 90, low=1, high=3650)  # runs, failures

@@ -19,6 +19,7 @@ from controlplane.nudge import advance_soon, lease, send_to_others
 from listeners.loops.troubles import each
 from queries.domain.states import MANY_VERBS, Verb
 from queries.launchers.configured import launcher
+from queries.launchers.process.class_archives import beside
 from queries.models.drivers import Driver
 from queries.services import arrivals, spark_ui
 from queries.services.access import audit_trail, sessions
@@ -39,6 +40,7 @@ from queries.services.console import tokens
 from queries.services.definitions import sql_recheck
 from queries.services.definitions.sql_check import Answering
 from queries.services.deploys.advancing import advance_all
+from queries.services.downloads.class_archives import Archiver
 from queries.services.downloads.installs import Install
 from queries.services.downloads.removal import prune_sparks
 from queries.services.idempotency_keys import forget_answers
@@ -124,6 +126,9 @@ def _worker_begins(**_: Any) -> None:
     threading.Thread(target=_supervise, name="supervision", daemon=True).start()
     threading.Thread(target=lambda: launcher().walls(), name="walls", daemon=True).start()
     threading.Thread(target=Answering(leaving).run, name="spark-parser", daemon=True).start()
+    if settings.CLASS_ARCHIVES:
+        archiver = Archiver(beside(settings.DRIVERS_DIR), leaving.wait)
+        threading.Thread(target=archiver.run, name="class-archives", daemon=True).start()
 
 
 def _supervise() -> None:

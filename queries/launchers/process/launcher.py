@@ -55,8 +55,8 @@ from queries.domain.supervision.observation import LIVING, Sighting
 from queries.domain.walls import Choice, Mode, choose
 from queries.driver_folder import DriverFolder, current_file, direct, read_current
 from queries.launchers.base import LaunchRefused
-from queries.launchers.process import code_copies as code
 from queries.launchers.process import (
+    class_archives,
     environment,
     epoch_claims,
     exit_calls,
@@ -64,6 +64,7 @@ from queries.launchers.process import (
     identities,
     sighting,
 )
+from queries.launchers.process import code_copies as code
 from queries.launchers.process.walls import proven
 from queries.launchers.process.walls.accounts import Accounts
 from queries.launchers.process.walls.raising import Raising
@@ -414,6 +415,8 @@ class LocalProcessLauncher:
                 "No Java was found in JAVA_HOME (bin/java) or PATH. Install Java 17 or later, "
                 "or set JAVA_HOME."
             )
+        folder = class_archives.beside(self._drivers)
+        archive = class_archives.existing(folder, env, spec.spark)
         said_in = DriverFolder.of(directory).control / SHIM_LOG
         log = open_plain(said_in, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
@@ -423,7 +426,11 @@ class LocalProcessLauncher:
                 stdout=log,
                 stderr=log,
                 cwd=directory,
-                env={**env, "PYTHONPATH": ":".join(places.import_path())},
+                env={
+                    **env,
+                    "PYTHONPATH": ":".join(places.import_path()),
+                    environment.CLASS_ARCHIVE: str(archive or ""),
+                },
                 start_new_session=True,
             )
         finally:

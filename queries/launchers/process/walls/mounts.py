@@ -20,12 +20,16 @@ from queries.domain.checkpoints.lock_files import local_path, lock_folder
 from queries.domain.probes.questions import TASK, PreflightTask, XrayTask, read_task
 from queries.domain.protocol import TMP, DriverSpec
 from queries.driver_folder import DriverFolder, current_file
+from queries.launchers.process.environment import CLASS_ARCHIVE
 
 #: The system's folders, where present; from /sys the JVM learns its processors and its control
 #: group's memory.
 _SYSTEM = "/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /sys /run/systemd/resolve"
 #: Variables that specify folders and files.
-_NAMED = ["SPARK_HOME", "HADOOP_CONF_DIR", "KRB5_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR"]
+_NAMED = [
+    *("SPARK_HOME", "HADOOP_CONF_DIR", "KRB5_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    CLASS_ARCHIVE,
+]
 #: A possible location of the control plane's own files in /etc (docs/operations.md), including its
 #: TLS key.
 _OURS = "/etc/headgate"

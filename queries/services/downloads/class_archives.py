@@ -1,0 +1,110 @@
+"""Make the archives of Spark's classes with which drivers start faster, while the host is quiet.
+
+A thread of each worker does this for Headgate's own Spark, and for the versions that applications
+name: one archive at a time, each once. Drivers start without an archive until it exists.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+from django.conf import settings
+from django.db import close_old_connections
+
+from headgate_ground.files import KEEP_FREE, free_bytes
+from queries.domain.sparks import OURS, SPARKS, Spark
+from queries.domain.states import DriverState
+from queries.launchers.process import class_archives, environment
+from queries.launchers.process.class_archives import NotMade
+from queries.models.drivers import Driver
+from queries.selectors.definitions.spark_users import is_set_up, spark_users
+from queries.selectors.definitions.sparks import folder_of, installed_sparks
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks.
+LOOK_S = 30.0
+#: Looks in a row at which the host must be quiet: the demo's drivers start one after the other.
+QUIET_LOOKS = 2
+#: What the training needs, in bytes: its JVM and Python; the archive and its draft.
+NEEDS_MEMORY, NEEDS_DISK = 1_500_000_000, 500_000_000
+
+
+class Archiver:
+    """Makes this host's missing archives."""
+
+    def __init__(self, folder: Path, leaving: Callable[[float], bool]) -> None:
+        """`leaving` waits for so many seconds, and returns whether the worker stops."""
+        self._folder = folder
+        self._leaving = leaving
+        self._failed: set[Path] = set()  # told, and not tried again by this process
+        self._quiet = 0
+
+    def run(self) -> None:
+        """Look until the worker stops."""
+        while not self._leaving(LOOK_S):
+            try:
+                close_old_connections()
+                self.look(now=time.time())
+            except Exception as error:  # loop boundary: drivers start without an archive
+                logger.warning("class archives: %s", error)
+
+    def look(self, *, now: float) -> Path | None:
+        """Make one missing archive if the host is quiet, and remove unused ones; return it.
+
+        `now` is the time in seconds since the epoch.
+        """
+        wanted = dict(self._wanted())
+        class_archives.prune(self._folder, wanted, before=now - settings.CODE_DAYS * 24 * 3600)
+        made = class_archives.is_whole
+        missing = [path for path in wanted if path not in self._failed and not made(path)]
+        self._quiet = self._quiet + 1 if missing and is_quiet() else 0
+        if self._quiet < QUIET_LOOKS or not self._has_room():
+            return None
+        self._quiet = 0
+        target = missing[0]
+        spark = wanted[target]
+        began = time.monotonic()
+        try:
+            class_archives.make(target, _environ(), _folder(spark), self._leaving)
+        except NotMade as error:
+            self._failed.add(target)
+            logger.warning("drivers with Spark %s start without a class archive: %s", spark, error)
+            return None
+        took = time.monotonic() - began
+        logger.info("made the class archive of Spark %s in %.0f s", spark, took)
+        return target
+
+    def _wanted(self) -> Iterator[tuple[Path, Spark]]:
+        """Yield the archives that drivers on this host would use, and their version of Spark."""
+        named = {one.spark for one in spark_users()} if is_set_up() else set()
+        here = installed_sparks() & {OURS, *named}
+        for spark in (one for one in reversed(SPARKS) if one in here):  # ours is the newest
+            try:
+                path = class_archives.archive(self._folder, _environ(), _folder(spark))
+                yield path, spark
+            except NotMade as error:
+                logger.debug("no class archive for Spark %s: %s", spark, error)
+
+    def _has_room(self) -> bool:
+        return (
+            psutil.virtual_memory().available > NEEDS_MEMORY
+            and free_bytes(self._folder.parent) > KEEP_FREE + NEEDS_DISK
+        )
+
+
+def is_quiet() -> bool:
+    """Return whether no driver of this host is starting, and a processor has been free."""
+    starting = Driver.objects.filter(host=settings.HEADGATE_HOST, state=DriverState.STARTING)
+    return os.getloadavg()[0] < (os.cpu_count() or 1) and not starting.exists()
+
+
+def _environ() -> dict[str, str]:
+    return environment.passed(os.environ, ())
+
+
+def _folder(spark: Spark) -> str:
+    return str(folder_of(spark) or "")
