@@ -20,6 +20,9 @@ echo "    java.vm.version = {build}" >&2
 """
 
 
+BASE = "java/lib/server/classes.jsa"
+
+
 class Host:
     """A Java and a Spark of a test's own."""
 
@@ -28,9 +31,9 @@ class Host:
         self.spark = folder / "spark"
         self.archives = folder / "classes"
         self.environ = {"JAVA_HOME": str(self.home), "SPARK_HOME": str(self.spark)}
-        for file in (self.home / "bin/java", self.home / "lib/modules", self.spark / "jars/a.jar"):
-            file.parent.mkdir(parents=True)
-            file.write_text("x")
+        for name in ("java/bin/java", "java/lib/modules", BASE, "spark/jars/a.jar"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("x")
         self.build("17.0.1")
 
     def build(self, build: str) -> None:
@@ -109,6 +112,12 @@ def test_without_java_there_is_none_and_no_error(host: Host) -> None:
 def test_a_java_that_fails_is_named(host: Host) -> None:
     (host.home / "bin/java").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(NotMade, match="bin/java is not responding"):
+        host.name()
+
+
+def test_a_java_without_an_archive_of_its_own_is_named(host: Host, tmp_path: Path) -> None:
+    (tmp_path / BASE).unlink()
+    with pytest.raises(NotMade, match=r"java has no archive of Java's own classes"):
         host.name()
 
 

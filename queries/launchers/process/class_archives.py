@@ -27,6 +27,8 @@ from queries.launchers.process import environment
 FOLDER = "classes"
 #: Variable that names the archive for a driver, and for the shim that starts it.
 VARIABLE = environment.CLASS_ARCHIVE
+#: Java's archive of its own classes, to which others add theirs.
+_BASE = "lib/server/classes.jsa"
 #: Ending of the file with an archive's size.
 SIZE = ".size"
 #: What `prune` removes: sizes before their archives.
@@ -55,7 +57,7 @@ def archive(folder: Path, environ: Mapping[str, str], spark: str = "") -> Path:
 
     `environ` is the launcher's environment, as far as drivers may see it, and `spark` is the folder
     of another version of PySpark, as in a driver's spec. Raises `NotMade` if there is no Java or no
-    Spark.
+    Spark, or if this Java cannot archive classes.
     """
     java = environment.java(environ)
     if java is None:
@@ -64,6 +66,8 @@ def archive(folder: Path, environ: Mapping[str, str], spark: str = "") -> Path:
     options = environ.get("JDK_JAVA_OPTIONS", "")
     try:
         java_home, build = _build(java, _state(Path(os.path.realpath(java))))
+        if not (java_home / _BASE).exists():
+            raise NotMade(f"{java_home} has no archive of Java's own classes ({_BASE}).")
         # Java refuses an archive if its own classes or a jar have another size or time.
         parts = [str(TRAINING), build, options, str(found), _state(java_home / "lib" / "modules")]
         parts += sorted(f"{one.name} {_state(one)}" for one in found.glob("*.jar"))

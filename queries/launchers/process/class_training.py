@@ -129,10 +129,7 @@ def _have_committed(folder: DriverFolder, count: int) -> bool:
 
 
 def _reason(log: Path, code: int) -> str:
-    said = log.read_text(errors="replace")
-    if "base CDS archive is not loaded" in said:
-        return "This Java has no class archive of its own (lib/server/classes.jsa)."
-    last = said.strip().rpartition("\n")[2]
+    last = log.read_text(errors="replace").strip().rpartition("\n")[2]
     return f"Java did not write its classes (exit code {code} of the driver): {last}"
 
 

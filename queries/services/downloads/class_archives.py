@@ -40,7 +40,8 @@ class Archiver:
         """`leaving` waits for so many seconds, and returns whether the worker stops."""
         self._folder = folder
         self._leaving = leaving
-        self._failed: set[Path] = set()  # told, and not tried again by this process
+        self._failed: set[Path] = set()  # not tried again by this process
+        self._told: set[str] = set()
         self._quiet = 0
 
     def run(self) -> None:
@@ -72,7 +73,7 @@ class Archiver:
             class_archives.make(target, _environ(), _folder(spark), self._leaving)
         except NotMade as error:
             self._failed.add(target)
-            logger.warning("drivers with Spark %s start without a class archive: %s", spark, error)
+            self._say(spark, error)
             return None
         took = time.monotonic() - began
         logger.info("made the class archive of Spark %s in %.0f s", spark, took)
@@ -87,7 +88,14 @@ class Archiver:
                 path = class_archives.archive(self._folder, _environ(), _folder(spark))
                 yield path, spark
             except NotMade as error:
-                logger.debug("no class archive for Spark %s: %s", spark, error)
+                self._say(spark, error)
+
+    def _say(self, spark: Spark, error: NotMade) -> None:
+        """Log why there is no archive, once."""
+        sentence = f"drivers with Spark {spark} start without a class archive: {error}"
+        if sentence not in self._told:
+            self._told.add(sentence)
+            logger.warning("%s", sentence)
 
     def _has_room(self) -> bool:
         return (

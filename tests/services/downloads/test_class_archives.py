@@ -47,8 +47,9 @@ def making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Ma
     HostFolders(tmp_path, settings)
     found = Making(tmp_path)
     java = tmp_path / "java/bin/java"
-    for file in (java, tmp_path / "java/lib/modules"):
-        file.parent.mkdir(parents=True)
+    base = tmp_path / "java/lib/server/classes.jsa"
+    for file in (java, tmp_path / "java/lib/modules", base):
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"#!/bin/sh\necho '    java.home = {tmp_path}/java' >&2\n")
         file.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
@@ -110,6 +111,17 @@ def test_one_that_cannot_be_made_is_told_once_and_not_tried_again(
         "drivers with Spark 4.3 start without a class archive: "
         "The folder of class archives cannot be used: read-only."
     ]
+
+
+def test_a_java_that_cannot_archive_classes_is_told_once(
+    making: Making, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "java/lib/server/classes.jsa").unlink()
+    with caplog.at_level(logging.WARNING):
+        assert making.looks(4) == [None] * 4
+    [record] = caplog.records
+    assert "has no archive of Java's own classes" in record.getMessage()
+    assert making.made == []
 
 
 def test_a_version_that_an_application_names_gets_an_archive_of_its_own(
