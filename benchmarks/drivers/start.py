@@ -133,7 +133,7 @@ def _start(system: System, archive: Path, mapped: bool) -> dict[str, float]:
     [status] = Status.loads((folder.own / STATUS).read_text()).runs
     maps = Path(f"/proc/{ident.jvm_pid}/maps").read_text()
     if (str(archive) in maps) is not mapped:
-        raise SystemExit(f"the archive is {'not ' if mapped else ''}mapped:\n{maps}")
+        raise SystemExit(f"{archive} is {'not ' if mapped else ''}mapped")
     steps = _steps(folder, ident, status.started_at or "", clicked, committed)
     steps["of these, code generation"] = _compiling(folder)
     print(f"{'with' if mapped else 'without'} the archive: {steps['all']:.2f} s", flush=True)
