@@ -136,8 +136,7 @@ class Driver:
         self._meet_users_code()
         source_gaps.install(DataStreamReader)
         if self.stands_by:
-            with self.each.by_itself("its warm-up"):
-                warm_up(spark, self.folder.own / TMP)
+            self._warm_up(spark)
             steps.done("warm-up")
         self.telemetry.attach(spark)
         self.board.tell_state = self.telemetry.status_changed
@@ -183,6 +182,14 @@ class Driver:
         steps.done("telemetry")
         logger.info("ready; seconds: %s", steps)
         return self._assignments(around), sessions
+
+    def _warm_up(self, spark: Any) -> None:
+        """Load what a first batch needs; without that, the standby takes over more slowly."""
+        try:
+            warm_up(spark, self.folder.own / TMP)
+        except Exception as error:
+            told = from_python(error, self.references.mask)
+            logger.warning("the standby's own first batch failed: %s", told.root_cause)
 
     @contextmanager
     def _said_while_it_queues(self) -> Iterator[None]:

@@ -158,6 +158,33 @@ def test_a_rotten_current_json_fences_nobody(
     assert life.turn() == FENCED
 
 
+def test_a_standby_executes_nothing_until_current_json_names_it(life: Life) -> None:
+    life.driver.stands_by = True
+    life.assign("delays")
+    life.current.write_text(Current(EPOCH - 1, "elsewhere").dumps())
+    assert life.turn() is None
+    assert life.begun == []
+    life.current.write_text(Current(EPOCH, "here").dumps())
+    assert life.turn() is None
+    assert life.begun == [10]
+    life.current.unlink()  # from now on it is a driver as any other
+    life.assign("delays", "arrivals", generation=2)
+    assert life.turn() is None
+    assert life.begun == [10, 11]
+
+
+def test_a_standby_whose_own_batch_fails_waits_all_the_same(
+    life: Life, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("no state store")
+
+    monkeypatch.setattr(main, "warm_up", fails)
+    life.driver._warm_up(None)
+    assert "the standby's own first batch failed: no state store" in caplog.text
+    assert life.troubles == []
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"queries": 7}'])
 def test_a_rotten_assignment_changes_nothing_until_it_can_be_read(life: Life, text: str) -> None:
     life.assign("delays")

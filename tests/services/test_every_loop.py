@@ -68,6 +68,8 @@ HELD_BY = {
     "queries.runtime.main._leave": RUN,
     "queries.runtime.main._turn": RUN,
     "queries.runtime.scripts.main._look": RUN,
+    "queries.services.supervision.standbys.keep_standbys": "services/supervision/test_standbys.py::"
+    "test_a_standby_that_cannot_be_looked_at_keeps_the_others_from_nothing",
     "queries.runtime.status_report.write": f"{DRIVER}a_status_file_that_cannot_be_written_ends"
     "_nothing_and_is_written_later",
     "queries.selectors.alerts.dry_view.last_week": LISTS,

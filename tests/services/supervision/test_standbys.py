@@ -1,8 +1,13 @@
 """A second driver without queries waits beside an application's driver, and takes over from it."""
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 
+from listeners.loops.troubles import current
 from queries.domain.states import DriverKind, DriverState, Phase, Reason
+from queries.domain.supervision.observation import Sighting
 from queries.domain.supervision.standbys import decide_standby
 from queries.models.applications import Application
 from queries.models.drivers import Driver
@@ -243,6 +248,25 @@ def test_a_standby_that_was_told_to_end_does_not_take_over(
     assert (row.kind, row.end_wanted) == (DriverKind.STANDBY, Reason.GIVEN_UP)
     stage.wait(2)
     assert stage.driver("flights").epoch > waiting.epoch
+
+
+def test_a_standby_that_cannot_be_looked_at_keeps_the_others_from_nothing(
+    stage: Stage, waiting: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.application("zoo", standby="own")
+    stage.query("visits", "zoo")
+    stage.up("visits", "zoo")
+    sight = stage.launcher.sight
+
+    def rotten(application: str, epoch: int, **more: Any) -> Sighting:
+        if epoch == waiting.epoch:
+            raise ValueError("its files are rotten")
+        return sight(application, epoch, **more)
+
+    monkeypatch.setattr(stage.launcher, "sight", rotten)
+    stage.wait(5)
+    assert stage.standby("zoo").state == DriverState.STARTING
+    assert [one.about for one in current(datetime.now(UTC))] == ["flights"]
 
 
 def test_an_application_that_wants_no_standby_has_none(stage: Stage) -> None:
