@@ -115,7 +115,8 @@ def runs_since(change: DeployChange, revision: int) -> QuerySet[Run]:
     if change.restart_epoch is None:
         return rows.filter(created_at__gte=change.restarted_at)
     if change.with_driver:  # until it exits, the previous driver may start it once more
-        rows = rows.filter(driver__epoch__gt=change.restart_epoch)
+        took_over = Q(driver__took_over_at__gte=change.restarted_at)
+        rows = rows.filter(Q(driver__epoch__gt=change.restart_epoch) | took_over)
     return rows.filter(epoch__gt=change.restart_epoch)
 
 
@@ -124,7 +125,8 @@ def drivers_since(change: DeployChange) -> QuerySet[Driver]:
     rows = Driver.objects.filter(application=change.application_id, kind=DriverKind.SERVICE)
     if change.restart_epoch is None:
         return rows.filter(created_at__gte=change.restarted_at).order_by("-epoch")
-    return rows.filter(epoch__gt=change.restart_epoch).order_by("-epoch")
+    took_over = Q(took_over_at__gte=change.restarted_at)  # as a standby, which has an older epoch
+    return rows.filter(Q(epoch__gt=change.restart_epoch) | took_over).order_by("-epoch")
 
 
 def driver_since(change: DeployChange) -> Driver | None:

@@ -181,8 +181,11 @@ class _Step:
     def _standby_fits(self) -> bool:
         """Return whether a new driver would be the same; if not, end the standby and look again."""
         assert self.standby is not None
-        if standbys.fits(self.standby, self.code):
-            return True
+        try:
+            if standbys.fits(self.standby, self.code):
+                return True
+        except LaunchRefused as error:  # a new driver is refused too, and puts that on record
+            logger.info("standby %s does not take over: %s", self.standby.epoch, error)
         standbys.end(self.standby, Reason.REPLACED, now=self.now)
         self._look_again()
         return False

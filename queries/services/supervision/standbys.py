@@ -28,7 +28,7 @@ from queries.domain.states import (
     Reason,
 )
 from queries.domain.supervision.decision import DriverAction, DriverDecision
-from queries.domain.supervision.observation import LIVING, Limits
+from queries.domain.supervision.observation import Limits, Liveness
 from queries.domain.supervision.standbys import (
     COUNTED,
     StandbyDecision,
@@ -108,7 +108,7 @@ def ready(rows: Rows, launcher: Launcher) -> Driver | None:
     if row is None or row.state != DriverState.LIVE or _why_not_fit(rows, row):
         return None
     seen = launcher.sight(rows.application.name, row.epoch, known=row.identity)
-    up = seen.liveness in LIVING and seen.status is not None and seen.status.ready
+    up = seen.liveness is Liveness.ALIVE and seen.status is not None and seen.status.ready
     return row if up and not seen.without_files else None
 
 

@@ -9,11 +9,15 @@ from listeners.loops.troubles import current
 from queries.domain.states import DriverKind, DriverState, Phase, Reason
 from queries.domain.supervision.observation import Sighting
 from queries.domain.supervision.standbys import decide_standby
+from queries.launchers.base import LaunchRefused
 from queries.models.applications import Application
+from queries.models.deploys.receipts import DeployChange
 from queries.models.drivers import Driver
 from queries.models.failures import Failure
+from queries.models.installation import Installation
+from queries.selectors.deploys.evidence import driver_since, runs_since
 from queries.services.code.frozen import Frozen
-from queries.services.supervision import standbys
+from queries.services.supervision import assignments, standbys
 from queries.services.supervision.reconcile import reconcile
 from queries.services.supervision.standbys import fits
 from tests.launchers.in_memory import Crash
@@ -230,6 +234,53 @@ def test_a_late_look_does_not_change_a_standby_that_has_taken_over(
     standbys.keep_standby(waiting.application_id, launcher=stage.launcher, now=stage.now)
     row = Driver.objects.get(pk=waiting.pk)
     assert (row.kind, row.state) == (DriverKind.SERVICE, DriverState.STARTING)
+
+
+def test_a_standby_whose_application_may_not_be_launched_any_more_does_not_take_over(
+    stage: Stage, waiting: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An admin has withdrawn a secret: the refusal of the next launch says so."""
+
+    def refused(*_: object) -> str:
+        raise LaunchRefused("The secret file:PASSWORD was withdrawn.")
+
+    monkeypatch.setattr(assignments, "driver_spec", refused)
+    stage.launcher.die("flights")
+    stage.look("flights")
+    stage.wait(3)
+    assert Driver.objects.get(pk=waiting.pk).end_wanted == Reason.REPLACED
+    assert stage.phase("delays") == Phase.FAILED
+    assert "was withdrawn" in str(Application.objects.get(name="flights").hold_reason)
+
+
+def test_an_orphaned_standby_does_not_take_over(stage: Stage, waiting: Driver) -> None:
+    stage.launcher.orphan("flights", epoch=waiting.epoch)
+    stage.launcher.die("flights")
+    stage.look("flights")
+    assert stage.driver("flights").epoch > waiting.epoch
+    stage.wait(3)
+    assert Driver.objects.get(pk=waiting.pk).ended_at is not None
+
+
+def test_a_deploy_finds_the_standby_that_took_over_after_its_restart(
+    stage: Stage, waiting: Driver
+) -> None:
+    """Its epoch is older than the restart."""
+    change = DeployChange(
+        application=waiting.application,
+        query=stage.row("delays"),
+        with_driver=True,
+        restarted_at=stage.now,
+        restart_epoch=Installation.get().last_epoch,
+    )
+    assert driver_since(change) is None
+    stage.launcher.obliging = True
+    stage.restart("delays")
+    stage.wait(3)
+    found = driver_since(change)
+    assert found is not None
+    assert found.pk == waiting.pk
+    assert [run.driver_id for run in runs_since(change, 1)] == [waiting.pk]
 
 
 def test_a_standby_that_was_told_to_end_does_not_take_over(
