@@ -1,34 +1,42 @@
-"""Run one small stateful batch, so that a standby driver has loaded what a first batch needs.
+"""Run small stateful batches, so that a standby driver has loaded what a first batch needs.
 
-A JVM loads about 20,000 classes and compiles the generated code for a first batch, which takes most
-of a fresh driver's time (docs/performance.md). No user's code and no user's data are involved, and
-the query has ended before the listener is registered.
+A JVM loads about 20,000 classes for a first batch and compiles its code, which takes most of a
+fresh driver's time (docs/performance.md). No user's code and no user's data are involved, and the
+query has ended before the listener is registered.
 """
 
 import shutil
 from pathlib import Path
 from typing import Any
 
-LONGEST_S = 60
+LONGEST_S = 120
 _FOLDER = "warm-up"
+#: Each file is a batch: the second one reads the state of the first, as after a takeover.
+_FILES, _ROWS = 4, 50
 
 
 def warm_up(spark: Any, tmp: Path) -> None:
-    """Run a batch of ten rows through a shuffle and a state store, and delete its checkpoint.
+    """Run batches of JSON rows through a window and a state store, and delete their files.
 
-    Raises the query's own error if the batch fails.
+    Raises the query's own error if a batch fails.
     """
     from pyspark.sql import functions as F
 
     session, folder = spark.newSession(), tmp / _FOLDER
-    rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", "10").load()
+    rows = folder / "rows"
+    rows.mkdir(parents=True, exist_ok=True)
+    for number in range(_FILES):
+        lines = (f'{{"at": "2026-01-01T0{number}:{n:02}:00", "n": {n}}}\n' for n in range(_ROWS))
+        (rows / f"{number}.json").write_text("".join(lines))
+    source = session.readStream.schema("at TIMESTAMP, n BIGINT").option("maxFilesPerTrigger", 1)
     counts = (
-        rows.withWatermark("timestamp", "1 minute")
-        .groupBy(F.window("timestamp", "1 minute"), (F.col("value") % 3).alias("key"))
-        .agg(F.count("*").alias("rows"), F.max("value").alias("newest"))
+        source.json(rows.as_uri())
+        .withWatermark("at", "1 minute")
+        .groupBy(F.window("at", "5 minutes"), (F.col("n") % 3).alias("key"))
+        .agg(F.count("*").alias("rows"), F.avg("n").alias("mean"), F.max("n").alias("most"))
     )
-    writer = counts.writeStream.format("noop").outputMode("update")
-    query = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+    writer = counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", (folder / "checkpoint").as_uri()).start()
     try:
         query.awaitTermination(LONGEST_S)
     finally:
