@@ -210,6 +210,7 @@ def _observations(draw: st.DrawFn) -> Observation:
         next_attempt_at=draw(maybe),
         hold=draw(holds),
         paused=draw(yes_or_no),
+        standby=driver is None and not silent and draw(yes_or_no),
     )
 
 

@@ -49,13 +49,13 @@ from tests.examples import examples
 @given(observations)
 def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observation) -> None:
     decision = decide(obs, NOW)
-    if obs.driver is not None:
-        assert decision.driver.action is not DriverAction.LAUNCH
+    begins = decision.driver.action in {DriverAction.LAUNCH, DriverAction.TAKE_OVER}
+    assert obs.driver is None or not begins
     for seen, choice in zip(obs.queries, decision.queries, strict=True):
         if choice.open_run is not None:
             assert seen.run is None or choice.ended is not None
             assert seen.desired is Desired.RUNNING
-            assert obs.driver is not None or decision.driver.action is DriverAction.LAUNCH
+            assert obs.driver is not None or begins
             assert decision.driver.exit is None
 
 
@@ -211,6 +211,17 @@ def _driver(liveness: Liveness = Liveness.ALIVE, *, ready: bool = True) -> Drive
 
 def _only(decision: Decision) -> Any:
     return decision.queries[0]
+
+
+def test_a_standby_takes_over_although_a_new_driver_would_have_to_wait() -> None:
+    full = Slots(
+        starting=2, limit=2, memory_used_mb=4000, memory_budget_mb=4096, memory_needed_mb=1024
+    )
+    decision = decide(_obs(_query(), slots=full, standby=True), NOW)
+    assert decision.driver.action is DriverAction.TAKE_OVER
+    assert _only(decision).open_run is not None
+    waits = decide(_obs(_query(), slots=full, standby=True, code_ready=False), NOW)
+    assert waits.driver.action is DriverAction.PREPARE
 
 
 def test_a_query_waits_for_memory_and_says_how_much() -> None:
