@@ -1,6 +1,8 @@
 """The first step of every target: .venv from the locked packages, or a clear word."""
 
 import hashlib
+import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -96,3 +98,31 @@ def test_stopping_what_was_never_set_up_says_so(tmp_path: Path) -> None:
 def test_make_help_names_every_target(target: str) -> None:
     result = _run("make", "-C", REPOSITORY, "help")
     assert f"make {target}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {}),
+        (
+            {"PIP_INDEX_URL": "https://packages.example.org/simple", "PIP_NO_INPUT": "1"},
+            {"UV_DEFAULT_INDEX": "https://packages.example.org/simple"},
+        ),
+        (
+            {"PIP_FIND_LINKS": "/srv/wheels /srv/more", "PIP_CERT": "/etc/ca.pem"},
+            {"UV_FIND_LINKS": "/srv/wheels,/srv/more", "SSL_CERT_FILE": "/etc/ca.pem"},
+        ),
+        ({"PIP_CONSTRAINT": "/srv/constraints.txt"}, None),  # uv would not get it
+    ],
+)
+def test_uv_gets_the_settings_of_pip_or_leaves_all_to_pip(
+    settings: dict[str, str], expected: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    read = runpy.run_path(str(SCRIPT))["_settings_of_pip"]
+    monkeypatch.setitem(read.__globals__, "PYTHON", Path(sys.executable))
+    assert read() == expected
