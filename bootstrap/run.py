@@ -44,8 +44,14 @@ _FOR_UV = {
 #: Settings that change only what pip prints, or where it works.
 _FOR_PIP_ALONE = frozenset(
     {
-        *("break-system-packages", "cache-dir", "disable-pip-version-check", "no-cache-dir"),
-        *("no-color", "no-input", "no-python-version-warning", "no-warn-script-location"),
+        *("break-system-packages", "cache-dir", "config-file", "disable-pip-version-check"),
+        *(
+            "no-cache-dir",
+            "no-color",
+            "no-input",
+            "no-python-version-warning",
+            "no-warn-script-location",
+        ),
         *("progress-bar", "quiet", "require-virtualenv", "retries", "root-user-action", "verbose"),
     }
 )
