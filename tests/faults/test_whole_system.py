@@ -131,16 +131,22 @@ def test_a_standby_takes_over_from_a_killed_driver_and_loses_no_batch(system: Sy
         standby = system.get(path)["standby"]
         return standby if standby and standby["state"] == "LIVE" else None
 
-    standby = system.wait("a standby", ready)
-    run, batch = system.running("flights-by-hour")["current_run"], system.batch("flights-by-hour")
-    os.kill(run["pid"], signal.SIGKILL)
-    system.wait("batches go on", lambda: system.batch("flights-by-hour") > batch + 1)
-    driver = system.get(path)["driver"]
-    assert (driver["epoch"], driver["kind"]) == (standby["epoch"], "SERVICE")
-    assert driver["took_over_at"] is not None
-    assert missing(system.batches("flights-by-hour")) == []
-    assert system.call("PATCH", path, {"spec": {"standby": "none"}})[0] == 200
-    system.wait("no standby", lambda: system.get(path)["standby"] is None)
+    def is_whole() -> bool:
+        return missing(system.batches("flights-by-hour")) == []
+
+    try:
+        standby = system.wait("a standby", ready)
+        run = system.running("flights-by-hour")["current_run"]
+        batch = system.batch("flights-by-hour")
+        os.kill(run["pid"], signal.SIGKILL)
+        system.wait("batches go on", lambda: system.batch("flights-by-hour") > batch + 1)
+        driver = system.get(path)["driver"]
+        assert (driver["epoch"], driver["kind"]) == (standby["epoch"], "SERVICE")
+        assert driver["took_over_at"] is not None
+        system.wait("events that the killed driver had not sent", is_whole)
+    finally:
+        assert system.call("PATCH", path, {"spec": {"standby": "none"}})[0] == 200
+        system.wait("no standby", lambda: system.get(path)["standby"] is None)
 
 
 def test_a_killed_worker_comes_back_and_no_driver_notices(system: System) -> None:
