@@ -236,6 +236,19 @@ def _spec(epoch: int) -> DriverSpec:
     )
 
 
+def _entry(folder: Path) -> AssignmentEntry:
+    return AssignmentEntry(
+        query=1,
+        name="q1",
+        run=7,
+        epoch=7,
+        spec=rate_query(),
+        checkpoint=f"file://{folder}/checkpoints/q1",
+        pool="",
+        want=Want.RUN,
+    )
+
+
 def _launch(launcher: Launcher, epoch: int, generation: int = 1) -> None:
     launcher.launch(_spec(epoch), Assignment(generation, epoch), "<allocations/>")
 
@@ -496,16 +509,7 @@ def test_a_driver_takes_its_runs_keeps_their_ends_and_leaves_when_asked(
     obliging: Ground, tmp_path: Path
 ) -> None:
     launcher = obliging.launcher
-    entry = AssignmentEntry(
-        query=1,
-        name="q1",
-        run=7,
-        epoch=7,
-        spec=rate_query(),
-        checkpoint=f"file://{tmp_path}/checkpoints/q1",
-        pool="",
-        want=Want.RUN,
-    )
+    entry = _entry(tmp_path)
 
     def until(*states: RunState) -> tuple[RunStatus, ...]:
         def look() -> tuple[tuple[RunStatus, ...]] | None:
@@ -545,16 +549,7 @@ def test_a_driver_takes_its_runs_keeps_their_ends_and_leaves_when_asked(
 
 def test_a_standby_executes_nothing_before_it_takes_over(obliging: Ground, tmp_path: Path) -> None:
     launcher = obliging.launcher
-    entry = AssignmentEntry(
-        query=1,
-        name="q1",
-        run=7,
-        epoch=7,
-        spec=rate_query(),
-        checkpoint=f"file://{tmp_path}/checkpoints/q1",
-        pool="",
-        want=Want.RUN,
-    )
+    entry = _entry(tmp_path)
     spec = replace(_spec(5), checkpoints=(entry.checkpoint,), standby=True)
     launcher.launch(spec, Assignment(0, 5), "<allocations/>")
 

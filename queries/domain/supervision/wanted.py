@@ -49,7 +49,7 @@ def _want_driver(draft: Draft) -> None:
     if not obs.code_ready:
         draft.waits, draft.action = Reason.WAITS_CODE, DriverAction.PREPARE
         return
-    if obs.standby:  # its memory is counted already, and it has started
+    if obs.standby:  # it has started, and has its memory: it needs no slot
         draft.action = DriverAction.TAKE_OVER
         draft.next_attempt_at = None
         return
