@@ -17,6 +17,9 @@ from queries.domain.supervision.outcomes import exit_of, was_fenced
 #: within `COUNTED`, and at most after `LONGEST`.
 FIRST_WAIT, LONGEST = timedelta(seconds=10), timedelta(minutes=30)
 COUNTED = timedelta(hours=1)
+#: How long a run that had nothing to read is left alone: its first batch may still come, and would
+#: take several times as long beside a JVM that starts.
+CALM_AFTER = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,13 @@ class StandbyWanted:
             return None
         wait: timedelta = FIRST_WAIT * 2 ** min(self.deaths - 1, 20)
         return self.last_death + min(LONGEST, wait)
+
+
+def is_calm(proven_at: datetime | None, first_commit_at: datetime | None, now: datetime) -> bool:
+    """Return whether a run has its first batch behind it, or has had nothing to read for long."""
+    if proven_at is None:
+        return False
+    return first_commit_at is not None or now - proven_at >= CALM_AFTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from queries.domain.supervision.standbys import (
     StandbyDecision,
     StandbyWanted,
     decide_standby,
+    is_calm,
 )
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application, ApplicationRevision
@@ -166,7 +167,7 @@ def _wanted(rows: Rows, row: Driver | None, launcher: Launcher, now: datetime) -
     )
     deaths = list(ended.order_by("-ended_at").values_list("ended_at", flat=True))
     return StandbyWanted(
-        may_start=_may_start(rows), deaths=len(deaths), last_death=deaths[0] if deaths else None
+        may_start=_may_start(rows, now), deaths=len(deaths), last_death=deaths[0] if deaths else None
     )
 
 
@@ -203,12 +204,13 @@ def _still_fits(row: Driver, launcher: Launcher) -> bool:
         return error.passing  # otherwise, no driver may be launched now
 
 
-def _may_start(rows: Rows) -> bool:
+def _may_start(rows: Rows, now: datetime) -> bool:
     """Return whether the driver is calm, and nobody waits for this host's memory or cores."""
     driver = rows.driver
     if driver is None or driver.state != DriverState.LIVE or driver.end_wanted:
         return False
-    if any(run.proven_at is None for run in rows.runs.values()) or not rows.runs:
+    runs = rows.runs.values()
+    if not runs or not all(is_calm(run.proven_at, run.first_commit_at, now) for run in runs):
         return False
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     drivers = list(open_drivers_here())

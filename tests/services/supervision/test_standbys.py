@@ -56,6 +56,19 @@ def test_a_standby_waits_once_its_driver_is_calm(stage: Stage) -> None:
     assert stage.driver("flights").state == DriverState.LIVE
 
 
+def test_a_standby_does_not_start_beside_a_first_batch_that_may_still_come(stage: Stage) -> None:
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    stage.start("delays")
+    stage.ready("flights")
+    stage.launcher.idle(stage.run("delays").pk)  # its first trigger found nothing to read
+    stage.wait(12)
+    assert stage.phase("delays") == Phase.RUNNING
+    assert launches(stage) == 1
+    stage.wait(10)
+    assert launches(stage) == 2  # nothing comes: it would wait for ever
+
+
 def test_a_standby_takes_over_when_the_driver_dies(stage: Stage, waiting: Driver) -> None:
     before, launched = stage.driver("flights"), launches(stage)
     stage.launcher.die("flights")
