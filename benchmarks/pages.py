@@ -187,14 +187,14 @@ def answers(addresses: Iterable[str], ask: Callable[[str], dict[str, Any]]) -> N
         print(json.dumps(ask(line.strip())), flush=True)
 
 
-def configure(folder: Path) -> None:
-    """Set up Django with its own database in the folder, without Redis."""
+def configure(folder: Path, redis_url: str = "redis://127.0.0.1:9/0") -> None:
+    """Set up Django with its own database in the folder, without Redis unless there is a URL."""
     os.environ.update(
         DJANGO_SETTINGS_MODULE="controlplane.settings",
         HEADGATE_HOME=str(folder / "home"),
         HEADGATE_LOG_LEVEL="ERROR",
         ALLOWED_HOSTS="testserver",
-        REDIS_URL="redis://127.0.0.1:9/0",  # nobody: pages are told nothing, at once
+        REDIS_URL=redis_url,  # nobody by default: pages are told nothing, at once
     )
     os.environ.pop("DATABASE_URL", None)
     (folder / "home").mkdir(exist_ok=True)

@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
             say(f"  make bench {one.name:<16}{one.takes:<12}{one.about}")
         say('\nmake bench all runs them one after the other; ARGS="--help" shows one\'s options.')
         return
-    name, options = arguments[0], arguments[1:]
+    name, options = arguments[0].replace("-", "_"), arguments[1:]
     if name == "all":
         for one in known.values():
             measure(one, options)

@@ -29,8 +29,16 @@ logger = logging.getLogger(__name__)
 LOOK_S = 30.0
 #: Looks in a row at which the host must be quiet: the demo's drivers start one after the other.
 QUIET_LOOKS = 2
+#: Seconds after which the log says that an archive still waits for its host.
+SAYS_AFTER_S = 3600.0
 #: What the training needs, in bytes: its JVM and Python; the archive and its draft.
 NEEDS_MEMORY, NEEDS_DISK = 1_500_000_000, 500_000_000
+
+
+NOT_QUIET = (
+    "for an hour, this host has not had a free processor and no driver that starts, as making one "
+    "requires. It is made as soon as both are true for a minute."
+)
 
 
 class Archiver:
@@ -43,6 +51,7 @@ class Archiver:
         self._failed: set[Path] = set()  # not tried again by this process
         self._told: set[str] = set()
         self._quiet = 0
+        self._waits_since: float | None = None  # since an archive is missing and none was tried
 
     def run(self) -> None:
         """Look until the worker stops."""
@@ -63,11 +72,16 @@ class Archiver:
         made = class_archives.is_whole
         missing = [path for path in wanted if path not in self._failed and not made(path)]
         self._quiet = self._quiet + 1 if missing and is_quiet() else 0
-        if self._quiet < QUIET_LOOKS or not self._has_room():
+        if not missing:
+            self._waits_since = None
             return None
-        self._quiet = 0
         target = missing[0]
         spark = wanted[target]
+        why_not = _no_room(self._folder.parent)
+        if self._quiet < QUIET_LOOKS or why_not:
+            self._say_that_it_waits(spark, why_not or NOT_QUIET, now)
+            return None
+        self._quiet, self._waits_since = 0, None
         began = time.monotonic()
         try:
             class_archives.make(target, _environ(), _folder(spark), self._leaving)
@@ -97,11 +111,20 @@ class Archiver:
             self._told.add(sentence)
             logger.warning("%s", sentence)
 
-    def _has_room(self) -> bool:
-        return (
-            psutil.virtual_memory().available > NEEDS_MEMORY
-            and free_bytes(self._folder.parent) > KEEP_FREE + NEEDS_DISK
-        )
+    def _say_that_it_waits(self, spark: Spark, why: str, now: float) -> None:
+        if self._waits_since is None:
+            self._waits_since = now
+        if now - self._waits_since >= SAYS_AFTER_S:
+            self._say(spark, NotMade(why))
+
+
+def _no_room(folder: Path) -> str:
+    """Return a sentence that says what the training lacks; "" if it lacks nothing."""
+    if psutil.virtual_memory().available <= NEEDS_MEMORY:
+        return f"making one needs {NEEDS_MEMORY / 1e9:.1f} GB of free memory on this host."
+    if free_bytes(folder) <= KEEP_FREE + NEEDS_DISK:
+        return f"making one needs {(KEEP_FREE + NEEDS_DISK) / 1e9:.1f} GB free in {folder}."
+    return ""
 
 
 def is_quiet() -> bool:

@@ -167,7 +167,9 @@ def _wanted(rows: Rows, row: Driver | None, launcher: Launcher, now: datetime) -
     )
     deaths = list(ended.order_by("-ended_at").values_list("ended_at", flat=True))
     return StandbyWanted(
-        may_start=_may_start(rows, now), deaths=len(deaths), last_death=deaths[0] if deaths else None
+        may_start=_may_start(rows, now),
+        deaths=len(deaths),
+        last_death=deaths[0] if deaths else None,
     )
 
 

@@ -38,8 +38,8 @@ class Making:
         target.write_text("classes")
         target.with_suffix(".size").write_text("7")
 
-    def looks(self, times: int = 2) -> list[Path | None]:
-        return [self.archiver.look(now=NOW) for _ in range(times)]
+    def looks(self, times: int = 2, *, later_s: float = 0) -> list[Path | None]:
+        return [self.archiver.look(now=NOW + later_s) for _ in range(times)]
 
 
 @pytest.fixture
@@ -70,10 +70,18 @@ def test_an_archive_is_made_at_the_second_quiet_look_and_only_once(making: Makin
     assert making.looks()[-1] == second
 
 
-def test_a_busy_host_makes_none(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getloadavg", lambda: (float(os.cpu_count() or 1), 0.0, 0.0))
-    assert making.looks(4) == [None] * 4
+def test_a_busy_host_makes_none_and_says_so_after_an_hour(
+    making: Making, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as busy, caplog.at_level(logging.WARNING):
+        busy.setattr(os, "getloadavg", lambda: (float(os.cpu_count() or 1), 0.0, 0.0))
+        assert making.looks(4) == making.looks(4, later_s=3500) == [None] * 4
+        assert not caplog.records
+        assert making.looks(4, later_s=3700) == [None] * 4
+    [record] = caplog.records
+    assert "this host has not had a free processor" in record.getMessage()
     assert making.made == []
+    assert making.looks(later_s=3800)[-1] is not None
 
 
 def test_a_driver_that_starts_is_not_disturbed(making: Making, stage: Stage, settings: Any) -> None:
@@ -90,7 +98,10 @@ def test_a_driver_that_starts_is_not_disturbed(making: Making, stage: Stage, set
 
 @pytest.mark.parametrize("lacking", ["memory", "disk"])
 def test_without_room_none_is_made(
-    making: Making, monkeypatch: pytest.MonkeyPatch, lacking: str
+    making: Making,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    lacking: str,
 ) -> None:
     if lacking == "memory":
         monkeypatch.setattr(class_archives, "NEEDS_MEMORY", 1 << 60)
@@ -98,6 +109,10 @@ def test_without_room_none_is_made(
         monkeypatch.setattr(class_archives, "free_bytes", lambda _: files.KEEP_FREE)
     assert making.looks(4) == [None] * 4
     assert making.made == []
+    with caplog.at_level(logging.WARNING):
+        making.looks(later_s=3700)
+    said = {"memory": "of free memory on this host", "disk": "GB free in "}
+    assert said[lacking] in caplog.text
 
 
 def test_one_that_cannot_be_made_is_told_once_and_not_tried_again(

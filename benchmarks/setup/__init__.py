@@ -1,0 +1,1 @@
+"""Measure the setup of a bare machine."""
