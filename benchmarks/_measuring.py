@@ -86,6 +86,7 @@ def _works_in(process: psutil.Process, folder: str) -> bool:
 
 
 def _leave(*_: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the cleaning up
     sys.exit(128 + signal.SIGTERM)
 
 

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -271,7 +272,7 @@ def _real(folder: Path) -> list[dict[str, Any]]:
             if status != 202:
                 raise SystemExit(f"the start answered {status}: {answer}")
             queries = APPLICATIONS * STEPS[step]
-            system.wait("all to run", lambda n=queries: _committed(folder) == n, REAL_LIMIT_S)
+            system.wait("all to run", partial(_all_committed, folder, queries), REAL_LIMIT_S)
             took = time.monotonic() - began
             told.append({"queries": queries, "started_s": round(took), **_watched(folder, queries)})
             print(f"real drivers, {APPLICATIONS} applications: {told[-1]}", flush=True)
@@ -300,11 +301,11 @@ def _post(system: System, path: str, body: Any) -> None:
         raise SystemExit(f"{path} rejected the definition: {answer}")
 
 
-def _committed(folder: Path) -> int:
-    """Return how many queries have an open run that has committed."""
+def _all_committed(folder: Path, queries: int) -> bool:
+    """Return whether so many queries have an open run that has committed."""
     with closing(sqlite3.connect(folder / "headgate.sqlite3")) as database:
         asked = "SELECT COUNT(*) FROM queries_run WHERE outcome = 'OPEN' AND first_commit_at <> ''"
-        return int(database.execute(asked).fetchone()[0])
+        return bool(database.execute(asked).fetchone()[0] == queries)
 
 
 def _watched(folder: Path, queries: int) -> dict[str, float]:

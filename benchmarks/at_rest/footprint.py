@@ -10,12 +10,16 @@ share of the pages that several processes map. JVMs are counted apart; at rest t
   tasks, every page and the REST API, too. Earlier versions cannot run here, so this stands in for
   them, without supervisord and Valkey. The last of them took 840 MB, measured as ours is.
 
-Both take turns. Figures are reported only if every program is running and `/readyz` is ready at the
+Beside that, the Python of a driver with one running query is compared with the Python of a plain
+PySpark script with the same query, without their JVMs (`driver_mb` more; the limit is 90 MB).
+
+All take turns. Figures are reported only if every program is running and `/readyz` is ready at the
 beginning and at the end. The last line is JSON.
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -29,11 +33,14 @@ from benchmarks._measuring import ratios, report, spread, workplace
 from benchmarks.at_rest.idle import ready
 from tests import pieces
 from tests.faults.system import System
+from tests.spark.driver_under_test import DriverUnderTest, rate_query, wait_for
 
-TAKES = "7 minutes"
+TAKES = "10 minutes"
 
 #: The first ticks of all tasks but the hourly ones are over by then.
 RESTS_S = 40
+#: Batches of half a second after which a driver's and a script's memory is read.
+RUNS_FOR = 20
 PROGRAMS = ("supervisord", "valkey", "ingester", "worker", "beat", "web", "spark-ui", "watcher")
 _TABLES = """
 import os, sys
@@ -52,6 +59,16 @@ _READY = """
 print("ready", flush=True)
 sys.stdin.read()
 """
+#: A script of a user's: the query of `rate_query`.
+_PLAIN = f"""
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").config("spark.driver.memory", "512m").getOrCreate()
+numbers = spark.readStream.format("rate").option("rowsPerSecond", "5").load().select("value")
+query = numbers.writeStream.format("noop").trigger(processingTime="500 milliseconds").start()
+while query.lastProgress is None:
+    query.awaitTermination(0.2)
+{_READY}"""
 #: What each process imported.
 _BEFORE = {
     **dict.fromkeys(("up", "ingester", "worker", "beat", "web"), _EVERYTHING),
@@ -67,6 +84,8 @@ def main() -> None:
     chosen = options.parse_args()
     ours: list[dict[str, float]] = []
     baseline: list[float] = []
+    drivers: list[float] = []
+    plain: list[float] = []
     with workplace("footprint") as folder:
         for number in range(chosen.rounds):
             place = folder / str(number)
@@ -76,10 +95,13 @@ def main() -> None:
             ours.append(_of_the_system(place, chosen.rests))
             if not number % 2:
                 baseline.append(_of_before(place))
+            drivers.append(_of_a_driver(place / "driver"))
+            plain.append(_of_plain_spark(place))
     for name in ours[0]:
         print(f"{name:12} {spread([one[name] for one in ours])} MB")
     totals = [sum(one.values()) - one["JVMs"] for one in ours]
     print(f"{'total':12} {spread(totals)} MB, without JVMs; before {spread(baseline)}")
+    print(f"a driver's Python {spread(drivers)} MB; of a plain script {spread(plain)} MB")
     report(
         "footprint",
         ours=round(statistics.median(totals), 1),
@@ -90,6 +112,7 @@ def main() -> None:
         processes={
             name: round(statistics.median(one[name] for one in ours), 1) for name in ours[0]
         },
+        driver_mb=round(statistics.median(drivers) - statistics.median(plain), 1),
         rounds=chosen.rounds,
     )
 
@@ -146,6 +169,39 @@ def _of_before(place: Path) -> float:
         for process in processes:
             process.kill()
             process.communicate()
+
+
+def _of_a_driver(home: Path) -> float:
+    """Return the memory of the Python of a driver whose query runs, in MB."""
+    driver = DriverUnderTest(home)
+    try:
+        driver.launch().ready()
+        driver.start(11, rate_query())
+        wait_for(lambda: (run := driver.run(11)) and (run.last_batch or 0) > RUNS_FOR, "batches")
+        return pss_mb(driver.ident().pid)
+    finally:
+        driver.end()
+
+
+def _of_plain_spark(place: Path) -> float:
+    """Return the memory of the Python of a plain script whose query runs, in MB."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", _PLAIN],
+        cwd=place,
+        env={**os.environ, "JAVA_HOME": str(pieces.java().home)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise SystemExit("the plain script did not run its query")
+        time.sleep(RUNS_FOR / 2)
+        return pss_mb(process.pid)
+    finally:
+        process.communicate("", timeout=60)
 
 
 def pss_mb(pid: int) -> float:

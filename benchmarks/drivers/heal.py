@@ -16,9 +16,11 @@ import os
 import signal
 import statistics
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from benchmarks._measuring import report, spread, workplace
+from examples.flights.feeder import STATE, next_hour
 from tests import pieces
 from tests.faults.system import System
 
@@ -29,6 +31,8 @@ OURS, BASELINE = "healed", "restarted"
 KILLS = ("pid", "jvm_pid")
 #: Batches without a fault before a kill.
 CALM = 5
+#: Hours of the flights' day, each of 1.25 s, of which the next ten have flights, too.
+MORNING = range(7, 12)
 
 
 def main() -> None:
@@ -95,12 +99,14 @@ def _post(system: System, path: str, body: Any) -> None:
 
 def _heal(system: System, name: str, kill: str) -> float:
     """Start the query, kill one of its driver's processes; return seconds until it commits."""
+    feeder = system.home / "demo" / "flights" / STATE
     system.verb(name, "start")
     system.running(name)
     before = system.batch(name)
     if name == OURS:
         system.wait("a standby", lambda: _standby_is_ready(system), 180)
     system.wait("a few batches", lambda: system.batch(name) > before + CALM)
+    system.wait("the flights' morning", lambda: _is_morning(feeder))
     run, before = system.running(name)["current_run"], system.batch(name)
     killed = datetime.now(UTC)
     os.kill(run[kill], signal.SIGKILL)
@@ -110,6 +116,11 @@ def _heal(system: System, name: str, kill: str) -> float:
     system.verb(name, "stop", {"mode": "now"})
     system.wait("no driver", lambda: _is_at_rest(system, name))
     return (datetime.fromisoformat(healed) - killed).total_seconds()
+
+
+def _is_morning(feeder: Path) -> bool:
+    hour = next_hour(feeder)
+    return hour is not None and hour.hour in MORNING
 
 
 def _is_at_rest(system: System, name: str) -> bool:

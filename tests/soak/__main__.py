@@ -1,6 +1,6 @@
 """Soak the whole system on Kafka: faults for an hour, then every sink against a batch.
 
-    make soak-demo ARGS="--minutes 60 --every 60 --seed 7"
+    make soak-demo ARGS="--minutes 60 --every 60 --seed 7 --standbys"
 
 Flights are written to a topic and read by four queries; every minute one process is killed or
 frozen, or the broker goes away. Afterwards what the sinks hold is compared with a batch
@@ -55,7 +55,11 @@ def main() -> int:
         signal.signal(number, lambda *_: over.set())
     folder = Path(tempfile.mkdtemp(prefix="headgate-soak-"))
     again = f"--minutes {options.minutes:g} --every {options.every:g} --seed {options.seed}"
-    again += " --s3" * options.s3 + (f" --table {options.table}" if options.table else "")
+    again += (
+        " --s3" * options.s3
+        + " --standbys" * options.standbys
+        + (f" --table {options.table}" if options.table else "")
+    )
     say(f"make soak-demo ARGS='{again}' draws the same faults. Data and logs: {folder}")
     world = World(
         folder,
@@ -64,6 +68,7 @@ def main() -> int:
         over=over,
         on_s3=options.s3,
         table=options.table,
+        standbys=options.standbys,
     )
     told: Figures = {"name": "soak-demo", "holds": False}
     try:
@@ -106,13 +111,17 @@ def _soak(world: World, options: argparse.Namespace) -> Figures:
         minutes=options.minutes,
         every_s=options.every,
         applications=sorted((definitions.EACH, definitions.WITH_STATE)),
-        kinds=faults.KINDS_ON_S3 if options.s3 else faults.KINDS,
+        kinds=(
+            *(faults.KINDS_ON_S3 if options.s3 else faults.KINDS),
+            *(faults.KINDS_OF_STANDBYS if options.standbys else ()),
+        ),
     )
     world.start()
     say(f"{time.strftime('%H:%M:%S', time.gmtime())} all queries run; {len(plan)} faults follow")
     followed = _break(world, plan, options)
     say("no more faults; waiting until everything is read")
     world.drain()
+    takeovers = world.takeovers()
     found = world.evidence(followed)
     found.keep(world.folder)
     say("stopped; a batch over the same records\n")
@@ -130,6 +139,8 @@ def _soak(world: World, options: argparse.Namespace) -> Figures:
             "minutes": options.minutes,
             "checkpoints": "s3" if options.s3 else "local",
             "sinks": options.table or "files",
+            "standbys": "own" if options.standbys else "none",
+            "taken over": takeovers,
             "faults": dict(Counter(f"{one.fault.act} {one.fault.part}" for one in followed)),
             "not there": len(absent),
             "held": [line for one in followed for line in one.held],
@@ -192,6 +203,7 @@ def _options() -> argparse.Namespace:
     options.add_argument("--seed", type=int, default=secrets.randbelow(2**20))
     options.add_argument("--rate", type=float, default=80, help="flights per second")
     options.add_argument("--s3", action="store_true", help="checkpoints on an S3 gateway")
+    options.add_argument("--standbys", action="store_true", help="applications have standbys")
     formats = sorted(tables.SPARKS)
     options.add_argument("--table", choices=formats, default="", help="write tables, not files")
     options.add_argument("--keep", action="store_true", help="keep data and logs in any case")

@@ -66,7 +66,9 @@ class SoakQuery:
         return str(self.spec["sql"])
 
 
-def applications(endpoint: str | None, table: str, out: str) -> dict[str, dict[str, Any]]:
+def applications(
+    endpoint: str | None, table: str, out: str, standby: str
+) -> dict[str, dict[str, Any]]:
     """Return the applications by name.
 
     With an S3 endpoint, their checkpoints can be there; with a format of tables, they have its
@@ -76,8 +78,9 @@ def applications(endpoint: str | None, table: str, out: str) -> dict[str, dict[s
     with_state = _application(
         "Windows with a watermark, and totals by plane in update mode.", endpoint
     )
-    if table:
-        for form in (each, with_state):
+    for form in (each, with_state):
+        form["standby"] = standby
+        if table:
             tables.equip(form, table, out)
     return {EACH: each, WITH_STATE: with_state}
 

@@ -12,16 +12,19 @@ import psutil
 FROZEN_S = (5.0, 20.0)
 AWAY_S = (5.0, 20.0)  # how long a killed server stays away
 
-DRIVER_PARTS = ("python", "jvm", "shim")
+#: Parts of an application's driver, and its standby driver, whose Python is meant.
+STANDBY = "standby"
+DRIVER_PARTS = ("python", "jvm", "shim", STANDBY)
 PROGRAMS = ("worker", "ingester", "beat", "web", "valkey", "supervisord")
 BROKER = "broker"
 STORE = "store"  # the S3 gateway, where the checkpoints are on it
 #: What can be drawn. Each is done once before one is done again.
 KINDS = (
-    *(("kill", part) for part in (*DRIVER_PARTS, *PROGRAMS, BROKER)),
+    *(("kill", part) for part in ("python", "jvm", "shim", *PROGRAMS, BROKER)),
     *(("freeze", part) for part in ("python", "jvm", "ingester", "worker", "valkey", BROKER)),
 )
 KINDS_ON_S3 = (*KINDS, ("kill", STORE), ("freeze", STORE))
+KINDS_OF_STANDBYS = (("kill", STANDBY), ("freeze", STANDBY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,8 @@ class Fault:
 
     def __str__(self) -> str:
         whose = f" of {self.application}" if self.application else ""
-        what = "shim" if self.part == "shim" else self.part
         lasts = f" for {self.seconds:.0f} s" if self.seconds else ""
-        return f"{self.act} {what}{whose}{lasts}"
+        return f"{self.act} {self.part}{whose}{lasts}"
 
 
 def draw(

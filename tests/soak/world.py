@@ -18,13 +18,15 @@ from confluent_kafka.cimpl import NewTopic
 from controlplane.home import Trouble
 from examples.flights import s3_definitions
 from installation.machine import s3
+from queries.domain.protocol import IDENT, Current
+from queries.driver_folder import read_current
 from queries.launchers.process import identities
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.faults.system import System
 from tests.soak import checkpoint, definitions, tables
 from tests.soak.evidence import Evidence
-from tests.soak.faults import BROKER, DRIVER_PARTS, STORE, Fault, do
+from tests.soak.faults import BROKER, DRIVER_PARTS, STANDBY, STORE, Fault, do
 from tests.soak.producer import Feed
 
 HELD = ("BROKEN", "FAILED")
@@ -65,10 +67,12 @@ class World:
         over: threading.Event,
         on_s3: bool = False,
         table: str = "",
+        standbys: bool = False,
     ) -> None:
         """With `on_s3`, the checkpoints are in a bucket of a gateway, which can fail, too.
 
-        With a format of tables, those are written instead of files.
+        With a format of tables, those are written instead of files. With `standbys`, each
+        application has a standby driver.
         """
         self.folder = folder
         self.over = over
@@ -80,6 +84,7 @@ class World:
         )
         self.out = folder / "out"
         self.table = table
+        self.standby = "own" if standbys else "none"
         self.system = System(
             folder / "home",
             pieces.free_port(),
@@ -110,7 +115,7 @@ class World:
         servers = self.broker.servers
         self.queries = definitions.queries(servers, str(self.out), self.table)
         endpoint = None if self.store is None else self.store.place
-        applications = definitions.applications(endpoint, self.table, str(self.out))
+        applications = definitions.applications(endpoint, self.table, str(self.out), self.standby)
         for name, spec in applications.items():
             self._permit(name)
             self._create("applications/", {"name": name, "spec": spec})
@@ -184,17 +189,30 @@ class World:
             return None
 
     def _driver(self, application: str, part: str) -> psutil.Process | None:
-        """Return a process of the application's newest driver, None where it is gone."""
-        folders = (self.system.home / "drivers" / application).glob("[0-9]*/control/ident.json")
-        newest = max(folders, key=lambda file: int(file.parents[1].name), default=None)
-        if newest is None:
+        """Return a process of the application's driver or standby, None where it is gone."""
+        folder = self.system.home / "drivers" / application
+        named = read_current(folder)
+        if named is None:
             return None
-        ident = json.loads(newest.read_text())
-        before = {"python": "", "jvm": "jvm_", "shim": "shim_"}[part]
+        epoch = Current.loads(named).epoch
+        if part == STANDBY:
+            later = [int(one.name) for one in folder.glob("[0-9]*") if int(one.name) > epoch]
+            epoch = max(later, default=0)
+        file = folder / str(epoch) / "control" / IDENT
+        if not file.exists():
+            return None
+        ident = json.loads(file.read_text())
+        before = {"jvm": "jvm_", "shim": "shim_"}.get(part, "")
         pid, began = ident[f"{before}pid"], ident[f"{before}start_time"]
         if pid is None or not identities.is_alive(pid, began):
             return None
         return psutil.Process(pid)
+
+    def takeovers(self) -> int:
+        """Return how many standbys have taken over so far."""
+        names = {query.application for query in self.queries}
+        drivers = [one for name in names for one in self.pages(f"applications/{name}/drivers/")]
+        return sum(one["took_over_at"] is not None for one in drivers)
 
     def _again(self, fault: Fault) -> Callable[[], None] | None:
         if fault.act != "kill":
