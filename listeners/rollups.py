@@ -7,14 +7,18 @@ rows of its buckets have already been deleted.
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from django.db import connection
 
 from headgate_ground.tolerant.values import count
 from listeners import models
+from listeners.inserts import insert
 
 WIDTHS_S = (10, 60, 3600)
+_TABLE = models.Rollup._meta.db_table
+_KEY = ("query", "width_s", "start")
 #: Entries of Spark's durationMs that have a column of their own.
 PHASES = {
     "addBatch": "add_batch_ms",
@@ -91,9 +95,7 @@ def add(parts: Iterable[Part]) -> None:
         for width_s, buckets in summed(parts).items()
         for (query, second), figures in sorted(buckets.items(), key=lambda one: one[0])
     ]
-    if rows:
-        with connection.cursor() as cursor:
-            cursor.executemany(_statement(connection.vendor), rows)
+    insert(_TABLE, (*_KEY, *_COLUMNS), rows, _merging(connection.vendor))
 
 
 def summed(parts: Iterable[Part]) -> dict[int, dict[tuple[int, int], Figures]]:
@@ -121,10 +123,10 @@ def _start(second: int) -> Any:
     return connection.ops.adapt_datetimefield_value(_EPOCH + timedelta(seconds=second))
 
 
-def _statement(vendor: str) -> str:
-    """Return an INSERT that merges a bucket's values with those that are stored."""
-    table = f'"{models.Rollup._meta.db_table}"'
-    key = ("query", "width_s", "start")
+@cache
+def _merging(vendor: str) -> str:
+    """Return the ON CONFLICT that merges a bucket's values with those that are stored."""
+    table = f'"{_TABLE}"'
     least, most = ("MIN", "MAX") if vendor == "sqlite" else ("LEAST", "GREATEST")
     # SQLite turns a sum beyond its integers into a float, which compares correctly.
     number = "{}" if vendor == "sqlite" else "CAST({} AS numeric)"
@@ -138,8 +140,5 @@ def _statement(vendor: str) -> str:
         # Not by COALESCE: with NULL, LEAST returns the other value, and MIN returns NULL.
         either = f"WHEN {old} IS NULL THEN {new} WHEN {new} IS NULL THEN {old}"
         changes.append(f'"{name}" = CASE {either} ELSE {both} END')
-    names = [f'"{name}"' for name in (*key, *_COLUMNS)]
-    return (
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(['%s'] * len(names))}) "
-        f"ON CONFLICT ({', '.join(names[: len(key)])}) DO UPDATE SET {', '.join(changes)}"
-    )
+    key = ", ".join(f'"{name}"' for name in _KEY)
+    return f"ON CONFLICT ({key}) DO UPDATE SET {', '.join(changes)}"

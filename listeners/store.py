@@ -17,6 +17,7 @@ from headgate_ground.tolerant.progress import sound_progress, total
 from headgate_ground.tolerant.values import count, duration_ms, rate, time_of
 from headgate_ground.wire import Event, Kind
 from listeners import latest, models, rollups
+from listeners.inserts import insert
 from listeners.latest import moment
 from listeners.ranges import merge
 
@@ -97,9 +98,7 @@ def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
         _one_at_a_time()
         if batch.progress:
             rollups.add(_insert_progress(batch))
-        if batch.events:
-            with connection.cursor() as cursor:
-                cursor.executemany(_INSERT_EVENT, batch.events)
+        insert(models.Event._meta.db_table, _EVENT_COLUMNS, batch.events, "ON CONFLICT DO NOTHING")
         models.SlowBatch.objects.bulk_create(batch.slow, ignore_conflicts=True)
         latest.advance_latest(batch.about_queries)
         latest.keep_heartbeats(batch.heartbeats, batch.received_at)
@@ -141,32 +140,25 @@ def _insert_progress(batch: Batch) -> list[rollups.Part]:
 
 
 # --- rows ---------------------------------------------------------------------------------
-_PROGRESS_COLUMNS = (
+_PROGRESS = (
     "driver epoch seq query run spark_run_id batch at received_at repaired num_input_rows"
     " input_rows_per_second processed_rows_per_second batch_duration_ms state_rows watermark body"
 )
-_EVENT_COLUMNS = "driver epoch seq at received_at kind query run spark_run_id body"
-
-
-def _insert(model: Any, columns: str) -> str:
-    names = ", ".join(f'"{name}"' for name in columns.split())
-    places = ", ".join(["%s"] * len(columns.split()))
-    return (
-        f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES ({places}) ON CONFLICT DO NOTHING'
-    )
-
-
-_INSERT_PROGRESS = _insert(models.Progress, _PROGRESS_COLUMNS)
-_INSERT_EVENT = _insert(models.Event, _EVENT_COLUMNS)
+_EVENT = "driver epoch seq at received_at kind query run spark_run_id body"
+_PROGRESS_COLUMNS, _EVENT_COLUMNS = tuple(_PROGRESS.split()), tuple(_EVENT.split())
 # What makes a row unique, by either constraint: only all of it names the row that was stored.
 _KEY = "driver, seq, spark_run_id, batch"
-_KEY_PLACES = tuple(_PROGRESS_COLUMNS.split().index(name) for name in _KEY.split(", "))
+_KEY_PLACES = tuple(_PROGRESS_COLUMNS.index(name) for name in _KEY.split(", "))
 # SQLite: `executemany` returns no rows, but ids only grow, and one transaction writes at a time.
 _TABLE = f'"{models.Progress._meta.db_table}"'
+_NAMES = ", ".join(f'"{name}"' for name in _PROGRESS_COLUMNS)
+_INSERT_PROGRESS = (
+    f"INSERT INTO {_TABLE} ({_NAMES}) VALUES ({', '.join(['%s'] * len(_PROGRESS_COLUMNS))}) "
+    "ON CONFLICT DO NOTHING"
+)
 _NEWEST = f"SELECT MAX(id) FROM {_TABLE}"
 _NEW = f"SELECT {_KEY} FROM {_TABLE} WHERE id > %s"
 # PostgreSQL: COPY is its fastest way in, but has no ON CONFLICT.
-_NAMES = ", ".join(f'"{name}"' for name in _PROGRESS_COLUMNS.split())
 _MAKE_INCOMING = (
     "CREATE TEMPORARY TABLE IF NOT EXISTS incoming_progress ON COMMIT DELETE ROWS "
     f"AS SELECT 0 AS place, {_NAMES} FROM {_TABLE} WITH NO DATA; "
