@@ -107,7 +107,7 @@ class Ingester:
                 close_old_connections()
             else:
                 delay = FIRST_DELAY_S
-                if found < self._batch:
+                if found < min(self._batch, MOST_OF_ONE):  # no stream has more to read
                     stop.wait(max(0.0, PACE_S - (time.monotonic() - began)))
                 continue
             stop.wait(delay)

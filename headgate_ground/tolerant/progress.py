@@ -71,7 +71,11 @@ def _sound_part(part: object) -> dict[str, Any]:
     """Return a part without impossible values: the part itself if there are none."""
     if not isinstance(part, dict):
         return {}
-    bad = [name for name in part if name in _READ and _READ[name](part[name]) is None]
+    bad = [
+        name
+        for name, value in part.items()
+        if (read := _READ.get(name)) is not None and read(value) is None
+    ]
     return {name: part[name] for name in part if name not in bad} if bad else part
 
 

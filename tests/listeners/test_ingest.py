@@ -122,6 +122,22 @@ def test_two_ingesters_at_once_store_everything_once(
     ]
 
 
+def test_an_ingester_pauses_only_once_a_stream_has_no_more_to_read(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    ingester = make_ingester("one", ingest.BATCH)
+    ingester.step()  # makes the group
+    send(redis_client, *(progress(number, number) for number in range(1, 601)))
+
+    class FirstPause(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            self.set()
+            return True
+
+    ingester.run(FirstPause())
+    assert ingester.stored == 600
+
+
 def test_what_a_dead_ingester_held_is_claimed_by_its_peer(
     redis_client: redis.Redis, make_ingester: MakeIngester
 ) -> None:
