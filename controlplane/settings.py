@@ -10,6 +10,7 @@ import socket
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from csp.constants import NONCE, NONE, SELF
 
@@ -374,18 +375,37 @@ TICKS = {
     "queries.tasks.prune_audit_log": 3600.0,
     "listeners.tasks.expire": 60.0,  # the rest of the last call; else once an hour
 }
-#: A tick expires if no worker has taken it before the next but one.
+#: Ticks that are sent in one message, and executed in this order: each is about rows only and takes
+#: milliseconds, and a message costs worker, beat and Redis as much as such a task.
+TOGETHER = (
+    ("queries.tasks.sweep", "queries.tasks.advance_operations", "queries.tasks.advance_deploys"),
+    ("queries.tasks.note_verdicts", "queries.tasks.run_schedules", "queries.tasks.watch_incidents"),
+    ("queries.tasks.keep_ledger", "queries.tasks.chain_audit_log"),
+)
+
+
+def _messages(ticks: dict[str, float], task: str) -> dict[str, dict[str, Any]]:
+    """Return beat's schedule: a message for each group and each other tick, executed by `task`."""
+    groups = {group[0]: group for group in TOGETHER if group[0] in ticks}
+    followers = {name for group in groups.values() for name in group[1:]}
+    found = {}
+    for name, every in ticks.items():
+        names = groups.get(name, (name,))
+        if name not in followers:
+            assert {ticks[one] for one in names} == {every}, names
+            # A tick expires if no worker has taken it before the next but one.
+            found[name] = {
+                "task": task,
+                "args": (names, 2 * every),
+                "schedule": every,
+                "options": {"expires": 2 * every},
+            }
+    return found
+
+
 CELERY_BEAT_SCHEDULE = {
-    name: {"task": name, "schedule": every, "options": {"expires": 2 * every}}
-    for name, every in TICKS.items()
-} | {
-    name: {
-        "task": "queries.tasks.on_each_host",
-        "args": (name, 2 * every),
-        "schedule": every,
-        "options": {"expires": 2 * every},
-    }
-    for name, every in HOST_TICKS.items()
+    **_messages(TICKS, "queries.tasks.in_turn"),
+    **_messages(HOST_TICKS, "queries.tasks.on_each_host"),
 }
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5  # seconds
 #: In memory: a schedule file would make beat fail on a full disk. Ticks start with beat.

@@ -94,17 +94,31 @@ _swept_at = time.monotonic()
 _outlook_round = outlook.Round()
 
 
-@shared_task(name="queries.tasks.on_each_host")
-def on_each_host(task: str, expires_s: float) -> None:
-    """Run a task on each live host's worker (a tick of Celery beat): on this host immediately.
+@shared_task(name="queries.tasks.in_turn")
+def in_turn(names: list[str], expires_s: float) -> None:
+    """Run tasks one after the other (a tick of Celery beat).
 
-    The other workers find the task in their own queues; if the queues cannot be reached, the task
-    still runs here.
+    An error of one is logged, as that of a task of its own, and the others run. If they have taken
+    `expires_s`, the rest is left to the next tick, which another thread may have begun by now.
+    """
+    until = time.monotonic() + expires_s
+    for name in names:
+        if time.monotonic() < until:
+            current_app.tasks[name].apply()
+
+
+@shared_task(name="queries.tasks.on_each_host")
+def on_each_host(names: list[str], expires_s: float) -> None:
+    """Run tasks in turn on each live host's worker (a tick): on this host immediately.
+
+    The other workers find the tasks in their own queues; if the queues cannot be reached, the tasks
+    still run here.
     """
     try:
-        send_to_others(task, expires_s=expires_s)
+        for name in names:
+            send_to_others(name, expires_s=expires_s)
     finally:
-        current_app.tasks[task].apply()  # logs its error, like a task of its own
+        in_turn(names, expires_s)
 
 
 @shared_task(name="queries.tasks.reconcile_application")

@@ -351,7 +351,7 @@ def test_whoever_takes_a_tick_for_hosts_does_it_for_its_own_at_once(
     sent: list[str] = []
     monkeypatch.setattr(app, "send_task", lambda name, queue, **_: sent.append(queue))
     Application.objects.update(host=HERE, reconcile_after=None)
-    tasks.on_each_host("queries.tasks.adopt", 60)
+    tasks.on_each_host(["queries.tasks.adopt"], 60)
     assert [queue.rpartition(".")[2] for queue in sent] == [THERE]
     assert Application.objects.get().reconcile_after is not None
 
@@ -365,7 +365,7 @@ def test_a_tick_is_done_here_though_the_other_hosts_cannot_be_told(
     monkeypatch.setattr(nudge, "_put", away)
     Application.objects.update(host=HERE, reconcile_after=None)
     with pytest.raises(redis.ConnectionError):
-        tasks.on_each_host("queries.tasks.adopt", 60)
+        tasks.on_each_host(["queries.tasks.adopt"], 60)
     assert Application.objects.get().reconcile_after is not None
 
 
