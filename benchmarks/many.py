@@ -47,6 +47,8 @@ INTERVAL_S, WATCHED_S = 10, 90
 REAL_LIMIT_S = 1800
 #: A tick that is rarer than this is not counted.
 REGULAR_S = 60.0
+#: Per cent of a core, below which a tick is not told by itself.
+WORTH_TELLING = 0.5
 #: What may be late: a batch counts as late if it ends after the next one should have begun.
 LATE_SHARE = 0.05
 
@@ -101,9 +103,14 @@ def _measured(servers: list[pages.Server], *, rounds: int) -> dict[int, dict[str
             for what, value in server.ask("measure").items():
                 if number:  # the first round loads modules and fills caches
                     found[server.queries].setdefault(what, []).append(value)
-    for what in found[servers[0].queries]:
+    largest = found[servers[-1].queries]
+    for what, values in list(largest.items()):
+        if what.endswith("% of a core") and statistics.median(values) < WORTH_TELLING:
+            for of in found.values():
+                del of[what]
+    for what in largest:
         line = "; ".join(f"{size:,}: {spread(of[what])}" for size, of in found.items())
-        print(f"{what:22} {line}")
+        print(f"{what:36} {line}")
     return found
 
 
@@ -224,8 +231,9 @@ class _Size:
             "scrape": "/metrics",
         }.items():
             found[name] = _taken(lambda: self._get(address))  # noqa: B023 - called at once
-        found["ticks, % of a core"] = 100 * sum(self._ticks().values())
-        return found
+        ticks = self._ticks()
+        found["ticks, % of a core"] = sum(ticks.values())
+        return found | {f"{name}, % of a core": share for name, share in ticks.items()}
 
     def _get(self, address: str) -> None:
         answer = self.client.get(address)
@@ -238,7 +246,7 @@ class _Size:
                 raise SystemExit(f"the list says that {total and total[1]} queries run")
 
     def _ticks(self) -> Found:
-        """Return each tick's share of a core."""
+        """Return each tick's share of a core, in per cent."""
         from celery import current_app
         from django.conf import settings
 
@@ -247,7 +255,8 @@ class _Size:
         for name, every in {**settings.TICKS, **settings.HOST_TICKS}.items():
             if every <= REGULAR_S:
                 task = current_app.tasks[name]
-                shares[name] = _taken(lambda: task.apply(throw=True)) / 1000 / every  # noqa: B023
+                taken = _taken(lambda: task.apply(throw=True))  # noqa: B023 - called at once
+                shares[name.rpartition(".")[2]] = taken / 1000 / every * 100
         return shares
 
 

@@ -149,18 +149,20 @@ def told_by_progress(
     """
     rows = Query.objects.filter(where or Q(), archived_at__isnull=True, phase=Phase.RUNNING)
     queries = {query.pk: query for query in rows.exclude(pk__in=list(but))}
-    runs = newest_runs(list(queries))
+    lines = heard.latest(list(queries))
+    latest: dict[int, Offsets] = {}  # of the few that report offsets of Kafka
+    for pk, line in lines.items():
+        with each(f"the reported offsets of {queries[pk].name}"):
+            sources = (line.progress or {}).get("sources") or ()
+            if told := merged(kafka_offsets(source.get("latestOffset")) for source in sources):
+                latest[pk] = told
     found = []
-    for pk, line in heard.latest(list(queries)).items():
-        run = runs.get(pk)
-        if run is None or run.outcome != RunOutcome.OPEN:
+    for pk, run in newest_runs(list(latest)).items():
+        if run.outcome != RunOutcome.OPEN:
             continue
         with each(f"the reported offsets of {queries[pk].name}"):
-            committed = _told(line, run)
-            sources = (line.progress or {}).get("sources") or ()
-            latest = merged(kafka_offsets(source.get("latestOffset")) for source in sources)
-            if committed and latest:
-                found.append(ReportedOffsets(queries[pk], committed, latest))
+            if committed := _told(lines[pk], run):
+                found.append(ReportedOffsets(queries[pk], committed, latest[pk]))
     return found
 
 

@@ -28,6 +28,8 @@ _each = each("foreign batches", logger)
 BATCHES = 30
 #: How far back batches are checked: covers a control plane that was down overnight.
 SPAN = timedelta(hours=24)
+#: Checkpoints whose queries' runs are read at a time.
+_AT_ONCE = 200
 
 
 def look_for_foreign_batches(*, now: datetime) -> int:
@@ -41,17 +43,22 @@ def look_for_foreign_batches(*, now: datetime) -> int:
         query__archived_at=None,
         query__application__host=settings.HEADGATE_HOST,
     )
-    known = held.annotate(first_run=Min("runs__created_at")).exclude(first_run=None)
+    known = list(held.annotate(first_run=Min("runs__created_at")).exclude(first_run=None))
     news = 0
-    for checkpoint in known:
-        with _each.by_itself(f"checkpoint number {checkpoint.pk}"), suppress(NotLocal):
-            news += _look(checkpoint, max(checkpoint.first_run, now - SPAN), now)
+    for first in range(0, len(known), _AT_ONCE):
+        some = known[first : first + _AT_ONCE]
+        spans = _spans([checkpoint.query_id for checkpoint in some], now - SPAN)
+        for checkpoint in some:
+            with _each.by_itself(f"checkpoint number {checkpoint.pk}"), suppress(NotLocal):
+                news += _look(checkpoint, spans[checkpoint.query_id], now)
     return news
 
 
-def _look(checkpoint: Checkpoint, since: datetime, now: datetime) -> bool:
+def _look(checkpoint: Checkpoint, spans: list[RunSpan], now: datetime) -> bool:
+    since = max(checkpoint.first_run, now - SPAN)  # type: ignore[attr-defined]
     logged = _logged(known_logs(checkpoint.location, host=settings.HEADGATE_HOST), since)
-    found = foreign_batches(logged, _spans(checkpoint, since), since=since, now=now)
+    alive = [span for span in spans if span.ended is None or span.ended > since]
+    found = foreign_batches(logged, alive, since=since, now=now)
     if not found:
         return False
     first, newest = found[0], found[-1]
@@ -84,10 +91,15 @@ def _logged(logs: Logs, since: datetime) -> list[LoggedBatch]:
     return found
 
 
-def _spans(checkpoint: Checkpoint, since: datetime) -> list[RunSpan]:
-    """Return when the query's runs were alive, on any checkpoint: a copied batch keeps its time."""
+def _spans(query_ids: list[int], since: datetime) -> dict[int, list[RunSpan]]:
+    """Return by query when its runs were alive, on any checkpoint: a copied batch keeps its time.
+
+    Runs that ended before `since` are left out.
+    """
     runs = list(
-        Run.objects.filter(Q(ended_at=None) | Q(ended_at__gt=since), query=checkpoint.query_id)
+        Run.objects.filter(Q(ended_at=None) | Q(ended_at__gt=since), query__in=query_ids)
+        .order_by()
+        .only("query", "driver", "spark_run_id", "created_at", "ended_at")
     )
     ranges = Received.objects.filter(
         kind="batch", spark_run_id__in=[run.spark_run_id for run in runs if run.spark_run_id]
@@ -95,12 +107,14 @@ def _spans(checkpoint: Checkpoint, since: datetime) -> list[RunSpan]:
     reported = dict(ranges.values_list("spark_run_id").annotate(newest=Max("last")))
     beats = Heartbeat.objects.filter(driver__in={run.driver_id for run in runs})
     heard = dict(beats.values_list("driver", "at"))
-    return [
-        RunSpan(
-            began=run.created_at,
-            ended=run.ended_at,
-            reported=reported.get(run.spark_run_id or ""),
-            heard=heard.get(run.driver_id),
+    found: dict[int, list[RunSpan]] = {pk: [] for pk in query_ids}
+    for run in runs:
+        found[run.query_id].append(
+            RunSpan(
+                began=run.created_at,
+                ended=run.ended_at,
+                reported=reported.get(run.spark_run_id or ""),
+                heard=heard.get(run.driver_id),
+            )
         )
-        for run in runs
-    ]
+    return found

@@ -27,7 +27,7 @@ def note_verdicts(*, now: datetime) -> int:
     runs = {
         run.query_id: run
         for run in Run.objects.filter(outcome=RunOutcome.OPEN).select_related(
-            "revision", "checkpoint"
+            "revision", "checkpoint", "driver"
         )
     }
     judged = healths([query for pk, query in queries.items() if pk in runs], runs, now=now)
