@@ -8,6 +8,7 @@ test compares that table with the variables read here. Small files in HEADGATE_H
 import secrets
 import socket
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -375,17 +376,23 @@ TICKS = {
     "queries.tasks.prune_audit_log": 3600.0,
     "listeners.tasks.expire": 60.0,  # the rest of the last call; else once an hour
 }
-#: Ticks that are sent in one message, and executed in this order: each is about rows only and takes
-#: milliseconds, and a message costs worker, beat and Redis as much as such a task.
+#: Ticks that are sent in one message, and executed in this order, those that can take long last: a
+#: message costs worker, beat and Redis as much as a task that finds nothing to do. The sweep is
+#: alone, because nothing may delay it.
 TOGETHER = (
-    ("queries.tasks.sweep", "queries.tasks.advance_operations", "queries.tasks.advance_deploys"),
-    ("queries.tasks.note_verdicts", "queries.tasks.run_schedules", "queries.tasks.watch_incidents"),
-    ("queries.tasks.keep_ledger", "queries.tasks.chain_audit_log"),
+    ("queries.tasks.advance_operations", "queries.tasks.advance_deploys"),
+    ("queries.tasks.run_schedules", "queries.tasks.note_verdicts", "queries.tasks.watch_incidents"),
+    ("queries.tasks.chain_audit_log", "queries.tasks.keep_ledger"),
 )
 
 
-def _messages(ticks: dict[str, float], task: str) -> dict[str, dict[str, Any]]:
-    """Return beat's schedule: a message for each group and each other tick, executed by `task`."""
+def _messages(
+    ticks: dict[str, float], task: str, more: Callable[[float], tuple[float, ...]] = lambda _: ()
+) -> dict[str, dict[str, Any]]:
+    """Return beat's schedule: a message for each group and each other tick, executed by `task`.
+
+    `more` returns further arguments of the task for an interval in seconds.
+    """
     groups = {group[0]: group for group in TOGETHER if group[0] in ticks}
     followers = {name for group in groups.values() for name in group[1:]}
     found = {}
@@ -396,7 +403,7 @@ def _messages(ticks: dict[str, float], task: str) -> dict[str, dict[str, Any]]:
             # A tick expires if no worker has taken it before the next but one.
             found[name] = {
                 "task": task,
-                "args": (names, 2 * every),
+                "args": (names, *more(every)),
                 "schedule": every,
                 "options": {"expires": 2 * every},
             }
@@ -405,7 +412,7 @@ def _messages(ticks: dict[str, float], task: str) -> dict[str, dict[str, Any]]:
 
 CELERY_BEAT_SCHEDULE = {
     **_messages(TICKS, "queries.tasks.in_turn"),
-    **_messages(HOST_TICKS, "queries.tasks.on_each_host"),
+    **_messages(HOST_TICKS, "queries.tasks.on_each_host", lambda every: (2 * every,)),
 }
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5  # seconds
 #: In memory: a schedule file would make beat fail on a full disk. Ticks start with beat.

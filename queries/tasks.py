@@ -95,16 +95,13 @@ _outlook_round = outlook.Round()
 
 
 @shared_task(name="queries.tasks.in_turn")
-def in_turn(names: list[str], expires_s: float) -> None:
+def in_turn(names: list[str]) -> None:
     """Run tasks one after the other (a tick of Celery beat).
 
-    An error of one is logged, as that of a task of its own, and the others run. If they have taken
-    `expires_s`, the rest is left to the next tick, which another thread may have begun by now.
+    An error of one is logged, as that of a task of its own, and the others run.
     """
-    until = time.monotonic() + expires_s
     for name in names:
-        if time.monotonic() < until:
-            current_app.tasks[name].apply()
+        current_app.tasks[name].apply()
 
 
 @shared_task(name="queries.tasks.on_each_host")
@@ -118,7 +115,7 @@ def on_each_host(names: list[str], expires_s: float) -> None:
         for name in names:
             send_to_others(name, expires_s=expires_s)
     finally:
-        in_turn(names, expires_s)
+        in_turn(names)
 
 
 @shared_task(name="queries.tasks.reconcile_application")
