@@ -8,7 +8,8 @@ from itertools import takewhile
 
 import psutil
 from django.conf import settings
-from django.db.models import Exists, FilteredRelation, OuterRef, Q, QuerySet, Value
+from django.db.models import Count, Exists, FilteredRelation, OuterRef, Q, QuerySet, Value
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce, NullIf
 
 from queries.code_roots import has_module
@@ -54,9 +55,11 @@ from queries.selectors.checkpoint_logs import in_flight_at_death
 from queries.selectors.code import is_to_prepare
 from queries.selectors.supervision.health import healths
 
-#: Spark's memory units in MB; a bare number is MB in `spark.driver.memory`.
 #: Memory of a storage JVM with its Python, measured: 305 MB after listing, reading and copying.
 STORAGE_JVM_MB = 384
+#: The memory in the definition that a driver was launched with.
+_MEMORY = KeyTextTransform("memory", "application_revision__spec")
+#: Spark's memory units in MB; a bare number is MB in `spark.driver.memory`.
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 #: Nothing is launched next to an open driver, so its application needs no slot.
@@ -229,9 +232,12 @@ def slots(spec: ApplicationSpec) -> Slots:
     Standby drivers do not count: they are ended when a driver needs their memory
     (`services/supervision/standbys.py`).
     """
-    drivers = list(open_drivers_here().exclude(kind=DriverKind.STANDBY))
-    used = sum(map(memory_of, drivers))
-    starting = sum(driver.state == DriverState.STARTING for driver in drivers)
+    rows = open_drivers_here().exclude(kind=DriverKind.STANDBY).annotate(memory=_MEMORY)
+    counted = rows.values_list("kind", "state", "memory").annotate(Count("pk"))
+    used = starting = 0
+    for kind, state, memory, count in counted:
+        used += count * _counted_mb(kind, memory)
+        starting += count if state == DriverState.STARTING else 0
     return Slots(
         starting=starting,
         limit=settings.STARTS_AT_ONCE,
@@ -249,9 +255,11 @@ def open_drivers_here() -> QuerySet[Driver]:
 
 def memory_of(driver: Driver) -> int:
     """Return the memory that a driver counts for, in MB."""
-    if driver.kind == DriverKind.STORAGE:
-        return STORAGE_JVM_MB
-    return memory_mb(driver.application_revision.spec["memory"])
+    return _counted_mb(driver.kind, driver.application_revision.spec["memory"])
+
+
+def _counted_mb(kind: str, memory: str) -> int:
+    return STORAGE_JVM_MB if kind == DriverKind.STORAGE else memory_mb(memory)
 
 
 def memory_budget_mb() -> int:
