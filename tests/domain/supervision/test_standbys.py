@@ -13,10 +13,12 @@ from queries.domain.states import DriverState, Reason
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.observation import DriverSeen, Limits, Liveness, Sighting
 from queries.domain.supervision.standbys import (
+    CALM_AFTER,
     LONGEST,
     StandbyDecision,
     StandbyWanted,
     decide_standby,
+    is_calm,
 )
 from queries.domain.validation.application_rules import Surroundings, application_problems
 
@@ -131,3 +133,21 @@ def test_who_can_have_a_standby(spec: dict[str, object], said: str) -> None:
     )
     found = [f"{one.field} {one.message}" for one in problems if one.field == "standby"]
     assert [one[: len(said)] for one in found] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("proven", "committed", "calm"),
+    [
+        (None, None, False),
+        (0, 0, True),
+        (0, None, False),
+        (CALM_AFTER.total_seconds(), None, True),
+    ],
+)
+def test_a_run_is_calm_after_its_first_batch_or_a_while_without_data(
+    proven: float | None, committed: float | None, calm: bool
+) -> None:
+    def ago(seconds: float | None) -> datetime | None:
+        return None if seconds is None else NOW - timedelta(seconds=seconds)
+
+    assert is_calm(ago(proven), ago(committed), NOW) is calm
