@@ -1,18 +1,18 @@
 """Measure what the control plane needs for 10, 100 and 1,000 running queries.
 
-For each size, a process with its own database defines queries, five to an
-application, and starts them: supervision decides everything, and a launcher without processes
-(the tests' double) does at once what it is told. Then the sizes take turns:
+For each size, a process with its own database defines queries, five to an application, and starts
+them: supervision decides everything, and a launcher without processes (the tests' double) obeys
+immediately. Then the sizes take turns:
 
 - one reconcile of an application;
 - a sweep in which all of its applications are due, as they are every 30 s;
 - the overview, the first page of the list, a query's page, and a scrape of /metrics;
 - all regular ticks: the processor time of each, divided by its interval, as a share of a core.
 
-Figures are processor times, except the ticks'. They are reported only if all queries run and the
-pages say so. `--real` then starts real drivers, 20 applications on this machine, with more and more
-queries, until their batches are late. Ours is a sweep of 1,000 running queries, the baseline one of
-10. The last line is JSON.
+All figures are processor times, in milliseconds unless they are shares. They are reported only if
+all queries run and the pages say so. `--real` then starts real drivers, 20 applications on this
+machine, with more and more queries, until their batches are late. Ours is a sweep of 1,000 running
+queries, the baseline one of 10. The last line is JSON.
 """
 
 import argparse
@@ -314,7 +314,7 @@ def _post(system: System, path: str, body: Any) -> None:
 
 
 def _all_committed(folder: Path, queries: int) -> bool:
-    """Return whether so many queries have an open run that has committed."""
+    """Return whether this number of queries have an open run that has committed."""
     with closing(sqlite3.connect(folder / "headgate.sqlite3")) as database:
         asked = "SELECT COUNT(*) FROM queries_run WHERE outcome = 'OPEN' AND first_commit_at <> ''"
         return bool(database.execute(asked).fetchone()[0] == queries)

@@ -194,7 +194,7 @@ def configure(folder: Path, redis_url: str = "redis://127.0.0.1:9/0") -> None:
         HEADGATE_HOME=str(folder / "home"),
         HEADGATE_LOG_LEVEL="ERROR",
         ALLOWED_HOSTS="testserver",
-        REDIS_URL=redis_url,  # nobody by default: pages are told nothing, at once
+        REDIS_URL=redis_url,  # by default, no server: pages get no notification
     )
     os.environ.pop("DATABASE_URL", None)
     (folder / "home").mkdir(exist_ok=True)

@@ -35,7 +35,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 STEPS = {
     "Creating .venv": "an empty .venv",
     "Installing the": "packages: uv itself, or pip at once",
-    "Resolved": "packages: download, build, unpack",
     "  Resolved": "packages: download and build",
     "  Prepared": "packages: unpack",
     "  Installed": "packages: compile to bytecode",

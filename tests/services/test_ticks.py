@@ -1,4 +1,4 @@
-"""Each tick is sent once, alone or in a message with others that take milliseconds."""
+"""Each tick is sent once, alone or in a message with others that only read and write rows."""
 
 from typing import Any
 
