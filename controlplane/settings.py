@@ -5,6 +5,7 @@ test compares that table with the variables read here. Small files in HEADGATE_H
 `make run`, replace SECRET_KEY and REDIS_URL if these are not set.
 """
 
+import os
 import secrets
 import socket
 import sys
@@ -458,7 +459,13 @@ SPECTACULAR_SETTINGS = {
 }
 
 # --- tunables: supervision, telemetry, retention --------------------------------------
-STARTS_AT_ONCE = env.whole("HEADGATE_STARTS_AT_ONCE", 2, low=1, high=64)  # drivers per host
+STARTS_AT_ONCE = env.whole(  # drivers per host; the start of one keeps two cores busy
+    "HEADGATE_STARTS_AT_ONCE",
+    min(max(1, (os.cpu_count() or 1) // 2), 64),
+    low=1,
+    high=64,
+    shown="half the host's cores",
+)
 DRIVER_MEMORY_BUDGET_MB = env.whole(  # 0: 80 % of the host's memory
     "HEADGATE_DRIVER_MEMORY_BUDGET_MB", 0, low=0, high=16_777_216
 )

@@ -14,6 +14,7 @@ from queries.domain.failures import crash_loops
 from queries.domain.protocol import LEAVE_S
 from queries.domain.restart import JITTER, RestartPolicy
 from queries.domain.supervision.health import verdicts as health
+from queries.domain.supervision.observation import HOLDS_SLOT
 
 POLICY = RestartPolicy()
 RECORD = Path(__file__).parents[2] / "docs/decisions/0005-constants-of-supervision.md"
@@ -106,4 +107,4 @@ def test_the_decision_record_gives_the_constants_that_hold() -> None:
     assert rows["from spawn to Started"] == f"{settings.START_DEADLINE_S} s"
     assert rows["graceful stop"].startswith(f"{settings.STOP_DEADLINE_S} s, ")
     assert rows["leaving"].startswith(f"{LEAVE_S} s to SIGTERM, {LEAVE_S} s more")
-    assert rows["drivers starting at once"] == f"{settings.STARTS_AT_ONCE} per host"
+    assert rows["a start holds its place"] == f"at most {HOLDS_SLOT.total_seconds():g} s"

@@ -77,7 +77,7 @@ def test_it_starts_on_demand_serves_the_bucket_and_ends_when_unused(
     assert [entry.name for entry in storage.list(place, most=5).entries] == ["metadata"]
     driver = Driver.objects.get()
     assert (driver.kind, driver.state) == (DriverKind.STORAGE, DriverState.LIVE)
-    assert slots(ApplicationSpec()).memory_used_mb == STORAGE_JVM_MB
+    assert slots(ApplicationSpec(), now=timezone.now()).memory_used_mb == STORAGE_JVM_MB
 
     def ended() -> bool:
         note_ended(launcher=launcher, now=timezone.now())
@@ -85,7 +85,7 @@ def test_it_starts_on_demand_serves_the_bucket_and_ends_when_unused(
         return driver.state == DriverState.ENDED
 
     until(ended)
-    assert slots(ApplicationSpec()).memory_used_mb == 0
+    assert slots(ApplicationSpec(), now=timezone.now()).memory_used_mb == 0
 
 
 def test_a_changed_definition_gets_a_new_one(launcher: LocalProcessLauncher, s3: S3Store) -> None:

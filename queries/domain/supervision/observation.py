@@ -6,7 +6,7 @@ files) and never change anything.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from queries.domain.failures.subjects import Subject
@@ -32,6 +32,9 @@ class Liveness(StrEnum):
 LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
 #: A driver that ran and whose processes are gone.
 PASSED = frozenset({Liveness.EXITED, Liveness.GONE})
+#: A driver that has been starting for longer waits for something other than this host's cores, and
+#: must not hold up the others (a start on two quiet cores takes 11 s: docs/performance.md).
+HOLDS_SLOT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ class DriverSeen:
 class Slots:
     """The host's capacity for one more driver."""
 
-    starting: int  # drivers in STARTING on the host
+    starting: int  # drivers that began to start on the host a moment ago
     limit: int
     memory_used_mb: int
     memory_budget_mb: int

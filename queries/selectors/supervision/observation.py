@@ -35,6 +35,7 @@ from queries.domain.states import (
 from queries.domain.supervision.culprits import DEATHS
 from queries.domain.supervision.executors import idle_since
 from queries.domain.supervision.observation import (
+    HOLDS_SLOT,
     PASSED,
     DriverSeen,
     Limits,
@@ -209,7 +210,7 @@ def observation(
         failure_scope=scope,
         queries=tuple(_query(rows, query, by_run, stalled, ended) for query in rows.queries),
         driver=driver_seen(rows.driver, sighting),
-        slots=slots(spec) if rows.driver is None else _UNREAD,
+        slots=slots(spec, now=now) if rows.driver is None else _UNREAD,
         limits=Limits(
             start_s=settings.START_DEADLINE_S,
             stop_s=settings.STOP_DEADLINE_S,
@@ -226,18 +227,21 @@ def observation(
     )
 
 
-def slots(spec: ApplicationSpec) -> Slots:
+def slots(spec: ApplicationSpec, *, now: datetime) -> Slots:
     """Return this host's capacity, to decide whether one more driver of that size fits.
 
     Standby drivers do not count: they are ended when a driver needs their memory
     (`services/supervision/standbys.py`).
     """
     rows = open_drivers_here().exclude(kind=DriverKind.STANDBY).annotate(memory=_MEMORY)
-    counted = rows.values_list("kind", "state", "memory").annotate(Count("pk"))
+    holds = Q(state=DriverState.STARTING, created_at__gt=now - HOLDS_SLOT)
+    counted = rows.values_list("kind", "memory").annotate(
+        Count("pk"), starting=Count("pk", filter=holds & ~Q(kind=DriverKind.STORAGE))
+    )
     used = starting = 0
-    for kind, state, memory, count in counted:
+    for kind, memory, count, started in counted:
         used += count * _counted_mb(kind, memory)
-        starting += count if state == DriverState.STARTING else 0
+        starting += started
     return Slots(
         starting=starting,
         limit=settings.STARTS_AT_ONCE,

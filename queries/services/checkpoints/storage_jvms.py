@@ -18,7 +18,7 @@ from django.db import transaction
 from listeners.loops.troubles import each
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.reasons import phrase
-from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState
+from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
 from queries.domain.supervision.observation import PASSED, Liveness
 from queries.jvm.compiled import NotCompiled, our_jar
 from queries.launchers.base import Launcher, LaunchRefused
@@ -127,7 +127,8 @@ def _launch(application: Application, *, launcher: Launcher, now: datetime) -> D
             return known  # another worker was faster
         _make_room(launcher)
         spec = ApplicationSpec.model_validate(revision.spec)
-        if waits := slots(spec.model_copy(update={"memory": "384m"})).free:
+        waits = slots(spec.model_copy(update={"memory": "384m"}), now=now).free
+        if waits is Reason.WAITS_MEMORY:  # it is small, and a driver's start may need it
             raise NoStorage(f"{phrase(waits)} on the host")
         row = decision_rows.create_driver(
             application, revision, launcher=launcher, now=now, kind=DriverKind.STORAGE

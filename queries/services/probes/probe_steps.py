@@ -115,7 +115,7 @@ def take_place(turn: StepContext) -> StepResult:
     with transaction.atomic():
         Installation.get()
         Installation.objects.select_for_update().filter(pk=1).first()
-        if waits := slots(spec).free:
+        if waits := slots(spec, now=turn.now).free:
             return waiting(f"{phrase(waits)} on the host")
         driver = decision_rows.create_driver(
             application,

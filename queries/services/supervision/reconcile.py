@@ -239,7 +239,7 @@ class _Step:
     def _take_slot(self) -> None:
         """Check the host's slots again, under a lock: others may have launched since."""
         Installation.objects.select_for_update().filter(pk=1).first()
-        if slots(self._spec()).free:
+        if slots(self._spec(), now=self.now).free:
             raise _NoSlot
 
     def _write_driver(self, record: Callable[..., Failure]) -> None:

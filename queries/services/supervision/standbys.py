@@ -216,7 +216,7 @@ def _may_start(rows: Rows, now: datetime) -> bool:
         return False
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     drivers = list(open_drivers_here())
-    if any(row.state == DriverState.STARTING for row in drivers) or slots(spec).free:
+    if any(row.state == DriverState.STARTING for row in drivers) or slots(spec, now=now).free:
         return False
     return sum(map(memory_of, drivers)) + memory_mb(spec.memory) <= memory_budget_mb()
 

@@ -12,7 +12,8 @@ from controlplane import signs_of_life
 from listeners.loops.troubles import current
 from listeners.missing.recovered import LostBatches
 from queries import tasks
-from queries.domain.states import DriverKind, DriverState, OperationOutcome, Verb
+from queries.domain.states import DriverKind, DriverState, OperationOutcome, Phase, Reason, Verb
+from queries.domain.supervision.observation import HOLDS_SLOT
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, QueryRevision
 from queries.models.drivers import Driver
@@ -253,3 +254,18 @@ def test_a_sign_of_life_that_cannot_be_sent_ends_no_thread(
     monkeypatch.setattr(signs_of_life, "say", say)
     signs_of_life.try_to_say(signs_of_life.WORKER, now=datetime.now(UTC))
     assert "heartbeat of worker not sent" in caplog.text
+
+
+@pytest.mark.django_db
+def test_a_driver_that_hangs_at_its_start_holds_up_the_others_for_half_a_minute(
+    stage: Stage, settings: Settings
+) -> None:
+    settings.STARTS_AT_ONCE = 1
+    for name in ("hangs", "waits"):
+        stage.query(name)
+        stage.start(name)
+    assert stage.row("waits").phase_reason == Reason.WAITS_SLOT
+    stage.wait(HOLDS_SLOT.total_seconds() + 5)
+    assert stage.row("hangs").phase_reason == Reason.WAITS_DRIVER
+    stage.up("waits")
+    assert stage.row("waits").phase == Phase.RUNNING
