@@ -41,7 +41,7 @@ STEPS = {
     "Java ": "Java and Valkey",
     "Preparing the database": "the database and the static files",
     "Starting ": "the programs, until they work together",
-    "Created the demo": "the first admin, until all is ready",
+    "Created the demo": "the rest of the demo, the first admin",
 }
 FIRST = "Python and make"
 LIMIT_S = 1800

@@ -88,6 +88,7 @@ class _Run:
         self.environment = dict(os.environ)
         self.redis: valkey.Redis | None = None
         self.spark_ui_port = settings.SPARK_UI_PORT
+        self.demo: subprocess.Popen[str] | None = None  # its installation
         self.keeper = Keeper(self.home, self.environment, self.say)
 
     def say(self, line: str) -> None:
@@ -153,12 +154,14 @@ class _Run:
         self.say(f"Starting {', '.join(one.name for one in wanted)}…")
         programs.configure(self.home, wanted)
         self.keeper.start_supervisor()
+        if settings.DEMO:
+            self.demo = self._begin_demo()
         self._wait_until_ready(but=SETUP)  # which `announce` handles
 
     def announce(self) -> None:
         """Install the demo and create the first admin if they are missing; print the URL."""
-        if settings.DEMO:
-            self._install_demo()
+        if self.demo is not None:
+            self._finish_demo(self.demo)
         password = preparation.first_admin()
         self.home.preparing.unlink(missing_ok=True)
         try:
@@ -210,28 +213,38 @@ class _Run:
                 f"that uses it (`ss -ltnp 'sport = :{port}'` shows which).",
             )
 
-    def _install_demo(self) -> None:
+    def _begin_demo(self) -> "subprocess.Popen[str]":
+        """Install the demo while the programs start: the database is all that it needs."""
         command = [*programs.MANAGE, "install_demo"]
         for server in self.keeper.trials:
             command += [f"--{server.label.lower()}", server.place]
+        process = subprocess.Popen(
+            command,
+            cwd=places.DATA,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=program.die_with_parent,
+        )
+        claims.record(self.home, "demo", process.pid)
+        return process
+
+    def _finish_demo(self, process: "subprocess.Popen[str]") -> None:
+        """Wait until the demo is installed, and print what was created, or why nothing was."""
         try:
-            result = subprocess.run(
-                command,
-                cwd=places.DATA,
-                env=self.environment,
-                capture_output=True,
-                text=True,
-                timeout=readiness.AT_MOST_S,
-                check=False,
-            )
+            made, errors = process.communicate(timeout=readiness.AT_MOST_S)
         except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
             self.say(f"The demo was not installed: it took longer than {readiness.AT_MOST_S} s")
             return
-        if result.returncode:
-            lines = result.stderr.strip().splitlines() or ["no reason given"]
+        if process.returncode:
+            lines = errors.strip().splitlines() or ["no reason given"]
             self.say(f"The demo was not installed: {lines[-1]}")
-        elif result.stdout.strip():
-            self.say(result.stdout.strip())
+        elif made.strip():
+            self.say(made.strip())
 
     def _wait_until_ready(self, *, but: str = "") -> None:
         readiness.wait_until_ready(self.home, self.address, check=self._check_supervisor, but=but)
