@@ -141,22 +141,25 @@ def _serve(folder: Path, queries: int) -> None:
     pages.answers(sys.stdin, lambda name: acts[name]())
 
 
-class _Size:
-    """One installation with a number of running queries."""
+class Filled:
+    """Queries that should run, five to an application, in the database of this process."""
 
-    def __init__(self, queries: int) -> None:
+    def __init__(self, queries: int, trigger: dict[str, str] | None = None) -> None:
         self.queries = queries
+        self.spec = pages._spec() | ({"trigger": trigger} if trigger else {})
 
-    def fill(self) -> Found:
-        """Define all queries, start them, and let supervision work until they run."""
+    def define_and_request(self) -> None:
+        """Define all of them, and request that they start."""
         from django.core.management import call_command
+        from django.utils import timezone
 
-        began = time.monotonic()
+        from queries.models.definitions import Query
+        from queries.services.supervision import operations
+
         call_command("migrate", verbosity=0)
-        self.client = pages.signed_in()
         self._define()
-        self._start()
-        return {"seconds": time.monotonic() - began}
+        for row in Query.objects.select_related("application"):
+            operations.request_start(query=row, actor="olga", now=timezone.now())
 
     def _define(self) -> None:
         from django.db import transaction
@@ -187,7 +190,7 @@ class _Size:
                 for number in range(self.queries)
             )
             QueryRevision.objects.bulk_create(
-                QueryRevision(query=row, number=1, kind="sql", spec=pages._spec(), created_at=now)
+                QueryRevision(query=row, number=1, kind="sql", spec=self.spec, created_at=now)
                 for row in rows
             )
             Checkpoint.objects.bulk_create(
@@ -195,17 +198,26 @@ class _Size:
                 for row in rows
             )
 
-    def _start(self) -> None:
+
+class _Size(Filled):
+    """One installation with a number of running queries."""
+
+    def fill(self) -> Found:
+        """Define all queries, start them, and let supervision work until they run."""
+        began = time.monotonic()
+        self.define_and_request()
+        self.client = pages.signed_in()
+        self._run()
+        return {"seconds": time.monotonic() - began}
+
+    def _run(self) -> None:
         from django.utils import timezone
 
         from queries.domain.states import Phase
         from queries.launchers.configured import launcher
         from queries.models.definitions import Query
-        from queries.services.supervision import operations
         from queries.services.supervision.reconcile import due_applications, reconcile
 
-        for row in Query.objects.select_related("application"):
-            operations.request_start(query=row, actor="olga", now=timezone.now())
         deadline = time.monotonic() + 1800
         while Query.objects.exclude(phase=Phase.RUNNING).exists():
             if time.monotonic() > deadline:
