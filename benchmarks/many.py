@@ -21,9 +21,10 @@ import re
 import sqlite3
 import statistics
 import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -127,6 +128,15 @@ class Double(InMemoryLauncher):
 
     def __init__(self) -> None:
         super().__init__(obliging=True)
+
+    @contextmanager
+    def exits(self) -> Iterator[Callable[[float], int | None]]:
+        """Wait as the real launcher does: no driver exits here."""
+
+        def wait(limit_s: float) -> None:
+            threading.Event().wait(limit_s)
+
+        yield wait
 
 
 def _serve(folder: Path, queries: int) -> None:

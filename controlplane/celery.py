@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from celery import Celery, signals
-from django.db import connections
+from django.db import close_old_connections, connections
 
 from controlplane import signs_of_life
 from controlplane.hosts import NAME_TAKEN, HostName, NameTaken
@@ -29,8 +29,8 @@ app.autodiscover_tasks()
 logger = logging.getLogger(__name__)
 
 SIGN_EVERY_S = 2.0
-#: Seconds for which a worker's thread keeps its database connection: opening one, and reading the
-#: tables' layout through it, takes longer than most tasks.
+#: Seconds for which a worker's thread keeps its database connection, up to its next task: opening
+#: one, and reading the tables' layout through it, takes longer than most tasks.
 CONNECTION_KEPT_S = 60
 #: Set once this worker stops, so that its threads exit.
 leaving = threading.Event()
@@ -80,6 +80,13 @@ def _worker_is_ready(**_: Any) -> None:
 @signals.worker_shutdown.connect
 def _worker_leaves(**_: Any) -> None:
     leaving.set()
+
+
+@signals.task_prerun.connect
+def _check_connection(task: Any = None, **_: Any) -> None:
+    """Close the thread's database connection if it is too old or broken: the task opens another."""
+    if task is not None and not task.request.is_eager:
+        close_old_connections()
 
 
 @signals.task_postrun.connect

@@ -337,6 +337,9 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = QUEUE
+#: Celery itself closes a thread's database connection before and after each of so many tasks;
+#: `controlplane.celery` closes old and broken ones instead.
+CELERY_DB_REUSE_MAX = sys.maxsize
 CELERY_WORKER_POOL = "threads"
 CELERY_WORKER_CONCURRENCY = WORKER_THREADS
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
