@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from celery.fixups.django import DjangoWorkerFixup
+from celery.fixups.django import DjangoWorkerFixup  # type: ignore[attr-defined]
 from celery.signals import task_postrun, task_prerun
 from django.db import connection
 
