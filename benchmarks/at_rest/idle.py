@@ -43,7 +43,7 @@ RESTS_S = 30
 RARE = {"kind": "processing_time", "interval": "10 minutes"}
 #: For the system whose queries run without drivers.
 _DOUBLED = {
-    "DJANGO_SETTINGS_MODULE": "benchmarks.at_rest.doubled",
+    "DJANGO_SETTINGS_MODULE": "benchmarks.at_rest._doubled",
     "HEADGATE_DRIVER_MEMORY_BUDGET_MB": "16777216",
     "HEADGATE_STARTS_AT_ONCE": "64",
 }

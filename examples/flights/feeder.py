@@ -205,7 +205,8 @@ def keep_next(state: Path, hour: datetime) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}.new")  # hidden: Spark's file source passes it over
+    # Hidden, as Spark's file source passes it over; one for each process, as `prepare` runs in two.
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
     aside.write_text(text, encoding="utf-8")
     aside.replace(path)
 
