@@ -76,6 +76,18 @@ def test_what_comes_twice_is_stored_once_and_what_is_stored_is_trimmed(
     assert redis_client.xlen(STREAM) == 1  # the last one marks how far the group has read
 
 
+def test_an_event_that_is_no_batch_is_stored_once_too(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    started = event(Kind.STARTED, 1)
+    send(redis_client, started, started)
+    drain(make_ingester())
+    send(redis_client, started)  # long after it was stored
+    drain(make_ingester())
+    assert models.Event.objects.count() == 1
+    assert not models.DeadLetter.objects.exists()
+
+
 def test_an_ingester_killed_before_it_acknowledges_loses_and_doubles_nothing(
     redis_client: redis.Redis, make_ingester: MakeIngester
 ) -> None:
