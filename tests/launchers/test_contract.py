@@ -567,7 +567,9 @@ def test_a_standby_executes_nothing_before_it_takes_over(obliging: Ground, tmp_p
             launcher.assign(NAME, Assignment(1, 5, (entry,)))
             wait_for(lambda: launcher.sight(NAME, 5).assignment_generation == 1, "it is written")
             time.sleep(3 * LOOK_S)  # its absence has no event to wait for
-            until(())
+            status = launcher.sight(NAME, 5).status
+            assert status is not None
+            assert not status.runs
     launcher.assign(NAME, Assignment(2, 5, (entry,)))
     until((RunState.RUNNING,))
     launcher.terminate(NAME, 5)
