@@ -159,7 +159,7 @@ class _Run:
         self._wait_until_ready(but=SETUP)  # which `announce` handles
 
     def announce(self) -> None:
-        """Install the demo and create the first admin if they are missing; print the URL."""
+        """Wait for the demo, create the first admin if there is no user yet, and print the URL."""
         if self.demo is not None:
             self._finish_demo(self.demo)
         password = preparation.first_admin()

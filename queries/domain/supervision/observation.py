@@ -164,11 +164,14 @@ class Slots:
         """Return NONE if a driver may start, otherwise what it is waiting for."""
         if self.starting >= self.limit:
             return Reason.WAITS_SLOT
+        return Reason.NONE if self.has_memory else Reason.WAITS_MEMORY
+
+    @property
+    def has_memory(self) -> bool:
+        """Return whether the host has the memory: all that a storage JVM waits for."""
         # A driver larger than the whole budget starts alone rather than never.
-        over = self.memory_used_mb + self.memory_needed_mb > self.memory_budget_mb
-        if over and self.memory_used_mb > 0:
-            return Reason.WAITS_MEMORY
-        return Reason.NONE
+        fits = self.memory_used_mb + self.memory_needed_mb <= self.memory_budget_mb
+        return fits or self.memory_used_mb <= 0
 
 
 @dataclass(frozen=True, slots=True)

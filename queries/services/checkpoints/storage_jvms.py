@@ -127,9 +127,9 @@ def _launch(application: Application, *, launcher: Launcher, now: datetime) -> D
             return known  # another worker was faster
         _make_room(launcher)
         spec = ApplicationSpec.model_validate(revision.spec)
-        waits = slots(spec.model_copy(update={"memory": "384m"}), now=now).free
-        if waits is Reason.WAITS_MEMORY:  # it is small, and a driver's start may need it
-            raise NoStorage(f"{phrase(waits)} on the host")
+        small = spec.model_copy(update={"memory": "384m"})
+        if not slots(small, now=now).has_memory:  # a slot is not waited for: its start is short
+            raise NoStorage(f"{phrase(Reason.WAITS_MEMORY)} on the host")
         row = decision_rows.create_driver(
             application, revision, launcher=launcher, now=now, kind=DriverKind.STORAGE
         )

@@ -240,6 +240,13 @@ def test_a_query_waits_for_its_code_which_is_put_into_place() -> None:
     assert decision.wake_at == NOW + WATCHFUL
 
 
+@pytest.mark.parametrize(("used", "has_memory"), [(3072, True), (3073, False)])
+def test_whether_there_is_memory_does_not_depend_on_free_slots(used: int, has_memory: bool) -> None:
+    for starting in (0, 2):
+        slots = Slots(starting, 2, used, memory_budget_mb=4096, memory_needed_mb=1024)
+        assert slots.has_memory is has_memory
+
+
 def test_a_driver_larger_than_the_budget_starts_when_it_is_alone() -> None:
     decision = decide(_obs(_query(), slots=Slots(0, 2, 0, 512, 1024)), NOW)
     assert decision.driver.action is DriverAction.LAUNCH
