@@ -302,9 +302,8 @@ def _real(folder: Path) -> list[dict[str, Any]]:
         _define(system)
         for step in range(len(STEPS)):
             began = time.monotonic()
-            status, answer = system.call("POST", "queries:start/", {"selector": f"step={step}"})
-            if status != 202:
-                raise SystemExit(f"the start answered {status}: {answer}")
+            wanted = {"selector": f"step={step}"}
+            _accepted(202, system.call("POST", "queries:start/", wanted), f"the start of {wanted}")
             queries = APPLICATIONS * STEPS[step]
             system.wait("all to run", partial(_all_committed, folder, queries), REAL_LIMIT_S)
             took = time.monotonic() - began
@@ -319,20 +318,25 @@ def _real(folder: Path) -> list[dict[str, Any]]:
 
 def _define(system: System) -> None:
     """Define all applications and queries, each query with the step at which it starts."""
-    spec = {**pages._spec(), "trigger": {"kind": "processing_time", "interval": f"{INTERVAL_S} s"}}
+    spec = {**pages._spec(), "trigger": {"kind": "processing_time", "interval": f"{INTERVAL_S} seconds"}}
     for home in range(APPLICATIONS):
         name = f"app-{home:02}"
         _post(system, "applications/", {"name": name, "spec": {"memory": "512m"}})
         for number in range(STEPS[-1]):
             step = next(at for at, most in enumerate(STEPS) if number < most)
-            body = {"application": name, "labels": {"step": str(step)}, "spec": spec}
-            _post(system, "queries/", {"name": f"query-{home:02}-{number:02}", **body})
+            query = f"query-{home:02}-{number:02}"
+            _post(system, "queries/", {"name": query, "application": name, "spec": spec})
+            labels = {"labels": {"step": str(step)}}
+            _accepted(200, system.call("PUT", f"queries/{query}/labels/", labels), query)
 
 
 def _post(system: System, path: str, body: Any) -> None:
-    status, answer = system.call("POST", path, body)
-    if status != 201:
-        raise SystemExit(f"{path} rejected the definition: {answer}")
+    _accepted(201, system.call("POST", path, body), path)
+
+
+def _accepted(code: int, answer: tuple[int, Any], about: str) -> None:
+    if answer[0] != code:
+        raise SystemExit(f"{about} was refused: {answer}")
 
 
 def _all_committed(folder: Path, queries: int) -> bool:
