@@ -342,7 +342,7 @@ def _accepted(code: int, answer: tuple[int, Any], about: str) -> None:
 def _all_committed(folder: Path, queries: int) -> bool:
     """Return whether this number of queries have an open run that has committed."""
     with closing(sqlite3.connect(folder / "headgate.sqlite3")) as database:
-        asked = "SELECT COUNT(*) FROM queries_run WHERE outcome = 'OPEN' AND first_commit_at <> ''"
+        asked = "SELECT COUNT(*) FROM queries_run WHERE outcome = '' AND first_commit_at <> ''"
         return bool(database.execute(asked).fetchone()[0] == queries)
 
 
