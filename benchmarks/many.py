@@ -318,7 +318,10 @@ def _real(folder: Path) -> list[dict[str, Any]]:
 
 def _define(system: System) -> None:
     """Define all applications and queries, each query with the step at which it starts."""
-    spec = {**pages._spec(), "trigger": {"kind": "processing_time", "interval": f"{INTERVAL_S} seconds"}}
+    spec = {
+        **pages._spec(),
+        "trigger": {"kind": "processing_time", "interval": f"{INTERVAL_S} seconds"},
+    }
     for home in range(APPLICATIONS):
         name = f"app-{home:02}"
         _post(system, "applications/", {"name": name, "spec": {"memory": "512m"}})
