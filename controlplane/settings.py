@@ -337,8 +337,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = QUEUE
-#: Celery itself closes a thread's database connection before and after each of so many tasks;
-#: `controlplane.celery` closes old and broken ones instead.
+#: The number of tasks after which Celery closes a thread's database connection; by default, it does
+#: so around every task. `controlplane.celery` closes connections that are too old or broken.
 CELERY_DB_REUSE_MAX = sys.maxsize
 CELERY_WORKER_POOL = "threads"
 CELERY_WORKER_CONCURRENCY = WORKER_THREADS

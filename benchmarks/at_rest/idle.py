@@ -129,14 +129,14 @@ def _check(system: System, queries: int, *, running: int) -> None:
 
 
 def _counts(system: System) -> tuple[int, int]:
-    """Return how many queries are defined, and how many run."""
+    """Return how many queries are defined, and how many run; -1 while some are changing phase."""
     with closing(sqlite3.connect(system.home / "headgate.sqlite3")) as database:
         found, stopped, running = database.execute(
             "SELECT COUNT(*), COUNT(*) FILTER (WHERE phase = 'STOPPED'), "
             "COUNT(*) FILTER (WHERE phase = 'RUNNING') FROM queries_query"
         ).fetchone()
     if running not in (0, found - stopped):
-        return found, -1  # some are on their way
+        return found, -1
     return found, found - stopped
 
 

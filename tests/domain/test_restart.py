@@ -107,4 +107,5 @@ def test_the_decision_record_gives_the_constants_that_hold() -> None:
     assert rows["from spawn to Started"] == f"{settings.START_DEADLINE_S} s"
     assert rows["graceful stop"].startswith(f"{settings.STOP_DEADLINE_S} s, ")
     assert rows["leaving"].startswith(f"{LEAVE_S} s to SIGTERM, {LEAVE_S} s more")
+    assert rows["drivers starting at once"].startswith("half the host's cores")
     assert rows["a start holds its place"] == f"at most {HOLDS_SLOT.total_seconds():g} s"
