@@ -85,7 +85,7 @@ def start_spark(
             _ship_code(context, spec.code_roots, folder.own / TMP)
         return SparkSession(context)
     except Exception as error:
-        if spec.master.startswith("spark://") and _STOPPED.search(str(error)):
+        if spec.master.startswith("spark://") and stopped_while_starting(str(error)):
             raise NotAccepted(
                 f"The master {spec.master} did not accept this driver, whose Spark is "
                 f"{pyspark.__version__}, within a minute."
@@ -97,11 +97,21 @@ class NotAccepted(Exception):
     """A standalone cluster's master does not answer, or cannot read what this Spark sends."""
 
 
-#: Spark only stops its context then ("All masters are unresponsive" is just in the log): 3 attempts
-#: of 20 s each (Spark: StandaloneAppClient).
+#: After 3 attempts of 20 s each (StandaloneAppClient), another thread of Spark's stops the context
+#: (StandaloneSchedulerBackend.dead; "All masters are unresponsive" is just in the log) while its
+#: constructor goes on. What the constructor says depends on how far it gets: the check of a stopped
+#: context, a part of its own that is null by now, or a metrics system or RPC that has ended.
 _STOPPED = re.compile(
     r"Cannot call methods on a stopped SparkContext|SparkContext (was|has been) shut ?down"
+    r'|the return value of "org\.apache\.spark\.(SparkContext|SparkEnv)\$?\.\w+\(\)" is null'
+    r"|Can only call getServletHandlers on a running MetricsSystem"
+    r"|RpcEnvStoppedException|RpcEnv already stopped|Could not find HeartbeatReceiver"
 )
+
+
+def stopped_while_starting(text: str) -> bool:
+    """Return whether an error of SparkContext's constructor means that the context was stopped."""
+    return _STOPPED.search(text) is not None
 
 
 #: What SQL may call in Java through reflect(). With an empty list it may call anything, and read
