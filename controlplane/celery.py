@@ -89,12 +89,6 @@ def _check_connection(task: Any = None, **_: Any) -> None:
         close_old_connections()
 
 
-@signals.task_postrun.connect
-def _sweep_is_done(task: Any = None, state: str = "", **_: Any) -> None:
-    if task is not None and task.name == "queries.tasks.sweep" and state == "SUCCESS":
-        signs_of_life.try_to_say(signs_of_life.SWEEP, now=datetime.now(UTC))
-
-
 def _say_every(name: str) -> None:
     while True:
         signs_of_life.try_to_say(name, now=datetime.now(UTC))

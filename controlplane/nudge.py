@@ -95,10 +95,10 @@ def _send_deploys() -> None:
         logger.warning("nudge of deploys not sent: %s", error)
 
 
-def send_to_others(task: str, *, expires_s: float) -> None:
+def send_to_others(task: str, *args: Any, expires_s: float) -> None:
     """Send a task to every other host that has a heartbeat."""
     for host in sorted(hosts.heard_of() - {settings.HEADGATE_HOST}):
-        _put(task, [], f"{settings.QUEUE}.{host}", expires_s)
+        _put(task, [*args], f"{settings.QUEUE}.{host}", expires_s)
 
 
 def _send(task: str, kind: str, row_id: int) -> None:
@@ -108,7 +108,7 @@ def _send(task: str, kind: str, row_id: int) -> None:
         logger.warning("nudge %s(%s) not sent: %s", task, row_id, error)
 
 
-def _put(task: str, args: list[int], queue: str, expires_s: float) -> None:
+def _put(task: str, args: list[Any], queue: str, expires_s: float) -> None:
     """Put a task into a queue, unless the queue is so long that its worker must be stuck.
 
     The queue's length is read first, with our own client: if Redis is not running, this fails

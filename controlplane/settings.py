@@ -380,13 +380,39 @@ TICKS = {
     "queries.tasks.prune_audit_log": 3600.0,
     "listeners.tasks.expire": 60.0,  # the rest of the last call; else once an hour
 }
-#: Ticks that are sent in one message, and executed in this order, those that can take long last: a
-#: message costs worker, beat and Redis as much as a task that finds nothing to do. The sweep is
-#: alone, because nothing may delay it.
+#: Ticks that are sent in one message, and begun in this order: a message costs worker, beat and
+#: Redis more than a tick that finds nothing to do. The sweep waits for no other tick.
 TOGETHER = (
-    ("queries.tasks.advance_operations", "queries.tasks.advance_deploys"),
-    ("queries.tasks.run_schedules", "queries.tasks.note_verdicts", "queries.tasks.watch_incidents"),
-    ("queries.tasks.chain_audit_log", "queries.tasks.keep_ledger"),
+    ("queries.tasks.advance_operations", "queries.tasks.advance_deploys", "queries.tasks.sweep"),
+    (
+        "queries.tasks.look_at_sources",
+        "queries.tasks.look_at_tables",
+        "queries.tasks.look_at_folders",
+    ),
+    (
+        "queries.tasks.run_schedules",
+        "queries.tasks.note_verdicts",
+        "queries.tasks.watch_incidents",
+        "queries.tasks.send_alerts",
+    ),
+    ("queries.tasks.chain_audit_log", "queries.tasks.keep_ledger", "queries.tasks.recheck_sql"),
+    ("queries.tasks.adopt", "queries.tasks.look_for_foreign_batches"),
+    ("queries.tasks.call_outside", "listeners.tasks.expire"),
+)
+#: Ticks that may wait for a broker, a storage, a repository, Spark's parser or a channel of alerts.
+#: Each runs in a thread of its own, so that no tick of its message waits for it.
+BESIDE = frozenset(
+    {
+        "queries.tasks.advance_operations",
+        "queries.tasks.advance_deploys",
+        "queries.tasks.look_at_sources",
+        "queries.tasks.look_at_tables",
+        "queries.tasks.look_at_folders",
+        "queries.tasks.send_alerts",
+        "queries.tasks.recheck_sql",
+        "queries.tasks.look_for_foreign_batches",
+        "queries.tasks.call_outside",
+    }
 )
 
 

@@ -6,6 +6,7 @@
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import redis
@@ -14,6 +15,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 from django.utils import timezone
 
+from controlplane import signs_of_life
 from controlplane.celery import leaving, stopping
 from controlplane.nudge import advance_soon, lease, send_to_others
 from listeners.loops.troubles import each
@@ -92,28 +94,46 @@ READ_AGAIN_S, READ_ATTEMPTS = 0.5, 60
 UNASKED_AFTER_S = 5 * settings.SWEEP_EVERY_S
 _swept_at = time.monotonic()
 _outlook_round = outlook.Round()
+#: Threads for ticks that may wait. The interpreter waits for them when it exits, as Celery does for
+#: its own.
+_beside = ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix="tick")
 
 
 @shared_task(name="queries.tasks.in_turn")
 def in_turn(names: list[str]) -> None:
-    """Run tasks one after the other (a tick of Celery beat).
+    """Run ticks of Celery beat: one after the other, those that may wait in threads of their own.
 
-    An error of one is logged, as that of a task of its own, and the others run.
+    An error of one is logged, and the others run. No message is needed for each, nor Celery's
+    preparations for a task, which cost more than a tick that finds nothing to do.
     """
     for name in names:
-        current_app.tasks[name].apply()
+        if name in settings.BESIDE:
+            _beside.submit(_run_beside, name)
+        else:
+            _run(name)
+
+
+def _run(name: str) -> None:
+    try:
+        current_app.tasks[name].run()
+    except Exception:  # a tick's boundary
+        logger.exception("%s failed; the next tick runs it again", name)
+
+
+def _run_beside(name: str) -> None:
+    close_old_connections()
+    _run(name)
 
 
 @shared_task(name="queries.tasks.on_each_host")
 def on_each_host(names: list[str], expires_s: float) -> None:
-    """Run tasks in turn on each live host's worker (a tick): on this host immediately.
+    """Run ticks on each live host's worker: on this host immediately.
 
-    The other workers find the tasks in their own queues; if the queues cannot be reached, the tasks
+    The other workers find them in their own queues; if the queues cannot be reached, the ticks
     still run here.
     """
     try:
-        for name in names:
-            send_to_others(name, expires_s=expires_s)
+        send_to_others("queries.tasks.in_turn", names, expires_s=expires_s)
     finally:
         in_turn(names)
 
@@ -177,7 +197,7 @@ def _supervise() -> None:
 def _sweep_unasked() -> None:
     """Sweep if Celery beat or Redis is down."""
     if time.monotonic() - _swept_at > UNASKED_AFTER_S:
-        sweep()
+        _sweep_all()
 
 
 @shared_task(name="queries.tasks.watch_incidents")
@@ -210,6 +230,11 @@ def call_outside() -> None:
 @shared_task(name="queries.tasks.sweep")
 def sweep() -> None:
     """Reconcile every application of this host that is due, even if a nudge was lost."""
+    _sweep_all()
+    signs_of_life.try_to_say(signs_of_life.SWEEP, now=timezone.now())
+
+
+def _sweep_all() -> None:
     global _swept_at
     _swept_at = time.monotonic()
     for application_id in service.due_applications(now=timezone.now()):

@@ -146,7 +146,7 @@ HELD_BY = {
     "queries.services.supervision.verdicts.note_verdicts": f"{TROUBLE}a_verdict_that_cannot_be"
     "_written_keeps_the_others_from_nothing",
     "queries.tasks._supervise": f"{TROUBLE}a_sign_of_life_that_cannot_be_sent_ends_no_thread",
-    "queries.tasks.sweep": f"{TROUBLE}an_application_that_cannot_be_reconciled_delays_no_other"
+    "queries.tasks._sweep_all": f"{TROUBLE}an_application_that_cannot_be_reconciled_delays_no_other"
     "_and_is_logged_once",
     "queries.views.console.fragments.parts": HERE,
     "queries.views.console.hub._draw": f"{LIVE}a_topic_that_cannot_be_drawn_leaves_the_others"

@@ -1,15 +1,19 @@
-"""Each tick is sent once, alone or in a message with others that only read and write rows."""
+"""Each tick is sent once, alone or with others; none of them waits for one that may take long."""
 
+import threading
 from typing import Any
 
 import pytest
 from django.conf import settings
 
 from queries import tasks
+from queries.services.alerts import deliveries
 from queries.services.schedules import ticks
 from queries.services.supervision import verdicts
 
 VERDICTS, SCHEDULES = "queries.tasks.note_verdicts", "queries.tasks.run_schedules"
+ALERTS = "queries.tasks.send_alerts"
+LIMIT_S = 60
 
 
 def test_beat_sends_each_tick_once_at_its_interval() -> None:
@@ -48,10 +52,31 @@ def test_an_error_in_a_tick_keeps_those_after_it_from_nothing(
     assert "a broken row" in caplog.text
 
 
+def test_a_tick_that_waits_for_another_system_holds_up_none_of_its_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    came: list[str] = []
+    answered, sent = threading.Event(), threading.Event()
+
+    def waits(**_: Any) -> None:
+        assert answered.wait(LIMIT_S)
+        came.append("alerts")
+        sent.set()
+
+    monkeypatch.setattr(deliveries, "send_alerts", waits)
+    monkeypatch.setattr(ticks, "run_schedules", lambda **_: came.append("schedules"))
+    tasks.in_turn([ALERTS, SCHEDULES])  # returns although the channel has not answered
+    assert came == ["schedules"]
+    answered.set()
+    assert sent.wait(LIMIT_S)
+    assert came == ["schedules", "alerts"]
+
+
 def test_nothing_delays_the_sweep() -> None:
-    [message] = [
-        one
-        for one in settings.CELERY_BEAT_SCHEDULE.values()
-        if "queries.tasks.sweep" in one["args"][0]
+    [names] = [
+        message["args"][0]
+        for message in settings.CELERY_BEAT_SCHEDULE.values()
+        if "queries.tasks.sweep" in message["args"][0]
     ]
-    assert message["args"][0] == ("queries.tasks.sweep",)
+    before = names[: names.index("queries.tasks.sweep")]
+    assert set(before) <= settings.BESIDE
