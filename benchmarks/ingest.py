@@ -5,7 +5,8 @@ The database is SQLite; with `--postgres`, a PostgreSQL of the benchmark's own.
 Three arms read the same stream through a consumer group in batches of the same size, decode
 with the same code and write to the same tables with the same pragmas:
 
-- ours: the complete `listeners.ingest.Ingester`, with latest states, ranges, nudges and trimming;
+- ours: the complete `listeners.ingest.Ingester`, with latest states, ranges, nudges and trimming,
+  in a Python that is prepared as in the ingester's process;
 - save: `Progress.save()` for every event;
 - bulk_create: `Progress.objects.bulk_create(…, ignore_conflicts=True)` for every batch.
 
@@ -17,6 +18,7 @@ the median rate of the rounds. The last line is JSON.
 """
 
 import argparse
+import gc
 import os
 import shutil
 import statistics
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -183,7 +185,8 @@ def _sustain(folder: Path, port: int, seconds: int) -> list[float]:
 
         threading.Thread(target=watch, daemon=True).start()
         try:
-            ingester.run(stop)
+            with _as_ingester():
+                ingester.run(stop)
         finally:
             feeder.kill()
             feeder.wait()
@@ -221,9 +224,22 @@ def _time(arm: Callable[[Any], None], folder: Path, port: int, lines: list[bytes
             pipeline.xadd(STREAM, {"e": line})
         pipeline.execute()
         client.xgroup_create(STREAM, GROUP, id="0")
-        began = time.perf_counter()
-        arm(client)
-        return time.perf_counter() - began
+        with _as_ingester() if arm is _ours else nullcontext():
+            began = time.perf_counter()
+            arm(client)
+            return time.perf_counter() - began
+
+
+@contextmanager
+def _as_ingester() -> Iterator[None]:
+    """Prepare Python as the ingester's process does."""
+    from listeners.management.commands.ingest_events import keep_what_is_loaded
+
+    keep_what_is_loaded()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _ours(client: Any) -> None:

@@ -36,6 +36,8 @@ _streams = each("event streams", logger)
 BATCH = 1_000  # entries per transaction
 #: Entries per stream and read: at most 1 MB each, whatever the driver sends.
 MOST_OF_ONE = 250
+#: Bytes after which a transaction gets no further read; entries of usual size fill it to `BATCH`.
+MOST_BYTES_MORE = 4_000_000
 BLOCK_MS = 1_000  # how long a read waits for the first entry, and so the delay of a stop
 #: Pause between two reads that found little, so that rows are written in groups; it is a part of
 #: the delay of live pages.
@@ -85,6 +87,7 @@ class Ingester:
         self._consumer = consumer
         self._clock = clock
         self._batch = batch
+        self._share = min(batch, MOST_OF_ONE)
         self._senders = Senders(known)
         self._living = living
         self._revoked = revoked
@@ -107,7 +110,7 @@ class Ingester:
                 close_old_connections()
             else:
                 delay = FIRST_DELAY_S
-                if found < min(self._batch, MOST_OF_ONE):  # no stream has more to read
+                if found < self._share:  # no stream has more to read
                     stop.wait(max(0.0, PACE_S - (time.monotonic() - began)))
                 continue
             stop.wait(delay)
@@ -137,7 +140,11 @@ class Ingester:
 
     def _take_new(self) -> int:
         self._unfinished = True  # until it is acknowledged; a reply may be lost
-        entries = self._read(">", block_ms=BLOCK_MS)
+        entries = more = self._read(">", block_ms=BLOCK_MS)
+        # A backlog is stored in few transactions, each of which costs as much as dozens of entries.
+        while len(more) >= self._share and len(entries) < self._batch and _are_small(entries):
+            more = self._read(">", block_ms=None)
+            entries = entries + more
         self._take(entries)
         self._unfinished = False
         return len(entries)
@@ -148,7 +155,7 @@ class Ingester:
             GROUP,
             self._consumer,
             dict.fromkeys(self._streams, start),
-            count=min(self._batch, MOST_OF_ONE),
+            count=self._share,
             block=block_ms,
         )
         return [
@@ -352,6 +359,11 @@ class Ingester:
             self._client.delete(self._alive_key(self._consumer))
         except redis.RedisError as error:
             logger.info("Redis did not record that this ingester is leaving: %s", error)
+
+
+def _are_small(entries: list[Entry]) -> bool:
+    size = sum(len(value) for _, _, fields in entries for value in (fields or {}).values())
+    return size < MOST_BYTES_MORE
 
 
 def _letter(entry: str, event: Event, error: Exception) -> Letter:

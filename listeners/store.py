@@ -67,7 +67,8 @@ class Batch:
         elif event.kind is Kind.PROGRESS and None not in (event.query, event.run, event.batch):
             assert event.batch is not None
             body = sound_progress(event.body, at=event.at, batch=event.batch)
-            event = _with_body(event, body)
+            if body is not event.body:
+                event = _with_body(event, body)
             row, part = _progress_row(event, self.received, self.stamp)
             self.progress.append(row)
             self.parts.append(part)

@@ -76,6 +76,24 @@ def test_what_comes_twice_is_stored_once_and_what_is_stored_is_trimmed(
     assert redis_client.xlen(STREAM) == 1  # the last one marks how far the group has read
 
 
+@pytest.mark.parametrize(("more_bytes", "at_once"), [(4_000_000, 35), (1, 10)])
+def test_a_backlog_is_stored_at_once_unless_its_entries_are_large(
+    redis_client: redis.Redis,
+    make_ingester: MakeIngester,
+    monkeypatch: pytest.MonkeyPatch,
+    more_bytes: int,
+    at_once: int,
+) -> None:
+    ingester = make_ingester()
+    ingester.step()  # makes the group
+    send(redis_client, *(progress(number, number) for number in range(1, 36)))
+    monkeypatch.setattr(ingester, "_share", 10)  # as many entries a read
+    monkeypatch.setattr(ingest, "MOST_BYTES_MORE", more_bytes)
+    assert ingester.step() == at_once
+    drain(ingester)
+    assert models.Progress.objects.count() == 35
+
+
 def test_an_event_that_is_no_batch_is_stored_once_too(
     redis_client: redis.Redis, make_ingester: MakeIngester
 ) -> None:
