@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from queries.domain.checkpoints.lock_files import lock_file
@@ -488,13 +489,14 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
 
     def holders(self, location: str) -> list[tuple[str, int, int]]:
         """Return application, epoch and run of what holds a checkpoint: one at most."""
+        wanted = _lock(location)
         with self._lock:
             return [
                 (driver.spec.application, driver.spec.epoch, run)
                 for driver in self._all()
                 if driver.jvm_lives
                 for run, place in driver.places.items()
-                if _same(place, location) and not judge(driver.facts[run]).release
+                if _lock(place) == wanted and not judge(driver.facts[run]).release
             ]
 
     def epochs(self, application: str) -> tuple[int, ...]:
@@ -650,9 +652,10 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
         return ExitReport(python, jvm, core=False, oom=oom, at=self._now(), last_seq=0)
 
 
-def _same(one: str, other: str) -> bool:
-    """Whether two locations are one checkpoint: they have one lock file."""
-    return one == other or (lock_file(one) is not None and lock_file(one) == lock_file(other))
+@cache
+def _lock(location: str) -> object:
+    """Return what two locations have in common if they are one checkpoint: its lock file."""
+    return lock_file(location) or location
 
 
 def _name(driver: _Driver, run: int) -> str:

@@ -42,11 +42,12 @@ def take_over(store: Store, jvm: HadoopJvm, location: str, *, epoch: int) -> Non
 
 
 def exits(driver: DriverUnderTest) -> tuple[str, str]:
-    """Return how the Python and the JVM of a driver ended, once they have."""
+    """Return how the Python and the JVM of a driver ended; "still runs" if they have not."""
     end = time.monotonic() + HALTS_WITHIN_S
     while (report := driver.sight().exit) is None and time.monotonic() < end:
         time.sleep(0.2)
-    assert report is not None, f"the driver still runs after {HALTS_WITHIN_S} s"
+    if report is None:  # the test's own assertion says so: only that counts for a guard
+        return "still runs", "still runs"
     return report.python, report.jvm
 
 
