@@ -6,7 +6,7 @@
 import logging
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import redis
@@ -18,6 +18,7 @@ from django.utils import timezone
 from controlplane import signs_of_life
 from controlplane.celery import leaving, stopping
 from controlplane.nudge import advance_soon, lease, send_to_others
+from listeners.loops.side_threads import SideThreads
 from listeners.loops.troubles import each
 from queries.domain.states import MANY_VERBS, Verb
 from queries.launchers.configured import launcher
@@ -94,9 +95,7 @@ READ_AGAIN_S, READ_ATTEMPTS = 0.5, 60
 UNASKED_AFTER_S = 5 * settings.SWEEP_EVERY_S
 _swept_at = time.monotonic()
 _outlook_round = outlook.Round()
-#: Threads for ticks that may wait. The interpreter waits for them when it exits, as Celery does for
-#: its own.
-_beside = ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix="tick")
+_beside = SideThreads(settings.WORKER_THREADS, "tick")
 
 
 @shared_task(name="queries.tasks.in_turn")
@@ -108,7 +107,7 @@ def in_turn(names: list[str]) -> None:
     """
     for name in names:
         if name in settings.BESIDE:
-            _beside.submit(_run_beside, name)
+            _beside.run(name, partial(_run_beside, name))
         else:
             _run(name)
 
