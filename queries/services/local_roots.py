@@ -81,18 +81,23 @@ def numbered(name: str) -> Iterator[str]:
 
 def data_problems(spec: SqlQuery | PythonQuery, name: str) -> list[Problem]:
     """Return a problem for each of a definition's places outside its application's data roots."""
-    return outside(places(spec), data_roots(name))
+    return _outside(places(spec), name)
 
 
 def conf_problems(application: ApplicationSpec, name: str) -> list[Problem]:
     """Return a problem for each place in an application's configuration outside its data roots."""
-    return outside(conf_places(application.conf), data_roots(name))
+    return _outside(conf_places(application.conf), name)
 
 
 def checkpoint_problems(location: str, name: str) -> list[Problem]:
     """Return a problem if a checkpoint's canonical location is outside the data roots."""
     found = data_roots(name, checkpoints=True).problem("checkpoint", location, follow)
     return [found] if found else []
+
+
+def _outside(named: Iterable[tuple[str, str]], name: str) -> list[Problem]:
+    given = [(field, text) for field, text in named if text]
+    return outside(given, data_roots(name)) if given else []  # finding the roots takes longer
 
 
 def outside(named: Iterable[tuple[str, str]], roots: DataRoots) -> list[Problem]:
