@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 import redis
-from celery import current_app, shared_task, signals
+from celery import shared_task, signals
 from django.conf import settings
 from django.db import close_old_connections, connection
 from django.utils import timezone
 
 from controlplane import signs_of_life
-from controlplane.celery import leaving, stopping
+from controlplane.celery import app, leaving, stopping
 from controlplane.nudge import advance_soon, lease, send_to_others
 from listeners.loops.side_threads import SideThreads
 from listeners.loops.troubles import each
@@ -114,7 +114,7 @@ def in_turn(names: list[str]) -> None:
 
 def _run(name: str) -> None:
     try:
-        current_app.tasks[name].run()
+        app.tasks[name].run()
     except Exception:  # a tick's boundary
         logger.exception("%s failed; the next tick runs it again", name)
 
