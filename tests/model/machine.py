@@ -472,7 +472,12 @@ class Supervision(RuleBasedStateMachine):
             case _:
                 world.refusal, world.passing_refusal, world.elsewhere = "", False, False
                 self._host_is_back()
-                installation.resume(now=self.stage.now)
+                self._resume()
+
+    def _resume(self) -> None:
+        """Start the installation again on each host at work: one that stopped waits for that."""
+        for _ in self._each_host():
+            installation.resume(now=self.stage.now)
 
     def _host_falls_silent(self) -> None:
         """From now on another host's worker looks, which sees no process of the silent one."""
@@ -520,7 +525,7 @@ class Supervision(RuleBasedStateMachine):
         world = self.world
         world.refusal, world.passing_refusal, world.elsewhere = "", False, False
         self._host_is_back()
-        installation.resume(now=self.stage.now)
+        self._resume()
         self.stage.now += timedelta(seconds=1)
         self._sweep()
         world.goes_well(unless=lambda name: name == QUIET)
@@ -721,7 +726,7 @@ class Supervision(RuleBasedStateMachine):
         world.refusal, world.passing_refusal, world.elsewhere = "", False, False
         world.crash_after.clear()
         self._host_is_back()
-        installation.resume(now=self.stage.now)
+        self._resume()
         self._settle("once the faults are over")
         for query in self.queries():
             if query.phase in HELD_PHASES:
