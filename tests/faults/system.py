@@ -185,10 +185,14 @@ class System:
 
     def batches(self, name: str) -> list[int]:
         """Return the ids of all batches stored of a query, oldest first."""
-        found: list[int] = []
+        return [int(report["batchId"]) for report in self.reports(name)]
+
+    def reports(self, name: str) -> list[dict[str, Any]]:
+        """Return Spark's progress of all batches stored of a query, oldest first."""
+        found: list[dict[str, Any]] = []
         path = f"queries/{name}/progress/"
         while path:
             page = self.get(path)
-            found += [int(row["progress"]["batchId"]) for row in page["results"]]
+            found += [row["progress"] for row in page["results"]]
             path = (page["next"] or "").partition("/api/v1/")[2]
         return found[::-1]

@@ -128,15 +128,23 @@ def met(faults: int, absent: Sequence[str]) -> Result:
 
 
 def late(
-    dropped: Mapping[int, int], *, told: Collection[int], ledger: int, missing_batches: int
+    dropped: Mapping[int, int],
+    *,
+    told: Collection[int],
+    ledger: int,
+    missing_batches: int,
+    not_executed: Collection[int] = (),
 ) -> Result:
     """Compare dropped groups by batch with the ledger.
 
     The ledger counts what Spark reported. Of a batch whose report died with its driver (not in
-    `told`) it can hold nothing; Headgate must then count that batch as missing.
+    `told`) it can hold nothing; Headgate must then count that batch as missing. Of a batch that
+    Spark did not execute again, because its sink had committed it before the driver died, Spark
+    reports that it dropped nothing (docs/lag-and-loss.md says so).
     """
     wrong: dict[str, list[Any]] = {"ledger": [], "not counted as missing": []}
-    reported = sum(count for batch, count in dropped.items() if batch in told)
+    in_reports = {*told} - {*not_executed}
+    reported = sum(count for batch, count in dropped.items() if batch in in_reports)
     if ledger != reported:
         wrong["ledger"].append(f"the ledger says {ledger}, the reported batches {reported}")
     silent = sorted(batch for batch in dropped if batch not in told)
@@ -148,5 +156,6 @@ def late(
         counted={
             "in the ledger": ledger,
             "in batches without a report": sum(dropped[batch] for batch in silent),
+            "in batches not executed again": sum(dropped.get(one, 0) for one in not_executed),
         },
     )

@@ -22,6 +22,7 @@ class Evidence:
     missing_batches: int  # of the windows, as Headgate counts them
     faults_ended: list[str]  # when each fault was over that met a process
     table: str = ""  # the format of the tables that took the place of files
+    not_executed: tuple[int, ...] = ()  # of `told`: those that the sink had already committed
 
     def keep(self, folder: Path) -> None:
         """Write it into the soak's folder."""

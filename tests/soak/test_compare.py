@@ -96,7 +96,19 @@ def test_an_old_a_missing_and_a_foreign_key_are_found(
 def test_the_ledger_holds_the_late_rows_of_the_batches_that_were_reported() -> None:
     result = compare.late({4: 2, 5: 3}, told={4}, ledger=2, missing_batches=1)
     assert result.holds
-    assert result.counted == {"in the ledger": 2, "in batches without a report": 3}
+    assert result.counted == {
+        "in the ledger": 2,
+        "in batches without a report": 3,
+        "in batches not executed again": 0,
+    }
+
+
+def test_of_a_batch_that_the_sink_had_already_the_ledger_holds_nothing() -> None:
+    seen = {4: 2, 5: 3}
+    result = compare.late(seen, told={4, 5}, ledger=2, missing_batches=0, not_executed={5})
+    assert result.holds
+    assert result.counted["in batches not executed again"] == 3
+    assert not compare.late(seen, told={4, 5}, ledger=5, missing_batches=0, not_executed={5}).holds
 
 
 @pytest.mark.parametrize(

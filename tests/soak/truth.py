@@ -40,6 +40,7 @@ def judge(folder: Path, servers: str, found: Evidence) -> tuple[dict[str, Result
                 told=set(found.told),
                 ledger=found.ledger,
                 missing_batches=found.missing_batches,
+                not_executed=set(found.not_executed),
             ),
             "records": compare.rows(range(found.taken), range(truth.records)),
         }

@@ -356,7 +356,7 @@ class World:
         """Stop the queries and the system; return what is known beside what was written."""
         assert self.feed is not None
         ledger = self.ledger(definitions.BY_MINUTE)
-        told = self.system.batches(definitions.BY_MINUTE)
+        reports = self.system.reports(definitions.BY_MINUTE)
         dropped = self.system.query(definitions.BY_MINUTE)["dropped_events"]
         for name in self._checkpoints:
             self.system.verb(name, "stop")
@@ -369,7 +369,8 @@ class World:
             taken=self.feed.taken,
             stamped_late=self.feed.stamped_late,
             closing_ms=self.closing_ms,
-            told=sorted(set(told)),
+            told=sorted({int(report["batchId"]) for report in reports}),
+            not_executed=tuple(int(one["batchId"]) for one in reports if not _executed(one)),
             ledger=ledger,
             missing_batches=dropped["missing_batches"],
             faults_ended=[one.ended_at.isoformat() for one in followed if not one.absent],
@@ -420,3 +421,12 @@ class World:
         ]
         for done in admin.create_topics(new).values():
             done.result(TOPIC_WITHIN_S)
+
+
+def _executed(report: dict[str, Any]) -> bool:
+    """Return whether Spark executed a batch: otherwise no state store took part in it.
+
+    After a death between the file sink's commit and the query's, Spark passes over the repeated
+    batch ("Skipping already committed batch", FileStreamSink) and reports that it read nothing.
+    """
+    return any(operator["numStateStoreInstances"] for operator in report["stateOperators"])
