@@ -142,7 +142,8 @@ class Ingester:
         self._unfinished = True  # until it is acknowledged; a reply may be lost
         entries = more = self._read(">", block_ms=BLOCK_MS)
         # A backlog is stored in few transactions, each of which costs as much as dozens of entries.
-        while len(more) >= self._share and len(entries) < self._batch and _are_small(entries):
+        most = self._batch - self._share
+        while len(more) >= self._share and len(entries) <= most and _are_small(entries):
             more = self._read(">", block_ms=None)
             entries = entries + more
         self._take(entries)

@@ -88,6 +88,7 @@ def test_a_backlog_is_stored_at_once_unless_its_entries_are_large(
     ingester.step()  # makes the group
     send(redis_client, *(progress(number, number) for number in range(1, 36)))
     monkeypatch.setattr(ingester, "_share", 10)  # as many entries a read
+    monkeypatch.setattr(ingester, "_batch", 40)
     monkeypatch.setattr(ingest, "MOST_BYTES_MORE", more_bytes)
     assert ingester.step() == at_once
     drain(ingester)
