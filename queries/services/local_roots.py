@@ -81,12 +81,12 @@ def numbered(name: str) -> Iterator[str]:
 
 def data_problems(spec: SqlQuery | PythonQuery, name: str) -> list[Problem]:
     """Return a problem for each of a definition's places outside its application's data roots."""
-    return _outside(places(spec), name)
+    return outside_of(places(spec), name)
 
 
 def conf_problems(application: ApplicationSpec, name: str) -> list[Problem]:
     """Return a problem for each place in an application's configuration outside its data roots."""
-    return _outside(conf_places(application.conf), name)
+    return outside_of(conf_places(application.conf), name)
 
 
 def checkpoint_problems(location: str, name: str) -> list[Problem]:
@@ -95,9 +95,13 @@ def checkpoint_problems(location: str, name: str) -> list[Problem]:
     return [found] if found else []
 
 
-def _outside(named: Iterable[tuple[str, str]], name: str) -> list[Problem]:
-    given = [(field, text) for field, text in named if text]
-    return outside(given, data_roots(name)) if given else []  # finding the roots takes longer
+def outside_of(named: Iterable[tuple[str, str]], name: str) -> list[Problem]:
+    """Return a problem for each place that is not in any root of the application.
+
+    The roots are only looked up if there is a place, because that takes longer than the check.
+    """
+    given = list(named)
+    return outside(given, data_roots(name)) if given else []
 
 
 def outside(named: Iterable[tuple[str, str]], roots: DataRoots) -> list[Problem]:

@@ -489,14 +489,14 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
 
     def holders(self, location: str) -> list[tuple[str, int, int]]:
         """Return application, epoch and run of what holds a checkpoint: one at most."""
-        wanted = _lock(location)
+        wanted = _checkpoint(location)
         with self._lock:
             return [
                 (driver.spec.application, driver.spec.epoch, run)
                 for driver in self._all()
                 if driver.jvm_lives
                 for run, place in driver.places.items()
-                if _lock(place) == wanted and not judge(driver.facts[run]).release
+                if _checkpoint(place) == wanted and not judge(driver.facts[run]).release
             ]
 
     def epochs(self, application: str) -> tuple[int, ...]:
@@ -653,7 +653,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
 
 
 @cache
-def _lock(location: str) -> object:
+def _checkpoint(location: str) -> object:
     """Return what two locations have in common if they are one checkpoint: its lock file."""
     return lock_file(location) or location
 

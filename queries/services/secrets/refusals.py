@@ -17,7 +17,7 @@ from queries.domain.validation.query_rules import option_reach
 from queries.selectors.secrets import all_bound, bound_to
 from queries.selectors.triggers.cores import parsed_or_none
 from queries.services.local_references import length_problem
-from queries.services.local_roots import conf_problems, data_problems, data_roots, outside
+from queries.services.local_roots import conf_problems, data_problems, outside_of
 
 #: A source's `kafka.*` options, with references unresolved.
 Brokers = tuple[tuple[str, str], ...]
@@ -63,8 +63,7 @@ def application_refusal(spec: ApplicationSpec, name: str) -> str:
 
 def files_outside(options: Mapping[str, str], name: str) -> str:
     """Return a sentence naming a client's files outside the application's roots; "" if none are."""
-    named = list(option_places("options", options))
-    return in_words(outside(named, data_roots(name))) if named else ""
+    return in_words(outside_of(option_places("options", options), name))
 
 
 def _by_field(problems: list[Problem]) -> str:

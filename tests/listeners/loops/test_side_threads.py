@@ -1,4 +1,4 @@
-"""Work beside a tick begins at once while a thread is free, and piles up never."""
+"""Work beside a tick begins at once while a thread is free, and nothing piles up."""
 
 import threading
 
