@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka s3 hadoop connector spark cluster check test test-sparks soak soak-demo sabotage lint fix bench lock sbom dist try-containers
+.PHONY: help run stop kafka s3 hadoop connector spark cluster check test test-all soak soak-demo sabotage lint fix bench lock sbom dist try-containers
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -44,12 +44,11 @@ cluster: ## Start a trial Spark standalone cluster on loopback; make stop ends i
 check: ## Lint, types, contracts, and every test without Spark, browser or broker: a few minutes on two cores
 	@$(SETUP) --dev bootstrap/check.py
 
-test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
+test: ## Run light tests, every promise, and what has changed; ARGS="tests/domain -k restart" narrows
 	@$(SETUP) --dev bootstrap/test.py $(ARGS)
 
-test-sparks: ## Run the drivers' core tests on the other versions of Spark; ARGS=4.2 chooses one
-	@$(SETUP) bootstrap/fetch.py --sparks $(ARGS)
-	@$(SETUP) --dev bootstrap/test.py --sparks $(ARGS)
+test-all: ## Run every test; ARGS="kafka s3" names areas (bootstrap/areas.toml)
+	@$(SETUP) --dev bootstrap/test_all.py $(ARGS)
 
 soak: ## Try supervision on 100,000 random steps; ARGS="--steps 5000 --seed 7" repeats some
 	@$(SETUP) --dev -m tests.model $(ARGS)

@@ -3,17 +3,16 @@
 The checks of `make lint` run one after the other, in parallel with the tests; their output is
 printed at the end. Property tests try only some of their examples, and the permission table tests
 only the strongest user without each permission and the weakest one with it; `make test` tries
-everything. Arguments are passed to pytest.
+more, and `make test-all` everything. Arguments are passed to pytest.
 """
 
 import os
 import sys
 from pathlib import Path
 
+from groups import NOT_LARGE
 from steps import PARTS, Beside, run, told
 
-#: Markers for tests that start something large: `make test` runs them.
-LARGE = ("spark", "kafka", "s3", "hdfs", "browser", "faults")
 #: The share of examples that each property test tries.
 EXAMPLES = "0.1"
 
@@ -28,10 +27,9 @@ def main(arguments: list[str]) -> int:
         # More than the number of cores: some tests wait for processes and deadlines. A file stays
         # in one process, because each process that runs its tests builds what they share.
         processes = str(len(os.sched_getaffinity(0)) + 3)
-        marks = " and ".join(f"not {mark}" for mark in LARGE)
         run(
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:playwright"),
-            *("-n", processes, "--dist", "loadfile", "-m", marks, *arguments),
+            *("-n", processes, "--dist", "loadfile", "-m", NOT_LARGE, *arguments),
             go_on=True,
             part="tests",
         )

@@ -90,6 +90,15 @@ class Reports:
         kept = ("junit_logging=all", "junit_log_passing_tests=false")
         return f"--junit-xml={file}", *(word for option in kept for word in ("-o", option))
 
+    def skipped(self, part: str) -> list[str]:
+        """Return the reasons for which tests of a part, or of its runs "part, …", were skipped."""
+        files = [one for one in self._folder.glob("*.xml") if one.stem.split(",")[0] == part]
+        return [
+            skipped.get("message", "")
+            for file in sorted(files)
+            for skipped in ElementTree.parse(file).iter("skipped")
+        ]
+
     def failures(self) -> list[tuple[str, str]]:
         """Return each failure's title and text, group by group."""
         found = []

@@ -27,7 +27,7 @@ from django.test.utils import override_settings
 from controlplane.home import Home
 from listeners.loops import slices
 from queries.models.access.teams import Grant
-from tests import conftest_database, conftest_tables, pieces
+from tests import conftest_areas, conftest_database, conftest_tables, pieces
 from tests.conftest_kafka import broker, one_broker
 from tests.examples import examples
 from tests.faults.shared import ByFile, one_system, shared_system
@@ -73,7 +73,8 @@ hypothesis.settings.load_profile("headgate")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--database`."""
+    """Add `--database`, `--areas` and `--promises`."""
+    conftest_areas.add_options(parser)
     conftest_database.add_option(parser)
 
 
@@ -199,6 +200,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Playwright leaves an event loop running, in which no other may run.
     """
+    conftest_areas.deselect(config, items)
     conftest_database.deselect(config, items)
 
     def place(item: pytest.Item) -> tuple[bool, int]:

@@ -114,6 +114,7 @@ def _notices(redis_url: str, epoch: int) -> list[Event]:
     return [event for event in entries if (event.kind, event.epoch) == (Kind.DRIVER_EXIT, epoch)]
 
 
+@pytest.mark.promise
 @pytest.mark.redis
 def test_a_killed_python_takes_its_jvm_and_its_children_with_it(
     drivers: list[DriverUnderTest], home: Path, redis_url: str

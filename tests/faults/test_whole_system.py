@@ -52,6 +52,7 @@ def _await_done(system: System, operation: Any) -> None:
     system.wait(f"the end of {operation['verb']}", lambda: system.get(path)["outcome"] == "DONE")
 
 
+@pytest.mark.promise
 def test_the_demo_streams_real_flights(system: System) -> None:
     for name in DEMO:
         _await_batch(system, name, 4)
@@ -98,6 +99,7 @@ def test_a_time_that_was_read_as_seconds_hides_nothing_and_is_named(system: Syst
     system.verb("millis", "stop", {"mode": "now"})
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("victim", "exit_field"), [("pid", "exit_python"), ("jvm_pid", "exit_jvm")]
 )
@@ -149,6 +151,7 @@ def test_a_standby_takes_over_from_a_killed_driver_and_loses_no_batch(system: Sy
         system.wait("no standby", lambda: system.get(path)["standby"] is None)
 
 
+@pytest.mark.promise
 def test_a_killed_worker_comes_back_and_no_driver_notices(system: System) -> None:
     pids = {name: system.running(name)["current_run"]["pid"] for name in DEMO}
     worker = system.program("controlplane worker")
@@ -349,6 +352,7 @@ def _driver(system: System, application: str) -> Any:
     return system.get(f"applications/{application}/")["driver"]
 
 
+@pytest.mark.promise
 def test_ctrl_c_leaves_the_drivers_and_the_next_start_adopts_them(system: System) -> None:
     before = {name: system.running(name)["current_run"]["pid"] for name in DEMO}
     system.wait("two drivers", lambda: _driver(system, "delay-recovery") is None)

@@ -130,6 +130,7 @@ def found_in(broker: KafkaBroker, topic: str) -> Counter[Row]:
     return Counter((record.key, record.value) for record in broker.read(topic))
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("number", range(len(WAYS)), ids=list(WAYS))
 def test_a_trigger_misses_nothing_and_doubles_nothing_that_it_promises(
     number: int, driver: DriverUnderTest, broker: KafkaBroker

@@ -33,6 +33,7 @@ def _numbers(count: int, start: int = 0) -> Iterator[tuple[str, str]]:
     return (("k", str(n)) for n in range(start, start + count))
 
 
+@pytest.mark.promise
 def test_records_deleted_under_queries_are_warned_of_named_and_gone_on_from(
     world: World, broker: KafkaBroker, client: Client, operator: User
 ) -> None:

@@ -505,6 +505,7 @@ def test_a_probe_lives_its_own_life(ground: Ground) -> None:
     assert launcher.sight(NAME, 3, probe=True).liveness is Liveness.EXITED
 
 
+@pytest.mark.promise
 def test_a_driver_takes_its_runs_keeps_their_ends_and_leaves_when_asked(
     obliging: Ground, tmp_path: Path
 ) -> None:
@@ -547,6 +548,7 @@ def test_a_driver_takes_its_runs_keeps_their_ends_and_leaves_when_asked(
     assert (report.python, report.jvm, report.oom) == ("0", "0", False)
 
 
+@pytest.mark.promise
 def test_a_standby_executes_nothing_before_it_takes_over(obliging: Ground, tmp_path: Path) -> None:
     launcher = obliging.launcher
     entry = _entry(tmp_path)

@@ -137,6 +137,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     system.end()
 
 
+@pytest.mark.promise
 def test_it_starts_says_what_it_uses_heals_and_stops_whole(system: System) -> None:
     with socket.create_server(("127.0.0.1", system.port + 1)):  # where Spark UIs would be
         system.begin()

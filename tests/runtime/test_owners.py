@@ -84,6 +84,7 @@ def test_each_start_owns_by_the_next_number_and_says_nothing_of_a_missing_fence(
     assert text == b'{"driver": 1, "epoch": 2, "host": "one", "installation": "here"}'
 
 
+@pytest.mark.promise
 def test_of_starts_at_the_same_moment_exactly_one_owns_the_checkpoint(place: Place) -> None:
     takers = [place.taker(name) for name in ("one", "two")]
     for turn in range(ROUNDS):

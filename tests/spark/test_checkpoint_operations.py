@@ -285,6 +285,7 @@ def _take_and_die(pk: int, stage: Stage) -> None:
     PROCEDURES[Verb(row.verb)].steps[place].act(turn)  # and nothing of it is written down
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("store", "run"), [("hdfs", 30010), ("rocksdb", 30020), ("changelog", 30030)]
 )

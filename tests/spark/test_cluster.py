@@ -112,6 +112,7 @@ def committed(driver: DriverUnderTest, after: int) -> int | None:
     return run.last_batch if run and run.last_batch is not None and run.last_batch > after else None
 
 
+@pytest.mark.promise
 def test_a_killed_worker_is_lost_and_found_again_while_batches_go_on(
     cluster: Cluster, driver: DriverUnderTest
 ) -> None:

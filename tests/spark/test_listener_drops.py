@@ -49,6 +49,7 @@ def stored_batches(**which: Any) -> list[int]:
     return sorted(rows.values_list("batch", flat=True))
 
 
+@pytest.mark.promise
 def test_on_the_private_queue_nothing_of_ours_is_lost_and_the_count_is_sparks(
     tmp_path: Path,
     valkey: ValkeyServer,

@@ -150,6 +150,7 @@ def ground(home: Path) -> Ground:
     return Ground(home)
 
 
+@pytest.mark.promise
 def test_a_preflight_names_what_spark_takes_in_silence_and_leaves_nothing(ground: Ground) -> None:
     query, before = ground.query(), ground.hashes()
     spec = _spec(ground.home, SUMS.replace("1 hour", "2 hours"))
@@ -213,6 +214,7 @@ def test_a_cancelled_preflight_ends_its_process_and_throws_its_copy_away(ground:
     assert ground.left() == []
 
 
+@pytest.mark.promise
 def test_an_x_ray_keeps_numbers_for_all_and_rows_for_an_hour(ground: Ground) -> None:
     query, before = ground.query(), ground.hashes()
     operation = begin_xray(query=query, actor="aude", now=timezone.now(), contains='"carrier":"b"')

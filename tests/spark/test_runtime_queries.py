@@ -131,6 +131,7 @@ def test_files_of_users_code_have_the_installations_umask_and_folders_of_ours_ar
     assert stat.S_IMODE(driver.directory.stat().st_mode) == 0o700
 
 
+@pytest.mark.promise
 def test_a_query_runs_from_its_first_commit_and_drains_after_a_batch(
     driver: DriverUnderTest,
 ) -> None:
@@ -189,6 +190,7 @@ def test_one_query_stops_and_starts_again_and_its_neighbour_does_not_notice(
     _forget(driver, 20, 31)
 
 
+@pytest.mark.promise
 def test_a_failure_names_its_class_its_cause_its_batch_and_its_offsets(
     driver: DriverUnderTest,
 ) -> None:
@@ -504,6 +506,7 @@ def test_a_drain_whose_deadline_has_passed_stops_at_once(driver: DriverUnderTest
     _forget(driver, 1400)
 
 
+@pytest.mark.promise
 def test_two_runs_on_one_checkpoint_are_refused_and_the_lock_survives_it(
     driver: DriverUnderTest,
 ) -> None:

@@ -52,6 +52,7 @@ def running(driver: DriverUnderTest, store: Store) -> str:
     return location
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("store", [S3, HDFS], indirect=True)
 def test_a_driver_halts_its_jvm_once_a_later_start_owns_the_checkpoint(
     driver: DriverUnderTest, store: Store, hadoop_jvm: HadoopJvm

@@ -54,6 +54,7 @@ def test_a_removed_snapshots_objects_are_deleted_by_the_worker(bench: Bench) -> 
     assert not bench.there(f"{parent}/.headgate/{name}.snapshots")
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("store", ["", "delta", "zip", "v2"])
 def test_a_rewind_builds_a_new_place_in_the_bucket(bench: Bench, store: str) -> None:
     query = bench.define(store=store)

@@ -119,6 +119,7 @@ def not_refused(answers: dict[str, str]) -> dict[str, str]:
     return {name: said[:200] for name, said in answers.items() if not REFUSED.fullmatch(said)}
 
 
+@pytest.mark.promise
 @pytest.mark.spark
 def test_no_port_of_a_driver_answers_without_a_key(neighbours: Neighbours) -> None:
     found = Counter(neighbours.ports.values())

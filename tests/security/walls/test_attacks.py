@@ -151,6 +151,7 @@ def _try(mode: Mode, home: Path, names: list[str]) -> Iterator[Tried]:
             process.wait()
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_is_stopped_by_walls_and_done_without(tried: Tried, attack: str) -> None:
     done = tried.found[attack] == "done"

@@ -17,6 +17,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return stories.told(async_map_story, request.param, str(folder), folder=folder)
 
 
+@pytest.mark.promise
 def test_each_row_becomes_none_one_or_several(told: Any) -> None:
     assert told["failed"] == ""
     expected = sorted(

@@ -66,6 +66,7 @@ def results(out: Path) -> dict[str, list[str]]:
     return found | {"kept": sorted(kept), "table": words}
 
 
+@pytest.mark.promise
 def test_its_rows_are_those_of_a_plain_run_and_it_is_completed(
     drivers: list[ScriptUnderTest], code: Path, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def test_an_exception_is_told_with_its_place(driver: ScriptUnderTest) -> None:
     assert 'raise RuntimeError("the program is at fault")' in driver.log()
 
 
+@pytest.mark.promise
 def test_queries_go_on_after_the_script_has_returned_and_a_stop_drains_them(
     driver: ScriptUnderTest,
 ) -> None:

@@ -37,6 +37,7 @@ def written(one: Lake, name: str) -> tuple[Path, int]:
     return table, run
 
 
+@pytest.mark.promise
 def test_rows_go_from_files_to_a_table_and_through_a_stream_and_a_join_with_the_table(
     one: Lake,
 ) -> None:

@@ -42,6 +42,7 @@ def written(one: Lake, name: str) -> int:
     return run
 
 
+@pytest.mark.promise
 def test_rows_go_from_files_to_a_table_and_through_a_stream_and_a_join_with_the_table(
     one: Lake,
 ) -> None:

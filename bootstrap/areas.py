@@ -1,0 +1,272 @@
+"""The areas of the tests: what a change has to run, and on which contents all of it last passed.
+
+`areas.toml` is the table. `make test` runs the areas that are always run, every promise, and each
+other area whose contents differ from those on which `make test-all` last passed. It compares
+contents, not commits: a rebase changes nothing, and uncommitted and untracked files count.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+import tomllib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DATA = Path(__file__).with_name("areas.toml")
+#: The digest of each area's contents when `make test-all` last passed.
+LAST_FULL = "tests/last-full"
+#: The area of tests that start nothing large, and the marks of all other tests.
+LIGHT = "light"
+LARGE = frozenset({"spark", "kafka", "s3", "hdfs", "browser", "faults"})
+#: Mark of the stories that show what an area promises; `make test` runs them whatever changed.
+PROMISE = "promise"
+#: CI runs the areas that these commits touched: all since `RECENT`, and at least this many.
+RECENT, RECENT_COMMITS = "12 hours ago", 20
+GIT_LIMIT_S = 60
+_HEADER = (
+    "# area, digest of its contents when `make test-all` last passed on them (bootstrap/areas.py)"
+)
+#: Imports in a module of tests, and modules in its strings, which it starts as programs.
+_USES = re.compile(
+    r"^\s*from (?P<package>tests[\w.]*) import (?P<names>\([^)]*\)|[^\n(]+)"
+    r"|^\s*import (?P<module>tests\.[\w.]+)"
+    r"|[\"'](?P<program>tests\.[\w.]+)",
+    re.MULTILINE,
+)
+
+
+class GitMissingError(Exception):
+    """Git cannot list this folder's files, so it is unknown what has changed."""
+
+
+@dataclass(frozen=True)
+class Area:
+    """A part of the tests, and the paths that it is about; `areas.toml` describes the fields."""
+
+    name: str
+    about: str
+    tests: tuple[str, ...]
+    minutes: float = 0
+    paths: tuple[str, ...] = ()
+    mark: str = ""
+    always: bool = False
+    small: bool = False
+    other_sparks: bool = False
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Return every pattern of a path whose change runs the area."""
+        return self.tests + self.paths
+
+
+class Table:
+    """The areas, in the order in which they are asked for a test."""
+
+    def __init__(self, areas: Iterable[Area], root: Path = REPOSITORY) -> None:
+        self.areas = {area.name: area for area in areas}
+        self.root = root
+
+    @classmethod
+    def read(cls, file: Path = DATA, root: Path = REPOSITORY) -> "Table":
+        """Return the contents of the data file."""
+        rows = tomllib.loads(file.read_text())["area"]
+        lists = ("tests", "paths")
+        return cls(
+            (Area(**row | {name: tuple(row.get(name, ())) for name in lists}) for row in rows), root
+        )
+
+    @property
+    def optional(self) -> list[Area]:
+        """Return the areas that `make test` runs only if their contents have changed."""
+        return [area for area in self.areas.values() if not area.always]
+
+    def named(self, names: Sequence[str]) -> list[Area]:
+        """Return areas by their names; exit if one does not exist."""
+        for name in names:
+            if name not in self.areas:
+                raise SystemExit(f"There is no area {name}. Choose {', '.join(self.areas)}.")
+        return [self.areas[name] for name in names]
+
+    def running(self, file: str, marks: Collection[str]) -> str:
+        """Return the name of the area that runs a test; "" if it is large and no area does."""
+        if LARGE.isdisjoint(marks):
+            small = (one for one in self.optional if one.small and matches(file, one.tests))
+            return next((one.name for one in small), LIGHT)
+        if "browser" in marks:
+            return "browser"
+        for area in self.optional:
+            if area.small or area.other_sparks or not matches(file, area.tests):
+                continue
+            if not area.mark or area.mark in marks:
+                return area.name
+        return ""
+
+    def about(self, path: str) -> list[Area]:
+        """Return the areas that are about a path, in the table's order; [] if none is.
+
+        A module or data file beside tests also belongs to each area with a test that uses it,
+        except the ones that `ground` lists, which every test uses.
+        """
+        named = {area.name for area in self.areas.values() if matches(path, area.patterns)}
+        if path.startswith("tests/") and "ground" not in named:
+            for test in self._users(path):
+                named |= {one.name for one in self.optional if matches(test, one.tests)}
+        return [area for area in self.areas.values() if area.name in named]
+
+    def selected(self, paths: Iterable[str]) -> list[str]:
+        """Return the names of the optional areas that a change of paths runs whole."""
+        names = {area.name for path in paths for area in self.about(path)}
+        return [area.name for area in self.optional if area.name in names]
+
+    def files(self) -> list[str]:
+        """Return the paths that git tracks or would add; raise GitMissingError without git."""
+        return sorted(
+            name
+            for name in self._git("ls-files", "-z", "-co", "--exclude-standard").split("\0")
+            if name and os.path.lexists(self.root / name)
+        )
+
+    def digests(self) -> dict[str, str]:
+        """Return a digest of each area's contents; raise GitMissingError without git."""
+        found = {name: hashlib.sha256() for name in self.areas}
+        for path in self.files():
+            areas = [one for one in self.about(path) if one.name in found]
+            contents = hashlib.sha256(_contents(self.root / path)).hexdigest()
+            for area in areas:
+                found[area.name].update(f"{path}\0{contents}\n".encode())
+        return {name: digest.hexdigest()[:32] for name, digest in found.items()}
+
+    def last_full(self) -> dict[str, str]:
+        """Return the digests on which `make test-all` last passed, by area."""
+        file = self.root / LAST_FULL
+        lines = file.read_text().splitlines() if file.exists() else []
+        rows = (line.split() for line in lines if line and not line.startswith("#"))
+        return {row[0]: row[1] for row in rows if len(row) == 2}
+
+    def record(self, passed: dict[str, str]) -> None:
+        """Write the digests of areas on which all tests have passed; keep those of the others."""
+        rows = {**self.last_full(), **passed}
+        lines = [f"{name} {rows[name]}" for name in self.areas if name in rows]
+        (self.root / LAST_FULL).write_text("\n".join([_HEADER, *lines, ""]))
+
+    def changed(self) -> list[str]:
+        """Return the optional areas whose contents differ from those that last passed.
+
+        Without git, all of them may have changed.
+        """
+        before = self.last_full()
+        try:
+            now = self.digests()
+        except GitMissingError:
+            return [area.name for area in self.optional]
+        return [one.name for one in self.optional if before.get(one.name) != now[one.name]]
+
+    def touched_by_recent_commits(self) -> list[str]:
+        """Return the optional areas that are about a path which a recent commit changed."""
+        log = ("log", "--name-only", "--format=", "-z")
+        names = self._git(*log, f"--since={RECENT}") + self._git(*log, f"-{RECENT_COMMITS}")
+        return self.selected({name.strip() for name in names.split("\0") if name.strip()})
+
+    def rotated(self, names: Sequence[str]) -> list[str]:
+        """Return names in an order that begins elsewhere for each commit."""
+        first = int(self._git("rev-parse", "HEAD").strip(), 16) % max(1, len(names))
+        return [*names[first:], *names[:first]]
+
+    def _git(self, *arguments: str) -> str:
+        try:
+            return subprocess.run(
+                ["git", *arguments],
+                cwd=self.root,
+                capture_output=True,
+                check=True,
+                timeout=GIT_LIMIT_S,
+            ).stdout.decode(errors="surrogateescape")
+        except (OSError, subprocess.SubprocessError) as error:
+            raise GitMissingError(f"git {arguments[0]} failed: {error}") from error
+
+    def _users(self, path: str) -> list[str]:
+        """Return the tests that use a module or a data file beside them, through others too."""
+        folder, _, name = path.rpartition("/")
+        if not name.endswith(".py") or name == "conftest.py":
+            return [test for test in self._modules if _is_test(test) and test.startswith(folder)]
+        seen, left = {path}, [path]
+        while left:
+            for user in self._used_by[left.pop()] - seen:
+                seen.add(user)
+                left += [user] if user not in self.areas["ground"].paths else []
+        return sorted(
+            test
+            for user in seen
+            for test in ([user] if _is_test(user) else self._below_conftest(user))
+        )
+
+    def _below_conftest(self, path: str) -> list[str]:
+        folder, _, name = path.rpartition("/")
+        if name != "conftest.py" or path in self.areas["ground"].paths:
+            return []
+        return [test for test in self._modules if _is_test(test) and test.startswith(f"{folder}/")]
+
+    @cached_property
+    def _modules(self) -> list[str]:
+        """Return the Python files below tests/."""
+        found = (self.root / "tests").rglob("*.py")
+        return sorted(file.relative_to(self.root).as_posix() for file in found)
+
+    @cached_property
+    def _used_by(self) -> dict[str, set[str]]:
+        """Return the files that use each module of tests, by its path."""
+        users: defaultdict[str, set[str]] = defaultdict(set)
+        for file in self._modules:
+            for use in _USES.finditer((self.root / file).read_text()):
+                package = use["package"] or use["module"] or use["program"]
+                names = re.findall(r"\w+", use["names"] or "")
+                for module in (package, *(f"{package}.{name}" for name in names)):
+                    users[f"{module.replace('.', '/')}.py"].add(file)
+        return users
+
+
+def matches(path: str, patterns: Iterable[str]) -> bool:
+    """Return whether a path is one of the files, below one of the folders, or fits a pattern."""
+    return any(
+        path.startswith(one) or ("*" in one and _glob(one).match(path) is not None)
+        if one.endswith("/") or "*" in one
+        else path == one
+        for one in patterns
+    )
+
+
+@cache
+def _glob(pattern: str) -> re.Pattern[str]:
+    """Return the expression of a pattern in which * stands for a part of one name."""
+    parts = map(re.escape, pattern.split("*"))
+    return re.compile("[^/]*".join(parts) + ("" if pattern.endswith("/") else "$"))
+
+
+def left_out(table: Table, areas: Sequence[Area]) -> str:
+    """Return which areas were not run whole, how long they take, and the command for them."""
+    if not areas:
+        return "\nEvery area was run whole."
+    names = " ".join(area.name for area in areas)
+    arguments = "" if len(areas) == len(table.optional) else f' ARGS="{names}"'
+    minutes = sum(area.minutes for area in areas)
+    return "\n".join(
+        [
+            "\nNot run whole:",
+            *(f"  {area.name:<12} {area.minutes:>3.0f} min  {area.about}" for area in areas),
+            f"`make test-all{arguments}` runs all of their tests: about {minutes:.0f} min on two"
+            " quiet cores.",
+        ]
+    )
+
+
+def _is_test(path: str) -> bool:
+    return path.rpartition("/")[2].startswith("test_")
+
+
+def _contents(file: Path) -> bytes:
+    return os.fsencode(file.readlink()) if file.is_symlink() else file.read_bytes()

@@ -1,0 +1,50 @@
+"""Which areas run: `pytest --areas kafka,s3` runs theirs whole, `--promises` adds every promise.
+
+`bootstrap/areas.toml` says which area runs a test. Tests of a promise carry the mark `promise`.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+sys.path.append(str(Path(settings.BASE_DIR) / "bootstrap"))
+
+from areas import LIGHT, PROMISE, Table  # noqa: E402
+
+_TESTS = Path(__file__).resolve().parent
+_TABLE = Table.read()
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add `--areas` and `--promises`."""
+    parser.addoption("--areas", default="", help="run the tests of these areas: kafka,s3")
+    parser.addoption("--promises", action="store_true", help="run the tests marked promise")
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep what `--areas` and `--promises` ask for, and refuse a large test without an area."""
+    homeless = sorted({item.nodeid for item in items if not area_of(item)})
+    if homeless:
+        raise pytest.UsageError(
+            f"No area in bootstrap/areas.toml runs {', '.join(homeless)}: add its file to one."
+        )
+    names, promises = config.getoption("--areas"), config.getoption("--promises")
+    if not names and not promises:
+        return
+    areas = {area.name for area in _TABLE.named([name for name in names.split(",") if name])}
+    kept = [item for item in items if area_of(item) in areas or (promises and promised(item))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+def area_of(item: pytest.Item) -> str:
+    """Return the name of the area that runs a test, "" if none does."""
+    file = f"tests/{item.path.relative_to(_TESTS).as_posix()}"
+    return _TABLE.running(file, {mark.name for mark in item.iter_markers()})
+
+
+def promised(item: pytest.Item) -> bool:
+    """Return whether a large test shows what its area promises."""
+    return item.get_closest_marker(PROMISE) is not None and area_of(item) != LIGHT
