@@ -11,7 +11,7 @@ from django.conf import settings
 
 sys.path.append(str(Path(settings.BASE_DIR) / "bootstrap"))
 
-from areas import LIGHT, PROMISE, Table  # noqa: E402
+from areas import LIGHT, PROMISE, Table
 
 _TESTS = Path(__file__).resolve().parent
 _TABLE = Table.read()
