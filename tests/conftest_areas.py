@@ -4,6 +4,7 @@
 """
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ from django.conf import settings
 
 sys.path.append(str(Path(settings.BASE_DIR) / "bootstrap"))
 
-from areas import LIGHT, PROMISE, Table
+from areas import LARGE, LIGHT, PROMISE, Table
 
-_TESTS = Path(__file__).resolve().parent
 _TABLE = Table.read()
+#: The marks by which areas choose among the tests of a file.
+MARKS = {area.mark for area in _TABLE.areas.values()}
+#: Ten thousand tests have few files and marks.
+_running = cache(_TABLE.running)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -41,8 +45,8 @@ def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def area_of(item: pytest.Item) -> str:
     """Return the name of the area that runs a test, "" if none does."""
-    file = f"tests/{item.path.relative_to(_TESTS).as_posix()}"
-    return _TABLE.running(file, {mark.name for mark in item.iter_markers()})
+    marks = frozenset(mark.name for mark in item.iter_markers())
+    return _running(item.nodeid.partition("::")[0], marks & (LARGE | MARKS))
 
 
 def promised(item: pytest.Item) -> bool:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from queries.channels import chat
@@ -70,6 +69,8 @@ def test_every_chat_service_is_on_the_page() -> None:
 
 
 def test_a_message_is_as_the_schema_on_the_page_says() -> None:
+    import jsonschema  # four seconds that only one process has to take
+
     schema = json.loads(_block("json"))
     jsonschema.Draft202012Validator.check_schema(schema)
     body = json.loads(body_of(MESSAGE))

@@ -2,15 +2,17 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from django.conf import settings
-from jsonschema import Draft202012Validator
 from rest_framework.test import APIClient
 
 from tests.api.manifests.conftest import Send, application, query
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 pytestmark = pytest.mark.django_db
 
@@ -18,8 +20,10 @@ DOCS = Path(settings.BASE_DIR) / "docs"
 
 
 @pytest.fixture
-def schema(as_viewer: APIClient) -> Draft202012Validator:
+def schema(as_viewer: APIClient) -> "Draft202012Validator":
     """Return what checks by the served document."""
+    from jsonschema import Draft202012Validator  # four seconds that only one process has to take
+
     answer = as_viewer.get("/api/v1/schema/manifest.json")
     assert answer.status_code == 200
     assert answer["Content-Type"] == "application/schema+json"
@@ -40,7 +44,7 @@ def documented() -> list[dict[str, Any]]:
     return found
 
 
-def test_the_manifests_of_the_documentation_are_valid(schema: Draft202012Validator) -> None:
+def test_the_manifests_of_the_documentation_are_valid(schema: "Draft202012Validator") -> None:
     manifests = documented()
     assert {one["kind"] for one in manifests} >= {"Application", "Query"}
     for one in manifests:
@@ -52,7 +56,7 @@ def test_the_manifests_of_the_documentation_are_valid(schema: Draft202012Validat
     "queries.selectors.manifests.export.export",
 )
 def test_what_is_applied_and_exported_is_valid(
-    schema: Draft202012Validator, send: Send, as_viewer: APIClient
+    schema: "Draft202012Validator", send: Send, as_viewer: APIClient
 ) -> None:
     script = {"kind": "script", "python_path": ["/srv/code"], "script": {"module": "job"}}
     sets = [
@@ -84,6 +88,6 @@ def test_what_is_applied_and_exported_is_valid(
     ],
 )
 def test_what_an_apply_refuses_by_its_form_is_not_valid(
-    schema: Draft202012Validator, manifest: dict[str, Any]
+    schema: "Draft202012Validator", manifest: dict[str, Any]
 ) -> None:
     assert not schema.is_valid(manifest)
