@@ -3,7 +3,6 @@
 import re
 import subprocess
 import tomllib
-from collections import Counter
 from pathlib import Path
 
 import grimp
@@ -20,8 +19,6 @@ CONTRACTS = {
         "importlinter"
     ]["contracts"]
 }
-#: Files in one folder of Python code; above that nobody finds anything at first look.
-MOST_FILES = 16
 #: The floors on which a topic's room has the same name.
 FLOORS = ("domain", "selectors", "services", "views", "api")
 
@@ -81,16 +78,6 @@ def test_a_floor_has_no_room_that_the_table_does_not_name() -> None:
         and path.parent.name not in rooms
     }
     assert unnamed == set()
-
-
-def test_no_folder_holds_more_python_files_than_one_can_look_over() -> None:
-    counts = Counter(path.parent.as_posix() for path in python_files())
-    crowded = {
-        folder: count
-        for folder, count in counts.items()
-        if count > MOST_FILES and "migrations" not in folder
-    }
-    assert crowded == {}
 
 
 def test_every_module_that_the_page_names_exists() -> None:
