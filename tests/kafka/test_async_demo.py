@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from examples.flights import async_definitions, topics
-from examples.flights.definitions import CODE
 from queries.domain.async_calls import named
 from queries.domain.protocol import RunState, Want
-from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.kafka.test_every_trigger import told, written
 from tests.spark.driver_under_test import DriverUnderTest, wait_for
@@ -38,18 +36,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         process.wait(20)
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverUnderTest]:
-    driver = DriverUnderTest(tmp_path_factory.mktemp("driver"))
-    jars = tuple(str(jar) for jar in sorted(pieces.kafka_connector().glob("*.jar")))
-    roots, digest = driver.launcher.freeze_code((str(CODE),))
-    try:
-        driver.launch(memory="1g", jars=jars, code_roots=roots, code_sha256=digest).ready()
-        yield driver
-    finally:
-        driver.end()
-
-
 def spec(broker: KafkaBroker, demo: Path, name: str, source: str, sink: str) -> dict[str, Any]:
     """Return the demo's definition, from and to topics of the test's own."""
     found = {one.name: one.spec for one in async_definitions.queries(broker.servers, demo)}[name]
@@ -67,15 +53,15 @@ def test_each_flight_is_given_its_plane_and_the_page_its_figures(
     driver: DriverUnderTest, broker: KafkaBroker, demo: Path
 ) -> None:
     source, sink = broker.topic("in", partitions=2), broker.topic("out")
-    driver.start(10, spec(broker, demo, topics.TAIL_NUMBERS, source, sink))
-    driver.wait_run(10, RunState.RUNNING)
+    driver.start(3010, spec(broker, demo, topics.TAIL_NUMBERS, source, sink))
+    driver.wait_run(3010, RunState.RUNNING)
     feed(broker, source)
     wait_for(lambda: written(broker, sink) >= FLIGHTS, "all flights are written")
     events = wait_for(
-        lambda: [one for one in told(driver, 10) if one.body.get("numInputRows")], "its progress"
+        lambda: [one for one in told(driver, 3010) if one.body.get("numInputRows")], "its progress"
     )
-    driver.ask(10, Want.STOP)
-    driver.wait_run(10, RunState.ENDED)
+    driver.ask(3010, Want.STOP)
+    driver.wait_run(3010, RunState.ENDED)
     records = broker.read(sink)
     values = [json.loads(record.value or "") for record in records]
     assert sorted(value["flight"] for value in values) == list(range(FLIGHTS))
@@ -87,24 +73,24 @@ def test_each_flight_is_given_its_plane_and_the_page_its_figures(
     figures = events[0].body["observedMetrics"]["headgate_async:look_up"]
     assert figures["calls"] > 0
     assert figures["latency_ms"][0] >= 2.0
-    driver.drop(10)
+    driver.drop(3010)
 
 
 def test_only_a_planes_first_flight_of_a_window_passes(
     driver: DriverUnderTest, broker: KafkaBroker, demo: Path
 ) -> None:
     source, sink = broker.topic("in", partitions=2), broker.topic("out")
-    driver.start(20, spec(broker, demo, topics.FIRST_FLIGHTS, source, sink))
-    driver.wait_run(20, RunState.RUNNING)
+    driver.start(3020, spec(broker, demo, topics.FIRST_FLIGHTS, source, sink))
+    driver.wait_run(3020, RunState.RUNNING)
     feed(broker, source)
     wait_for(
-        lambda: sum(one.body.get("numInputRows", 0) for one in told(driver, 20)) >= FLIGHTS,
+        lambda: sum(one.body.get("numInputRows", 0) for one in told(driver, 3020)) >= FLIGHTS,
         "all flights are read",
     )
-    driver.ask(20, Want.STOP)
-    driver.wait_run(20, RunState.ENDED)
+    driver.ask(3020, Want.STOP)
+    driver.wait_run(3020, RunState.ENDED)
     first = {record.key: json.loads(record.value or "")["flight"] for record in broker.read(sink)}
     # Ten minutes may end in the middle of the test: a plane has one window, or two.
     assert set(first) == {tail for tail in TAILS if tail}
     assert len(broker.read(sink)) <= 2 * len(first)
-    driver.drop(20)
+    driver.drop(3020)

@@ -6,7 +6,6 @@ them share one driver, launched as supervision launches it.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from headgate_ground import spool
 from headgate_ground.wire import Event, Kind
 from queries.domain.protocol import RunState, Want
 from queries.domain.triggers.async_progress import Tracking, tracking
-from tests import pieces
 from tests.conftest_kafka import KafkaBroker, Record
 from tests.spark.driver_under_test import DriverUnderTest, wait_for
 
@@ -64,17 +62,6 @@ WAYS = {
         options=tuple(ASYNC.items()),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverUnderTest]:
-    driver = DriverUnderTest(tmp_path_factory.mktemp("driver"))
-    jars = tuple(str(jar) for jar in sorted(pieces.kafka_connector().glob("*.jar")))
-    try:
-        driver.launch(master="local[6]", memory="1g", jars=jars).ready()
-        yield driver
-    finally:
-        driver.end()
 
 
 def half(number: int) -> list[tuple[str, str]]:
@@ -144,7 +131,7 @@ def test_a_trigger_misses_nothing_and_doubles_nothing_that_it_promises(
     for turn in (0, 1):
         broker.produce(source, half(turn))
         expected = computed(broker.read(source))
-        run = (number + 1) * 10 + turn
+        run = 1000 + number * 10 + turn
         driver.start(run, spec)
         if way.ends:
             driver.wait_run(run, RunState.ENDED)
@@ -179,7 +166,7 @@ def test_real_time_without_state_is_asynchronous_unless_it_says_no(
     expected = Tracking(0, by_default=True) if stated is None else None
     assert tracking(spec) == expected
 
-    run = 900 if stated is None else 920
+    run = 1900 if stated is None else 1920
     driver.start(run, spec)
     driver.wait_run(run, RunState.RUNNING)
     assert writes_in_the_background(driver) == (stated is None)
@@ -205,7 +192,7 @@ def test_a_continuous_query_is_told_of_like_any_other(
     source = broker.topic("in", partitions=PARTITIONS)
     sink = broker.topic("out", partitions=PARTITIONS)
     spec = query(broker, source, sink, WAYS["continuous"])
-    run = 910
+    run = 1910
 
     driver.start(run, spec)
     status = driver.wait_run(run, RunState.RUNNING)
@@ -233,10 +220,10 @@ def test_a_continuous_query_is_told_of_like_any_other(
 def test_a_continuous_query_on_too_few_cores_never_counts_as_running(
     driver: DriverUnderTest, broker: KafkaBroker
 ) -> None:
-    source = broker.topic("in", partitions=8)  # of 6 cores
+    source = broker.topic("in", partitions=12)  # of 10 cores
     sink = broker.topic("out")
     broker.produce(source, half(0))
-    run = 930
+    run = 1930
 
     driver.start(run, query(broker, source, sink, WAYS["continuous"]))
     wait_for(lambda: written(broker, sink) or None, "those partitions that got a core are read")

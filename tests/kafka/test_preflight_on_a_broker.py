@@ -1,7 +1,6 @@
 """Preflights of a Kafka query on a real broker: what is new is read, nothing real is touched."""
 
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,17 +32,6 @@ COUNTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverUnderTest]:
-    driver = DriverUnderTest(tmp_path_factory.mktemp("driver"))
-    jars = tuple(str(jar) for jar in sorted(pieces.kafka_connector().glob("*.jar")))
-    try:
-        driver.launch(memory="1g", jars=jars).ready()
-        yield driver
-    finally:
-        driver.end()
-
-
 class Trial:
     """A query that has counted the keys of a topic, and a launcher for its probes."""
 
@@ -59,9 +47,10 @@ class Trial:
         assert self.query.application == application
         Checkpoint.objects.filter(query=self.query).update(location=f"file://{self.checkpoint}")
         broker.produce(self.source, ((f"k{n % 5}", str(n)) for n in range(100)))
-        driver.start(10, self.spec(COUNTS), checkpoint=f"file://{self.checkpoint}")
-        ended = driver.wait_run(10, RunState.ENDED, RunState.FAILED)
+        driver.start(4010, self.spec(COUNTS), checkpoint=f"file://{self.checkpoint}")
+        ended = driver.wait_run(4010, RunState.ENDED, RunState.FAILED)
         assert ended.state is RunState.ENDED, ended.error
+        driver.drop(4010)
         broker.produce(self.source, ((f"k{n % 7}", str(n)) for n in range(5000)))
 
     def spec(self, sql: str, **changes: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ What a run wrote is told apart from what was there by its place in the sink's on
 """
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from queries.services.checkpoints.preview import preview_reset
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedures.engine import advance, due_operations
 from queries.tasks import PROCEDURES
-from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.scenarios.stage import Stage
 from tests.spark.driver_under_test import DriverUnderTest
@@ -33,17 +31,6 @@ COUNTED = (
     "SELECT CAST('n' AS STRING) AS key, CAST(count(*) AS STRING) AS value FROM records "
     "GROUP BY CAST('n' AS STRING)"
 )
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverUnderTest]:
-    driver = DriverUnderTest(tmp_path_factory.mktemp("driver"))
-    jars = tuple(str(jar) for jar in sorted(pieces.kafka_connector().glob("*.jar")))
-    try:
-        driver.launch(memory="1g", jars=jars).ready()
-        yield driver
-    finally:
-        driver.end()
 
 
 class Trial:
@@ -116,29 +103,29 @@ def test_a_stateless_query_begins_at_each_kind_of_place(
     trial = Trial(driver, broker, stage, tmp_path / "cps" / "trial", PLAIN)
     trial.write(0, range(30))
     trial.write(1, range(20))
-    assert len(trial.run(100)) == 50
-    assert trial.run(101) == []
+    assert len(trial.run(2100)) == 50
+    assert trial.run(2101) == []
 
     told = preview_reset(trial.query, WantedStart("earliest"))
     assert (told.refusal, told.records) == ("", 50)
     trial.reset(WantedStart("offsets", offsets={trial.source: {"0": 25}}))
-    assert sorted(trial.run(102)) == [f"0-{n}" for n in range(25, 30)]
+    assert sorted(trial.run(2102)) == [f"0-{n}" for n in range(25, 30)]
 
     trial.reset(WantedStart("earliest"))
-    assert len(trial.run(103)) == 50
+    assert len(trial.run(2103)) == 50
 
     time.sleep(0.01)  # the broker's times are of milliseconds
     border = datetime.now(UTC)
     time.sleep(0.01)
     trial.write(1, range(20, 24))
-    assert len(trial.run(104)) == 4
+    assert len(trial.run(2104)) == 4
     trial.reset(WantedStart("time", at=border))
-    assert sorted(trial.run(105)) == [f"1-{n}" for n in range(20, 24)]
+    assert sorted(trial.run(2105)) == [f"1-{n}" for n in range(20, 24)]
 
     trial.write(0, range(30, 40))
     trial.reset(WantedStart("latest"))
     trial.write(0, range(40, 43))
-    assert sorted(trial.run(106)) == ["0-40", "0-41", "0-42"]
+    assert sorted(trial.run(2106)) == ["0-40", "0-41", "0-42"]
 
 
 def test_a_stateful_query_counts_from_there_on_without_its_state(
@@ -147,13 +134,13 @@ def test_a_stateful_query_counts_from_there_on_without_its_state(
     trial = Trial(driver, broker, stage, tmp_path / "cps" / "trial", COUNTED)
     trial.write(0, range(30))
     trial.write(1, range(20))
-    assert trial.run(200)[-1] == "50"
+    assert trial.run(2200)[-1] == "50"
     trial.reset(WantedStart("offsets", offsets={trial.source: {"0": 25, "1": 18}}))
-    assert trial.run(201)[-1] == "7"
+    assert trial.run(2201)[-1] == "7"
     trial.write(0, range(5))
-    assert trial.run(202)[-1] == "12"
+    assert trial.run(2202)[-1] == "12"
     trial.reset(WantedStart("earliest"))
-    assert trial.run(203)[-1] == "55"
+    assert trial.run(2203)[-1] == "55"
 
 
 def test_a_rewound_count_ends_where_it_ended_before(
@@ -162,6 +149,6 @@ def test_a_rewound_count_ends_where_it_ended_before(
     trial = Trial(driver, broker, stage, tmp_path / "cps" / "trial", COUNTED)
     for run in range(6):
         trial.write(run % 2, range(10))
-        assert trial.run(300 + run)[-1] == str(10 * (run + 1))
+        assert trial.run(2300 + run)[-1] == str(10 * (run + 1))
     trial.done(rewind.request_rewind(query=trial.query, batch=2, actor="aude", now=timezone.now()))
-    assert trial.run(310)[-1] == "60"
+    assert trial.run(2310)[-1] == "60"

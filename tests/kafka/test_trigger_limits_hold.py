@@ -3,14 +3,12 @@
 A text that is refused must fail in Spark, or never prove itself; one that is allowed must run.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from queries.domain.protocol import RunState, Want
-from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.domain.triggers.test_limits import TEXTS
 from tests.spark.driver_under_test import DriverUnderTest
@@ -35,16 +33,10 @@ def texts(kind: str, standing: bool) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverUnderTest]:
-    driver = DriverUnderTest(tmp_path_factory.mktemp("driver"))
-    (driver.home / "names").mkdir()
-    (driver.home / "names" / "names.csv").write_text("1\n2\n")
-    jars = tuple(str(jar) for jar in sorted(pieces.kafka_connector().glob("*.jar")))
-    try:
-        driver.launch(master="local[10]", memory="1g", jars=jars).ready()
-        yield driver
-    finally:
-        driver.end()
+def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("names")
+    (folder / "names.csv").write_text("1\n2\n")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +48,7 @@ def topics(one_broker: KafkaBroker) -> dict[str, str]:
     return found
 
 
-def spec(broker: KafkaBroker, topics: dict[str, str], home: Path, text: str, kind: str) -> Any:
+def spec(broker: KafkaBroker, topics: dict[str, str], names: Path, text: str, kind: str) -> Any:
     servers = {"kafka.bootstrap.servers": broker.servers}
     return {
         "kind": "sql",
@@ -73,7 +65,7 @@ def spec(broker: KafkaBroker, topics: dict[str, str], home: Path, text: str, kin
                 "name": "names",
                 "format": "csv",
                 "schema": "k STRING",
-                "options": {"path": str(home / "names")},
+                "options": {"path": str(names)},
             }
         ],
         "sql": text,
@@ -88,13 +80,17 @@ def spec(broker: KafkaBroker, topics: dict[str, str], home: Path, text: str, kin
 
 @pytest.mark.parametrize("kind", list(TRIGGERS))
 def test_what_is_refused_when_saved_fails_in_spark(
-    kind: str, driver: DriverUnderTest, broker: KafkaBroker, topics: dict[str, str]
+    kind: str,
+    driver: DriverUnderTest,
+    broker: KafkaBroker,
+    topics: dict[str, str],
+    names: Path,
 ) -> None:
     refused = texts(kind, standing=False)
     assert len(refused) >= 3
-    first = 1000 if kind == "continuous" else 2000
+    first = 5000 if kind == "continuous" else 6000
     for place, text in enumerate(refused):
-        driver.start(first + 10 * place, spec(broker, topics, driver.home, text, kind))
+        driver.start(first + 10 * place, spec(broker, topics, names, text, kind))
     for place, text in enumerate(refused):
         status = driver.wait_run(first + 10 * place, RunState.FAILED, RunState.RUNNING)
         assert status.state is RunState.FAILED, text
@@ -103,14 +99,18 @@ def test_what_is_refused_when_saved_fails_in_spark(
 
 @pytest.mark.parametrize("kind", list(TRIGGERS))
 def test_what_is_allowed_runs_in_spark(
-    kind: str, driver: DriverUnderTest, broker: KafkaBroker, topics: dict[str, str]
+    kind: str,
+    driver: DriverUnderTest,
+    broker: KafkaBroker,
+    topics: dict[str, str],
+    names: Path,
 ) -> None:
     allowed = texts(kind, standing=True)
     assert len(allowed) >= 3
-    first = 3000 if kind == "continuous" else 4000
+    first = 7000 if kind == "continuous" else 8000
     for place, text in enumerate(allowed):
         run = first + 10 * place
-        driver.start(run, spec(broker, topics, driver.home, text, kind))
+        driver.start(run, spec(broker, topics, names, text, kind))
         status = driver.wait_run(run, RunState.RUNNING, RunState.FAILED)
         assert status.state is RunState.RUNNING, (text, status.error)
         driver.ask(run, Want.STOP)

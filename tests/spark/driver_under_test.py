@@ -31,6 +31,8 @@ from tests import pieces
 T = TypeVar("T")
 
 LIMIT_S = 300.0  # generous: a loaded machine must not fail a test
+#: Of a run that changes no more.
+FINAL = (RunState.ENDED, RunState.FAILED, RunState.REFUSED)
 
 
 def wait_for(look: Callable[[], T | None], what: str, limit_s: float = LIMIT_S) -> T:
@@ -145,6 +147,17 @@ class DriverUnderTest:
         del self.entries[run]
         self.assign()
 
+    def rest(self) -> None:
+        """Stop and drop every run, and see the driver forget them: others share it."""
+        if self.entries:
+            for run, entry in self.entries.items():
+                self.entries[run] = replace(entry, want=Want.STOP)
+            self.assign()
+            self._wait_runs(lambda states: all(states.get(run) in FINAL for run in self.entries))
+            self.entries.clear()
+            self.assign()
+        self._wait_runs(lambda states: not states)
+
     def assign(self, *, end: bool = False) -> None:
         self.generation += 1
         self.launcher.assign(self.application, replace(self._assignment(), end=end))
@@ -189,6 +202,18 @@ class DriverUnderTest:
                 lambda: self.sight().liveness in (Liveness.EXITED, Liveness.GONE, Liveness.ABSENT),
                 "the shim has reported",
             )
+
+    def _wait_runs(self, look: Callable[[dict[int, RunState]], bool]) -> None:
+        """Wait for the states of the driver's runs; a driver that has left has none."""
+
+        def done() -> bool:
+            seen = self.sight()
+            if seen.liveness not in (Liveness.SPAWNING, Liveness.ALIVE):
+                return True
+            runs = seen.status.runs if seen.status else ()
+            return look({line.run: line.state for line in runs})
+
+        wait_for(done, f"the driver rests; it has {list(self.entries)}")
 
     def _assignment(self) -> Assignment:
         return Assignment(self.generation, self.epoch, tuple(self.entries.values()))
