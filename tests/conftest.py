@@ -86,7 +86,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | None:
-    """Keep what shares a system or a broker in one process, and every other file by itself."""
+    """Keep what shares a system, broker or driver in one process; every other file by itself."""
     return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 

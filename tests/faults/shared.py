@@ -1,7 +1,7 @@
 """One whole system for stories that leave nothing in it but what has names of their own.
 
 It has no demo. A start costs some 20 seconds of processor time, so the files that share the system
-run in the same one of pytest-xdist's processes. So do those that share a Kafka broker.
+run in the same one of pytest-xdist's processes. So do those that share a Kafka broker, or a driver.
 """
 
 from collections.abc import Iterator
@@ -22,18 +22,21 @@ SHARED_BY = (
     "tests/spark/deploys/test_new_code_and_packages.py",
     "tests/spark/scripts/test_a_query_with_another_name.py",
 )
-#: Each process with tests from here would start a broker of its own.
-KAFKA = "tests/kafka/"
+#: Folders: each process with tests from one would start a broker and a driver of its own.
+FOLDERS = ("tests/kafka/", "tests/spark/code/")
+#: Files whose queries share a driver.
+STREAMS = ("tests/spark/test_runtime_queries.py", "tests/spark/test_flights_streams.py")
 
 
 class ByFile(LoadFileScheduling):  # type: ignore[misc]
-    """A file in one process, and in the same one all that share a system or a broker."""
+    """A file in one process, and in the same one all that share a system, broker or driver."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        if file.startswith(KAFKA):
-            return KAFKA
-        return SHARED_BY[0] if file in SHARED_BY else file
+        for folder in FOLDERS:
+            if file.startswith(folder):
+                return folder
+        return next((files[0] for files in (SHARED_BY, STREAMS) if file in files), file)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from itertools import islice
@@ -39,23 +38,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return demo
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverUnderTest]:
-    driver = DriverUnderTest(tmp_path_factory.mktemp("driver"), application="flights")
-    roots, digest = driver.launcher.freeze_code((str(definitions.CODE),))
-    try:
-        driver.launch(
-            code_roots=roots,
-            code_sha256=digest,
-            memory=definitions.APPLICATION["memory"],
-            conf=definitions.APPLICATION["conf"],
-        )
-        driver.ready()
-        yield driver
-    finally:
-        driver.end()
-
-
 def spec(demo: Path, name: str) -> dict[str, Any]:
     return next(query.spec for query in definitions.queries(demo) if query.name == name)
 
@@ -69,10 +51,10 @@ def written(folder: Path) -> list[dict[str, Any]]:
 def test_delays_are_committed_window_by_window(driver: DriverUnderTest, demo: Path) -> None:
     # The same query into JSON files: the sink's format is not what is looked at here.
     sink = {"format": "json", "options": {"path": str(demo / "out" / "windows")}}
-    driver.start(10, {**spec(demo, "flight-delays"), "sink": sink})
+    driver.start(3010, {**spec(demo, "flight-delays"), "sink": sink})
     rows = wait_for(lambda: written(demo / "out" / "windows"), "a final window")
-    driver.ask(10, Want.STOP)
-    driver.wait_run(10, RunState.ENDED)
+    driver.ask(3010, Want.STOP)
+    driver.wait_run(3010, RunState.ENDED)
     first = [row for row in rows if row["minute"].startswith("2013-01-01T10:")]
     counted: Counter[tuple[str, str]] = Counter()
     for row in first:
@@ -81,30 +63,30 @@ def test_delays_are_committed_window_by_window(driver: DriverUnderTest, demo: Pa
 
 
 def test_delays_go_to_parquet_too(driver: DriverUnderTest, demo: Path) -> None:
-    driver.start(20, spec(demo, "flight-delays"))
+    driver.start(3020, spec(demo, "flight-delays"))
     wait_for(
         lambda: list((demo / "out" / "flight-delays").glob("part-*.parquet")), "a parquet file"
     )
-    driver.ask(20, Want.STOP)
-    assert driver.wait_run(20, RunState.ENDED).error is None
+    driver.ask(3020, Want.STOP)
+    assert driver.wait_run(3020, RunState.ENDED).error is None
 
 
 def test_long_delays_carry_the_airlines_name(driver: DriverUnderTest, demo: Path) -> None:
-    driver.start(30, spec(demo, "long-delays"))
+    driver.start(3030, spec(demo, "long-delays"))
     rows = wait_for(lambda: written(demo / "out" / "long-delays"), "a long delay")
-    driver.ask(30, Want.STOP)
-    driver.wait_run(30, RunState.ENDED)
+    driver.ask(3030, Want.STOP)
+    driver.wait_run(3030, RunState.ENDED)
     assert min(row["arr_delay"] for row in rows) >= 60
     assert {"ExpressJet Airlines Inc.", "Envoy Air"} <= {row["airline"] for row in rows}
 
 
 def test_hours_are_upserted_into_a_table(driver: DriverUnderTest, demo: Path) -> None:
     query = spec(demo, "flights-by-hour")
-    driver.start(40, query)
-    run = driver.wait_run(40, RunState.RUNNING)
+    driver.start(3040, query)
+    run = driver.wait_run(3040, RunState.RUNNING)
     assert run.first_commit_at
-    driver.ask(40, Want.DRAIN)
-    driver.wait_run(40, RunState.ENDED)
+    driver.ask(3040, Want.DRAIN)
+    driver.wait_run(3040, RunState.ENDED)
     with closing(sqlite3.connect(query["params"]["database"])) as connection:
         table = dict(
             connection.execute("SELECT hour, flights FROM flights_by_hour ORDER BY hour").fetchall()
@@ -114,8 +96,8 @@ def test_hours_are_upserted_into_a_table(driver: DriverUnderTest, demo: Path) ->
 
 
 def test_recovery_meets_the_flights_that_left_on_time(driver: DriverUnderTest, demo: Path) -> None:
-    driver.start(50, spec(demo, "delay-recovery"))
-    run = driver.wait_run(50, RunState.FAILED)
+    driver.start(3050, spec(demo, "delay-recovery"))
+    run = driver.wait_run(3050, RunState.FAILED)
     assert run.error is not None
     assert run.error.error_class == "DIVIDE_BY_ZERO"
     assert run.failed_batch == 0
