@@ -147,6 +147,10 @@ class DriverUnderTest:
         del self.entries[run]
         self.assign()
 
+    def idle(self) -> bool:
+        """Return whether it lives, and nothing is assigned to it: another story may have it."""
+        return not self.entries and self.sight().liveness is Liveness.ALIVE
+
     def rest(self) -> None:
         """Stop and drop every run, and see the driver forget them: others share it."""
         if self.entries:

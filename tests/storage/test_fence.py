@@ -34,14 +34,54 @@ def store(request: pytest.FixtureRequest) -> Store:
     return found
 
 
+#: Holds each batch until the file `go` exists; the file `held` contains the batch's number.
+_HOLDING = """
+import time
+from pathlib import Path
+from typing import Any
+
+def rows(spark, params):
+    folder = Path(params["folder"])
+
+    def hold(frame, batch):
+        while not (folder / "go").exists():
+            (folder / "new").write_text(str(batch))
+            (folder / "new").rename(folder / "held")
+            time.sleep(0.1)
+
+    return spark.readStream.format("rate").load().writeStream.foreachBatch(hold)
+"""
+
+
+@pytest.fixture(scope="module")
+def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, DriverUnderTest]]:
+    """Yield the last driver of each store, and leave none behind."""
+    found: dict[str, DriverUnderTest] = {}
+    yield found
+    for driver in found.values():
+        driver.end()
+
+
 @pytest.fixture
-def driver(tmp_path: Path, store: Store) -> Iterator[DriverUnderTest]:
-    made = launched(tmp_path, store)
+def driver(
+    living: dict[str, DriverUnderTest], tmp_path_factory: pytest.TempPathFactory, store: Store
+) -> Iterator[DriverUnderTest]:
+    """Return a driver that a test may halt.
+
+    One that a test has put to rest is the next test's.
+    """
+    made = living.get(store.root)
+    if made is None or not made.idle():
+        home = tmp_path_factory.mktemp("driver")
+        (home / "code").mkdir()
+        (home / "code" / "holding.py").write_text(_HOLDING)
+        made = living[store.root] = launched(home, store, code_roots=(str(home / "code"),))
     try:
         made.ready()
         yield made
     finally:
-        made.end()
+        if made.entries:
+            made.end()
 
 
 def running(driver: DriverUnderTest, store: Store) -> str:
@@ -50,6 +90,54 @@ def running(driver: DriverUnderTest, store: Store) -> str:
     driver.start(11, rate_query(), checkpoint=location)
     driver.wait_run(11, RunState.RUNNING)
     return location
+
+
+@pytest.mark.parametrize("store", [S3, HDFS], indirect=True)
+def test_a_conflict_before_the_first_commit_is_the_previous_owners_and_a_later_one_a_strangers(
+    driver: DriverUnderTest, store: Store, hadoop_jvm: HadoopJvm, tmp_path: Path
+) -> None:
+    spec = {
+        "kind": "python",
+        "function": "holding:rows",
+        "params": {"folder": str(tmp_path)},
+        "trigger": rate_query()["trigger"],
+    }
+    location, go, held = store.place("fence"), tmp_path / "go", tmp_path / "held"
+    files = hadoop_jvm.files(store)
+
+    def commit_by_another() -> Any:
+        wait_for(held.exists, "a batch is held")
+        entry = hadoop_jvm.path(f"{location}/commits/{held.read_text()}")
+        files.create(entry, False).close()
+        go.touch()
+        return entry
+
+    try:
+        driver.start(11, spec, checkpoint=location)
+        entry = commit_by_another()
+        assert _classified(driver, 11) == (Category.FENCED, Policy.RETRY)
+        files.delete(entry, False)
+        driver.start(12, spec, checkpoint=location, query=1)
+        driver.wait_run(12, RunState.RUNNING)
+        held.unlink()
+        go.unlink()
+        commit_by_another()
+        assert _classified(driver, 12) == (Category.OWNERSHIP, Policy.FATAL)
+    finally:
+        files.close()
+    driver.rest()
+
+
+def _classified(driver: DriverUnderTest, run: int) -> tuple[Category, Policy]:
+    error = driver.wait_run(run, RunState.FAILED).error
+    assert error is not None
+    told = classify(
+        error_class=error.error_class,
+        type_name=error.type_name,
+        root_cause=error.root_cause,
+        message=error.message,
+    )
+    return told.category, told.policy
 
 
 @pytest.mark.promise
@@ -100,6 +188,7 @@ def test_a_jvm_that_was_paused_for_longer_than_the_fence_goes_on_if_nobody_took_
         return now is not None and (now.last_batch or 0) > before + 5
 
     wait_for(beyond, "it goes on for some questions")
+    driver.rest()
 
 
 @pytest.mark.s3
@@ -129,77 +218,6 @@ def test_a_driver_without_its_store_ends_only_if_the_control_plane_is_silent_too
     finally:
         driver.end()
         gateway.stop()
-
-
-#: Holds each batch until the file `go` exists; the file `held` contains the batch's number.
-_HOLDING = """
-import time
-from pathlib import Path
-from typing import Any
-
-def rows(spark, params):
-    folder = Path(params["folder"])
-
-    def hold(frame, batch):
-        while not (folder / "go").exists():
-            (folder / "new").write_text(str(batch))
-            (folder / "new").rename(folder / "held")
-            time.sleep(0.1)
-
-    return spark.readStream.format("rate").load().writeStream.foreachBatch(hold)
-"""
-
-
-@pytest.mark.parametrize("store", [S3, HDFS], indirect=True)
-def test_a_conflict_before_the_first_commit_is_the_previous_owners_and_a_later_one_a_strangers(
-    store: Store, hadoop_jvm: HadoopJvm, tmp_path: Path
-) -> None:
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "holding.py").write_text(_HOLDING)
-    spec = {
-        "kind": "python",
-        "function": "holding:rows",
-        "params": {"folder": str(tmp_path)},
-        "trigger": rate_query()["trigger"],
-    }
-    location, go, held = store.place("fence"), tmp_path / "go", tmp_path / "held"
-    files = hadoop_jvm.files(store)
-
-    def commit_by_another() -> Any:
-        wait_for(held.exists, "a batch is held")
-        entry = hadoop_jvm.path(f"{location}/commits/{held.read_text()}")
-        files.create(entry, False).close()
-        go.touch()
-        return entry
-
-    driver = launched(tmp_path / "home", store, code_roots=(str(tmp_path / "code"),))
-    try:
-        driver.ready()
-        driver.start(11, spec, checkpoint=location)
-        entry = commit_by_another()
-        assert _classified(driver, 11) == (Category.FENCED, Policy.RETRY)
-        files.delete(entry, False)
-        driver.start(12, spec, checkpoint=location, query=1)
-        driver.wait_run(12, RunState.RUNNING)
-        held.unlink()
-        go.unlink()
-        commit_by_another()
-        assert _classified(driver, 12) == (Category.OWNERSHIP, Policy.FATAL)
-    finally:
-        driver.end()
-        files.close()
-
-
-def _classified(driver: DriverUnderTest, run: int) -> tuple[Category, Policy]:
-    error = driver.wait_run(run, RunState.FAILED).error
-    assert error is not None
-    told = classify(
-        error_class=error.error_class,
-        type_name=error.type_name,
-        root_cause=error.root_cause,
-        message=error.message,
-    )
-    return told.category, told.policy
 
 
 def test_a_machine_that_wakes_after_a_takeover_commits_nothing(
