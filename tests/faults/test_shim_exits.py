@@ -87,6 +87,26 @@ def drivers(home: Path, redis_url: str) -> Iterator[list[DriverUnderTest]]:
         driver.end()
 
 
+@pytest.fixture(scope="module")
+def strangers() -> Iterator[list[DriverUnderTest]]:
+    """Collect the drivers of another application, and leave none behind."""
+    launched: list[DriverUnderTest] = []
+    yield launched
+    for driver in launched:
+        driver.end()
+
+
+def _stranger(strangers: list[DriverUnderTest], home: Path) -> DriverUnderTest:
+    """Return a driver of another application: the last one, if a test has put it to rest."""
+    if not strangers or not strangers[-1].idle():
+        for driver in strangers:
+            driver.end()
+        strangers.append(DriverUnderTest(home, application="by-hand", epoch=next(EPOCHS)))
+        strangers[-1].launch()
+    strangers[-1].ready()
+    return strangers[-1]
+
+
 def _running(
     drivers: list[DriverUnderTest], home: Path, redis_url: str, **entry: object
 ) -> DriverUnderTest:
@@ -163,51 +183,19 @@ def test_a_killed_jvm_makes_its_python_leave_with_a_code_of_its_own(
     assert (beats[0].jvm_alive, beats[-1].jvm_alive) == (True, False)
 
 
-def test_a_driver_told_to_leave_leaves_with_0_and_a_second_one_was_kept_out(
-    drivers: list[DriverUnderTest], home: Path, redis_url: str
-) -> None:
-    driver = _running(drivers, home, redis_url)
-    before = driver.ident()
-    # Launched again, by a worker that does not know: nothing happens.
-    driver.launch()
-    assert driver.ident() == before
-    # Another driver, by hand, on the same checkpoint: refused, and told by whom.
-    other = DriverUnderTest(home, application="by-hand", epoch=next(EPOCHS))
-    drivers.append(other)
-    other.launch().ready()
-    other.start(20, rate_query(), checkpoint=f"file://{home}/checkpoints/q1", epoch=5000)
-    refused = other.wait_run(20, RunState.REFUSED, RunState.RUNNING)
-    assert refused.error is not None
-    assert refused.error.refused == "held"
-    assert refused.error.holder_pid == before.jvm_pid
-    assert str(before.jvm_pid) in refused.error.message
-    other.drop(20)
-    other.assign(end=True)  # nothing runs: it leaves by itself
-    assert _report(other).python == "0"
-    driver.kill_python(signal.SIGTERM)
-    report = _report(driver)
-    assert (report.python, report.jvm, report.oom, report.core) == ("0", "0", False, False)
-    ended = driver.run(10)
-    assert ended is not None
-    assert (ended.state, ended.asked_for) == (RunState.ENDED, Want.STOP)
-    assert report.last_seq is not None
-    assert report.last_seq > 0
-
-
 def test_a_python_that_outlives_its_jvm_in_the_middle_of_a_batch_keeps_the_checkpoint(
-    drivers: list[DriverUnderTest], home: Path
+    drivers: list[DriverUnderTest], strangers: list[DriverUnderTest], home: Path
 ) -> None:
     """Nobody else may write while a call of foreachBatch does: not another application either."""
     driver = DriverUnderTest(home, epoch=next(EPOCHS))
-    other = DriverUnderTest(home, application="another", epoch=next(EPOCHS))
-    drivers += [driver, other]
+    drivers.append(driver)
     # Its shim is to leave a Python that does not end alone for as long as this test takes.
     driver.launch(code_roots=(str(home / "root"),), stop_timeout_s=600).ready()
     place, writing = f"file://{home}/checkpoints/q3", home / "writing"
     spec = {"kind": "python", "function": "users_waits:writes", "params": {"writing": str(writing)}}
     driver.start(30, spec, checkpoint=place)
     wait_for(writing.exists, "its batch is being written")
-    other.launch().ready()
+    other = _stranger(strangers, home)
     jvm = driver.ident().jvm_pid
     assert jvm is not None
     assert holder(place) == jvm
@@ -225,6 +213,39 @@ def test_a_python_that_outlives_its_jvm_in_the_middle_of_a_batch_keeps_the_check
     driver.wait_exit()
     other.start(41, rate_query(), checkpoint=place, epoch=5001)
     assert other.wait_run(41, RunState.RUNNING, RunState.REFUSED).state is RunState.RUNNING
+    other.rest()
+
+
+def test_a_driver_told_to_leave_leaves_with_0_and_a_second_one_was_kept_out(
+    drivers: list[DriverUnderTest],
+    strangers: list[DriverUnderTest],
+    home: Path,
+    redis_url: str,
+) -> None:
+    driver = _running(drivers, home, redis_url)
+    before = driver.ident()
+    # Launched again, by a worker that does not know: nothing happens.
+    driver.launch()
+    assert driver.ident() == before
+    # Another driver, by hand, on the same checkpoint: refused, and told by whom.
+    other = _stranger(strangers, home)
+    other.start(20, rate_query(), checkpoint=f"file://{home}/checkpoints/q1", epoch=5000)
+    refused = other.wait_run(20, RunState.REFUSED, RunState.RUNNING)
+    assert refused.error is not None
+    assert refused.error.refused == "held"
+    assert refused.error.holder_pid == before.jvm_pid
+    assert str(before.jvm_pid) in refused.error.message
+    other.drop(20)
+    other.assign(end=True)  # nothing runs: it leaves by itself
+    assert _report(other).python == "0"
+    driver.kill_python(signal.SIGTERM)
+    report = _report(driver)
+    assert (report.python, report.jvm, report.oom, report.core) == ("0", "0", False, False)
+    ended = driver.run(10)
+    assert ended is not None
+    assert (ended.state, ended.asked_for) == (RunState.ENDED, Want.STOP)
+    assert report.last_seq is not None
+    assert report.last_seq > 0
 
 
 def test_an_orphaned_jvm_is_seen_named_and_killed(
