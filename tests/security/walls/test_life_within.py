@@ -36,17 +36,22 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def drivers(home: Path) -> Iterator[list[DriverUnderTest]]:
-    """Collect the drivers of a test, and leave none behind."""
+    """Collect the drivers, and leave none behind."""
     started: list[DriverUnderTest] = []
     yield started
     for driver in started:
         driver.end()
 
 
-def _driver(home: Path, drivers: list[DriverUnderTest], epoch: int) -> DriverUnderTest:
-    driver = DriverUnderTest(home, epoch=epoch, walls=Mode.BUBBLEWRAP)
+def _driver(home: Path, drivers: list[DriverUnderTest]) -> DriverUnderTest:
+    """Return a driver within walls: the last one, if a test has put it to rest."""
+    if drivers and drivers[-1].idle():
+        return drivers[-1]
+    for before in drivers:
+        before.end()
+    driver = DriverUnderTest(home, epoch=len(drivers) + 1, walls=Mode.BUBBLEWRAP)
     drivers.append(driver)
     (copy,), sha256 = driver.launcher.freeze_code((str(home / "root"),))
     driver.launch(
@@ -64,10 +69,26 @@ def _report(driver: DriverUnderTest) -> ExitReport:
     return report
 
 
+def test_a_checkpoint_that_the_walls_do_not_show_waits_for_the_next_driver(
+    drivers: list[DriverUnderTest], home: Path
+) -> None:
+    driver = _driver(home, drivers)
+    driver.start(20, rate_query())
+    refused = driver.wait_run(20, RunState.REFUSED, RunState.RUNNING, RunState.FAILED)
+    assert refused.error is not None
+    # As a hanging start of its own: supervision replaces a driver that runs nothing else.
+    status = driver.sight().status
+    assert status is not None
+    assert (refused.error.refused, refused.error.holder_pid) == ("own", status.jvm_pid)
+    assert "Restart the application" in refused.error.message
+    assert not (home / "checkpoints/q2").exists()
+    driver.rest()
+
+
 def test_both_kills_are_reported_as_they_were_and_leave_nothing(
     drivers: list[DriverUnderTest], home: Path
 ) -> None:
-    driver = _driver(home, drivers, 1)
+    driver = _driver(home, drivers)
     children = {
         "kind": "python",
         "function": "users_children:frame",
@@ -88,7 +109,7 @@ def test_both_kills_are_reported_as_they_were_and_leave_nothing(
     assert not [pid for pid, started in known if identities.is_alive(pid, started)]
     assert holder(f"file://{home}/checkpoints/q1") is None
 
-    later = _driver(home, drivers, 2)  # on the same checkpoint, as supervision would
+    later = _driver(home, drivers)  # on the same checkpoint, as supervision would
     later.start(10, rate_query(), epoch=500)
     later.wait_run(10, RunState.RUNNING)
     jvm = later.ident().jvm_pid
@@ -101,9 +122,10 @@ def test_both_kills_are_reported_as_they_were_and_leave_nothing(
 def test_it_is_adopted_directed_and_stopped_by_whoever_comes_next(
     drivers: list[DriverUnderTest], home: Path
 ) -> None:
-    first = _driver(home, drivers, 3)
-    other = DriverUnderTest(home, epoch=3, walls=Mode.NEITHER)  # a worker that was started anew
-    assert other.launcher.living() == [("app", 3)]
+    first = _driver(home, drivers)
+    # A worker that was started anew.
+    other = DriverUnderTest(home, epoch=first.epoch, walls=Mode.NEITHER)
+    assert other.launcher.living() == [("app", first.epoch)]
     known = dict(first.sight().process)
     other.generation = first.generation
     other.start(10, rate_query(), epoch=600)
@@ -111,26 +133,11 @@ def test_it_is_adopted_directed_and_stopped_by_whoever_comes_next(
     os.kill(other.ident().shim_pid, signal.SIGKILL)  # a dead shim kills no driver
     assert other.sight().liveness is Liveness.ALIVE
     assert other.sight().process == known
-    other.launcher.kill("app", 3)
+    other.launcher.kill("app", first.epoch)
     init = other.ident()
     assert not identities.is_alive(init.init_pid or 0, init.init_start_time)
     assert other.sight().liveness is Liveness.GONE
     assert holder(f"file://{home}/checkpoints/q1") is None
-
-
-def test_a_checkpoint_that_the_walls_do_not_show_waits_for_the_next_driver(
-    drivers: list[DriverUnderTest], home: Path
-) -> None:
-    driver = _driver(home, drivers, 4)
-    driver.start(20, rate_query())
-    refused = driver.wait_run(20, RunState.REFUSED, RunState.RUNNING, RunState.FAILED)
-    assert refused.error is not None
-    # As a hanging start of its own: supervision replaces a driver that runs nothing else.
-    status = driver.sight().status
-    assert status is not None
-    assert (refused.error.refused, refused.error.holder_pid) == ("own", status.jvm_pid)
-    assert "Restart the application" in refused.error.message
-    assert not (home / "checkpoints/q2").exists()
 
 
 def test_a_probe_reads_its_copy_within_walls(home: Path) -> None:
