@@ -15,6 +15,7 @@ from tests.faults.system import System
 
 #: Files whose stories share it.
 SHARED_BY = (
+    "tests/faults/test_async_progress_off.py",
     "tests/faults/test_blast_radius.py",
     "tests/faults/test_ci_story.py",
     "tests/spark/deploys/test_a_script_goes_back.py",
@@ -51,6 +52,7 @@ def one_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         HEADGATE_DEMO="0",
         HEADGATE_CODE_ROOTS=str(place / "code"),
         HEADGATE_DATA_ROOTS=str(place / "data"),
+        HEADGATE_CONNECTORS=str(pieces.kafka_connector().parent),
         UV_NO_INDEX="1",
         UV_FIND_LINKS=str(place / "wheels"),
     )

@@ -95,7 +95,7 @@ class System:
 
     def rest(self) -> None:
         """Stop every query and script at once, and wait until no driver is left."""
-        names = [one["name"] for one in self.get("applications/")["results"]]
+        names = [one["name"] for one in self.get("applications/?limit=200")["results"]]
         for name in names:
             self.call("POST", f"applications/{name}/stop/", {"mode": "now"})
 

@@ -21,7 +21,6 @@ import pytest
 
 from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.checkpoints.logged_offsets import missing_batch
-from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.faults.system import System
 
@@ -39,19 +38,10 @@ RATE = 100  # records a second
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """Start the whole system without its demo; end it with its drivers."""
-    running = System(
-        tmp_path_factory.mktemp("async-off"),
-        pieces.free_port(),
-        HEADGATE_DEMO="0",
-        HEADGATE_CONNECTORS=str(pieces.kafka_connector().parent),
-    )
-    try:
-        running.up()
-        yield running
-    finally:
-        running.close()
+def system(one_system: System) -> Iterator[System]:
+    """Return the shared system; after the last story nothing runs in it."""
+    yield one_system
+    one_system.rest()
 
 
 class Story:
