@@ -23,6 +23,8 @@ SHARED_BY = (
     "tests/spark/deploys/test_new_code_and_packages.py",
     "tests/spark/scripts/test_a_query_with_another_name.py",
 )
+#: Settings that one of its stories runs with and all others without.
+FOR_A_STORY = {"HEADGATE_FORCE_LISTENER_FALLBACK"}
 #: Folders: each process with tests from one would start a broker and a driver of its own.
 FOLDERS = ("tests/kafka/", "tests/spark/code/")
 #: Files whose queries share a driver.
@@ -66,8 +68,19 @@ def one_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 @pytest.fixture
 def shared_system(one_system: System) -> Iterator[System]:
     """Return the session's system; at the end of a story nothing runs in it."""
+    run_with(one_system)
     yield one_system
     one_system.rest()
+
+
+def run_with(system: System, **settings: str) -> None:
+    """Restart a shared system that runs with other settings than these beside its own."""
+    kept = {name: value for name, value in system.environment.items() if name not in FOR_A_STORY}
+    wanted = kept | settings
+    if wanted != system.environment:
+        system.interrupt()
+        system.environment = wanted
+        system.up()
 
 
 def code_of(system: System) -> Path:
