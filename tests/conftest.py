@@ -30,7 +30,14 @@ from queries.models.access.teams import Grant
 from tests import conftest_areas, conftest_database, conftest_tables, pieces
 from tests.conftest_kafka import broker, one_broker
 from tests.examples import examples
-from tests.faults.shared import ByFile, one_system, shared_system
+from tests.faults.shared import (
+    ByFile,
+    one_system,
+    roomy_system,
+    shared_system,
+    small_disk,
+    system_on_a_small_disk,
+)
 from tests.scenarios.stage import Stage
 from tests.storage.servers import s3_jvm
 from tests.storage.stores import hadoop_jvm, hdfs, s3
@@ -42,9 +49,12 @@ __all__ = [
     "hdfs",
     "one_broker",
     "one_system",
+    "roomy_system",
     "s3",
     "s3_jvm",
     "shared_system",
+    "small_disk",
+    "system_on_a_small_disk",
 ]
 
 #: No test may reach the data, the drivers or the Redis of an installation in this folder.

@@ -11,6 +11,8 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests import pieces
+from tests.faults.programs import PROGRAMS
+from tests.faults.small_disks import free, mounted
 from tests.faults.system import System
 
 #: Files whose stories share it.
@@ -22,6 +24,11 @@ SHARED_BY = (
     "tests/spark/deploys/test_deploys.py",
     "tests/spark/deploys/test_new_code_and_packages.py",
     "tests/spark/scripts/test_a_query_with_another_name.py",
+)
+#: Files whose stories share the one on a small disk.
+SHARED_ON_A_SMALL_DISK = (
+    "tests/faults/test_full_disk.py",
+    "tests/faults/test_full_disk_driver.py",
 )
 #: Settings that one of its stories runs with and all others without.
 FOR_A_STORY = {"HEADGATE_FORCE_LISTENER_FALLBACK"}
@@ -39,7 +46,8 @@ class ByFile(LoadFileScheduling):  # type: ignore[misc]
         for folder in FOLDERS:
             if file.startswith(folder):
                 return folder
-        return next((files[0] for files in (SHARED_BY, STREAMS) if file in files), file)
+        together = (SHARED_BY, SHARED_ON_A_SMALL_DISK, STREAMS)
+        return next((files[0] for files in together if file in files), file)
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +89,46 @@ def run_with(system: System, **settings: str) -> None:
         system.interrupt()
         system.environment = wanted
         system.up()
+
+
+@pytest.fixture(scope="session")
+def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a small file system of its own, with nothing in it; its folder has room beside it."""
+    with mounted(tmp_path_factory.mktemp("small") / "disk", 160) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def system_on_a_small_disk(small_disk: Path) -> Iterator[System]:
+    """Return a system whose home is on the small disk; code and data lie beside it."""
+    place = small_disk.parent
+    for name in ("code", "data"):
+        (place / name).mkdir()
+    running = System(
+        small_disk / "home",
+        pieces.free_port(),
+        HEADGATE_DEMO="0",
+        HEADGATE_CODE_ROOTS=str(place / "code"),
+        HEADGATE_DATA_ROOTS=str(place / "data"),
+        HEADGATE_DISK_WARNING_MB="40",
+    )
+    try:
+        running.up()
+        yield running
+    finally:
+        free(small_disk)
+        running.close()
+
+
+@pytest.fixture
+def roomy_system(system_on_a_small_disk: System, small_disk: Path) -> Iterator[System]:
+    """Return it with all of its programs; at the end of a story there is room, and nothing runs."""
+    system = system_on_a_small_disk
+    yield system
+    free(small_disk)
+    system.wait("all programs", lambda: system.living() == PROGRAMS | {"supervisord"})
+    system.wait("readiness", system.ready)
+    system.rest()
 
 
 def code_of(system: System) -> Path:

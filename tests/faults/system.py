@@ -15,12 +15,14 @@ from typing import Any
 
 import psutil
 
+from tests.faults.programs import Programs
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 240  # generous: machines that run tests are small and shared
 DEPLOY_LIMIT_S = 600  # one starts up to three JVMs
 
 
-class System:
+class System(Programs):
     """`manage.py up` in a home of its own, with the demo unless told otherwise, and a token."""
 
     #: What runs one of Django's commands, what starts it, and where: of this checkout.

@@ -8,33 +8,16 @@ import signal
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from http.cookiejar import CookieJar
 from pathlib import Path
 
 import pytest
 
-from tests.faults.small_disks import fill, free, is_full, mounted
-from tests.machine.test_up import PROGRAMS, System
+from tests.faults.programs import PROGRAMS
+from tests.faults.small_disks import fill, free, is_full
+from tests.faults.system import System
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(900)]
-
-SIZE_MB = 160
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    with mounted(tmp_path / "disk", SIZE_MB) as folder:
-        yield folder
-
-
-@pytest.fixture
-def system(disk: Path, tmp_path: Path) -> Iterator[System]:
-    system = System(disk / "home")
-    system.output = tmp_path / "up.out"
-    system.environment["HEADGATE_DISK_WARNING_MB"] = "40"
-    yield system
-    system.end()
 
 
 class Browser:
@@ -68,9 +51,10 @@ class Browser:
 
 
 def test_a_full_disk_ends_nothing_is_said_in_plain_words_and_passes(
-    system: System, disk: Path
+    roomy_system: System, small_disk: Path
 ) -> None:
-    password = system.start().split("login admin / ")[1].split()[0]
+    system, disk = roomy_system, small_disk
+    password = system.said.split("login admin / ")[1].split()[0]
     somebody = Browser(system)
     assert somebody.sign_in(password)[0] == 200
     before = system.identities()
@@ -81,18 +65,19 @@ def test_a_full_disk_ends_nothing_is_said_in_plain_words_and_passes(
     for name in ("beat", "ingester", "worker"):
         os.kill(system.identities()[name][0], signal.SIGKILL)
         fill(disk)
-    system.until(lambda: "MB are free where the data is stored" in somebody.get("")[1])
+    system.wait("a warning", lambda: "MB are free where the data is stored" in somebody.get("")[1])
     assert somebody.get("")[0] == 200
     status, text = _refused(system, disk)
     assert (status, "The disk is full" in text, "Traceback" in text) == (503, True, False), text
-    assert not system.up_has_ended(), system.said()
+    assert system.process is not None
+    assert system.process.poll() is None, system.said
     assert system.identities()["supervisord"] == before["supervisord"]
     assert system.identities()["web"] == before["web"]
 
     free(disk)
-    system.until(lambda: system.living() == PROGRAMS | {"supervisord"})
-    system.until(lambda: Browser(system).sign_in(password)[0] == 200)
-    system.until(system.ready)
+    system.wait("all programs", lambda: system.living() == PROGRAMS | {"supervisord"})
+    system.wait("a sign-in", lambda: Browser(system).sign_in(password)[0] == 200)
+    system.wait("readiness", system.ready)
 
 
 def _refused(system: System, disk: Path) -> tuple[int, str]:
@@ -104,5 +89,5 @@ def _refused(system: System, disk: Path) -> tuple[int, str]:
         answers.append(Browser(system).sign_in("x" * 2000, "nobody"))
         return answers[-1][0] >= 500
 
-    system.until(refused)
+    system.wait("a refusal", refused)
     return answers[-1]

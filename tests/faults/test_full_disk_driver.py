@@ -4,21 +4,19 @@ The whole system and a real driver. The data folder is a small file system of it
 root may mount; the checkpoints lie beside it.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import pieces
-from tests.faults.small_disks import fill, free, is_full, mounted
+from tests.faults.shared import code_of, data_of
+from tests.faults.small_disks import fill, free, is_full
 from tests.faults.system import System
 from tests.faults.test_whole_system import missing
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(1200)]
 
-SIZE_MB = 160
 BATCHES = 6  # committed on a full disk, of each query
 
 # A worker process of Spark's for each row, and more words than the disk takes.
@@ -64,29 +62,10 @@ STATELESS = ("loud", "quiet")
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    with mounted(tmp_path / "disk", SIZE_MB) as folder:
-        yield folder
-
-
-@pytest.fixture
-def system(disk: Path, tmp_path: Path) -> Iterator[System]:
-    code = tmp_path / "code"
-    code.mkdir()
-    (code / "loud.py").write_text(CODE)
-    running = System(
-        disk / "home",
-        pieces.free_port(),
-        HEADGATE_DEMO="0",
-        HEADGATE_CODE_ROOTS=str(code),
-        HEADGATE_DATA_ROOTS=str(tmp_path),
-    )
-    try:
-        running.up()
-        yield running
-    finally:
-        free(disk)
-        running.close()
+def system(roomy_system: System) -> System:
+    """Return the system on a small disk, with the code that its drivers run."""
+    (code_of(roomy_system) / "loud.py").write_text(CODE)
+    return roomy_system
 
 
 def define(system: System, path: str, body: dict[str, Any]) -> None:
@@ -101,9 +80,9 @@ def committed(checkpoints: Path, name: str) -> int:
 
 
 def test_batches_are_committed_on_a_full_disk_and_their_events_come_afterwards(
-    system: System, disk: Path, tmp_path: Path
+    system: System, small_disk: Path
 ) -> None:
-    checkpoints = tmp_path / "checkpoints"
+    disk, checkpoints = small_disk, data_of(system) / "checkpoints"
     spec = {
         "memory": "512m",
         "python_path": [system.environment["HEADGATE_CODE_ROOTS"]],

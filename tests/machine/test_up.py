@@ -1,6 +1,5 @@
 """The whole system on one machine: started, hurt, started again, stopped. All for real."""
 
-import json
 import os
 import re
 import shutil
@@ -20,15 +19,15 @@ from redis.retry import Retry
 
 from queries.launchers.process import identities as processes
 from tests import pieces
+from tests.faults.programs import PROGRAMS, Programs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 150
-PROGRAMS = {"valkey", "ingester", "worker", "beat", "web", "spark-ui", "watcher"}
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(600)]
 
 
-class System:
+class System(Programs):
     """One `manage.py up` with a data folder, a port and a Redis of its own; no demo."""
 
     def __init__(self, home: Path) -> None:
@@ -87,27 +86,6 @@ class System:
     def up_has_ended(self) -> bool:
         """Tell whether `up` is gone."""
         return self.up is None or self.up.poll() is not None
-
-    def identities(self) -> dict[str, tuple[int, int]]:
-        """Return (pid, start time) of each program that was started last."""
-        found = {}
-        for file in (self.home / "run").glob("*.process"):
-            raw = json.loads(file.read_text())
-            found[file.stem] = (raw["pid"], raw["start_time"])
-        return found
-
-    def living(self) -> set[str]:
-        """Return the names of the programs that live."""
-        return {name for name, who in self.identities().items() if processes.is_alive(*who)}
-
-    def ready(self) -> bool:
-        """Ask /readyz."""
-        try:
-            address = f"http://127.0.0.1:{self.port}/readyz"
-            with urllib.request.urlopen(address, timeout=10) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
 
     def until(self, true: Callable[[], bool]) -> None:
         """Wait for an event with a generous limit."""
