@@ -38,6 +38,7 @@ _USES = re.compile(
     r"|[\"'](?P<program>tests\.[\w.]+)",
     re.MULTILINE,
 )
+_PARAMETERS = re.compile(r"^ *def \w+\(([^)]+)\)", re.MULTILINE)
 
 
 class GitMissingError(Exception):
@@ -219,14 +220,24 @@ class Table:
 
     @cached_property
     def _used_by(self) -> dict[str, set[str]]:
-        """Return the files that use each module of tests, by its path."""
+        """Return the files that use each module of tests, by its path.
+
+        Fixtures that tests/conftest.py imports are used by a parameter's name.
+        """
         users: defaultdict[str, set[str]] = defaultdict(set)
+        fixtures: dict[str, str] = {}
         for file in self._modules:
             for use in _USES.finditer((self.root / file).read_text()):
                 package = use["package"] or use["module"] or use["program"]
                 names = re.findall(r"\w+", use["names"] or "")
                 for module in (package, *(f"{package}.{name}" for name in names)):
                     users[f"{module.replace('.', '/')}.py"].add(file)
+                if file == "tests/conftest.py":
+                    fixtures |= dict.fromkeys(names, f"{package.replace('.', '/')}.py")
+        for file in self._modules:
+            for parameters in _PARAMETERS.findall((self.root / file).read_text()):
+                for name in fixtures.keys() & set(re.findall(r"\w+", parameters)):
+                    users[fixtures[name]].add(file)
         return users
 
 
