@@ -11,9 +11,8 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests import pieces
-from tests.faults.programs import PROGRAMS
 from tests.faults.small_disks import free, mounted
-from tests.faults.system import System
+from tests.faults.system import PROGRAMS, System
 
 #: Files whose stories share it.
 SHARED_BY = (

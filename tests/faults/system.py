@@ -15,11 +15,40 @@ from typing import Any
 
 import psutil
 
-from tests.faults.programs import Programs
+from queries.launchers.process import identities as processes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 240  # generous: machines that run tests are small and shared
 DEPLOY_LIMIT_S = 600  # one starts up to three JVMs
+PROGRAMS = {"valkey", "ingester", "worker", "beat", "web", "spark-ui", "watcher"}
+
+
+class Programs:
+    """The programs of an installation, as its folder and its port tell of them."""
+
+    home: Path
+    port: int
+
+    def identities(self) -> dict[str, tuple[int, int]]:
+        """Return (pid, start time) of each program that was started last."""
+        found = {}
+        for file in (self.home / "run").glob("*.process"):
+            raw = json.loads(file.read_text())
+            found[file.stem] = (raw["pid"], raw["start_time"])
+        return found
+
+    def living(self) -> set[str]:
+        """Return the names of the programs that live."""
+        return {name for name, who in self.identities().items() if processes.is_alive(*who)}
+
+    def ready(self) -> bool:
+        """Ask /readyz."""
+        try:
+            address = f"http://127.0.0.1:{self.port}/readyz"
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
 
 
 class System(Programs):

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.programs import PROGRAMS
 from tests.faults.small_disks import fill, free, is_full
-from tests.faults.system import System
+from tests.faults.system import PROGRAMS, System
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(900)]
 

@@ -19,7 +19,7 @@ from redis.retry import Retry
 
 from queries.launchers.process import identities as processes
 from tests import pieces
-from tests.faults.programs import PROGRAMS, Programs
+from tests.faults.system import PROGRAMS, Programs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 150
