@@ -35,6 +35,7 @@ JAVA_OPTIONS = (
 #: Class archives that each JVM maps instead of loading the classes (`tests.class_archive`). They
 #: are stored in the environment, which drivers can read within their walls too.
 ARCHIVES = Path(sys.prefix) / "share" / "headgate-classes"
+MAKES_ARCHIVES = (sys.executable, "-m", "tests.class_archive", str(ARCHIVES))
 #: The JVM options for an archive; the JVM silently ignores an archive that does not match.
 SHARED = "-XX:SharedArchiveFile={file} -Xlog:cds=off -Xlog:cds+dynamic=off"
 NOT_LARGE = f"not ({' or '.join(sorted(LARGE))})"
@@ -62,9 +63,7 @@ class Groups:
 
         Spark's classes are archived at the same time, for the JVMs of the groups that follow.
         """
-        archiving = Beside(
-            *(sys.executable, "-m", "tests.class_archive", str(ARCHIVES)), part="class archive"
-        )
+        archiving = Beside(*MAKES_ARCHIVES, part="class archive")
         try:
             if not covered:
                 return self._light("light")
@@ -73,8 +72,12 @@ class Groups:
             return max(pure, self._light("light", *(f"--ignore={path}" for path in PURE)))
         finally:
             archiving.end()
-            for archive in ARCHIVES.glob("*.jsa"):
-                os.environ["JDK_JAVA_OPTIONS"] += f" {SHARED.format(file=archive)}"
+            _use_archives()
+
+    def archive_classes(self) -> None:
+        """Archive Spark's classes, where `light` is not run."""
+        run(*MAKES_ARCHIVES, go_on=True)
+        _use_archives()
 
     def postgresql(self) -> Beside:
         """Start the tests marked `sql` on PostgreSQL, in parallel with the next group.
@@ -193,6 +196,11 @@ def known_sparks() -> list[str]:
 def how_to_install_sparks() -> str:
     """Return the commands that install the other versions of Spark."""
     return " and ".join(f"`make spark ARGS={version}`" for version in known_sparks())
+
+
+def _use_archives() -> None:
+    for archive in ARCHIVES.glob("*.jsa"):
+        os.environ["JDK_JAVA_OPTIONS"] += f" {SHARED.format(file=archive)}"
 
 
 def _promising(files: Sequence[str]) -> list[str]:

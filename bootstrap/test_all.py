@@ -28,6 +28,8 @@ def main(names: Sequence[str]) -> int:
         groups = Groups(table, reports)
         if "light" in asked:
             record(table, before, "light", groups.light(covered=True), reports)
+        else:
+            groups.archive_classes()
         on_postgresql = groups.postgresql() if "postgresql" in asked else None
         try:
             for area in table.optional:
