@@ -136,9 +136,8 @@ class Table:
         """Return a digest of each area's contents; raise GitMissingError without git."""
         found = {name: hashlib.sha256() for name in self.areas}
         for path in self.files():
-            areas = [one for one in self.about(path) if one.name in found]
             contents = hashlib.sha256(_contents(self.root / path)).hexdigest()
-            for area in areas:
+            for area in self.about(path):
                 found[area.name].update(f"{path}\0{contents}\n".encode())
         return {name: digest.hexdigest()[:32] for name, digest in found.items()}
 
@@ -190,27 +189,25 @@ class Table:
         except (OSError, subprocess.SubprocessError) as error:
             raise GitMissingError(f"git {arguments[0]} failed: {error}") from error
 
-    def _users(self, path: str) -> list[str]:
+    def _users(self, path: str) -> set[str]:
         """Return the tests that use a module or a data file beside them, through others too."""
-        folder, _, name = path.rpartition("/")
-        if not name.endswith(".py") or name == "conftest.py":
-            return [test for test in self._modules if _is_test(test) and test.startswith(folder)]
-        seen, left = {path}, [path]
+        users, left = {path}, [path]
         while left:
-            for user in self._used_by[left.pop()] - seen:
-                seen.add(user)
+            for user in self._used_by[left.pop()] - users:
+                users.add(user)
                 left += [user] if user not in self.areas["ground"].paths else []
-        return sorted(
-            test
-            for user in seen
-            for test in ([user] if _is_test(user) else self._below_conftest(user))
+        users -= {*self.areas["ground"].paths}
+        # Fixtures of a folder, and data, are used by the tests below it.
+        folders = tuple(
+            user.rpartition("/")[0] + "/"
+            for user in users
+            if user.endswith("/conftest.py") or not user.endswith(".py")
         )
-
-    def _below_conftest(self, path: str) -> list[str]:
-        folder, _, name = path.rpartition("/")
-        if name != "conftest.py" or path in self.areas["ground"].paths:
-            return []
-        return [test for test in self._modules if _is_test(test) and test.startswith(f"{folder}/")]
+        return {
+            test
+            for test in self._modules
+            if _is_test(test) and (test in users or test.startswith(folders))
+        }
 
     @cached_property
     def _modules(self) -> list[str]:
