@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
-from examples.flights import definitions
+from examples.flights import async_definitions, definitions, kafka_definitions, topics
 from queries.domain.validation.code_rules import RESERVED_MODULES
 from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
@@ -103,3 +103,12 @@ def test_the_code_root_holds_no_module_that_would_stand_in_the_drivers_way() -> 
     modules = {path.stem for path in definitions.CODE.glob("*.py")}
     assert modules == {"flights_by_hour", "planes_of_flights"}
     assert not modules & RESERVED_MODULES
+
+
+def test_each_query_on_kafka_writes_to_the_topic_that_the_demo_creates_for_it(
+    tmp_path: Path,
+) -> None:
+    plain = kafka_definitions.queries("here:9092")
+    queries = [*plain, *async_definitions.queries("here:9092", tmp_path)]
+    written = [query.spec["sink"]["options"]["topic"] for query in queries]
+    assert sorted([*written, topics.FLIGHTS]) == sorted(topics.ALL)
