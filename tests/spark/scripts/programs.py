@@ -273,7 +273,9 @@ spark = SparkSession.builder.getOrCreate()
 
 
 def say(*words):
-    print("SAID", *words, flush=True)
+    # One write, as the JVM writes to the same log.
+    sys.stdout.write(" ".join(["SAID", *map(str, words)]) + "\\n")
+    sys.stdout.flush()
 
 
 def raised(name, wait):
