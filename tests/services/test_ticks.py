@@ -1,11 +1,16 @@
 """Each tick is sent once, alone or with others; none of them waits for one that may take long."""
 
+import re
 import threading
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
 
+from controlplane.celery import app
+from headgate_ground.packages import SERVER
 from queries import tasks
 from queries.services.alerts import deliveries
 from queries.services.schedules import ticks
@@ -24,6 +29,20 @@ def test_beat_sends_each_tick_once_at_its_interval() -> None:
         assert message["options"]["expires"] == 2 * message["schedule"]
         sent |= dict.fromkeys(names, message["schedule"])
     assert sent == {**settings.TICKS, **settings.HOST_TICKS}
+
+
+def test_every_task_that_the_program_names_exists() -> None:
+    """A tick whose task does not exist is logged, and no query is looked at any more."""
+    root = Path(settings.BASE_DIR)
+    sources = [path for package in SERVER for path in (root / package).rglob("*.py")]
+    named = {
+        name
+        for path in sources
+        for name in re.findall(r"[\"']((?:queries|listeners)\.tasks\.\w+)[\"']", path.read_text())
+    }
+    assert named > {*settings.TICKS, *settings.HOST_TICKS}
+    import_module("listeners.tasks")  # as a worker does; this module imports the others
+    assert named - app.tasks.keys() == set()
 
 
 def test_what_only_one_host_must_do_is_not_sent_to_each() -> None:
