@@ -20,6 +20,7 @@ from queries.driver_folder import read_current
 from queries.launchers.process import identities, sighting
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.killed import killed_at
+from tests.launchers.test_contract import HANGS
 
 T = TypeVar("T")
 LIMIT_S = 120  # generous: a loaded machine must not fail a test
@@ -163,7 +164,7 @@ def test_a_worker_killed_while_a_standby_takes_over_is_followed_by_another(
     launch: Launch, point: str
 ) -> None:
     """The rows name it already; whatever is missing in its files comes with the next look."""
-    (launch.home / "java/bin/java").write_text("#!/bin/sh\nexec sleep 600\n")
+    (launch.home / "java/bin/java").write_text(HANGS)
     launch.launch(standby=True)
     launch.wait(Liveness.ALIVE)
     taken = Assignment(generation=1, epoch=1)
