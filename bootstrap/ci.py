@@ -11,14 +11,12 @@ import time
 from collections.abc import Sequence
 
 from areas import PROMISE, GitMissingError, Table, left_out
-from groups import Groups
+from groups import EXAMPLES, Groups
 from run import say
 from steps import repeated, told
 
 #: No area is started that would end later than this after CI began.
 TIME_S = 60 * 60
-#: The share of examples that each property test tries: as in `make test`.
-EXAMPLES = "0.2"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,12 +32,14 @@ def main(arguments: Sequence[str]) -> int:
         began = time.monotonic()
         groups.light(covered=True)
         slowness = max(1.0, (time.monotonic() - began) / (60 * table.areas["light"].minutes))
-        on_postgresql = groups.postgresql()
-        groups.large("promises", [], promises=True)
-        on_other_spark = groups.promises_on_other_spark(table.areas["sparks"])
-        groups.browser()
-        groups.end(on_other_spark)
-        groups.end(on_postgresql)
+        on_postgresql, on_other_spark = groups.postgresql(), None
+        try:
+            groups.large("promises", [], promises=True)
+            on_other_spark = groups.promises_on_other_spark(table.areas["sparks"])
+            groups.browser()
+        finally:
+            groups.end(on_other_spark)
+            groups.end(on_postgresql)
         remaining = []
         for area in table.named([*touched, *others]):
             if time.monotonic() + area.minutes * 60 * slowness > end:

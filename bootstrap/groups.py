@@ -22,6 +22,9 @@ PURE = (
     "tests/security/test_configuration.py",
 )
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+#: The share of examples that property tests try, and of the steps of random walks, in `make test`
+#: and in CI; `make test-all` tries all.
+EXAMPLES = "0.2"
 #: Tests that take longer than this, in seconds, are listed at the end.
 LONG_S = 15
 #: Memory, not cores, limits the tests that start Spark.

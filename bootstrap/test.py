@@ -12,13 +12,9 @@ from collections.abc import Sequence
 
 import ci
 from areas import Area, Table, left_out
-from groups import Groups
+from groups import EXAMPLES, Groups
 from run import say
 from steps import repeated, run, told
-
-#: The share of examples that each property test tries, and of the steps of each random walk;
-#: `make test-all` tries all.
-EXAMPLES = "0.2"
 
 
 def main(arguments: list[str]) -> int:
