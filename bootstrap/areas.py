@@ -52,7 +52,7 @@ class Area:
     name: str
     about: str
     tests: tuple[str, ...]
-    minutes: float = 0
+    minutes: int = 0
     paths: tuple[str, ...] = ()
     mark: str = ""
     always: bool = False
@@ -265,8 +265,8 @@ def left_out(table: Table, areas: Sequence[Area]) -> str:
     return "\n".join(
         [
             "\nNot run whole:",
-            *(f"  {area.name:<12} {area.minutes:>3.0f} min  {area.about}" for area in areas),
-            f"`make test-all{arguments}` runs all of their tests: about {minutes:.0f} min on two"
+            *(f"  {area.name:<12} {area.minutes:>3} min  {area.about}" for area in areas),
+            f"`make test-all{arguments}` runs all of their tests: about {minutes} min on two"
             " quiet cores.",
         ]
     )
