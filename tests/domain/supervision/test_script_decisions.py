@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queries.domain.protocol import ScriptReport, ScriptState, Status
+from queries.domain.reasons import Detail
 from queries.domain.restart import RestartPolicy
 from queries.domain.states import STOPPED_PHASES, Desired, DriverState, Hold, Phase, Reason
 from queries.domain.supervision.decide import decide
@@ -18,6 +19,7 @@ from queries.domain.supervision.observation import (
     Liveness,
     Observation,
     QuerySeen,
+    RunSeen,
     ScriptSeen,
     Sighting,
     Slots,
@@ -134,19 +136,51 @@ def test_a_broken_script_keeps_why_whatever_happens_to_its_host(meanwhile: dict[
     assert (decision.script.phase, decision.script.reason) == (Phase.BROKEN, Reason.PROBE_FAILED)
 
 
-def test_a_stalled_query_ends_the_driver_where_the_policy_says_so() -> None:
-    stalled = QuerySeen(
+def found(**changes: Any) -> QuerySeen:
+    """Return a query that the script has started."""
+    held: dict[str, Any] = {
+        "desired": Desired.RUNNING,
+        "phase": Phase.RUNNING,
+        "phase_reason": Reason.COMMITTED,
+        **changes,
+    }
+    return QuerySeen(
         id=1,
         name="job/counts",
-        desired=Desired.RUNNING,
         generation=0,
         seen_generation=0,
         reached_generation=0,
-        phase=Phase.RUNNING,
-        phase_reason=Reason.COMMITTED,
         phase_detail=RUNNING.detail,
-        stalled=True,
+        **held,
     )
+
+
+def test_a_query_ends_with_the_script_that_should_not_run() -> None:
+    query = found(run=RunSeen(1, 1, 1, NOW, ends_by_itself=False, committed=True))
+    stopped = replace(RUNNING, desired=Desired.STOPPED)
+    [choice] = decide(seen(stopped, queries=(query,)), NOW).queries
+    assert (choice.phase, choice.reason) == (Phase.STOPPING, Reason.ASKED_STOP)
+    assert choice.detail.code is Detail.BATCH_ENDING
+
+
+def test_a_script_whose_driver_is_not_ready_in_time_starts_again() -> None:
+    driver = seen().driver
+    assert driver is not None
+    starting = Sighting(Liveness.ALIVE, status=Status(1, 1, "", ready=False))
+    driver = replace(driver, state=DriverState.STARTING, sighting=starting)
+    late = NOW + timedelta(seconds=LIMITS.start_s + 1)
+    decision = decide(seen(driver=driver), late)
+    assert decision.driver.action is DriverAction.KILL
+    assert decision.script is not None
+    assert (decision.script.phase, decision.script.reason) == (
+        Phase.STOPPING,
+        Reason.START_TIMED_OUT,
+    )
+    assert decision.script.detail.code is Detail.DRIVER_LATE
+
+
+def test_a_stalled_query_ends_the_driver_where_the_policy_says_so() -> None:
+    stalled = found(stalled=True)
     policy = RestartPolicy(restart_on_stall=True)
     decision = decide(seen(queries=(stalled,), policy=policy), NOW)
     assert decision.driver.end_wanted is Reason.STALLED
