@@ -8,7 +8,7 @@ import base64
 import binascii
 import os
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,9 +76,14 @@ class HadoopStorage:
     to them. Every call is limited in time, and raises `StorageFailed`.
     """
 
-    def __init__(self, server: Path) -> None:
-        """`server` is the socket at which the storage JVM listens."""
+    def __init__(self, server: Path, *, withheld: Sequence[str] = ()) -> None:
+        """`server` is the socket at which the storage JVM listens.
+
+        `withheld` are the application's keys with which it does not run (`handed_to_storage`):
+        every failure states them, because it may be for want of one.
+        """
         self._server = server
+        self._without = _without(withheld)
 
     def list(
         self, place: str, *, deep: bool = False, most: int, limit_s: float = CALL_LIMIT_S
@@ -165,7 +170,8 @@ class HadoopStorage:
         if kind := answer.get("error"):
             said = str(answer.get("message", ""))[:500]
             told = _WORDS.get(str(kind))
-            raise StorageFailed(f"{what}: {told} ({said})." if told else f"{what}: {said}.")
+            failed = f"{what}: {told} ({said})." if told else f"{what}: {said}."
+            raise StorageFailed(f"{failed}{self._without}")
         return answer
 
     def _exchange(self, line: bytes, limit_s: float) -> bytes:
@@ -183,6 +189,17 @@ class HadoopStorage:
         if not found.endswith(b"\n"):
             raise ValueError("it ended in the middle of an answer")
         return found
+
+
+def _without(keys: Sequence[str]) -> str:
+    """Return the sentence about withheld keys, after a space; "" if there are none."""
+    if not keys:
+        return ""
+    listed = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+    return (
+        f" The storage was read without {listed}: only settings that neither run a program nor "
+        "specify a file or an unknown class apply when Headgate reads it."
+    )
 
 
 def is_inside(name: str) -> bool:

@@ -9,8 +9,10 @@ their jars.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from queries.domain.definitions import hadoop
+from queries.domain.definitions.configuration import reach_problems
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, Sink, SqlQuery
 
 #: Configuration that specifies a program, a script or an image to run. All Hadoop keys that are not
@@ -30,11 +32,56 @@ _OPTION = re.compile(
 _HARMLESS = re.compile(
     r"AWS_(REGION|DEFAULT_REGION|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN)|TZ|LANG|LC_ALL"
 )
+#: What a storage JVM needs in addition where a platform provides the account (IAM roles for
+#: Kubernetes' service accounts): a role, and the file with the token for it.
+_OF_AN_ACCOUNT = re.compile(r"AWS_(ROLE_ARN|ROLE_SESSION_NAME|WEB_IDENTITY_TOKEN_FILE)")
 
 #: Fields of an application that determine what its queries import.
 IMPORTED = ("python_path", "code", "packages")
 
 Query = SqlQuery | PythonQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """What of an application's definition reaches its storage JVM."""
+
+    conf: dict[str, str]
+    env: dict[str, str]
+    withheld: tuple[str, ...]  # Hadoop's keys that do not, sorted
+
+
+def handed_to_storage(conf: Mapping[str, str], env: Mapping[str, str]) -> Handed:
+    """Return the settings with which an application's storage JVM runs, whoever wrote them.
+
+    The worker reads that JVM's answers and files, so nothing that an author of Python may bring
+    runs in it: a Hadoop key passes if an author of SQL may set it too, and its value names no
+    unknown class. Variables pass if they say where and as whom a client connects; Hadoop's
+    clients read no others that definitions may set.
+    """
+    asked = {name: value for name, value in conf.items() if name.startswith("spark.hadoop.")}
+    passed = {name: value for name, value in asked.items() if _is_for_storage(name, value)}
+    return Handed(
+        conf=passed,
+        env={
+            name: value
+            for name, value in env.items()
+            if _HARMLESS.fullmatch(name) or _OF_AN_ACCOUNT.fullmatch(name)
+        },
+        withheld=tuple(sorted(asked.keys() - passed.keys())),
+    )
+
+
+def _is_for_storage(name: str, value: str) -> bool:
+    if _is_code(name) or "${" in value:
+        return False
+    return not reach_problems({name: value})
+
+
+def _is_code(name: str) -> bool:
+    """Return whether a configuration key is equivalent to code."""
+    tuning = all(hadoop.is_tuning(key) for key in hadoop.keys_of(name))
+    return _CONF.fullmatch(name) is not None or not tuning
 
 
 def brings_code(before: Query | None, after: Query) -> list[str]:
@@ -88,8 +135,7 @@ def _of_application(spec: ApplicationSpec) -> Iterator[tuple[str, object]]:
     if not spec.master.startswith("local"):
         yield "master", spec.master
     for name, value in spec.conf.items():
-        tuning = all(hadoop.is_tuning(key) for key in hadoop.keys_of(name))
-        if _CONF.fullmatch(name) or not tuning:
+        if _is_code(name):
             yield f"conf.{name}", value
     for name, value in spec.env.items():
         if not _HARMLESS.fullmatch(name):

@@ -34,9 +34,10 @@ _DECODED = re.compile(
     r"|hadoop\.security\.credstore\..+",
     re.IGNORECASE,
 )
-#: Tuning of clients and formats, addresses and credentials.
+#: Tuning of clients and formats, addresses and credentials. Not `fs.client.resolve.*`: with it,
+#: Hadoop runs the program that maps hosts to racks (FileContext, NetworkTopology).
 _TUNING = re.compile(
-    r"fs\.(s3a|azure|abfs|abfss|gs|client|hdfs)\..+|google\.cloud\..+|dfs\..+|ipc\..+"
+    r"fs\.(s3a|azure|abfs|abfss|gs|client(?!\.resolve\.)|hdfs)\..+|google\.cloud\..+|dfs\..+|ipc\..+"
     r"|io\.(file\.buffer\.size|bytes\.per\.checksum|map\.index\.\w+|compression\.codec\..+)"
     r"|mapreduce\.(fileoutputcommitter|input|output|outputcommitter)\..+"
     r"|hadoop\.(security\.(authentication|authorization)|rpc\.protection|kerberos\.min\..+)"

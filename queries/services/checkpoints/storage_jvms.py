@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import transaction
 
 from listeners.loops.troubles import each
+from queries.domain.definitions.code import handed_to_storage
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.reasons import phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
@@ -25,6 +26,7 @@ from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
 from queries.models.drivers import Driver
 from queries.models.installation import Installation
+from queries.selectors.definitions.connectors import conf_of_connectors
 from queries.selectors.supervision.observation import slots
 from queries.services.changes import update_changed
 from queries.services.failures.driver_logs import read_log
@@ -70,7 +72,8 @@ def storage_of(application: Application, *, launcher: Launcher, now: datetime) -
     os.utime(socket)  # when it was last used
     if row.state == DriverState.STARTING:
         update_changed(row, {"state": DriverState.LIVE, "state_since": now})
-    return HadoopStorage(socket)
+    spec = ApplicationSpec.model_validate(row.application_revision.spec)
+    return HadoopStorage(socket, withheld=handed_to_storage(spec.conf, spec.env).withheld)
 
 
 def landing_of(application: Application, *, launcher: Launcher) -> Path:
@@ -136,9 +139,12 @@ def _launch(application: Application, *, launcher: Launcher, now: datetime) -> D
     try:
         jar = our_jar(Path(settings.JARS_DIR))
         spec_ = driver_spec(row)
+        handed = handed_to_storage(spec.conf, spec.env)
         launcher.launch_probe(
             replace(
                 spec_,
+                conf=conf_of_connectors(spec.connectors, spec.spark) | handed.conf,
+                env=handed.env,
                 jars=tuple(dict.fromkeys((str(jar), *spec_.jars))),
                 listeners=(),
                 redis_url="",

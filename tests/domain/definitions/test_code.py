@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
-from queries.domain.definitions.code import application_brings_code, brings_code
+from queries.domain.definitions.code import (
+    application_brings_code,
+    brings_code,
+    handed_to_storage,
+)
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, Sink, Source, SqlQuery
 
 
@@ -72,3 +76,49 @@ def test_an_option_that_loads_a_class_or_runs_a_program_is_code(name: str) -> No
     in_sink = sql(sink=Sink(format="kafka", options={name: "x"}))
     assert brings_code(None, in_sink) == [f"sink.options.{name}"]
     assert brings_code(None, sql(sink=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("net.topology.script.file.name", "/srv/x"),
+        ("net.topology.node.switch.mapping.impl", "org.apache.hadoop.net.ScriptBasedMapping"),
+        ("fs.client.resolve.topology.enabled", "true"),
+        ("hadoop.security.group.mapping", "org.apache.hadoop.security.ShellBasedUnixGroupsMapping"),
+        ("hadoop.security.credential.provider.path", "localjceks://file/srv/x"),
+        ("hadoop.kerberos.kinit.command", "/srv/x"),
+        ("fs.azure.shellkeyprovider.script", "/srv/x"),
+        ("fs.s3a.aws.credentials.provider", "com.example.RunsAProgram"),
+        (
+            "fs.s3a.aws.credentials.provider",
+            "software.amazon.awssdk.auth.credentials.ProcessCredentialsProvider",
+        ),
+        ("google.cloud.auth.service.account.json.keyfile", "/srv/x"),
+        ("fs.s3a.endpoint", "${user.home}"),
+        ("fs.s3a.impl", "com.example.Other"),
+        ("fs.defaultFS", "s3a://bucket"),
+        ("anything.else", "1"),
+    ],
+)
+def test_no_key_that_may_run_a_program_reaches_the_storage_jvm(key: str, value: str) -> None:
+    name = f"spark.hadoop.{key}"
+    handed = handed_to_storage({name: value}, {})
+    assert (handed.conf, handed.withheld) == ({}, (name,))
+
+
+def test_a_storage_jvm_knows_address_account_and_tuning_and_no_other_setting() -> None:
+    conf = {
+        "spark.hadoop.fs.s3a.endpoint": "https://minio.example:9000",
+        "spark.hadoop.fs.s3a.secret.key": "file:s3-secret",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": (
+            "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+        ),
+        "spark.hadoop.dfs.nameservices": "lake",
+        "spark.hadoop.hadoop.security.authentication": "kerberos",
+    }
+    env = {"AWS_REGION": "eu-central-1", "AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/token"}
+    handed = handed_to_storage(
+        {**conf, "spark.sql.shuffle.partitions": "4"}, {**env, "GRPC_PLUGIN": "x"}
+    )
+    assert (handed.conf, handed.env, handed.withheld) == (conf, env, ())
