@@ -2,21 +2,38 @@
 
 The sources stand next to this module. Janino knows no type inference and no try-with-resources;
 what it gets from a generic method must be cast.
+
+A wheel and a container image have the jar next to the sources; a checkout compiles it below
+`HEADGATE_HOME` when it is set up. Checkpoints that are not local depend on these classes (the watch
+over owner objects, and the file manager on S3), so no run on one starts without them. A missing jar
+is compiled by one process of a host: the others wait for it.
+
+    python -m queries.jvm.compiled FOLDER    compile the jar into a folder, for a wheel or an image
 """
 
+import contextlib
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
+import time
 import zipfile
+from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError
+
+from headgate_ground.files import lock_of, take_lock
+
+logger = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent
 _PYSPARK = find_spec("pyspark")  # found and not imported, which would take 8 MB
@@ -25,54 +42,164 @@ assert _PYSPARK.origin is not None
 SPARK_JARS = Path(_PYSPARK.origin).parent / "jars"
 #: Seconds for Java to start and compile; on a quiet machine it takes one.
 COMPILE_LIMIT_S = 60
+#: Seconds to wait for another process that is compiling: its limit, and what ending it takes.
+WAIT_LIMIT_S = COMPILE_LIMIT_S + 15
+#: Seconds between looks whether that process is done.
+_LOOK_S = 0.1
+#: Seconds after a failure in which it is reported again instead of starting another JVM.
+RETRY_S = 30
+_BUILDING = ".building-"
 _OPTIONS = ["-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+#: What `missing` returns while the jar is neither there nor known to be impossible.
+COMPILING = "they are still being compiled"
+
+_failed: dict[Path, tuple[float, str]] = {}  # jar -> monotonic time of the failure, and why
+_at_work: dict[Path, threading.Thread] = {}  # jar -> the thread of this process that compiles it
+_guard = threading.Lock()
 
 
 class NotCompiled(Exception):
     """Our classes could not be compiled; the message is a sentence."""
 
 
-def our_jar(folder: Path) -> Path:
-    """Return the jar of our classes for this PySpark, below `folder`; compile it if it is missing.
+def existing(folder: Path) -> Path | None:
+    """Return the jar of our classes for this PySpark: the shipped one, or one below `folder`."""
+    return next((jar for jar in (SOURCES / jar_name(), folder / jar_name()) if jar.exists()), None)
 
-    Every account can read the jar, because drivers load it. Raises `NotCompiled` if there is no
-    Java, or if it fails.
+
+def missing(folder: Path) -> str:
+    """Return why there is no jar (part of a sentence); "" if there is one."""
+    if existing(folder) is not None:
+        return ""
+    _, why = _failed.get(folder / jar_name(), (0.0, COMPILING))
+    return why.rstrip(".")
+
+
+def begin(folder: Path) -> None:
+    """Compile the jar in a thread if it is missing, unless that has just failed or is in progress.
+
+    `missing` shows how it ended.
     """
-    sources = sorted(SOURCES.glob("*.java"))
-    text = b"".join(path.read_bytes() for path in sources) + version("pyspark").encode()
-    target = folder / f"headgate-{hashlib.sha256(text).hexdigest()[:16]}.jar"
-    if target.exists():
-        return target
+    jar = folder / jar_name()
+    with _guard:
+        if jar in _at_work or existing(folder) is not None or _failed_lately(jar):
+            return
+        thread = threading.Thread(target=_try, args=(folder,), name="java classes", daemon=True)
+        _at_work[jar] = thread
+    thread.start()
+
+
+def wait(timeout_s: float) -> None:
+    """Wait until this process compiles nothing, at most `timeout_s`."""
+    with _guard:
+        threads = list(_at_work.values())
+    for thread in threads:
+        thread.join(timeout_s)
+
+
+def our_jar(folder: Path, java_home: str = "") -> Path:
+    """Return the jar of our classes for this PySpark; compile it below `folder` if it is missing.
+
+    `java_home` is where Java is; "" for `JAVA_HOME` or `PATH`. Every account can read the jar,
+    because drivers load it. While another process compiles it, this waits up to `WAIT_LIMIT_S`.
+    Raises `NotCompiled` if there is no Java, if it fails, or if it has failed within the last
+    `RETRY_S`.
+    """
+    if (jar := existing(folder)) is not None:
+        return jar
+    target = folder / jar_name()
+    if why := _failed_lately(target):
+        raise NotCompiled(why)
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         folder.chmod(0o755)
-        with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as building:
-            _compile(sources, Path(building))
-            draft = _packed(Path(building))
-            draft.chmod(0o644)
-            draft.rename(target)
+        with _alone(target):
+            if not target.exists():  # nobody has compiled it in the meantime
+                _build(target, java_home)
     except OSError as error:
-        raise NotCompiled(f"Headgate's Java classes cannot be written to {folder}: {error}.") from (
-            error
-        )
+        said = f"Headgate's Java classes cannot be written to {folder}: {error}."
+        _failed[target] = time.monotonic(), said
+        raise NotCompiled(said) from error
+    except NotCompiled as error:
+        _failed[target] = time.monotonic(), str(error)
+        raise
+    _failed.pop(target, None)
     return target
 
 
-def java() -> str:
-    """Return the path of Java in JAVA_HOME or PATH; raise `NotCompiled` if there is none."""
-    home = os.environ.get("JAVA_HOME", "")
+def _try(folder: Path) -> None:
+    """Compile the jar; a failure is noted, and the next request tries again."""
+    try:
+        our_jar(folder)
+    except NotCompiled as error:
+        logger.warning("%s", error)
+    finally:
+        with _guard:
+            _at_work.pop(folder / jar_name(), None)
+
+
+def _failed_lately(jar: Path) -> str:
+    at, why = _failed.get(jar, (0.0, ""))
+    return why if why and time.monotonic() - at < RETRY_S else ""
+
+
+@cache
+def jar_name() -> str:
+    """Return the jar's file name, which changes with our sources and with PySpark."""
+    text = b"".join(path.read_bytes() for path in _sources()) + version("pyspark").encode()
+    return f"headgate-{hashlib.sha256(text).hexdigest()[:16]}.jar"
+
+
+def _sources() -> list[Path]:
+    return sorted(SOURCES.glob("*.java"))
+
+
+@contextlib.contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Hold the lock of those who compile a jar; raise `NotCompiled` after `WAIT_LIMIT_S`."""
+    ends = time.monotonic() + WAIT_LIMIT_S
+    while (held := take_lock(lock_of(target))) is None:
+        if time.monotonic() > ends:
+            raise NotCompiled(
+                "Another process has been compiling Headgate's Java classes for "
+                f"{WAIT_LIMIT_S} s, and is not done."
+            )
+        time.sleep(_LOOK_S)
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+def _build(target: Path, java_home: str) -> None:
+    """Compile the jar; call this with its lock held."""
+    for left in target.parent.glob(f"{_BUILDING}*"):  # of a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=target.parent) as building:
+        _compile(_sources(), Path(building), java_home)
+        draft = _packed(Path(building))
+        draft.chmod(0o644)
+        draft.rename(target)
+
+
+def java(home: str = "") -> str:
+    """Return the path of Java in a home, or else in JAVA_HOME or PATH.
+
+    Raises `NotCompiled` if there is none.
+    """
+    home = home or os.environ.get("JAVA_HOME", "")
     found = Path(home) / "bin" / "java" if home else shutil.which("java")
     if not found:
         raise NotCompiled("There is no Java in JAVA_HOME or PATH.")
     return str(found)
 
 
-def _compile(sources: list[Path], target: Path) -> None:
+def _compile(sources: list[Path], target: Path, java_home: str) -> None:
     [own] = SPARK_JARS.glob("py4j-*.jar")
     server = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
     try:
         process = subprocess.Popen(
-            [java(), *_OPTIONS, "-classpath", f"{own}:{SPARK_JARS}/*", *server],
+            [java(java_home), *_OPTIONS, "-classpath", f"{own}:{SPARK_JARS}/*", *server],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -121,3 +248,17 @@ def _packed(folder: Path) -> Path:
         for path in sorted(folder.rglob("*.class")):
             packed.writestr(zipfile.ZipInfo(str(path.relative_to(folder))), path.read_bytes())
     return draft
+
+
+def main(arguments: list[str]) -> int:
+    """Compile the jar into a folder; print its path, or why there is none."""
+    try:
+        sys.stdout.write(f"{our_jar(Path(arguments[0]))}\n")
+    except NotCompiled as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

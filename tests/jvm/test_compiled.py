@@ -1,14 +1,20 @@
 """Our Java classes are compiled on the host, once for each version of their sources."""
 
+import os
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from headgate_ground.files import lock_of, take_lock
 from queries.jvm import compiled
 from queries.jvm.compiled import NotCompiled, our_jar
 
 pytestmark = pytest.mark.spark
+
+LIMIT_S = 60
 
 
 def test_the_jar_is_compiled_once_and_holds_every_class(tmp_path: Path) -> None:
@@ -18,7 +24,88 @@ def test_the_jar_is_compiled_once_and_holds_every_class(tmp_path: Path) -> None:
     assert made.st_mode & 0o444 == 0o444
     assert our_jar(tmp_path) == jar
     assert jar.stat().st_mtime_ns == made.st_mtime_ns
-    assert [path.name for path in tmp_path.iterdir()] == [jar.name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f".{jar.name}.lock", jar.name]
+
+
+def test_of_several_that_miss_the_jar_one_compiles_it_and_the_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, going_on = threading.Event(), threading.Event()
+    compiled_by: list[int] = []
+
+    def compiles(sources: list[Path], target: Path, java_home: str) -> None:
+        compiled_by.append(threading.get_ident())
+        begun.set()
+        assert going_on.wait(LIMIT_S)
+        (target / "Fence.class").write_bytes(b"class")
+
+    monkeypatch.setattr(compiled, "_compile", compiles)
+    with ThreadPoolExecutor(4) as pool:
+        jars = [pool.submit(our_jar, tmp_path) for _ in range(4)]
+        assert begun.wait(LIMIT_S)
+        going_on.set()
+        assert len({jar.result(LIMIT_S) for jar in jars}) == 1
+    assert len(compiled_by) == 1
+
+
+def test_who_waits_for_another_process_does_so_with_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "WAIT_LIMIT_S", 0)
+    held = take_lock(lock_of(tmp_path / compiled.jar_name()))
+    assert held is not None
+    with pytest.raises(NotCompiled, match="Another process has been compiling"):
+        our_jar(tmp_path)
+    os.close(held)
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".building-gone").mkdir()
+    our_jar(tmp_path)
+    assert not (tmp_path / ".building-gone").exists()
+
+
+def test_a_failure_is_reported_again_before_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def fails(sources: list[Path], target: Path, java_home: str) -> None:
+        tried.append(java_home)
+        raise NotCompiled("There is no compiler.")
+
+    monkeypatch.setattr(compiled, "_compile", fails)
+    assert compiled.missing(tmp_path) == compiled.COMPILING
+    for _ in range(2):
+        with pytest.raises(NotCompiled, match="no compiler"):
+            our_jar(tmp_path)
+        compiled.begin(tmp_path)
+        compiled.wait(LIMIT_S)
+    assert (len(tried), compiled.missing(tmp_path)) == (1, "There is no compiler")
+    monkeypatch.setattr(compiled, "RETRY_S", 0)
+    compiled.begin(tmp_path)
+    compiled.wait(LIMIT_S)
+    assert len(tried) == 2
+
+
+def test_a_jar_next_to_the_sources_is_used_and_nothing_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = compiled.jar_name()
+    monkeypatch.setattr(compiled, "SOURCES", tmp_path)
+    (tmp_path / name).touch()
+    assert our_jar(tmp_path / "unused") == tmp_path / name
+    assert not (tmp_path / "unused").exists()
+
+
+def test_it_is_compiled_for_a_wheel_or_an_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert compiled.main([str(tmp_path)]) == 0
+    assert Path(capsys.readouterr().out.strip()).parent == tmp_path
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert compiled.main([str(tmp_path / "another")]) == 1
+    assert "Java cannot be started" in capsys.readouterr().err
 
 
 def test_a_java_that_does_not_answer_is_not_waited_for_without_limit(
