@@ -54,7 +54,9 @@ ENV PATH=/opt/venv/bin:$PATH \
     HEADGATE_CONNECTORS=/opt/connectors \
     HEADGATE_STATIC=/opt/headgate/collected
 RUN python -m compileall -q installation controlplane queries listeners headgate_ground headgate_server headgate_async \
-    && python manage.py collectstatic --no-input --verbosity 0
+    && python manage.py collectstatic --no-input --verbosity 0 \
+    && python -m queries.jvm.compiled queries/jvm \
+    && rm queries/jvm/.*.lock
 
 USER headgate
 VOLUME /var/lib/headgate

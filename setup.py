@@ -6,6 +6,9 @@
 import re
 import runpy
 import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,20 @@ class Build(build_py):  # type: ignore[misc]  # setuptools has no types
             else:
                 shutil.copy(source, place)
         (target / "constraints.txt").write_text(constraints())
+        compile_java(Path(self.build_lib) / "queries" / "jvm")
+
+
+def compile_java(target: Path) -> None:
+    """Compile our Java classes into the package that looks for them, if Spark is installed here.
+
+    A wheel without them works: the hosts compile them. `make dist` refuses to make one.
+    """
+    if find_spec("pyspark") is None:
+        return
+    command = [sys.executable, "-m", "queries.jvm.compiled", str(target)]
+    subprocess.run(command, cwd=HERE, timeout=300, check=False)
+    for lock in target.glob(".*.lock"):
+        lock.unlink()
 
 
 def locked() -> dict[str, str]:

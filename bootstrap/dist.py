@@ -7,6 +7,7 @@ leaves folders behind. No network is needed.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,11 @@ def main(arguments: list[str]) -> None:
     server = next(one for one in wheels(target) if one.name.startswith("headgate_server-"))
     release = "-".join(server.name.split("-")[:2])
     with zipfile.ZipFile(server) as wheel:
+        if not any(re.fullmatch(r"queries/jvm/[^/]+\.jar", name) for name in wheel.namelist()):
+            fail(
+                f"{server.name} lacks Headgate's Java classes.",
+                "Install Java 17 or newer, or set JAVA_HOME; then try again.",
+            )
         exact = wheel.read("headgate_server/data/constraints.txt")
     (target / f"{release}-constraints.txt").write_bytes(exact)
     bill = Path(__file__).with_name("sbom.py")

@@ -4,6 +4,7 @@ import hashlib
 import os
 import secrets
 from datetime import datetime
+from pathlib import Path
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -14,6 +15,7 @@ from django.db import DatabaseError, connection, connections
 from controlplane import environment
 from controlplane.home import Trouble, read_line, write_private
 from headgate_ground.masking import mask_text
+from queries.jvm.compiled import NotCompiled, existing, our_jar
 from queries.releases import TablesRefused
 from queries.services.system.installation import resume
 
@@ -63,6 +65,24 @@ def _static_digest() -> str:
             status = os.stat(storage.path(path))
             lines.append(f"{path} {status.st_size} {status.st_mtime_ns}")
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def lacks_java_classes() -> bool:
+    """Return whether our Java classes must be compiled on this host: no wheel brought them."""
+    return existing(settings.JARS_DIR) is None
+
+
+def compile_java_classes(java_home: Path) -> str:
+    """Compile our Java classes; return "", or a sentence that says why there are none.
+
+    Everything runs without them, except queries whose checkpoints are not on a local disk: those
+    wait, and the worker tries again.
+    """
+    try:
+        our_jar(settings.JARS_DIR, str(java_home))
+    except NotCompiled as error:
+        return f"{error} Until then, queries with checkpoints on S3 or HDFS wait."
+    return ""
 
 
 def first_admin() -> str | None:

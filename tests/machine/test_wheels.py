@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 from headgate_ground import packages
 from headgate_server import __version__, places
+from queries.jvm import compiled
 from tests.machine import wheels
 from tests.machine.wheels import REPOSITORY, Environment
 
@@ -82,6 +83,7 @@ def test_the_wheel_holds_our_packages_and_the_data_that_they_read_and_no_other_f
             f"{below}/{name}"
             for name in ("bootstrap/fetch.py", "bootstrap/run.py", "constraints.txt")
         ),
+        f"queries/jvm/{compiled.jar_name()}",
     }
     held = {name for name in server.namelist() if ".dist-info/" not in name}
     assert held == {name for name in wanted if not name.endswith("README.md")} | {

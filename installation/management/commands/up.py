@@ -142,6 +142,10 @@ class _Run:
         self._check_host()
         if preparation.collect_static_files():
             self.say("Collected the static files")
+        if preparation.lacks_java_classes():
+            self.say("Compiling Headgate's Java classes…")
+            if trouble := preparation.compile_java_classes(found.home):
+                self.say(trouble)
 
     def start(self) -> None:
         """Start the programs, and wait until they work together."""
