@@ -29,6 +29,7 @@ PHRASES: dict[Reason, str] = {
     Reason.WAITS_SLOT: "waiting for a start slot",
     Reason.WAITS_MEMORY: "waiting for memory",
     Reason.WAITS_CODE: "waiting for its code",
+    Reason.WAITS_CLASSES: "waiting for Headgate's Java classes",
     Reason.WAITS_DRIVER: "waiting for its driver",
     Reason.WAITS_LOCK: "waiting for the checkpoint's lock",
     Reason.WAITS_COMMIT: "waiting for its first commit",
@@ -150,6 +151,11 @@ class Detail(Enum):
     MEMORY_TAKEN = "It needs {needed} MB; other drivers use {used} of {budget} MB."
     CODE_COMING = (
         "Its code is being fetched from git, or its packages are being installed, on this host."
+    )
+    CLASSES_MISSING = (
+        "A checkpoint of the application is not on a local disk. Headgate's Java classes keep a "
+        "second driver out of it, and this host does not have them: {why}. Headgate compiles them "
+        "and starts the driver then."
     )
     DRIVER_LEAVING = "Waiting for the previous driver to exit."
     TURN = (

@@ -14,7 +14,9 @@ import pytest
 from queries.domain.protocol import AssignmentEntry, Hangs, RunState, RunStatus, Want
 from queries.runtime import build
 from queries.runtime import run as runs
+from queries.runtime.checkpoints.fence import Fence
 from queries.runtime.checkpoints.locks import Held, Locks
+from queries.runtime.checkpoints.owners import Owned, Owners
 from queries.runtime.checkpoints.ownership import Refused
 from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed, from_python
@@ -295,7 +297,8 @@ def test_a_checkpoint_on_no_local_file_system_is_held_by_one_run_of_the_driver(
 ) -> None:
     monkeypatch.setattr(Locks, "_own", lambda *_: None)  # the owner's file is another story
     java = MagicMock()
-    locks = Locks(java, 4711, installation="here", driver=1, host="one")
+    fence = Fence(java, MagicMock(), Path("heartbeat"), watch_s=2.0)
+    locks = Locks(java, 4711, installation="here", driver=1, host="one", fence=fence)
     held = locks.take("s3a://bucket/checkpoints/delays", run=41, epoch=1)
     assert held.key is None
     with pytest.raises(Refused, match="held by run 41 of the same driver") as refused:
@@ -304,6 +307,31 @@ def test_a_checkpoint_on_no_local_file_system_is_held_by_one_run_of_the_driver(
     locks.release(held)
     locks.release(held)
     assert locks.take("s3a://bucket/checkpoints/delays", run=43, epoch=3).run == 43
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_without_our_classes_no_run_starts_on_a_checkpoint_that_is_not_local(
+    fenced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owned: list[str] = []
+
+    def own(owners: Owners, place: str, *rest: Any, **more: Any) -> Owned:
+        owned.append(place)
+        return Owned(1)
+
+    monkeypatch.setattr(Owners, "own", own)
+    java = MagicMock()
+    because = "The disk is full"
+    fence = Fence(java, MagicMock(), Path("heartbeat"), watch_s=2.0, missing=because)
+    locks = Locks(
+        java, 4711, installation="here", driver=1, host="one", fence=fence if fenced else None
+    )
+    with pytest.raises(Refused) as refused:
+        locks.take("s3a://bucket/checkpoints/delays", run=41, epoch=1)
+    assert (because if fenced else "nothing watches it") in str(refused.value)
+    # Its own process is named as the holder, so that supervision replaces it if it is idle.
+    error = refused.value.error
+    assert (error.refused, error.holder_pid, owned) == ("own", 4711, [])
 
 
 def test_a_run_that_holds_the_checkpoint_and_hangs_is_named_by_the_next(scene: Scene) -> None:

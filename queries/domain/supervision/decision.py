@@ -16,6 +16,7 @@ class DriverAction(StrEnum):
 
     NOTHING = "NOTHING"
     PREPARE = "PREPARE"  # install its code and packages; a launch follows
+    COMPILE = "COMPILE"  # compile our Java classes; a launch follows
     LAUNCH = "LAUNCH"  # create a row, then call the launcher
     TAKE_OVER = "TAKE_OVER"  # as LAUNCH, but a standby driver becomes the driver
     SPAWN = "SPAWN"  # the row exists, but its process does not: complete the launch

@@ -127,6 +127,7 @@ class QuerySeen:
     recent_failures: tuple[tuple[str, int | None], ...] = ()
     suspicion: Suspicion = Suspicion()  # determined only after several driver deaths in a row
     gone: bool = False  # its script no longer starts it
+    remote: bool = False  # its checkpoint is not on a local disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,7 @@ class Observation:
     hold: Hold = Hold.NONE
     hold_reason: Because = NOTHING
     code_ready: bool = True  # nothing needs to be fetched or installed before a driver may start
+    no_classes: str = ""  # why this host lacks our Java classes (part of a sentence); "" if not
     paused: bool = False  # its host is being stopped: drivers end, desired states remain
     script: ScriptSeen | None = None  # None: its queries are defined, and have desired states
     standby: bool = False  # a standby driver is ready, and fits the current definition

@@ -192,10 +192,12 @@ def silent(draft: Draft, detail: Detail) -> Because:
 
 
 def taken(draft: Draft) -> Because:
-    """Return how much of the host other drivers use."""
+    """Return what the host lacks for a driver: code, classes, or what other drivers use of it."""
     slots = draft.obs.slots
     if draft.waits is Reason.WAITS_CODE:
         return Because(Detail.CODE_COMING)
+    if draft.waits is Reason.WAITS_CLASSES:
+        return Because(Detail.CLASSES_MISSING, {"why": draft.obs.no_classes})
     if draft.waits is Reason.WAITS_SLOT:
         params = {"starting": slots.starting, "limit": slots.limit}
         return Because(Detail.SLOTS_TAKEN, params)

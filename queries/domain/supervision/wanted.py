@@ -6,6 +6,7 @@ from queries.domain.protocol import RunState, Want
 from queries.domain.states import (
     Desired,
     DriverState,
+    Hold,
     Phase,
     Reason,
     StopMode,
@@ -49,6 +50,9 @@ def _want_driver(draft: Draft) -> None:
     if not obs.code_ready:
         draft.waits, draft.action = Reason.WAITS_CODE, DriverAction.PREPARE
         return
+    if obs.no_classes and any(_needs_classes(work) for work in draft.queries):
+        draft.waits, draft.action = Reason.WAITS_CLASSES, DriverAction.COMPILE
+        return
     if obs.standby:  # it has started, and has its memory: it needs no slot
         draft.action = DriverAction.TAKE_OVER
         draft.next_attempt_at = None
@@ -57,6 +61,15 @@ def _want_driver(draft: Draft) -> None:
     if draft.waits is Reason.NONE:
         draft.action = DriverAction.LAUNCH
         draft.next_attempt_at = None
+
+
+def _needs_classes(work: QueryDraft) -> bool:
+    """Return whether a driver without our Java classes could not run the query now or soon.
+
+    They keep a second driver out of a checkpoint that has no lock (`queries/jvm`).
+    """
+    wanted = work.seen.desired is Desired.RUNNING and not work.completed and not work.seen.gone
+    return wanted and work.seen.remote and work.hold is not Hold.FAILED
 
 
 def _why_end(draft: Draft, generation: int) -> Reason:

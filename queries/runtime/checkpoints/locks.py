@@ -121,6 +121,13 @@ class Locks:
                 "started. Restart the application; its next driver can use the checkpoint."
             )
             raise Refused("own", text, self._jvm_pid)
+        if path is None and (missing := self._missing()):
+            text = (
+                f"The checkpoint {location} is not on a local disk, and this driver was started "
+                "without Headgate's Java classes, which keep a second driver out of it: "
+                f"{missing}. Restart the application; its next driver starts with them."
+            )
+            raise Refused("own", text, self._jvm_pid)  # as above
         held = (
             self._note(location, run, epoch)
             if path is None
@@ -305,13 +312,16 @@ class Locks:
         held.number = owned.number
         if owned.wait_s:
             held.free_at = time.monotonic() + owned.wait_s
-        missing = "nothing watches it" if self._fence is None else self._fence.missing
-        if self._fence is not None and not missing:
-            held.watch = self._fence.watch(held.location, owned.number)
-        if because := owned.not_fenced or missing:
+        assert self._fence is not None, "`take` refuses the checkpoint without it"
+        held.watch = self._fence.watch(held.location, owned.number)
+        if because := owned.not_fenced:
             held.warning = (
                 f"{NOT_FENCED}a second driver is not kept out of {held.location}, because {because}"
             )
+
+    def _missing(self) -> str:
+        """Return why this driver cannot watch a checkpoint that is not local; "" if it can."""
+        return "nothing watches it" if self._fence is None else self._fence.missing
 
 
 def _held_by_python(location: str) -> Refused:

@@ -47,6 +47,7 @@ from queries.domain.supervision.observation import (
     Slots,
     Suspicion,
 )
+from queries.jvm.compiled import missing
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
@@ -220,6 +221,7 @@ def observation(
         hold=Hold(application.hold),
         hold_reason=application.hold_reason,
         code_ready=rows.driver is not None or not is_to_prepare(spec),
+        no_classes=missing(settings.JARS_DIR) if rows.driver is None else "",
         paused=rows.paused,
         script=_script(rows),
         standby=standby,
@@ -320,7 +322,7 @@ def _query(
     stalled: frozenset[int],
     ended: bool,
 ) -> QuerySeen:
-    run = rows.runs.get(query.pk)
+    run, checkpoint = rows.runs.get(query.pk), rows.checkpoints.get(query.pk)
     wanted: Script | Query = rows.script or query  # a script's queries follow its desired state
     return QuerySeen(
         id=query.pk,
@@ -344,6 +346,7 @@ def _query(
         recent_failures=_recent(query),
         suspicion=_suspicion(query) if _looks_for_a_culprit(rows) else Suspicion(),
         gone=query.gone_at is not None,
+        remote=checkpoint is not None and local_path(checkpoint.location) is None,
     )
 
 

@@ -129,8 +129,9 @@ def launched_with(spec: DriverSpec) -> str:
 def own_classes() -> tuple[tuple[str, ...], str]:
     """Return the jar of our own classes for a driver, or why it goes without them.
 
-    Only checkpoints that are not local need them, but a running driver can get its first one at any
-    time. Probes work on local copies.
+    Only checkpoints that are not local need them: an application that has one waits for them
+    (`decide`). A driver without them refuses a run on its first one, and is replaced. Probes work
+    on local copies.
     """
     try:
         return (str(our_jar(settings.JARS_DIR)),), ""

@@ -24,6 +24,7 @@ from queries.domain.states import Hold, Reason
 from queries.domain.supervision.decide import WATCHFUL, decide
 from queries.domain.supervision.decision import Decision, DriverAction, RunEnd
 from queries.domain.supervision.observation import Liveness, Sighting
+from queries.jvm import compiled
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
@@ -341,6 +342,8 @@ class _Step:
         name, driver, action = self.application.name, self.driver, self.decision.driver.action
         if action is DriverAction.PREPARE:
             preparing.begin(self._spec())
+        elif action is DriverAction.COMPILE:
+            compiled.begin(settings.JARS_DIR)
         if driver is None or driver.host != settings.HEADGATE_HOST:
             return
         if action in {DriverAction.LAUNCH, DriverAction.SPAWN} and self.assignment is not None:

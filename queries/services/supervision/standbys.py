@@ -225,6 +225,7 @@ def _launch(rows: Rows, launcher: Launcher, now: datetime) -> None:
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     try:
         frozen = code.freeze(spec, launcher)
+        assignments.own_classes()  # compiled here if they are missing, not within the transaction
         with transaction.atomic():
             row = decision_rows.create_driver(
                 rows.application,

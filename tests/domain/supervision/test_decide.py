@@ -240,6 +240,47 @@ def test_a_query_waits_for_its_code_which_is_put_into_place() -> None:
     assert decision.wake_at == NOW + WATCHFUL
 
 
+WITHOUT = "There is no Java in JAVA_HOME or PATH"
+
+
+@pytest.mark.parametrize("standby", [True, False])
+def test_a_query_whose_checkpoint_is_not_local_waits_for_our_classes_and_says_why(
+    standby: bool,
+) -> None:
+    obs = _obs(_query(remote=True), no_classes=WITHOUT, standby=standby)
+    decision = decide(obs, NOW)
+    choice = _only(decision)
+    assert (choice.phase, choice.reason) == (Phase.PENDING, Reason.WAITS_CLASSES)
+    assert choice.detail == Because(Detail.CLASSES_MISSING, {"why": WITHOUT})
+    assert WITHOUT in choice.detail.text
+    assert (decision.driver.action, choice.open_run) == (DriverAction.COMPILE, None)
+    assert decision.wake_at == NOW + WATCHFUL
+
+
+def test_its_neighbour_waits_with_it_even_if_the_query_itself_is_only_retried_later() -> None:
+    later = _query(remote=True, next_attempt_at=NOW + timedelta(seconds=60))
+    local = replace(_query(), id=later.id + 1, name="local")
+    decision = decide(_obs(later, queries=(later, local), no_classes=WITHOUT), NOW)
+    assert decision.driver.action is DriverAction.COMPILE
+    assert decision.queries[1].reason is Reason.WAITS_CLASSES
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"remote": True, "desired": Desired.STOPPED},
+        {"remote": True, "hold": Hold.FAILED, "phase": Phase.FAILED},
+        {"remote": True, "gone": True},
+    ],
+)
+def test_other_queries_do_not_wait_for_our_classes(query: dict[str, Any]) -> None:
+    other = replace(_query(), id=99, name="local")
+    seen = _query(**query)
+    decision = decide(_obs(seen, queries=(seen, other), no_classes=WITHOUT), NOW)
+    assert decision.driver.action is DriverAction.LAUNCH
+
+
 @pytest.mark.parametrize(("used", "has_memory"), [(3072, True), (3073, False)])
 def test_whether_there_is_memory_does_not_depend_on_free_slots(used: int, has_memory: bool) -> None:
     for starting in (0, 2):

@@ -43,6 +43,10 @@ ELSEWHERE: dict[Reason, tuple[str, str]] = {
         "domain/supervision/test_decide.py",
         "test_a_query_waits_for_its_code_which_is_put_into_place",
     ),
+    Reason.WAITS_CLASSES: (
+        "domain/supervision/test_decide.py",
+        "test_a_query_whose_checkpoint_is_not_local_waits_for_our_classes_and_says_why",
+    ),
     Reason.WAITS_THREAD: (
         "scenarios/test_hanging_runs.py",
         "test_a_start_that_never_returns_fails_once_and_says_who_is_affected",
