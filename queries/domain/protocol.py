@@ -193,7 +193,7 @@ class DriverSpec(Form):
     jars: tuple[str, ...] = ()
     secrets_dir: str = ""
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve
-    data_roots: tuple[str, ...] = ()  # where data may be; () for anywhere
+    data_roots: tuple[str, ...] = ()  # where data may be
     own_folders: tuple[str, ...] = ()  # of the control plane: data may not be there
     data_umask: int = 0o022  # of the driver, because others may have to read its files
     checkpoints: tuple[str, ...] = ()  # locations of the application's checkpoints known at launch

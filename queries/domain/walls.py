@@ -58,18 +58,28 @@ class Choice:
     asked: str  # HEADGATE_WALLS
     lacks: str = ""  # what this host lacks for the desired walls
     root: bool = False  # whether the worker runs as root
+    late: bool = False  # the test did not finish: the host may well have the walls
     holds: str = ""  # system calls and limits that have been proven to apply to drivers here
 
     @property
     def refused(self) -> bool:
-        """Return whether this host cannot isolate drivers as requested, and so starts none."""
-        return bool(self.lacks) and self.asked != AUTO
+        """Return whether this host cannot isolate drivers as requested, and so starts none.
+
+        With `auto`, a host that is too busy or too full for the test does not start drivers without
+        walls.
+        """
+        return bool(self.lacks) and (self.asked != AUTO or self.late)
 
     @property
     def told(self) -> str:
         """Return the choice and its reason as sentences, for the log and for pages."""
         wanted = Mode.BUBBLEWRAP if self.asked == AUTO else self.asked
         why = f" {wanted} cannot be used here: {self.lacks}" if self.lacks else ""
+        if self.late:
+            return (
+                f"The isolation of drivers could not be tested: {self.lacks} No drivers are "
+                "started until it has been; it is tested again before each start."
+            )
         if self.refused:
             return (
                 f"HEADGATE_WALLS is {self.asked}, so no drivers are started:{why} Fix this, or set "
@@ -80,11 +90,14 @@ class Choice:
         return f"Isolation of drivers: {self.mode}. {self.mode.sentence}{holds}{root}{why}"
 
 
-def choose(asked: str, lacks: str = "") -> Choice:
+def choose(asked: str, lacks: str = "", *, late: bool = False) -> Choice:
     """Return the isolation to use; `lacks` is why the desired kind is impossible, "" if it is not.
 
-    `auto` means bubblewrap, because accounts must be created and specified by an admin.
+    `auto` means bubblewrap, because accounts must be created and specified by an admin. `late`:
+    `lacks` is why that is not known yet.
     """
+    if late:
+        return Choice(Mode.BUBBLEWRAP if asked == AUTO else Mode(asked), asked, lacks, late=True)
     if asked == AUTO:
         return Choice(Mode.NEITHER if lacks else Mode.BUBBLEWRAP, asked, lacks)
     mode = Mode(asked)

@@ -44,8 +44,12 @@ class OutsideRoots(Exception):
 
 
 def roots_of(spec: DriverSpec) -> DataRoots | None:
-    """Return the roots that a driver was given; None if its release did not have data roots yet."""
-    return DataRoots(spec.data_roots, spec.own_folders) if spec.data_roots else None
+    """Return the roots that a driver was given; None if its release did not have data roots yet.
+
+    Without any root, no data is allowed. Every release with data roots names its own folders.
+    """
+    given = spec.data_roots or spec.own_folders
+    return DataRoots(spec.data_roots, spec.own_folders) if given else None
 
 
 def require_options(roots: DataRoots | None, name: str, options: Mapping[str, str]) -> None:

@@ -53,3 +53,13 @@ def test_a_worker_that_is_root_is_named_with_what_that_means(mode: Mode) -> None
     told = replace(choice, root=True).told
     assert told.startswith(choice.told)
     assert "The worker runs as root" in told
+
+
+@pytest.mark.parametrize("asked", ["auto", "bubblewrap", "accounts"])
+def test_a_test_that_did_not_finish_starts_no_driver_without_walls(asked: str) -> None:
+    choice = choose(asked, "the trial was killed.", late=True)
+    assert choice.refused
+    assert choice.mode is not Mode.NEITHER
+    assert choice.told.startswith(
+        "The isolation of drivers could not be tested: the trial was killed. No drivers are"
+    )

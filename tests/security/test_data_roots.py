@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from queries.models.deploys.receipts import Deploy
 from queries.models.failures import Failure
 from queries.models.grants import GivenRoot
 from queries.models.history import Transition
+from queries.runtime.data_roots import OutsideRoots, require_options, roots_of
 from queries.services.definitions import catalog
 from queries.services.secrets.roots import give_root, take_root
 from queries.services.supervision.application_operations import archive_application
 from queries.services.supervision.assignments import driver_spec
+from tests.launchers.test_contract import _spec
 from tests.scenarios.stage import Stage
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
@@ -408,3 +411,11 @@ def test_an_upgrade_is_told_what_lies_outside_and_what_would_allow_it(
     settings.DATA_ROOTS = [f"{home}/data", f"{home}/elsewhere"]
     call_command("data_roots")
     assert "All definitions stay within the data roots." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("roots", [(), ("file:///data",)])
+def test_a_driver_without_any_root_may_read_nothing(roots: tuple[str, ...]) -> None:
+    given = roots_of(replace(_spec(1), data_roots=roots, own_folders=("file:///var/headgate",)))
+    require_options(given, "json", {"path": "/data/in"} if roots else {})
+    with pytest.raises(OutsideRoots, match="ask an admin|Ask an admin"):
+        require_options(given, "json", {"path": "/etc"})

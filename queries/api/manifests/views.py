@@ -22,7 +22,7 @@ from queries.selectors.definitions import definitions
 from queries.selectors.manifests.export import export
 from queries.selectors.manifests.owners import managed_of, owned
 from queries.selectors.supervision import applications
-from queries.services.access.audit_trail import note_act
+from queries.services.access.audit_trail import record_act
 from queries.services.manifests.applying import apply_set
 from queries.services.manifests.ownership import release
 
@@ -83,7 +83,7 @@ class ExportView(ApiView):
         asked = {name: self.asked(name) for name in ("application", "query", "owner")}
         found = export(**asked)
         subject = asked["query"] or asked["application"] or asked["owner"]
-        note_act(Act.EXPORTED, subject=subject, what="manifests", objects=len(found), **self.by)
+        record_act(Act.EXPORTED, subject=subject, what="manifests", objects=len(found), **self.by)
         return {"manifests": found}
 
 

@@ -22,7 +22,7 @@ from queries.selectors.failures import failures
 from queries.selectors.failures.what_changed import FailureDetail, failure_with_changes
 from queries.selectors.supervision import runs
 from queries.selectors.supervision.applications import application, driver_of, drivers_of
-from queries.services.access.audit_trail import note_act
+from queries.services.access.audit_trail import record_act
 from queries.services.failures import resolution
 from queries.services.failures.driver_logs import MOST_LINES, read_log
 
@@ -55,7 +55,7 @@ class RunLogView(ApiView):
 def _log(view: ApiView, driver: Driver, subject: str, lines: int) -> HttpResponse:
     """Return the end of a driver's log, and record that the user has read it."""
     text = read_log(driver, launcher=launcher(), lines=lines)
-    note_act(Act.EXPORTED, subject=subject, what="log", driver=driver.epoch, **view.by)
+    record_act(Act.EXPORTED, subject=subject, what="log", driver=driver.epoch, **view.by)
     return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
 

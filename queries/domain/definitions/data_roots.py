@@ -130,9 +130,10 @@ class DataRoots:
         """Return a sentence that lists the places where data may be stored."""
         shown = [local_path(root) or root for root in self.roots[:_SHOWN]]
         more = ", …" if len(self.roots) > _SHOWN else ""
+        use = f"Use a folder in {', '.join(shown)}{more}, or ask" if shown else "Ask"
         return (
-            f"Use a folder in {', '.join(shown)}{more}, or ask an admin to add a root for the "
-            "application: Settings → Data roots (HEADGATE_DATA_ROOTS applies to all)."
+            f"{use} an admin to add a root for the application: Settings → Data roots "
+            "(HEADGATE_DATA_ROOTS applies to all)."
         )
 
 

@@ -80,7 +80,11 @@ def insert_acts(entries: Prepared[AuditEntry]) -> None:
 
 
 def note_act(kind: Act, /, *, actor: str, now: datetime, subject: str = "", **details: Any) -> None:
-    """Record a read or a rejected action; if the database fails, only log the failure."""
+    """Record a rejected action; if the database fails, only log the failure.
+
+    The action stays rejected either way. What is allowed must not happen without an entry: use
+    `record_act`.
+    """
     try:
         record_act(kind, actor=actor, now=now, subject=subject, **details)
     except DatabaseError:

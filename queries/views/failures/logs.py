@@ -17,7 +17,7 @@ from queries.models.drivers import Driver
 from queries.roles import VIEW
 from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.supervision.runs import drivers_of_query, run_with_neighbours
-from queries.services.access.audit_trail import note_act
+from queries.services.access.audit_trail import record_act
 from queries.services.failures.driver_logs import LogElsewhere, log_page, whole_log
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
@@ -62,7 +62,7 @@ def log_download(request: HttpRequest, name: str) -> HttpResponseBase:
     if driver is None:
         raise Missing(f"{name} has not had a driver yet.")
     parts = whole_log(driver, launcher=launcher())
-    note_act(Act.EXPORTED, subject=name, what="log", driver=driver.epoch, **by(request))
+    record_act(Act.EXPORTED, subject=name, what="log", driver=driver.epoch, **by(request))
     first = next(parts, "")  # a log on another host is reported before anything is sent
 
     def text() -> Any:

@@ -18,7 +18,7 @@ from queries.models.definitions import Query
 from queries.roles import VIEW
 from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.supervision.chart_marks import Mark, MarkKind, Outage, marks, outages
-from queries.services.access.audit_trail import note_act
+from queries.services.access.audit_trail import record_act
 from queries.views.console.guard import by, needs
 
 RANGES = {
@@ -44,7 +44,7 @@ def series(request: HttpRequest, name: str) -> HttpResponseBase:
     found = heard.series(query.pk, since=since, until=until or now + timedelta(seconds=5))
     form = request.GET.get("format", "")
     if form in ("csv", "json"):
-        note_act(Act.EXPORTED, subject=name, what=f"batches as {form}", **by(request))
+        record_act(Act.EXPORTED, subject=name, what=f"batches as {form}", **by(request))
     if form == "csv":
         return _file(_csv(found), "text/csv", f"{name}.csv")
     end = until or now

@@ -1,5 +1,6 @@
 """Walls are tried before they are used, and what a host lacks is named."""
 
+import errno
 import logging
 import os
 import subprocess
@@ -19,6 +20,7 @@ from queries.domain.walls import Choice, Mode, choose
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import bubblewrap, mounts, proven
+from queries.launchers.process.walls.trial import Late, Missing
 from tests.launchers.test_contract import _spec
 
 LACKS = "bubblewrap is not installed; it is in the bubblewrap package."
@@ -110,6 +112,63 @@ def test_processes_of_the_host_in_sight_are_a_hole(
 
 
 _OF_PROCESSES = ("--unshare-pid", "--as-pid-1")
+
+
+@pytest.mark.parametrize("asked", ["auto", "bubblewrap"])
+@pytest.mark.parametrize(
+    ("error", "late"),
+    [
+        (Late("the trial took longer than 300 s."), True),
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), True),
+        (OSError(errno.EACCES, "Permission denied"), False),
+        (Missing("the trial failed: it was not stopped."), False),
+    ],
+)
+def test_a_host_that_is_busy_or_full_is_not_one_without_walls(
+    tmp_path: Path,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    error: Exception,
+    late: bool,
+) -> None:
+    def fails(drivers: Path) -> None:
+        raise error
+
+    settings.HEADGATE_HOME, settings.WALLS, settings.DRIVERS_DIR = tmp_path, asked, tmp_path / "d"
+    monkeypatch.setattr(proven, "_try_bubblewrap", fails)
+    monkeypatch.setattr(proven, "_late", [])
+    proven._walls.cache_clear()
+    launcher = LocalProcessLauncher(tmp_path / "drivers", tmp_path / "code", walls=proven.walls)
+    try:
+        choice = proven.walls()
+        assert (choice.late, choice.refused) == (late, late or asked == "bubblewrap")
+        assert proven.known() == choice
+        if choice.refused:
+            with pytest.raises(LaunchRefused) as refused:
+                launcher.launch(_spec(1), Assignment(1, 1), "")
+            assert refused.value.passing == late
+        monkeypatch.setattr(proven, "_try_bubblewrap", lambda _: None)
+        assert proven.walls() == choice  # not tested again for each of many starts
+        monkeypatch.setattr(proven, "_late", [])
+        assert (proven.walls() == choice) is not late
+    finally:
+        proven._walls.cache_clear()
+
+
+@pytest.mark.walls
+def test_a_trial_that_is_killed_or_lacks_memory_says_nothing_about_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code in (
+        "import os; os.kill(os.getpid(), 9)",
+        "import sys; sys.exit('fork: Resource temporarily unavailable')",
+    ):
+        command = [sys.executable, "-c", code]
+        monkeypatch.setattr(proven, "attempt", lambda *_, said=command, **__: said)
+        choice = proven.prove("auto", tmp_path / "drivers")
+        assert (choice.late, choice.refused) == (True, True), choice
 
 
 def test_without_the_walls_that_are_asked_for_nothing_is_launched(tmp_path: Path) -> None:

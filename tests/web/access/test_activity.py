@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import DatabaseError
 from django.test import Client
 from django.utils import timezone
 
@@ -13,6 +14,7 @@ from queries.domain.access.acts import Act
 from queries.models.access.audit_trail import AuditEntry
 from queries.services.access.audit_trail import chain_entries
 from queries.services.console.tokens import create_token
+from queries.services.prepared_rows import Prepared
 from queries.views.console import fragments
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
@@ -141,6 +143,33 @@ def test_a_download_is_recorded(client: Client, viewer: User, stage: Stage) -> N
     client.force_login(viewer)
     client.get("/queries/delays/series/?format=csv")
     assert _acts(kind=Act.EXPORTED) == [(Act.EXPORTED, "vera", "delays")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/queries/delays/series/?format=csv",
+        "/queries/delays/series/?format=json",
+        "/queries/delays/log/download/",
+        "/api/v1/export/",
+        "/api/v1/applications/delays/drivers/{epoch}/log/",
+    ],
+)
+def test_what_cannot_be_recorded_is_not_exported(
+    client: Client, admin: User, stage: Stage, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    client.force_login(admin)
+    client.raise_request_exception = False
+    path = path.format(epoch=stage.driver("delays").epoch)
+    assert client.get(path).status_code == 200, path
+
+    def fails(self: Any) -> None:
+        raise DatabaseError("the disk is full")
+
+    monkeypatch.setattr(Prepared, "insert", fails)
+    assert client.get(path).status_code >= 500
 
 
 def test_admins_see_one_list_of_it_and_filter_it(client: Client, admin: User, stage: Stage) -> None:

@@ -5,6 +5,7 @@ HEADGATE_HOME, for the pages and for `make run`.
 """
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -28,7 +30,7 @@ from queries.launchers.base import LaunchRefused
 from queries.launchers.process import environment, identities
 from queries.launchers.process.walls import account_rights, bubblewrap, limits, mounts
 from queries.launchers.process.walls.accounts import Account, Accounts, refuse_incapable
-from queries.launchers.process.walls.trial import GIVEN, PASSED, Missing, attempt, ground
+from queries.launchers.process.walls.trial import GIVEN, PASSED, Late, Missing, attempt, ground
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,15 @@ FILE = "walls.json"
 #: The trial takes a second; if it is late, the host is overloaded, which does not mean that it has
 #: no walls.
 PROVEN_WITHIN_S = 300
+#: Seconds after a test that did not finish in which drivers are refused without another one.
+AGAIN_S = 30
+#: What a host runs out of for a while, as OSErrors and in the error messages of the test.
+_USED_UP = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+        errno.EIO,
+    }
+)
 #: bubblewrap's error message if the host rejects it -> what to do.
 _WAYS_OUT = (
     (
@@ -57,12 +68,19 @@ _WAYS_OUT = (
 
 
 _once = threading.Lock()
+_late: list[tuple[float, Choice]] = []  # the last test that did not finish, and until when it holds
 
 
 def walls() -> Choice:
     """Return the isolation of this host's drivers; this process tests and records it once."""
     with _once:
-        return _walls()
+        if _late and time.monotonic() < _late[-1][0]:
+            return _late[-1][1]
+        found = _walls()
+        if found.late:  # not a result: the next start tests again
+            _walls.cache_clear()
+            _late[:] = [(time.monotonic() + AGAIN_S, found)]
+        return found
 
 
 @cache
@@ -108,8 +126,12 @@ def prove(asked: str, drivers: Path, accounts: Accounts | None = None) -> Choice
             _try_accounts(accounts or Accounts((), drivers.parent), drivers)
         else:
             _try_bubblewrap(drivers)
-    except (Missing, LaunchRefused, OSError) as error:
+    except Late as error:
+        return choose(asked, str(error), late=True)
+    except (Missing, LaunchRefused) as error:
         return choose(asked, str(error))
+    except OSError as error:
+        return choose(asked, f"{error}.", late=error.errno in _USED_UP)
     return choose(asked)
 
 
@@ -131,19 +153,18 @@ def _try_bubblewrap(drivers: Path) -> None:
         status: int | None = None
         try:
             python = within.begin()
-            identities.wait_end(python, identities.start_time(python), PROVEN_WITHIN_S)
+            if not identities.wait_end(python, identities.start_time(python), PROVEN_WITHIN_S):
+                raise Late(f"the trial took longer than {PROVEN_WITHIN_S} s.")
             status = within.status_of(python)
         except bubblewrap.NotStarted as error:
             if error.killed is Killer.WALLS_LATE:
-                raise Missing(
-                    f"bubblewrap took longer than {bubblewrap.STARTS_WITHIN_S} s."
-                ) from None
+                raise Late(f"bubblewrap took longer than {bubblewrap.STARTS_WITHIN_S} s.") from None
         finally:
             identities.kill_and_wait(within.init_pid, within.init_start, PROVEN_WITHIN_S)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 within.process.wait(PROVEN_WITHIN_S)
             os.close(within.told)
-        _judge(status, folder)
+        _judge(status, folder, killed=status is not None and os.WIFSIGNALED(status))
 
 
 def _try_accounts(accounts: Accounts, drivers: Path) -> None:
@@ -162,7 +183,8 @@ def _try_accounts(accounts: Accounts, drivers: Path) -> None:
         closed = [hidden, *([others] if another != tried else []), *_closed(accounts.home)]
         bounds = limits.limits(account=True)
         wanted = attempt(folder, closed, rights=True, filtered=not _unfiltered(), limits=bounds)
-        _judge(_status_as(tried, wanted, folder), folder)
+        status = _status_as(tried, wanted, folder)
+        _judge(status, folder, killed=status < 0)
 
 
 def _unfiltered() -> str:
@@ -199,7 +221,7 @@ def _status_as(account: Account, argv: list[str], folder: DriverFolder) -> int:
             check=False,
         ).returncode
     except subprocess.TimeoutExpired:
-        raise Missing(f"the trial took longer than {PROVEN_WITHIN_S} s.") from None
+        raise Late(f"the trial took longer than {PROVEN_WITHIN_S} s.") from None
     finally:
         os.close(log)
         if calls is not None:
@@ -217,8 +239,12 @@ def insist_on_the_way(account: Account) -> None:
             raise Missing(account_rights.not_through(blocked, account))
 
 
-def _judge(status: int | None, folder: DriverFolder) -> None:
+def _judge(status: int | None, folder: DriverFolder, *, killed: bool) -> None:
     said = read_tail(folder.own / DRIVER_LOG, 2000).strip().rpartition("\n")[2]
+    if killed:  # by the kernel, for its memory, or by somebody
+        raise Late("the trial was killed.")
+    if any(os.strerror(code) in said for code in _USED_UP):
+        raise Late(f"the trial failed: {said.rstrip('.')}.")
     if status != 0 or said != PASSED:
         ways = (way for words, way in _WAYS_OUT if any(word in said for word in words))
         raise Missing(f"the trial failed: {said.rstrip('.') or 'no output'}.{next(ways, '')}")

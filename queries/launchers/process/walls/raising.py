@@ -43,7 +43,7 @@ class Raising:
         """
         choice = self.choice()
         if choice.refused:
-            raise LaunchRefused(choice.told)
+            raise LaunchRefused(choice.told, passing=choice.late)
         if choice.mode is Mode.NEITHER:
             return spec
         spec = replace(spec, walls=choice.mode, secrets_dir=str(folder.control / SECRETS))

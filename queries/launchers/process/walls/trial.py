@@ -22,6 +22,10 @@ class Missing(Exception):
     """This host cannot provide the requested isolation; the message says what is missing."""
 
 
+class Late(Missing):
+    """The test did not finish, so it is not known whether this host can provide the isolation."""
+
+
 #: What Linux lets every account open for writing, but checks at the write or makes private to the
 #: account.
 EVERYBODYS = (
