@@ -417,5 +417,5 @@ def test_an_upgrade_is_told_what_lies_outside_and_what_would_allow_it(
 def test_a_driver_without_any_root_may_read_nothing(roots: tuple[str, ...]) -> None:
     given = roots_of(replace(_spec(1), data_roots=roots, own_folders=("file:///var/headgate",)))
     require_options(given, "json", {"path": "/data/in"} if roots else {})
-    with pytest.raises(OutsideRoots, match="ask an admin|Ask an admin"):
+    with pytest.raises(OutsideRoots, match=r"[aA]sk an admin"):
         require_options(given, "json", {"path": "/etc"})
