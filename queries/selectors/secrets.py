@@ -134,7 +134,8 @@ def known_names() -> Iterator[str]:
 def _namings(bound: dict[Holder, Bound]) -> Iterator[Naming]:
     """Yield the uses of secrets in the newest existing definitions and in channels."""
     names = dict(Application.objects.filter(archived_at=None).values_list("pk", "name"))
-    for pk, revision in newest_application_revisions(list(names)).items():
+    applications = newest_application_revisions(list(names))
+    for pk, revision in applications.items():
         about = f"application {names[pk]}"
         with _each.by_itself(f"the secrets of {about}"):
             yield from _of(application(names[pk]), about, "", uses_in(revision.spec), bound)
@@ -144,7 +145,9 @@ def _namings(bound: dict[Holder, Bound]) -> Iterator[Naming]:
         holder = application(rows[pk].application.name)
         about = f"query {rows[pk].name}"
         with _each.by_itself(f"the secrets of {about}"):
-            yield from _of(holder, about, rows[pk].name, uses_in(newest.spec), bound)
+            around = applications.get(rows[pk].application_id)
+            uses = uses_in(newest.spec, around.spec if around is not None else None)
+            yield from _of(holder, about, rows[pk].name, uses, bound)
     for row in Channel.objects.all():
         about = f"channel {row.name}"
         with _each.by_itself(f"the secrets of {about}"):
@@ -152,12 +155,17 @@ def _namings(bound: dict[Holder, Bound]) -> Iterator[Naming]:
 
 
 def _naming_secrets() -> QuerySet[QueryRevision, Any]:
-    """Return the ids of queries with a revision whose text may name a secret: few of many.
+    """Return the ids of queries with a revision whose text may use a secret: few of many.
 
+    That is a reference, or an endpoint at which the application's S3 keys are used.
     The database finds them, as in `selectors/kafka/sources`.
     """
     texts = QueryRevision.objects.annotate(text=Cast("spec", TextField()))
-    named = texts.filter(Q(text__contains='"env:') | Q(text__contains='"file:'))
+    named = texts.filter(
+        Q(text__contains='"env:')
+        | Q(text__contains='"file:')
+        | Q(text__icontains=".hadoop.fs.s3a.")
+    )
     return named.order_by().values("query")
 
 

@@ -14,12 +14,14 @@ from queries.channels.base import Message, SendFailed
 from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.errors import Invalid, NotAllowed, Unavailable
 from queries.domain.secrets.bindings import channel
+from queries.domain.states import RunOutcome
 from queries.models.alerts import Channel, Delivery
 from queries.models.definitions import Query
 from queries.models.failures import Failure
 from queries.models.history import Transition
 from queries.selectors.kafka.lag import lag_of
 from queries.selectors.secrets import bound_to
+from queries.selectors.secrets import secrets as secrets_page
 from queries.services.alerts import setup
 from queries.services.alerts.deliveries import send_alerts, try_channel
 from queries.services.alerts.sending import send
@@ -27,6 +29,7 @@ from queries.services.checkpoints.source_starts import WantedStart, starts
 from queries.services.definitions import catalog
 from queries.services.kafka.lag import look_at_sources
 from queries.services.secrets import bindings
+from queries.services.secrets.refusals import query_refusal
 from queries.services.supervision import application_operations, operations
 from queries.services.supervision.assignments import driver_spec
 from tests.conftest_brokers import commit
@@ -128,6 +131,43 @@ def test_a_secret_bound_for_other_hosts_sends_nothing_to_the_authors_own(
     with pytest.raises(Invalid, match="but not for 127"):
         save(stage, spec(listener))
     assert not reached(listener)
+
+
+S3 = "fs.s3a."
+
+
+@pytest.mark.parametrize("moment", ["save", "start", "page"])
+def test_an_applications_s3_keys_do_not_follow_a_querys_endpoint(stage: Stage, moment: str) -> None:
+    keys = {
+        f"spark.hadoop.{S3}endpoint": "https://store.example.org",
+        f"spark.hadoop.{S3}secret.key": "file:jaas",
+    }
+    stage.application("orders", conf=keys)
+    bind("file:jaas", "orders", "store.example.org")
+    conf = {f"spark.sql.catalog.lake.hadoop.{S3}endpoint": "https://evil.example.org"}
+    form = {
+        "kind": "sql",
+        "sources": [{"name": "ticks", "format": "rate"}],
+        "sql": "SELECT value FROM ticks",
+        "sink": {"format": "noop"},
+        "trigger": {"kind": "processing_time", "interval": "5 seconds"},
+        "conf": conf,
+    }
+    if moment == "save":
+        with pytest.raises(Invalid, match=r"but not for evil\.example\.org"):
+            save(stage, form)
+        return
+    stage.query("x", "orders", **form)  # as saved before this was checked
+    if moment == "page":
+        (secret,) = [one for one in secrets_page() if one.name == "file:jaas"]
+        assert [one.query for one in secret.refused] == ["x"]
+        return
+    stage.start("x")
+    stage.ready("orders")
+    assert stage.last_run("x").outcome != RunOutcome.OPEN
+    failure = Failure.objects.get()
+    assert "not for evil.example.org" in failure.root_cause
+    assert "not for evil.example.org" in query_refusal(form, "orders")
 
 
 def test_a_secret_of_another_application_is_refused(

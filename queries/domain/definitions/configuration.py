@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from headgate_ground.masking import MASK, is_reference, is_secret_name, mask_text
+from queries.domain.definitions import catalogs
 from queries.domain.definitions import hadoop as hadoop_conf
 from queries.domain.errors import Problem
 
@@ -251,6 +252,8 @@ def _conf_problem(key: str, value: str) -> Problem | None:
     for pattern, way_out in _RESERVED:
         if re.fullmatch(pattern, key):
             return Problem(field, value, "cannot be set here.", way_out or _WHY_RESERVED)
+    if refused := catalogs.service_problem(key, value):
+        return refused
     if not _APPLICATION.fullmatch(key):
         way_out = (
             "You can set spark.sql.…, spark.hadoop.…, and memory, shuffle, network and executor "

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate_ground.masking import is_reference
+from queries.domain.definitions.hadoop import keys_of
 from queries.domain.kafka.options import SERVERS
 from queries.domain.secrets.hosts import ANYWHERE, of_endpoint, of_url, servers
 
 _PARTS = ("sources", "tables")
 #: The keys that S3A signs requests with (hadoop-aws, "Authenticating with S3"), and the settings
-#: that name where it sends them.
+#: that name where it sends them. A catalog's Hadoop keys are laid over those of the application, so
+#: they are destinations of its S3 keys, too.
 _S3_KEY = re.compile(
     r"spark\.hadoop\.fs\.s3a\.(bucket\..+\.)?(access\.key|secret\.key|session\.token)"
 )
-_S3_ENDPOINT = re.compile(r"spark\.hadoop\.fs\.s3a\..*(endpoint|proxy\.host|accesspoint\.arn)")
+_S3_ENDPOINT = re.compile(r"fs\.s3a\..*(endpoint|proxy\.host|accesspoint\.arn)", re.IGNORECASE)
+#: Variables with which the AWS SDK replaces the address of S3, and of the service for its tokens.
+_ENDPOINT_VARIABLE = re.compile(r"AWS_ENDPOINT_URL(_\w+)?", re.IGNORECASE)
 #: Fields by which an application runs users' code, which can read its configuration.
 _CODE = ("script", "python_path", "code", "packages", "listeners")
 
@@ -29,30 +33,61 @@ class Use:
     places: tuple[str, ...]  # "host:port" each; `ANYWHERE` if it cannot be known; (): known later
 
 
-def uses_in(spec: Mapping[str, Any]) -> list[Use]:
+def uses_in(spec: Mapping[str, Any], around: Mapping[str, Any] | None = None) -> list[Use]:
     """Return the uses of secrets in a query's or application's definition, as JSON.
 
     Kafka's options send a secret to the brokers that they specify, and S3's keys are used at the
     endpoint in the same configuration if no code of users can read them there. Spark and users'
     code may send secrets in other configuration, environment, parameters and options of other
     formats anywhere.
+
+    `around` is the definition of a query's application: where the query's own configuration names
+    an endpoint of S3, the application's S3 keys are used there.
     """
     # The code beside a query is not known here, that of an application is.
     has_code = "master" not in spec or any(spec.get(one) for one in _CODE)
-    return list(_query_parts(spec)) + [
-        use
-        for name, held in spec.items()
-        if name not in (*_PARTS, "sink")
-        for use in _other_part(name, held, has_code=has_code)
+    stores = tuple(dict.fromkeys((*s3_endpoints(spec.get("conf")).values(), *_variables(spec))))
+    return [
+        *_query_parts(spec),
+        *(
+            use
+            for name, held in spec.items()
+            if name not in (*_PARTS, "sink")
+            for use in _other_part(name, held, stores, has_code=has_code)
+        ),
+        *_uses_of_application(spec, around or {}),
     ]
 
 
-def _other_part(name: str, held: Any, *, has_code: bool) -> Iterator[Use]:
+def s3_endpoints(conf: Any) -> dict[str, str]:
+    """Return the places that a configuration has S3's client connect to, by key."""
+    return {
+        key: of_endpoint(str(at))
+        for key, at in (conf.items() if isinstance(conf, Mapping) else ())
+        if any(_S3_ENDPOINT.fullmatch(one) for one in keys_of(key))
+    }
+
+
+def _variables(spec: Mapping[str, Any]) -> list[str]:
+    env = spec.get("env")
+    given = env.items() if isinstance(env, Mapping) else ()
+    return [of_endpoint(str(at)) for name, at in given if _ENDPOINT_VARIABLE.fullmatch(name)]
+
+
+def _uses_of_application(spec: Mapping[str, Any], around: Mapping[str, Any]) -> Iterator[Use]:
+    """Yield the uses of an application's S3 keys at the endpoints in a query's configuration."""
+    conf = around.get("conf")
+    keys = conf.items() if isinstance(conf, Mapping) else ()
+    held = [one for key, one in keys if _S3_KEY.fullmatch(key) and is_reference(str(one))]
+    for key, place in s3_endpoints(spec.get("conf")).items():
+        yield from (Use(str(one), f"conf.{key}", (place,)) for one in held)
+
+
+def _other_part(name: str, held: Any, stores: tuple[str, ...], *, has_code: bool) -> Iterator[Use]:
     if name != "conf" or has_code or not isinstance(held, Mapping):
         yield from _within(held, name, (ANYWHERE,))
         return
-    stores = [of_endpoint(str(at)) for key, at in held.items() if _S3_ENDPOINT.fullmatch(key)]
-    places = tuple(dict.fromkeys(stores)) or (ANYWHERE,)
+    places = stores or (ANYWHERE,)
     for key, value in held.items():
         there = places if _S3_KEY.fullmatch(key) else (ANYWHERE,)
         yield from _within(value, f"conf.{key}", there)

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from queries.domain.definitions import configuration
-from queries.domain.definitions.declared_connectors import Declared
+from queries.domain.definitions import catalogs, configuration
+from queries.domain.definitions.declared_connectors import Declared, conf_of
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem
@@ -66,6 +66,8 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
     problems = _spark(spec, surroundings.sparks) + _resources(spec)
     problems += configuration.application_conf_problems(spec.conf)
     problems += spark_rules.conf_problems(spec.conf, spec.spark)
+    conf = {**conf_of(surroundings.declared.values()), **spec.conf}
+    problems += catalogs.untyped(spec.conf, conf)
     problems += configuration.reference_problems("conf", spec.conf, allowed=surroundings.secret_env)
     problems += configuration.environment_problems(spec.env, allowed=surroundings.secret_env)
     for index, root in enumerate(surroundings.roots):

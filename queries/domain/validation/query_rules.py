@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from queries.domain.definitions import configuration, sql_text
+from queries.domain.definitions import catalogs, configuration, sql_text
 from queries.domain.definitions.declared_connectors import conf_of
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import (
@@ -62,9 +62,10 @@ def query_problems(
     """Return everything that is wrong with a query in its application."""
     problems = _pool(spec.pool, application, sorted(pools))
     problems += configuration.query_conf_problems(spec.conf)
-    catalogs = {**conf_of(surroundings.declared.values()), **application.conf, **spec.conf}
+    conf = {**conf_of(surroundings.declared.values()), **application.conf, **spec.conf}
+    problems += catalogs.untyped(spec.conf, conf)
     offer = formats.Offer(
-        application.connectors, application.spark, catalogs, declared=surroundings.declared
+        application.connectors, application.spark, conf, declared=surroundings.declared
     )
     problems += formats.sink_problems(spec.sink, required=isinstance(spec, SqlQuery), offer=offer)
     problems += spark_rules.query_problems(spec, application.spark)
@@ -77,7 +78,7 @@ def query_problems(
         problems += formats.own_output_problems(spec)
         problems += sql_text.sql_problems(spec)
         problems += sql_params_problems(spec)
-        problems += tables.catalog_problems(sql_text.catalog_names(spec), catalogs)
+        problems += tables.catalog_problems(sql_text.catalog_names(spec), conf)
     else:
         problems += _function(spec, application)
     problems += configuration.secret_problems("params", spec.params)

@@ -124,7 +124,9 @@ def _problems(
 ) -> list[Problem]:
     problems = _faults(form, around, counts)
     problems += local_roots.data_problems(form, around.host_name)
-    problems += unbound_secrets(parsing.as_json(form), holder_named(around.host_name))
+    problems += unbound_secrets(
+        parsing.as_json(form), holder_named(around.host_name), parsing.as_json(around.application)
+    )
     if isinstance(form, PythonQuery):
         problems += surroundings.function_problems(form, around.application)
     elif parsed is not None and not parsed.ok and not has_own_grammar(conf_of(around.application)):

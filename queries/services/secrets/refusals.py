@@ -12,10 +12,11 @@ from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem, in_words
 from queries.domain.secrets.bindings import Bound, Holder, application, unbound
 from queries.domain.secrets.hosts import ANYWHERE, allows, servers
-from queries.domain.secrets.uses import uses_in, uses_of_brokers
+from queries.domain.secrets.uses import s3_endpoints, uses_in, uses_of_brokers
 from queries.domain.validation.query_rules import option_reach
+from queries.models.applications import Application
 from queries.selectors.secrets import all_bound, bound_to
-from queries.selectors.triggers.cores import parsed_or_none
+from queries.selectors.triggers.cores import newest_application_spec, parsed_or_none
 from queries.services.local_references import length_problem
 from queries.services.local_roots import conf_problems, data_problems, outside_of
 
@@ -23,36 +24,51 @@ from queries.services.local_roots import conf_problems, data_problems, outside_o
 Brokers = tuple[tuple[str, str], ...]
 
 
-def unbound_secrets(spec: Mapping[str, Any], holder: Holder) -> list[Problem]:
+def unbound_secrets(
+    spec: Mapping[str, Any], holder: Holder, around: Mapping[str, Any] | None = None
+) -> list[Problem]:
     """Return a problem for each secret in a definition's JSON form that cannot be used.
 
     A secret must be bound to its application, and to the host that it is sent to. It may also be
-    too short, if it has changed since it was bound.
+    too short, if it has changed since it was bound. `around` is the definition of a query's
+    application, if the query has one.
     """
-    uses = uses_in(spec)
+    uses = uses_in(spec, around)
     if not uses:
         return []
     short = (length_problem(use.field, use.secret) for use in uses)
     return [*unbound(uses, bound_to(holder), holder), *(one for one in short if one)]
 
 
-def unbound_sentence(spec: Mapping[str, Any], name: str) -> str:
+def unbound_sentence(
+    spec: Mapping[str, Any], name: str, around: Mapping[str, Any] | None = None
+) -> str:
     """Return a sentence naming the secrets that are not bound to the application; "" if all are."""
-    return in_words(unbound_secrets(spec, application(name)))
+    return in_words(unbound_secrets(spec, application(name), around))
 
 
-def query_refusal(spec: Mapping[str, Any], name: str) -> str:
+def query_refusal(
+    spec: Mapping[str, Any], name: str, around: Mapping[str, Any] | None = None
+) -> str:
     """Return why a revision of a query cannot start now; "" if it can.
 
-    Permissions that existed when it was saved may have been revoked since.
+    Permissions that existed when it was saved may have been revoked since. `around` is the
+    definition of the application that its driver was launched with; by default, the newest one.
     """
-    if refused := unbound_sentence(spec, name):
+    if around is None and s3_endpoints(spec.get("conf")):
+        around = _newest(name)
+    if refused := unbound_sentence(spec, name, around):
         return refused
     form = parsed_or_none(spec)
     if form is None:
         return ""
     reach = [*option_reach(form), *reach_problems(form.conf)]
     return _by_field(reach) or in_words(data_problems(form, name))
+
+
+def _newest(name: str) -> Mapping[str, Any]:
+    row = Application.objects.filter(name=name, archived_at=None).first()
+    return as_json(newest_application_spec(row)) if row is not None else {}
 
 
 def application_refusal(spec: ApplicationSpec, name: str) -> str:

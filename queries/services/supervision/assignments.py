@@ -253,7 +253,9 @@ def _entry(run: Run, choice: QueryDecision | None, checkpoint: Checkpoint) -> As
         found=run.found or 0,
         dump=run.dump_asked_at.isoformat() if run.dump_asked_at else "",
         # Running queries are not checked: a revoked right takes effect at the next start.
-        refused=query_refusal(run.revision.spec, run.query.application.name)
+        refused=query_refusal(
+            run.revision.spec, run.query.application.name, run.driver.application_revision.spec
+        )
         if run.started_at is None
         else "",
     )

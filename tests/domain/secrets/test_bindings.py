@@ -131,6 +131,46 @@ def test_the_keys_of_an_object_store_may_go_anywhere_where_code_reads_them(
     assert use.places == ("*",)
 
 
+CATALOG_S3 = "spark.sql.catalog.lake.hadoop.fs.s3a."
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"conf": ENDPOINT | {f"{CATALOG_S3}endpoint": "evil:9000"}}, ("store:9000", "evil:9000")),
+        ({"conf": ENDPOINT | {f"{CATALOG_S3}bucket.b.endpoint": "evil"}}, ("store:9000", "evil")),
+        ({"conf": ENDPOINT | {f"{CATALOG_S3}proxy.host": "evil"}}, ("store:9000", "evil")),
+        ({"conf": ENDPOINT | {f"{CATALOG_S3}ENDPOINT": "evil"}}, ("store:9000", "evil")),
+        (
+            {
+                "conf": {f"{S3}secret.key": "env:T", f"{CATALOG_S3}endpoint": "evil"},
+            },
+            ("evil",),
+        ),
+        (
+            {"conf": ENDPOINT, "env": {"AWS_ENDPOINT_URL_S3": "https://evil/x"}},
+            ("store:9000", "evil"),
+        ),
+        ({"conf": ENDPOINT, "env": {"AWS_REGION": "eu"}}, ("store:9000",)),
+    ],
+)
+def test_every_way_to_name_an_endpoint_is_a_destination_of_the_keys(
+    more: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    found = {use.field: use.places for use in uses_in(APPLICATION | more)}
+    assert found[f"conf.{S3}secret.key"] == expected
+
+
+def test_an_applications_keys_are_used_at_the_endpoints_of_its_queries() -> None:
+    query = {"kind": "sql", "conf": {f"{CATALOG_S3}endpoint": "http://evil:9000"}}
+    conf = ENDPOINT | {f"{S3}access.key": "plain", "spark.hadoop.fs.azure.key": "env:OTHER"}
+    assert uses_in(query, APPLICATION | {"conf": conf}) == [
+        Use("env:T", f"conf.{CATALOG_S3}endpoint", ("evil:9000",))
+    ]
+    assert uses_in(query, APPLICATION) == uses_in(query) == []
+    assert uses_in({"conf": "x"}, {"conf": conf}) == []
+
+
 def test_the_uses_of_a_broker_set() -> None:
     assert uses_of_brokers({SERVERS: "one:9092", JAAS: "file:jaas"}) == [
         Use("file:jaas", f"options.{JAAS}", ("one:9092",))
