@@ -498,7 +498,10 @@ STARTS_AT_ONCE = env.whole(  # drivers per host; the start of one keeps two core
 DRIVER_MEMORY_BUDGET_MB = env.whole(  # 0: 80 % of the host's memory
     "HEADGATE_DRIVER_MEMORY_BUDGET_MB", 0, low=0, high=16_777_216
 )
-START_DEADLINE_S = env.whole("HEADGATE_START_DEADLINE_S", 180, low=10, high=3600)  # spawn → Started
+#: A start is given up when it has not advanced for START_DEADLINE_S, or has taken START_MAX_S:
+#: on a busy host, a healthy start may take many minutes (`queries.domain.supervision.progress`).
+START_DEADLINE_S = env.whole("HEADGATE_START_DEADLINE_S", 180, low=10, high=3600)
+START_MAX_S = max(START_DEADLINE_S, env.whole("HEADGATE_START_MAX_S", 1800, low=10, high=86400))
 OPERATION_DEADLINE_S = env.whole("HEADGATE_OPERATION_DEADLINE_S", 600, low=10, high=86400)
 STOP_DEADLINE_S = env.whole(  # then a graceful stop becomes immediate
     "HEADGATE_STOP_DEADLINE_S", 60, low=1, high=3600

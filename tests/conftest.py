@@ -26,6 +26,8 @@ from django.test.utils import override_settings
 
 from controlplane.home import Home
 from listeners.loops import slices
+from queries import host_pressure
+from queries.domain.pressure import Pressure
 from queries.models.access.teams import Grant
 from tests import conftest_areas, conftest_database, conftest_tables, pieces
 from tests.conftest_kafka import broker, one_broker
@@ -247,6 +249,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         text, told = report.longrepr, ("round", report.head_line, "-")
         if told not in getattr(text, "sections", [told]):
             text.addsection(*told)  # type: ignore[union-attr]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def calm_host() -> Iterator[None]:
+    """Let no test depend on how busy this machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host_pressure, "read_pressure", lambda: Pressure(0.0, 0.0, 2))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -201,7 +201,8 @@ class DriverSpec(Form):
     walls: str = ""  # `domain.walls.Mode`, set by the launcher; "" for none
     account: str = ""  # host account that it runs as, set by the launcher; "" for the worker's
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
-    start_deadline_s: float | None = None  # to Started, None: not checked; of a probe, to Spark
+    start_deadline_s: float | None = None  # for a start to advance; None: not checked
+    start_max_s: float | None = None  # for a whole start, to Started; of a probe, to Spark
     script: ScriptJob | None = None  # the script to run; None: runs the assignment
     storage_idle_s: int = 0  # a storage JVM, which ends when unused for that long; 0: none
     fence_watch_s: float = 2.0  # between looks for later starts on checkpoints that are not local
@@ -287,6 +288,7 @@ class RunStatus:
     spark_query_id: str | None = None
     asked_for: Want = Want.RUN
     waits_until: str | None = None  # a former owner of its checkpoint elsewhere has halted then
+    advanced_at: str | None = None  # when its start last advanced; see `supervision.progress`
     started_at: str | None = None  # ISO 8601 UTC, as are all times here
     first_commit_at: str | None = None
     last_commit_at: str | None = None  # when the driver saw the commit of `last_batch`
@@ -374,6 +376,7 @@ class Status(Form):
     applied_generation: int
     at: str
     ready: bool = False  # the session is up
+    step: str = ""  # the newest step of its start
     spark_version: str = ""
     java_version: str = ""
     application_id: str = ""

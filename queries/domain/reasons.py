@@ -121,6 +121,15 @@ class Detail(Enum):
     )
     HANG_ENDING = "One of its threads does not end; its driver is being stopped."
     NO_PROGRESS = "It made no progress and is being restarted."
+    START_STUCK = (
+        "Its start did not advance for {seconds} s; it is being ended and will be retried."
+    )
+    DRIVER_STUCK = (
+        "Its driver's start did not advance for {seconds} s; the driver is being stopped, and the "
+        "start will be retried."
+    )
+    BUSY = "{about} This host was busy: {figure}."
+    IS_BUSY = "{about} This host is busy, so this takes longer than usual."
     START_LATE = "It did not start within {seconds} s; it is being ended and will be retried."
     DRIVER_LATE = (
         "Its driver was not ready within {seconds} s; the driver is being stopped, and the start "

@@ -40,6 +40,11 @@ class Driver(models.Model):
     state_since = models.DateTimeField()
     assignment_digest = models.CharField(max_length=64, default="")  # of its latest assignment
     applied_generation = models.BigIntegerField(default=0)
+    #: When its start last advanced, and its processor seconds and newest step then
+    #: (`supervision.progress`); null: it has not been seen yet.
+    advanced_at = models.DateTimeField(null=True)
+    advanced_cpu_s = models.FloatField(default=0)
+    advanced_step = models.CharField(max_length=40, default="")
     end_wanted = models.CharField(max_length=60, default="")  # Reason; "" while it is wanted
     end_wanted_at = models.DateTimeField(null=True)
 

@@ -123,6 +123,8 @@ class Driver:
 
     def _start(self) -> tuple[Assignments, Sessions]:
         steps = self.jvm.steps
+        steps.report = self._report_step
+        self._report_step(steps.newest)
         self.gateway = self.jvm.gateway()
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), JVM)
         with self._said_while_it_queues():
@@ -134,6 +136,7 @@ class Driver:
         from pyspark.sql.streaming import DataStreamReader
 
         self._meet_users_code()
+        steps.done("Python")
         source_gaps.install(DataStreamReader)
         if self.stands_by:
             self._warm_up(spark)
@@ -168,6 +171,7 @@ class Driver:
             jvm_gone=self.jvm_gone,
             spark_stopped=self.spark_stopped,
             start_deadline_s=self.spec.start_deadline_s,
+            start_max_s=self.spec.start_max_s,
         )
 
         self.board.driver(
@@ -182,6 +186,11 @@ class Driver:
         steps.done("telemetry")
         logger.info("ready; seconds: %s", steps)
         return self._assignments(around), sessions
+
+    def _report_step(self, step: str) -> None:
+        """Report how far the start has come: a slow start must not be taken for a stuck one."""
+        self.board.driver(step=step)
+        self.board.write()
 
     def _warm_up(self, spark: Any) -> None:
         """Load what a first batch needs; without that, the standby takes over more slowly."""

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,8 @@ class Steps:
 
     def __init__(self, first: str = "") -> None:
         """`first` names the step that ends now."""
+        self.newest = ""
+        self.report: Callable[[str], None] | None = None  # called with each step that ends
         ticks = os.sysconf("SC_CLK_TCK")
         self._at = _started() / ticks - time.clock_gettime(time.CLOCK_BOOTTIME) + time.monotonic()
         self._took: list[tuple[str, float]] = []
@@ -114,6 +117,9 @@ class Steps:
         now = time.monotonic()
         self._took.append((step, now - self._at))
         self._at = now
+        self.newest = step
+        if self.report is not None:
+            self.report(step)
 
     def __str__(self) -> str:
         """Return the steps in seconds, such as "interpreter 0.10, imports 0.42"."""

@@ -18,6 +18,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from listeners.spark.telemetry import Telemetry
+from queries import host_pressure
 from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.failures.context import left_out
 from queries.domain.protocol import AssignmentEntry, Hangs, RunError, RunState, RunStatus, Want
@@ -44,6 +45,7 @@ from queries.runtime.kafka.producers import Producers, SinkProducer
 from queries.runtime.kafka.topic_watch import TopicWatch
 from queries.runtime.liveness import Life
 from queries.runtime.query_sessions import Sessions
+from queries.runtime.start_progress import StartProgress
 from queries.runtime.status_report import Board, now
 from queries.secret_references import References
 
@@ -69,7 +71,8 @@ class Surroundings:
     references: References
     jvm_gone: threading.Event
     spark_stopped: threading.Event  # something stopped Spark while its queries were running: exit
-    start_deadline_s: float | None  # from the assignment to Started
+    start_deadline_s: float | None  # for a start to advance; None: not checked
+    start_max_s: float | None = None  # from the assignment to Started; None: not checked
     roots: DataRoots | None = None  # where queries may read and write
     producers: Producers = field(default_factory=Producers)
 
@@ -99,7 +102,7 @@ class Run:
         self._is_fenced = False  # a later start on the checkpoint, elsewhere, ends this driver
         self._over = False  # the board shows the run's end; nothing may change it any more
         self._refusal: RunError | None = None
-        self._taken_at = time.monotonic()
+        self._start_progress = StartProgress(lambda: self._change(advanced_at=now()))
         self._jquery: Any = None  # the query, once started
         self._building = True  # until start() has returned or failed
         self._stop_timed_out = False
@@ -137,16 +140,32 @@ class Run:
         self.ask(Want.STOP)
 
     def check_start(self) -> None:
-        """Report a start that takes too long as a failure; if it succeeds later, stop the query.
+        """Report a start that is stuck as a failure; if it succeeds later, stop the query.
+
+        A start is stuck if it does not advance within its limit, or takes its maximum.
 
         The query being built keeps its lock, because its thread may still start it.
         """
-        limit, waited = self._around.start_deadline_s, time.monotonic() - self._taken_at
-        if limit is None or waited <= limit or not self._building or self._over:
+        limit, longest = self._around.start_deadline_s, self._around.start_max_s
+        if limit is None or not self._building or self._over:
+            return
+        progress = self._start_progress
+        progress.look(self._thread.native_id)
+        stuck_s, took_s = (
+            time.monotonic() - at for at in (progress.advanced_at, progress.began_at)
+        )
+        too_long = longest is not None and took_s > longest
+        if stuck_s <= limit and not too_long:
             return
         verdict = judge(RunFacts(building=True, asked=self._asked, overdue=True))
         if verdict.outcome is not None:
-            error = start_timed_out(self._thread, limit, self._around.references.mask)
+            said = f"was not started, and its start did not advance for {limit:g} s"
+            if too_long:
+                said = f"was not started within {longest:g} s"
+            pressure = host_pressure.read_pressure()
+            busy = f"This host was busy: {pressure.figure}." if pressure.is_high else ""
+            mask = self._around.references.mask
+            error = start_timed_out(self._thread, said, busy, mask)
             self._finish(verdict.outcome, error=error, hangs=verdict.hangs)
         with self._guard:
             self._asked = Want.STOP
@@ -182,6 +201,7 @@ class Run:
             if held.warning:
                 self._change(warnings=(held.warning,))
             checkpoint = Checkpoint(entry.checkpoint, around.spark)
+            self._start_progress.step()
             self._outwait(held)
             before = self._before(checkpoint)
             query = self._start(checkpoint)
@@ -229,7 +249,7 @@ class Run:
         """Wait until a former owner of the checkpoint elsewhere must have halted."""
         if not held.free_at:
             return
-        self._taken_at = held.free_at  # the time to start in begins then
+        self._start_progress.begin_at(held.free_at)  # the time to start in begins then
         self._around.locks.outwait(
             held,
             wanted=lambda: self._asked is Want.RUN,
@@ -255,6 +275,8 @@ class Run:
                 refused = NotAllowedToStart(entry.refused)
                 raise StepFailed("definition", refused, error_class=build.CONFIGURATION)
             session = around.sessions.open(entry.query, entry.spec)
+            self._start_progress.step()
+            self._start_progress.learn_jvm_thread(session._jvm)
             # The thread that calls start() reads it, and the query's own thread inherits it.
             session.sparkContext.setLocalProperty("spark.scheduler.pool", entry.pool or None)
             with source_gaps.accepting(entry.accepts_loss):
@@ -268,9 +290,11 @@ class Run:
                     callbacks=self._callbacks,
                     tell=partial(around.board.warn, entry.run),
                 )
+            self._start_progress.step()
             if self._asked is not Want.RUN:
                 return None
             self._look_at_topics(writer._df, session, checkpoint)
+            self._start_progress.step()
             self._producer.begin(entry.spec, session.sparkContext)
             query = build.start(writer)
         except BaseException as error:

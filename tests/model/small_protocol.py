@@ -489,7 +489,7 @@ def _decide(
         queries=tuple(queries),
         driver=_driver(row, sighting),
         slots=Slots(0, 9, 0, 9, 1),
-        limits=Limits(180, 60),
+        limits=Limits(180, 1800, 60),
     )
     return decide(observation, LATE if late else NOW)
 

@@ -69,6 +69,9 @@ def test_the_driver_calls_a_start_that_takes_longer_a_failure(
     assert line.state == RunState(state)
     if line.error is not None:
         here = "tests/runtime/test_start_deadline.py, line 42"
-        said = f"The query was not started within 0.05 s; its code is at {here}."
+        said = (
+            "The query was not started, and its start did not advance for 0.05 s; its code is at "
+            f"{here}."
+        )
         assert line.error.root_cause == said
         assert line.hangs is Hangs.START

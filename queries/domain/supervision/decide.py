@@ -110,6 +110,7 @@ def _conclude(draft: Draft) -> Decision:
             draft.exit,
             draft.fault,
             draft.gone or draft.end_wanted,
+            draft.progress,
         ),
         queries=queries,
         failures=draft.failures,

@@ -9,6 +9,7 @@ from queries.domain.reasons import Because
 from queries.domain.states import DriverState, Hold, Phase, Reason
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd, ScriptDecision
 from queries.domain.supervision.observation import Observation, QuerySeen, RunSeen
+from queries.domain.supervision.progress import Progress
 
 
 @dataclass(slots=True)
@@ -104,6 +105,7 @@ class Draft:
     gone: Reason = Reason.NONE  # how the driver ended; NONE: it is still open
     held: Reason = Reason.NONE  # why its end holds the script; NONE: it does not, or did before
     lost: bool = False
+    progress: Progress | None = None  # of the open driver's start
     waits: Reason = Reason.NONE
     one_by_one: bool = False  # queries start one after the other (`culprits.py`)
     completed: bool = False  # its script has finished
@@ -123,6 +125,12 @@ class Draft:
         driver = self.obs.driver
         asked = driver is not None and self.obs.generation > driver.generation
         return Reason.ASKED_RESTART if asked else Reason.REPLACED
+
+    @property
+    def busy(self) -> str:
+        """Return the figure that shows that this host is busy; "" if it is not."""
+        pressure = self.obs.pressure
+        return pressure.figure if pressure is not None and pressure.is_high else ""
 
     @property
     def driver_ready(self) -> bool:

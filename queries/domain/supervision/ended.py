@@ -1,6 +1,5 @@
 """The first half of a decision: what has ended, and what follows for restarts."""
 
-from datetime import timedelta
 from typing import assert_never
 
 from queries.domain import restart
@@ -17,6 +16,7 @@ from queries.domain.supervision.outcomes import (
     was_fenced,
     why_gone,
 )
+from queries.domain.supervision.progress import advanced, has_taken_longest, is_stuck
 
 
 def settle_ends(draft: Draft) -> None:
@@ -39,7 +39,13 @@ def _read_driver(draft: Draft) -> None:
     driver = draft.obs.driver
     if driver is None:
         return
-    late = draft.now - driver.began_at > timedelta(seconds=draft.obs.limits.start_s)
+    draft.progress = advanced(driver, draft.now)
+    late = is_stuck(
+        began_at=driver.began_at,
+        advanced_at=draft.progress.at,
+        limits=draft.obs.limits,
+        now=draft.now,
+    )
     match driver.sighting.liveness:
         case Liveness.EXITED | Liveness.GONE:
             _end_driver(draft)
@@ -79,12 +85,25 @@ def _end_driver(draft: Draft) -> None:
     fenced = was_fenced(draft.exit)
     draft.state = DriverState.FENCED if fenced else DriverState.ENDED
     draft.completed = script.has_completed(draft)
-    draft.fault = None if fenced or draft.completed else driver_fault(driver, draft.exit)
+    draft.fault = (
+        None
+        if fenced or draft.completed
+        else driver_fault(driver, draft.exit, _late(draft, driver))
+    )
     draft.gone = why_gone(driver, draft.exit, draft.fault)
     if draft.fault is None:
         return
     draft.failures += 1
     draft.subject.driver_failed(draft, draft.fault)
+
+
+def _late(draft: Draft, driver: DriverSeen) -> str:
+    """Return in one sentence or two why a start was given up, if it was."""
+    limits = draft.obs.limits
+    late = f"Its start did not advance for {limits.start_s:g} s."
+    if has_taken_longest(driver.began_at, limits, draft.now):
+        late = f"Its start took longer than {limits.start_max_s:g} s."
+    return f"{late} This host was busy: {draft.busy}." if draft.busy else late
 
 
 def _settle_runs(draft: Draft) -> None:

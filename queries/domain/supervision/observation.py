@@ -10,10 +10,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from queries.domain.failures.subjects import Subject
+from queries.domain.pressure import Pressure
 from queries.domain.protocol import LEAVE_S, ExitReport, Hangs, RunStatus, Status
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.restart import RestartPolicy
 from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, StopMode
+from queries.domain.supervision.progress import Progress
 
 
 class Liveness(StrEnum):
@@ -49,6 +51,8 @@ class Sighting:
     exit: ExitReport | None = None
     assignment_generation: int = 0  # of its latest assignment
     without_files: bool = False  # it is alive but its files are gone: it receives only signals
+    #: Processor time used by all of its processes, in seconds; None: not read, because it is up.
+    cpu_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,7 @@ class DriverSeen:
     end_wanted: Reason = Reason.NONE
     end_wanted_at: datetime | None = None
     took_over_at: datetime | None = None  # None: it was never a standby
+    progress: Progress | None = None  # of its start, as last recorded; None: not recorded yet
 
     @property
     def began_at(self) -> datetime:
@@ -179,7 +184,8 @@ class Slots:
 class Limits:
     """Deadlines from the settings."""
 
-    start_s: float  # from spawn to Started
+    start_s: float  # for a start to advance, from spawn to Started
+    start_max_s: float  # for the whole start, however it advances
     stop_s: float  # until a graceful stop becomes an immediate one
     leave_s: float = LEAVE_S  # until the driver is terminated; it is killed after as long again
 
@@ -221,3 +227,4 @@ class Observation:
     script: ScriptSeen | None = None  # None: its queries are defined, and have desired states
     standby: bool = False  # a standby driver is ready, and fits the current definition
     silent_host: str = ""  # the host that it is placed on, if that host is silent
+    pressure: Pressure | None = None  # of this host; None: not read

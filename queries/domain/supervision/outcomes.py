@@ -64,8 +64,11 @@ def exit_of(driver: DriverSeen, *, at: str) -> ExitReport:
     return ExitReport(python="UNKNOWN", jvm="UNKNOWN", core=False, oom=False, at=at)
 
 
-def driver_fault(driver: DriverSeen, report: ExitReport) -> Fault | None:
-    """Return why the driver's end is a failure; None if it was requested."""
+def driver_fault(driver: DriverSeen, report: ExitReport, late: str) -> Fault | None:
+    """Return why the driver's end is a failure; None if it was requested.
+
+    `late` says why its start was given up, if it was.
+    """
     if driver.end_wanted in ASKED_ENDS:
         return None
     status = driver.sighting.status
@@ -75,7 +78,7 @@ def driver_fault(driver: DriverSeen, report: ExitReport) -> Fault | None:
         batch = script.failed_batch if script else None
         return fault_of(error, subject=Subject.APPLICATION, batch=batch)
     if driver.end_wanted is Reason.START_TIMED_OUT:
-        text = "The driver's Spark session was not up in time."
+        text = f"The driver's Spark session was not up in time. {late}"
         return _late(text, Subject.APPLICATION)
     classified = classify_exit(
         python=report.python, jvm=report.jvm, oom=report.oom, killed=report.killed

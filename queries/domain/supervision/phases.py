@@ -8,6 +8,8 @@ from queries.domain.states import DRIVER_FAILURES, STOPPED_PHASES, Desired, Hold
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.executors import none_given
 from queries.domain.supervision.hanging import about
+from queries.domain.supervision.observation import RunSeen
+from queries.domain.supervision.progress import has_taken_longest
 
 #: A continuous or real-time query without a result for this long may be short of cores.
 PROOF_OF_CORES = timedelta(seconds=30)
@@ -59,7 +61,7 @@ def with_run(draft: Draft, work: QueryDraft) -> Named:
     if work.hangs:
         return Phase.STOPPING, Reason.STUCK, about(draft, work)
     if work.ending:
-        return _stopping(draft, work)
+        return _stopping(draft, work, run)
     if run.proven_at is not None:
         reason = Reason.COMMITTED if run.committed else Reason.IDLE
         return Phase.RUNNING, reason, NOTHING
@@ -73,16 +75,36 @@ def with_run(draft: Draft, work: QueryDraft) -> Named:
         since = Because(Detail.SOURCE_SILENT, {"since": f"{unheard:%H:%M:%S}"})
         return Phase.STARTING, Reason.WAITS_SOURCE, since
     if run.status is None or run.status.started_at is None:
-        return Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.QUERY_BUILDING)
+        detail = _slowed(draft, Because(Detail.QUERY_BUILDING))
+        return Phase.STARTING, Reason.WAITS_DRIVER, detail
     given = _given(draft)
     if given is not None:
         return Phase.STARTING, Reason.WAITS_EXECUTOR, given
-    return Phase.STARTING, Reason.WAITS_COMMIT, _unproven(draft, run.trigger, run.status.started_at)
+    unproven = _unproven(draft, run.trigger, run.status.started_at)
+    return Phase.STARTING, Reason.WAITS_COMMIT, _slowed(draft, unproven)
 
 
 def starting_session(draft: Draft) -> Because:
     """Return what a driver is waiting for while its Spark session is not up."""
-    return _given(draft) or Because(Detail.SESSION_STARTING)
+    return _given(draft) or _slowed(draft, Because(Detail.SESSION_STARTING))
+
+
+def late_start(draft: Draft, began_at: datetime, *, driver: bool) -> Because:
+    """Return why a start is given up: of a query in its driver, or of the driver itself."""
+    limits = draft.obs.limits
+    if has_taken_longest(began_at, limits, draft.now):
+        code, seconds = (Detail.DRIVER_LATE if driver else Detail.START_LATE), limits.start_max_s
+    else:
+        code, seconds = (Detail.DRIVER_STUCK if driver else Detail.START_STUCK), limits.start_s
+    detail = Because(code, {"seconds": f"{seconds:g}"})
+    if not draft.busy:
+        return detail
+    return Because(Detail.BUSY, {"about": detail.as_json(), "figure": draft.busy})
+
+
+def _slowed(draft: Draft, detail: Because) -> Because:
+    """Return a detail of a start, and that the host is busy if it is."""
+    return Because(Detail.IS_BUSY, {"about": detail.as_json()}) if draft.busy else detail
 
 
 def _given(draft: Draft) -> Because | None:
@@ -93,9 +115,8 @@ def _given(draft: Draft) -> Because | None:
     return Because(Detail.NO_EXECUTOR, {"about": none_given(status.wanted)})
 
 
-def _stopping(draft: Draft, work: QueryDraft) -> Named:
+def _stopping(draft: Draft, work: QueryDraft, run: RunSeen) -> Named:
     """Return why an open run is ending, and what follows."""
-    late = {"seconds": f"{draft.obs.limits.start_s:g}"}
     detail = Because(Detail.STARTS_AFTER)
     match work.ending:
         case Reason.NOT_WANTED:  # the script that started it should not run
@@ -107,8 +128,9 @@ def _stopping(draft: Draft, work: QueryDraft) -> Named:
         case Reason.SHUTDOWN:
             detail = Because(Detail.WITH_INSTALLATION)
         case Reason.START_TIMED_OUT:
-            ready = draft.driver_ready
-            detail = Because(Detail.START_LATE if ready else Detail.DRIVER_LATE, late)
+            driver = None if draft.driver_ready else draft.obs.driver
+            began = run.created_at if driver is None else driver.began_at
+            detail = late_start(draft, began, driver=driver is not None)
     return Phase.STOPPING, work.ending, detail
 
 

@@ -22,6 +22,7 @@ from queries.domain.supervision.phases import (
     Named,
     driver_failure,
     held,
+    late_start,
     silent,
     starting_session,
     taken,
@@ -184,8 +185,9 @@ def _with_driver(draft: Draft) -> Named:
         why = Reason.SHUTDOWN if draft.end_wanted is Reason.SHUTDOWN else Reason.ASKED_STOP
         return Phase.STOPPING, why, Because(Detail.SCRIPT_ENDING)
     if draft.end_wanted is Reason.START_TIMED_OUT:
-        late = {"seconds": f"{draft.obs.limits.start_s:g}"}
-        return Phase.STOPPING, draft.end_wanted, Because(Detail.DRIVER_LATE, late)
+        assert draft.obs.driver is not None, "it is its end that is wanted"
+        late = late_start(draft, draft.obs.driver.began_at, driver=True)
+        return Phase.STOPPING, draft.end_wanted, late
     if draft.end_wanted:
         asked = draft.end_wanted is Reason.REPLACED
         why = Reason.ASKED_RESTART if asked else draft.end_wanted

@@ -12,6 +12,7 @@ from queries.domain.states import DriverState, Reason
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.observation import DriverSeen, Limits, Liveness
 from queries.domain.supervision.outcomes import exit_of, was_fenced
+from queries.domain.supervision.progress import Progress, advanced, is_stuck
 
 #: A standby that dies is launched again after this long, twice as long after each further death
 #: within `COUNTED`, and at most after `LONGEST`.
@@ -55,6 +56,7 @@ class StandbyDecision:
     state: DriverState | None = None  # None: there is no row to change
     end_wanted: Reason = Reason.NONE
     exit: ExitReport | None = None  # it has ended, in this way
+    progress: Progress | None = None  # of its start; None: it has ended, or there is none
 
 
 def decide_standby(
@@ -70,18 +72,21 @@ def decide_standby(
         report = exit_of(seen, at=now.isoformat())
         state = DriverState.FENCED if was_fenced(report) else DriverState.ENDED
         return StandbyDecision(state=state, end_wanted=seen.end_wanted, exit=report)
-    late = now - seen.created_at > timedelta(seconds=limits.start_s)
+    progress = advanced(seen, now)
+    late = is_stuck(began_at=seen.created_at, advanced_at=progress.at, limits=limits, now=now)
     ready = seen.sighting.status is not None and seen.sighting.status.ready
     why = seen.end_wanted or wanted.why_not
     if not why and late and not ready and liveness is not Liveness.ORPHANED:
         why = Reason.START_TIMED_OUT
     if liveness is Liveness.ABSENT:  # it ends once its exit is recorded, so nothing spawns it
-        return StandbyDecision(DriverAction.SEAL if why else DriverAction.SPAWN, seen.state, why)
+        act = DriverAction.SEAL if why else DriverAction.SPAWN
+        return StandbyDecision(act, seen.state, why, progress=progress)
     if liveness is Liveness.ORPHANED:
-        return StandbyDecision(DriverAction.KILL, seen.state, why)
+        return StandbyDecision(DriverAction.KILL, seen.state, why, progress=progress)
     if not why:
-        return StandbyDecision(state=DriverState.LIVE if ready else seen.state)
+        state = DriverState.LIVE if ready else seen.state
+        return StandbyDecision(state=state, progress=progress)
     since = seen.end_wanted_at or now
     kill = why is Reason.START_TIMED_OUT or now - since > timedelta(seconds=limits.leave_s)
     action = DriverAction.KILL if kill else DriverAction.TERMINATE
-    return StandbyDecision(action, DriverState.STOPPING, why)
+    return StandbyDecision(action, DriverState.STOPPING, why, progress=progress)

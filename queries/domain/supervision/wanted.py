@@ -1,7 +1,8 @@
 """The second half of a decision: what the driver and each run should do now."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from headgate_ground.tolerant.values import time_of
 from queries.domain.protocol import RunState, Want
 from queries.domain.states import (
     Desired,
@@ -15,6 +16,7 @@ from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.hanging import note_hanging, nothing_else_runs, stop_deadline
 from queries.domain.supervision.observation import RunSeen
+from queries.domain.supervision.progress import is_stuck
 
 
 def decide_wants(draft: Draft) -> None:
@@ -136,7 +138,24 @@ def _hung_in_start(draft: Draft, run: RunSeen) -> bool:
     if run.status is not None and (run.status.started_at or run.status.state is RunState.RUNNING):
         return False
     since = max(run.created_at, run.waits_until or run.created_at)
-    return draft.now - since > timedelta(seconds=draft.obs.limits.start_s)
+    return is_stuck(
+        began_at=since,
+        advanced_at=_advanced_at(draft, run) or since,
+        limits=draft.obs.limits,
+        now=draft.now,
+    )
+
+
+def _advanced_at(draft: Draft, run: RunSeen) -> datetime | None:
+    """Return when a run's start last advanced; None if that is not known.
+
+    A driver that has not read its assignment yet reports nothing about the run, so its own progress
+    counts.
+    """
+    if run.status is None:
+        return draft.progress.at if draft.progress else None
+    at = time_of(run.status.advanced_at)  # by its driver, which can report anything
+    return min(draft.now, at) if at is not None else None
 
 
 def _end_slow_driver(draft: Draft) -> None:

@@ -79,6 +79,12 @@ def cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
 
+def tree_cpu_s(pid: int) -> float:
+    """Return `cpu_s` with that of the children that the process has reaped."""
+    fields = _stat(pid)
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
 def namespace_pids(pid: int) -> list[int]:
     """Return a process's PIDs from this PID namespace inwards; [] if it does not exist."""
     try:

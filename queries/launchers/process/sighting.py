@@ -57,7 +57,24 @@ def look(
         without_files = ident is None and liveness in (Liveness.ALIVE, Liveness.ORPHANED)
     assignment = loaded(Assignment, folder.control / ASSIGNMENT)
     generation = assignment.generation if assignment is not None else 0
-    return Sighting(liveness, process, status, report, generation, without_files)
+    cpu_s = _cpu_s(ident, status, generation) if liveness is Liveness.ALIVE else None
+    return Sighting(liveness, process, status, report, generation, without_files, cpu_s)
+
+
+def _cpu_s(ident: Ident | None, status: Status | None, assigned: int) -> float | None:
+    """Return the processor time that a starting driver has used, in seconds; None if it is up.
+
+    It is read from the kernel, which a driver cannot forge, and only while something depends on it:
+    this reads the whole process table. A driver that has not read its newest assignment is starting
+    what that contains.
+    """
+    up = status is not None and status.ready and status.applied_generation >= assigned
+    if ident is None or up:
+        return None
+    root = ident.shim_pid
+    if not identities.is_alive(root, ident.shim_start_time):
+        root = ident.pid
+    return sum(map(identities.tree_cpu_s, (root, *identities.descendants(root))))
 
 
 def _process(ident: Ident | None) -> dict[str, str | int]:

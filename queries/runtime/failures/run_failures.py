@@ -50,13 +50,17 @@ def none() -> Failure | None:
     return None
 
 
-def start_timed_out(thread: threading.Thread, limit_s: float, mask: Mask) -> RunError:
-    """Return the failure of a start that took too long, with its thread's place in users' code."""
+def start_timed_out(thread: threading.Thread, said: str, busy: str, mask: Mask) -> RunError:
+    """Return the failure of a start that was given up, with its thread's place in users' code.
+
+    `said` is what is wrong with the query's start; `busy` is a sentence about the host, or "".
+    """
     frame = sys._current_frames().get(thread.ident or 0)
     frames = traceback.extract_stack(frame) if frame is not None else []
     place = users_place(frames)
-    text = f"The query was not started within {limit_s:g} s"
+    text = f"The query {said}"
     text += f"; its code is at {place}." if place else "."
+    text = f"{text} {busy}".strip()
     stack = "".join(traceback.format_list(frames))
     return RunError("", "StartTimedOut", text, mask(f"{text}\n\n{stack}").strip())
 

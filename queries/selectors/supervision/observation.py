@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import takewhile
 
@@ -12,6 +12,7 @@ from django.db.models import Count, Exists, FilteredRelation, OuterRef, Q, Query
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce, NullIf
 
+from queries import host_pressure
 from queries.code_roots import has_module
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
@@ -47,6 +48,7 @@ from queries.domain.supervision.observation import (
     Slots,
     Suspicion,
 )
+from queries.domain.supervision.progress import Progress
 from queries.jvm.compiled import missing
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
@@ -212,10 +214,8 @@ def observation(
         queries=tuple(_query(rows, query, by_run, stalled, ended) for query in rows.queries),
         driver=driver_seen(rows.driver, sighting),
         slots=slots(spec, now=now) if rows.driver is None else _UNREAD,
-        limits=Limits(
-            start_s=settings.START_DEADLINE_S,
-            stop_s=settings.STOP_DEADLINE_S,
-        ),
+        pressure=host_pressure.read_pressure(),
+        limits=supervision_limits(),
         failures=application.failures,
         next_attempt_at=application.next_attempt_at,
         hold=Hold(application.hold),
@@ -229,6 +229,15 @@ def observation(
     )
 
 
+def supervision_limits() -> Limits:
+    """Return the deadlines of starts and stops from the settings."""
+    return Limits(
+        start_s=settings.START_DEADLINE_S,
+        start_max_s=settings.START_MAX_S,
+        stop_s=settings.STOP_DEADLINE_S,
+    )
+
+
 def slots(spec: ApplicationSpec, *, now: datetime) -> Slots:
     """Return this host's capacity, to decide whether one more driver of that size fits.
 
@@ -236,7 +245,12 @@ def slots(spec: ApplicationSpec, *, now: datetime) -> Slots:
     (`services/supervision/standbys.py`).
     """
     rows = open_drivers_here().exclude(kind=DriverKind.STANDBY).annotate(memory=_MEMORY)
-    holds = Q(state=DriverState.STARTING, created_at__gt=now - HOLDS_SLOT)
+    held = HOLDS_SLOT
+    if (
+        host_pressure.read_pressure().is_high
+    ):  # then a start waits for the processors, however long it takes
+        held = timedelta(seconds=settings.START_MAX_S)
+    holds = Q(state=DriverState.STARTING, created_at__gt=now - held)
     counted = rows.values_list("kind", "memory").annotate(
         Count("pk"), starting=Count("pk", filter=holds & ~Q(kind=DriverKind.STORAGE))
     )
@@ -451,6 +465,9 @@ def driver_seen(driver: Driver | None, sighting: Sighting | None) -> DriverSeen 
         end_wanted=Reason(driver.end_wanted),
         end_wanted_at=driver.end_wanted_at,
         took_over_at=driver.took_over_at,
+        progress=Progress(driver.advanced_at, driver.advanced_cpu_s, driver.advanced_step)
+        if driver.advanced_at is not None
+        else None,
     )
 
 

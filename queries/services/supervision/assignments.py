@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -115,6 +116,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         checkpoints=_locations(driver) if driver.kind in KINDS_IN_PLACE else (),
         folders=later,
         start_deadline_s=settings.START_DEADLINE_S,
+        start_max_s=settings.START_MAX_S,
         fence_watch_s=settings.FENCE_WATCH_S,
         without_classes=without,
         standby=driver.kind == DriverKind.STANDBY,
@@ -122,8 +124,12 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
 
 
 def launched_with(spec: DriverSpec) -> str:
-    """Return a digest of what a driver is launched with: equal if a new one would be the same."""
-    return hashlib.sha256(spec.dumps().encode()).hexdigest()
+    """Return a digest of what a driver is launched with: equal if a new one would be the same.
+
+    The time limits of starts are left out: a standby fits whatever limits it was launched with.
+    """
+    same = replace(spec, start_deadline_s=None, start_max_s=None)
+    return hashlib.sha256(same.dumps().encode()).hexdigest()
 
 
 def own_classes() -> tuple[tuple[str, ...], str]:

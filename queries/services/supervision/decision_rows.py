@@ -136,6 +136,12 @@ def update_driver(
             "executors_wanted": asdict(status.wanted) if status.wanted else None,
         }
         _note_executors(driver, status.executors, now)
+    if choice.progress is not None:
+        fields |= {
+            "advanced_at": choice.progress.at,
+            "advanced_cpu_s": choice.progress.cpu_s,
+            "advanced_step": choice.progress.step,
+        }
     if choice.end_wanted and not driver.end_wanted:
         fields |= {"end_wanted": choice.end_wanted, "end_wanted_at": now}
     if choice.exit is not None:

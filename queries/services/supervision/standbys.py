@@ -28,7 +28,7 @@ from queries.domain.states import (
     Reason,
 )
 from queries.domain.supervision.decision import DriverAction, DriverDecision
-from queries.domain.supervision.observation import Limits, Liveness
+from queries.domain.supervision.observation import Liveness
 from queries.domain.supervision.standbys import (
     COUNTED,
     StandbyDecision,
@@ -49,6 +49,7 @@ from queries.selectors.supervision.observation import (
     open_drivers_here,
     read_rows,
     slots,
+    supervision_limits,
 )
 from queries.services.code import frozen as code
 from queries.services.code.frozen import Frozen
@@ -82,7 +83,7 @@ def keep_standby(application_id: int, *, launcher: Launcher, now: datetime) -> N
     if row is not None:
         name = rows.application.name
         seen = driver_seen(row, launcher.sight(name, row.epoch, known=row.identity))
-    limits = Limits(start_s=settings.START_DEADLINE_S, stop_s=settings.STOP_DEADLINE_S)
+    limits = supervision_limits()
     choice = decide_standby(seen, _wanted(rows, row, launcher, now), limits, now)
     if row is None:
         if choice.action is DriverAction.LAUNCH:
@@ -90,7 +91,11 @@ def keep_standby(application_id: int, *, launcher: Launcher, now: datetime) -> N
         return
     assert seen is not None
     written = DriverDecision(
-        state=choice.state, end_wanted=choice.end_wanted, exit=choice.exit, reason=_reason(choice)
+        state=choice.state,
+        end_wanted=choice.end_wanted,
+        exit=choice.exit,
+        reason=_reason(choice),
+        progress=choice.progress,
     )
     with transaction.atomic():
         still = Driver.objects.select_for_update().filter(pk=row.pk, kind=DriverKind.STANDBY)

@@ -34,7 +34,7 @@ from queries.domain.supervision.observation import (
 )
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
-LIMITS = Limits(start_s=180, stop_s=60)
+LIMITS = Limits(start_s=180, start_max_s=1800, stop_s=60)
 ERRORS = [
     RunError("DIVIDE_BY_ZERO", "ArithmeticException", "Division by zero", "Division by zero"),
     RunError("", "java.net.ConnectException", "Connection refused", "Connection refused"),

@@ -73,7 +73,7 @@ def seen(*queries: QuerySeen, exit_: tuple[str, str] | None = None, **fields: An
         queries=queries,
         driver=driver,
         slots=Slots(0, 2, 0, 4096, 1024),
-        limits=Limits(180, 60),
+        limits=Limits(180, 1800, 60),
         failures=DEATHS,
     )
     return replace(base, **fields)

@@ -12,6 +12,7 @@ from queries.domain.protocol import ExitReport, Status
 from queries.domain.states import DriverState, Reason
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.observation import DriverSeen, Limits, Liveness, Sighting
+from queries.domain.supervision.progress import Progress
 from queries.domain.supervision.standbys import (
     CALM_AFTER,
     LONGEST,
@@ -23,7 +24,7 @@ from queries.domain.supervision.standbys import (
 from queries.domain.validation.application_rules import Surroundings, application_problems
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
-LIMITS = Limits(start_s=180, stop_s=60, leave_s=30)
+LIMITS = Limits(start_s=180, start_max_s=1800, stop_s=60, leave_s=30)
 WANTED, UNWANTED = StandbyWanted(may_start=True), StandbyWanted(Reason.NOT_WANTED)
 KILLED = ExitReport("SIGKILL", "0", core=False, oom=False, at=NOW.isoformat())
 FENCED = ExitReport("FENCED", "FENCED", core=False, oom=False, at=NOW.isoformat())
@@ -37,16 +38,20 @@ def seen(
     exit_: ExitReport | None = None,
     end_wanted: Reason = Reason.NONE,
     ending_s: float = 0,
+    cpu_s: float | None = None,
+    advanced_s: float | None = None,
 ) -> DriverSeen:
-    """Return a standby as seen."""
+    """Return a standby as seen; `advanced_s` ago it had used 1 s of processor time."""
     status = Status(7, 0, NOW.isoformat(), ready=True) if ready else None
+    at = None if advanced_s is None else NOW - timedelta(seconds=advanced_s)
     return DriverSeen(
         id=1,
         epoch=7,
         state=DriverState.STARTING,
         generation=0,
         created_at=NOW - timedelta(seconds=age_s),
-        sighting=Sighting(liveness, status=status, exit=exit_),
+        sighting=Sighting(liveness, status=status, exit=exit_, cpu_s=cpu_s),
+        progress=None if at is None else Progress(at, 1.0),
         end_wanted=end_wanted,
         end_wanted_at=NOW - timedelta(seconds=ending_s) if end_wanted else None,
     )
@@ -71,6 +76,22 @@ def decided(one: DriverSeen | None, wanted: StandbyWanted = WANTED) -> tuple[str
         (seen(Liveness.ALIVE, ready=True), WANTED, ("NOTHING", "LIVE", "")),
         (seen(Liveness.ALIVE, ready=True, age_s=9999), WANTED, ("NOTHING", "LIVE", "")),
         (seen(Liveness.ALIVE, age_s=181), WANTED, ("KILL", "STOPPING", "START_TIMED_OUT")),
+        (seen(Liveness.ALIVE, age_s=900, advanced_s=179), WANTED, ("NOTHING", "STARTING", "")),
+        (
+            seen(Liveness.ALIVE, age_s=900, cpu_s=3.0, advanced_s=181),
+            WANTED,
+            ("NOTHING", "STARTING", ""),
+        ),
+        (
+            seen(Liveness.ALIVE, age_s=900, cpu_s=2.9, advanced_s=181),
+            WANTED,
+            ("KILL", "STOPPING", "START_TIMED_OUT"),
+        ),
+        (
+            seen(Liveness.ALIVE, age_s=1801, cpu_s=90.0, advanced_s=1),
+            WANTED,
+            ("KILL", "STOPPING", "START_TIMED_OUT"),
+        ),
         (seen(Liveness.ALIVE, ready=True), UNWANTED, ("TERMINATE", "STOPPING", "NOT_WANTED")),
         (
             seen(Liveness.ALIVE, end_wanted=Reason.GIVEN_UP, ending_s=29),
@@ -101,8 +122,10 @@ def test_an_end_that_nobody_saw_is_unknown() -> None:
 
 
 def test_a_standby_that_runs_and_is_wanted_is_left_alone() -> None:
-    choice = decide_standby(seen(Liveness.ALIVE, ready=True), WANTED, LIMITS, NOW)
-    assert choice == StandbyDecision(DriverAction.NOTHING, DriverState.LIVE)
+    one = seen(Liveness.ALIVE, ready=True)
+    choice = decide_standby(one, WANTED, LIMITS, NOW)
+    progress = Progress(one.created_at)
+    assert choice == StandbyDecision(DriverAction.NOTHING, DriverState.LIVE, progress=progress)
 
 
 @given(st.integers(1, 200))

@@ -1,0 +1,50 @@
+"""Tell a start that is slow from one that is stuck: a busy host makes every start slow.
+
+A start makes progress while its driver reports new steps, or while its processes use processor
+time. The steps are the driver's own report, and an application's code can use processor time on
+purpose, so no start may take longer than `Limits.start_max_s`.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from queries.domain.supervision.observation import DriverSeen, Limits
+
+#: Seconds of processor time, by all of a driver's processes, that count as progress. Loading
+#: classes for a Spark session takes about 15 s; a JVM that only waits uses 2 s in some minutes.
+LEAST_CPU_S = 2.0
+#: Characters of a step that are recorded: a driver's own code can report anything.
+STEP_LENGTH = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """When a driver's start was last seen to have advanced, and how far."""
+
+    at: datetime
+    cpu_s: float = 0.0  # processor time used until then, by all of its processes
+    step: str = ""  # the newest step that it had reported
+
+
+def advanced(driver: "DriverSeen", now: datetime) -> Progress:
+    """Return how far a driver has come: a new mark if it advanced since the last, or the last."""
+    mark = driver.progress or Progress(driver.created_at)
+    seen = driver.sighting
+    step = mark.step if seen.status is None else str(seen.status.step)[:STEP_LENGTH]
+    used = mark.cpu_s if seen.cpu_s is None else seen.cpu_s
+    if step == mark.step and used < mark.cpu_s + LEAST_CPU_S:
+        return mark
+    return Progress(now, used, step)
+
+
+def is_stuck(*, began_at: datetime, advanced_at: datetime, limits: "Limits", now: datetime) -> bool:
+    """Return whether a start has not advanced for its limit, or has taken its maximum."""
+    stuck = now - max(began_at, advanced_at) > timedelta(seconds=limits.start_s)
+    return stuck or has_taken_longest(began_at, limits, now)
+
+
+def has_taken_longest(began_at: datetime, limits: "Limits", now: datetime) -> bool:
+    """Return whether a start has taken its maximum, which ends it even while it advances."""
+    return now - began_at > timedelta(seconds=limits.start_max_s)

@@ -1,0 +1,74 @@
+"""Whether the start of one query advances, measured by the threads that do its work.
+
+A driver's processor time says nothing about one of its starts: its other queries use it too. So
+only the thread that builds the query counts, in Python and in the JVM, and the steps of the run.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from queries.domain.failures.context import left_out
+from queries.domain.supervision.progress import LEAST_CPU_S
+
+#: Seconds between two questions to the JVM.
+_ASK_JVM_S = 5.0
+
+
+class StartProgress:
+    """When a start last advanced, on the monotonic clock."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        """`tell` is called whenever the start has advanced, from any thread."""
+        self.began_at = self.advanced_at = time.monotonic()
+        self._tell = tell
+        self._used = 0.0  # when it last advanced
+        self._jvm: Any = None
+        self._jvm_thread = 0
+        self._jvm_used, self._jvm_asked_at = 0.0, 0.0
+
+    def begin_at(self, at: float) -> None:
+        """Count from a later time: the start has waited until then."""
+        self.began_at = self.advanced_at = at
+
+    def learn_jvm_thread(self, jvm: Any) -> None:
+        """Note the JVM's thread for the calling thread; without it, only Python's is measured."""
+        if jvm is not None:
+            number = left_out(lambda: int(jvm.java.lang.Thread.currentThread().getId()), 0)
+            self._jvm, self._jvm_thread = jvm, number
+
+    def step(self) -> None:
+        """Note that a step has ended."""
+        self.advanced_at = time.monotonic()
+        self._tell()
+
+    def look(self, thread: int | None) -> None:
+        """Note whether the start has used processor time; `thread` is the kernel's thread ID."""
+        used = (_thread_cpu_s(thread) if thread is not None else 0.0) + self._in_jvm()
+        if used >= self._used + LEAST_CPU_S:
+            self._used = used
+            self.step()
+
+    def _in_jvm(self) -> float:
+        now = time.monotonic()
+        if self._jvm_thread and now - self._jvm_asked_at >= _ASK_JVM_S:
+            self._jvm_asked_at = now
+            beans = self._jvm.java.lang.management.ManagementFactory
+            ask = left_out(lambda: beans.getThreadMXBean().getThreadCpuTime(self._jvm_thread), 0)
+            self._jvm_used = max(self._jvm_used, int(ask) / 1e9)
+        return self._jvm_used
+
+
+def _thread_cpu_s(thread: int) -> float:
+    """Return the processor time of one of this process's threads; 0 if it has ended.
+
+    `time.pthread_getcpuclockid` may crash the process if the thread ends meanwhile.
+    """
+    try:
+        text = Path(f"/proc/self/task/{thread}/stat").read_text()
+    except OSError:
+        return 0.0
+    fields = text.rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
