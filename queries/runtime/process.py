@@ -88,6 +88,17 @@ def claim() -> int | None:
     return int(text)
 
 
+def stat_cpu_s(file: Path) -> float:
+    """Return the processor time in a process's or thread's `stat` in /proc; 0 if it has ended."""
+    try:
+        text = file.read_text()
+    except OSError:
+        return 0.0
+    # The name is in parentheses and may contain spaces and parentheses itself.
+    fields = text.rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def end_jvm(process: Any, timeout_s: float, shim: "Shim") -> None:
     """Wait for the JVM to exit, kill it if it takes too long, and report its code to the shim."""
     try:

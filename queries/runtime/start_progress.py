@@ -4,7 +4,6 @@ A driver's processor time says nothing about one of its starts: its other querie
 only the thread that builds the query counts, in Python and in the JVM, and the steps of the run.
 """
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,9 @@ from typing import Any
 
 from queries.domain.failures.context import left_out
 from queries.domain.supervision.progress import LEAST_CPU_S
+from queries.runtime.process import stat_cpu_s
 
+_THREADS = Path("/proc/self/task")
 #: Seconds between two questions to the JVM.
 _ASK_JVM_S = 5.0
 
@@ -46,7 +47,8 @@ class StartProgress:
 
     def look(self, thread: int | None) -> None:
         """Note whether the start has used processor time; `thread` is the kernel's thread ID."""
-        used = (_thread_cpu_s(thread) if thread is not None else 0.0) + self._in_jvm()
+        # `time.pthread_getcpuclockid` may crash the process if the thread ends meanwhile.
+        used = stat_cpu_s(_THREADS / str(thread) / "stat") + self._in_jvm()
         if used >= self._used + LEAST_CPU_S:
             self._used = used
             self.step()
@@ -59,16 +61,3 @@ class StartProgress:
             ask = left_out(lambda: beans.getThreadMXBean().getThreadCpuTime(self._jvm_thread), 0)
             self._jvm_used = max(self._jvm_used, int(ask) / 1e9)
         return self._jvm_used
-
-
-def _thread_cpu_s(thread: int) -> float:
-    """Return the processor time of one of this process's threads; 0 if it has ended.
-
-    `time.pthread_getcpuclockid` may crash the process if the thread ends meanwhile.
-    """
-    try:
-        text = Path(f"/proc/self/task/{thread}/stat").read_text()
-    except OSError:
-        return 0.0
-    fields = text.rpartition(")")[2].split()
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")

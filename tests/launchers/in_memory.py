@@ -74,6 +74,7 @@ class _Driver:
     pools_xml: str
     process: dict[str, str | int] = field(default_factory=dict)
     ready: bool = False
+    cpu_s: float = 0.0
     hanging: bool = False  # applies no assignment
     applied_generation: int = 0
     runs: dict[int, RunStatus] = field(default_factory=dict)
@@ -236,6 +237,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
                 status=_status(driver, self._now()),
                 exit=driver.exit,
                 assignment_generation=driver.assignment.generation,
+                cpu_s=None if driver.ready else driver.cpu_s,
             )
 
     def living(self) -> list[tuple[str, int]]:
@@ -329,6 +331,11 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
             if driver.spec.script is not None:
                 driver.script = ScriptReport(ScriptState.RUNNING)
             self._apply(driver)
+
+    def works(self, application: str, cpu_s: float, *, epoch: int | None = None) -> None:
+        """The driver's processes use processor time: its start advances."""
+        with self._lock:
+            self._driver(application, epoch).cpu_s += cpu_s
 
     def session_fails(
         self,

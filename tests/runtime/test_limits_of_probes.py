@@ -53,4 +53,5 @@ def test_a_spark_that_does_not_come_up_ends_the_probe(
     assert ended.python == "75"
     found = _found(ground)
     assert found["done"]
-    assert found["error"]["root_cause"] == "Not finished within 1 s, at: Starting Spark."
+    said = "Not finished within 1 s, at: Starting Spark."
+    assert found["error"]["root_cause"].startswith(said)  # and that this host was busy, if it was

@@ -181,7 +181,7 @@ def test_a_start_that_passes_its_deadline_has_failed_and_nobody_asked_for_a_rest
     stage.wait(181)
     row = stage.row("delays")
     assert (row.phase, row.phase_reason) == (Phase.STOPPING, Reason.START_TIMED_OUT)
-    assert "within 180 s" in row.phase_detail.text
+    assert "did not advance for 180 s" in row.phase_detail.text
     stage.launcher.end_run(run.pk)
     stage.look()
     run.refresh_from_db()

@@ -89,6 +89,9 @@ class Seen:
     lag_before: int | None = None  # records; None: not measured
     lag: int | None = None  # measured after it was proven
     arrival_rate: float = 0.0  # records per second
+    is_starting: bool = False  # it waits for a start, which is given up when it is stuck
+    started_at: datetime | None = None  # when Spark had started it; None: not yet
+    start_max: timedelta = timedelta(0)  # for which a start is waited for
     basis: Basis = Basis.RUNS
     #: For FOUND: the time since which its script has started no other queries and not this one;
     #: None: it has.
@@ -108,10 +111,20 @@ def judge(good: Good, seen: Seen, *, now: datetime) -> Result:
     missing = _missing(_asked(good, seen.basis), seen, now)
     if not missing:
         return OK
-    if now < seen.restarted_at + timedelta(minutes=good.deadline_minutes):
+    if now < _began_at(seen, now) + timedelta(minutes=good.deadline_minutes):
         return waits(missing)
     params = {"query": seen.name, "minutes": good.deadline_minutes, "about": missing.as_json()}
     return bad(Because(Detail.NOT_GOOD_IN_TIME, params))
+
+
+def _began_at(seen: Seen, now: datetime) -> datetime:
+    """Return since when the time until the deadline counts: a start that advances uses none."""
+    began = seen.restarted_at
+    if seen.started_at is not None:
+        began = max(began, seen.started_at)
+    elif seen.is_starting:
+        began = now
+    return min(began, seen.restarted_at + seen.start_max)
 
 
 def _asked(good: Good, basis: Basis) -> Good:

@@ -122,6 +122,7 @@ def _conclude(draft: Draft) -> Decision:
         script=draft.subject.decision(draft),
         wake_at=max(draft.now, min(draft.wakes)) if draft.wakes else None,
         again=ended,
+        busy=bool(draft.busy),
     )
 
 

@@ -111,3 +111,4 @@ class Decision:
     wake_at: datetime | None  # latest time to look again; None: only after a nudge
     script: ScriptDecision | None  # None: the application has none
     again: bool  # something ended: decide again immediately
+    busy: bool = False  # this host is busy

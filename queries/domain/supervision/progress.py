@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from queries.domain.states import Phase, Reason
+
 if TYPE_CHECKING:
     from queries.domain.supervision.observation import DriverSeen, Limits
 
@@ -43,6 +45,17 @@ def is_stuck(*, began_at: datetime, advanced_at: datetime, limits: "Limits", now
     """Return whether a start has not advanced for its limit, or has taken its maximum."""
     stuck = now - max(began_at, advanced_at) > timedelta(seconds=limits.start_s)
     return stuck or has_taken_longest(began_at, limits, now)
+
+
+def waits_for_start(phase: Phase, reason: Reason, *, busy: bool) -> bool:
+    """Return whether a query or script waits for a start, which is given up when it is stuck.
+
+    Whatever waits for the same must not give up earlier. On a busy host, a first batch takes long.
+    """
+    if phase is Phase.STARTING:
+        return reason is Reason.WAITS_DRIVER or (busy and reason is Reason.WAITS_COMMIT)
+    given_up = (Phase.STOPPING, Reason.START_TIMED_OUT)  # its failure is recorded with its end
+    return (phase, reason) in {(Phase.PENDING, Reason.WAITS_SLOT), given_up}
 
 
 def has_taken_longest(began_at: datetime, limits: "Limits", now: datetime) -> bool:

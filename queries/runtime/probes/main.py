@@ -8,14 +8,15 @@ is up, it exits, whatever Spark is doing.
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from headgate_ground.files import replace_file
+from queries import host_pressure
 from queries.domain.probes.questions import (
     RESULT,
     TASK,
@@ -25,6 +26,7 @@ from queries.domain.probes.questions import (
     read_task,
 )
 from queries.domain.protocol import LAST_SEQ, DriverSpec
+from queries.domain.supervision.progress import LEAST_CPU_S
 from queries.driver_folder import DriverFolder
 from queries.runtime import build, spark_session
 from queries.runtime.data_roots import roots_of
@@ -32,7 +34,8 @@ from queries.runtime.failures.error_capture import from_python
 from queries.runtime.jvms.driver import Jvm
 from queries.runtime.probes import preflight, record_search
 from queries.runtime.probes import state as probe_state
-from queries.runtime.process import end_jvm
+from queries.runtime.probes.time_limit import TimeLimit
+from queries.runtime.process import end_jvm, stat_cpu_s
 
 logger = logging.getLogger("headgate.probe")
 
@@ -63,13 +66,13 @@ class Probe:
 
     def run(self) -> int:
         """Start Spark, perform the task, end Spark; report every step as it begins."""
-        watch = self._end_after(self.spec.start_deadline_s or self.task.limit_s)
+        watch = self._limit_start()
         code = 0
         try:
             with self.step("Starting Spark"):
                 spark = self._start()
-            watch.cancel()  # a slow start of Spark does not use up the question's time
-            self._end_after(self.task.limit_s)
+            watch.end()  # a slow start of Spark does not use up the question's time
+            self._limit_question()
             if isinstance(self.task, PreflightTask):
                 preflight.run(
                     spark,
@@ -123,15 +126,43 @@ class Probe:
         build.refuse_starts_while_building(DataStreamWriter)
         return spark
 
-    def _end_after(self, limit_s: float) -> threading.Timer:
-        watch = threading.Timer(limit_s, self._give_up, [limit_s])
-        watch.daemon = True
-        watch.start()
-        return watch
+    def _limit_start(self) -> TimeLimit:
+        """Limit the time in which Spark's start does not advance."""
+        limit_s = self.spec.start_deadline_s or self.task.limit_s
+        most_s = self.spec.start_max_s or limit_s
+        used = 0.0
 
-    def _give_up(self, limit_s: float) -> None:
+        def moved() -> bool:
+            nonlocal used
+            now = self._cpu_s()
+            if now < used + LEAST_CPU_S:
+                return False
+            used = now
+            return True
+
+        return TimeLimit(limit_s, most_s=most_s, moved=moved, over=self._give_up)
+
+    def _limit_question(self) -> TimeLimit:
+        """Limit the time for the question; while the host is busy, time does not count."""
+        limit_s = self.task.limit_s
+        return TimeLimit(
+            limit_s,
+            most_s=limit_s + (self.spec.start_max_s or 0.0),
+            moved=lambda: host_pressure.read_pressure().is_high,
+            over=self._give_up,
+        )
+
+    def _cpu_s(self) -> float:
+        """Return the processor time that this process and its JVM have used."""
+        jvm = self.jvm.process
+        of_jvm = stat_cpu_s(Path(f"/proc/{jvm.pid}/stat")) if jvm is not None else 0.0
+        return time.process_time() + of_jvm
+
+    def _give_up(self, what: str) -> None:
         """End the probe and its JVM: the time is up, and a call into Spark may be hanging."""
-        text = f"Not finished within {limit_s:.0f} s, at: {self.found.at}."
+        text = f"{what}, at: {self.found.at}."
+        if (pressure := host_pressure.read_pressure()).is_high:
+            text += f" This host was busy: {pressure.figure}."
         logger.error(text)
         error = {"error_class": "", "type_name": "ProbeLate", "root_cause": text, "message": text}
         self.say(error=error, done=True)

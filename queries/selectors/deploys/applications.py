@@ -8,8 +8,9 @@ runs is enough.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db.models import Count, Q
 
 from listeners.models import Progress
@@ -35,6 +36,7 @@ from queries.selectors.deploys.evidence import (
     driver_since,
     failures_of,
     is_seen,
+    is_starting,
     kept_failures,
     ready_at,
     seen_failure,
@@ -64,6 +66,7 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evi
     life = _of_script(script, driver, runs) if script else _of_driver(row, driver, runs)
     failures = failures_of(change, Q(run__driver=driver) if script and driver else Q(pk=None))
     pinned = row.target_revision
+    ready = ready_at(driver) if driver else None
     seen = Seen(
         name=row.name,
         restarted_at=change.restarted_at,
@@ -76,8 +79,10 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evi
         batches=life.batches,
         failures=tuple(seen_failure(one, change.restarted_at) for one in failures),
         basis=life.basis,
+        is_starting=_is_starting(script, driver),
+        started_at=ready,
+        start_max=timedelta(seconds=settings.START_MAX_S),
     )
-    ready = ready_at(driver) if driver else None
     kept = {
         "judged_by": _judged_by(life.basis, driver, runs).as_json(),
         "restarted_at": change.restarted_at.isoformat(),
@@ -91,6 +96,12 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evi
         "failures": kept_failures(failures),
     }
     return Evidence(seen, kept, None)
+
+
+def _is_starting(script: Script | None, driver: Driver | None) -> bool:
+    if script is not None:
+        return is_starting(script.phase, script.phase_reason)
+    return driver is not None and driver.state == DriverState.STARTING
 
 
 def application_runs(application: Application) -> bool:

@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Count, Max, Min, Q, QuerySet
 
 from headgate_ground.masking import mask_text
 from listeners.models import Progress
+from queries import host_pressure
 from queries.domain.deploys.judging import Basis, Seen, SeenFailure
 from queries.domain.reasons import Because, Detail, waited
-from queries.domain.states import Desired, DriverKind, DriverState, Phase, RunOutcome
+from queries.domain.states import Desired, DriverKind, DriverState, Phase, Reason, RunOutcome
+from queries.domain.supervision.progress import waits_for_start
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import DeployChange
@@ -64,6 +67,9 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
         lag_before=change.evidence.get("lag_before"),
         lag=lag,
         arrival_rate=rate,
+        is_starting=is_starting(query.phase, query.phase_reason),
+        started_at=current.started_at if current else None,
+        start_max=timedelta(seconds=settings.START_MAX_S),
     )
     judged_by = Detail.JUDGED_RUNS
     if query.discovered:
@@ -81,6 +87,12 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
         "failures": kept_failures(failures),
     }
     return Evidence(seen, kept, counted["first"])
+
+
+def is_starting(phase: str, reason: str) -> bool:
+    """Return whether a query or script waits for a start that supervision gives up when stuck."""
+    busy = host_pressure.read_pressure().is_high
+    return waits_for_start(Phase(phase), Reason(reason), busy=busy)
 
 
 def _of_script(seen: Seen, change: DeployChange, runs: QuerySet[Run]) -> Seen:

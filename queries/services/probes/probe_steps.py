@@ -6,7 +6,7 @@ Any worker can take the next step, because the row is found through its operatio
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,14 +26,15 @@ from queries.domain.probes.questions import PreflightTask, ProbeResult, RecordsT
 from queries.domain.protocol import DriverSpec, ExitReport
 from queries.domain.reasons import Because, Detail, phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
-from queries.domain.supervision.observation import PASSED, Liveness
+from queries.domain.supervision.observation import PASSED, Liveness, Sighting
+from queries.domain.supervision.progress import advanced
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.installation import Installation
-from queries.selectors.supervision.observation import slots
+from queries.selectors.supervision.observation import driver_seen, slots
 from queries.services.changes import record, update_changed
 from queries.services.code.frozen import Frozen, freeze
 from queries.services.code.preparing import begin
@@ -209,7 +210,7 @@ def await_answer(turn: StepContext) -> ProbeResult | StepResult:
     name = driver.application.name
     seen = turn.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
     result = found_by(driver, launcher=turn.launcher)
-    _note(driver, seen.process, up=result is not None and result.took_ms != {}, now=turn.now)
+    _note(driver, seen, up=result is not None and result.took_ms != {}, now=turn.now)
     if result is not None and result.done:
         return result
     if seen.liveness in PASSED:
@@ -323,10 +324,16 @@ def _must(turn: StepContext) -> Driver:
     return driver
 
 
-def _note(driver: Driver, process: Mapping[str, Any], *, up: bool, now: Any) -> None:
-    """Store the identity of the processes, and free the start slot once Spark is up."""
-    fields: dict[str, Any] = {**process}
-    if up and driver.state == DriverState.STARTING:
+def _note(driver: Driver, seen: Sighting, *, up: bool, now: datetime) -> None:
+    """Store the identity of the processes and how far the start has come.
+
+    Once Spark is up, free the start slot.
+    """
+    fields: dict[str, Any] = {**seen.process}
+    starting = driver.state == DriverState.STARTING
+    if starting and (about := driver_seen(driver, seen)) is not None:
+        fields |= decision_rows.progress_fields(advanced(about, now))
+    if up and starting:
         fields |= {"state": DriverState.LIVE, "state_since": now}
     update_changed(driver, fields)
 

@@ -74,6 +74,7 @@ def begin_many(
     with_script = set(scripts.values_list("application", flat=True))
     lines = [_line("query", row) for row in queries]
     lines += [_line("application", row) | {"asks": row.pk in with_script} for row in places]
+    longest = settings.OPERATION_DEADLINE_S + settings.START_MAX_S  # each ends by itself
     with transaction.atomic():
         begin_bulk(verb=MANY_VERBS[verb], count=len(lines), actor=actor, now=now)
         operation = Operation.objects.create(
@@ -81,7 +82,7 @@ def begin_many(
             generation=0,
             actor=actor,
             created_at=now,
-            deadline=now + timedelta(seconds=settings.OPERATION_DEADLINE_S) + _SLACK,
+            deadline=now + timedelta(seconds=longest) + _SLACK,
             arguments=arguments or {},
             result={"queries": lines},
         )

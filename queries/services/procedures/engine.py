@@ -21,6 +21,7 @@ from controlplane import fail_points
 from controlplane.nudge import advance_soon, changed
 from listeners.loops.leases import Lease, Leases
 from listeners.loops.troubles import each
+from queries import host_pressure
 from queries.domain.access import acts
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
 from queries.domain.reasons import NOTHING, Because, Detail, noted
@@ -29,12 +30,14 @@ from queries.domain.states import (
     PLAIN_VERBS,
     READING_VERBS,
     SCRIPT_VERBS,
+    DriverState,
     OperationOutcome,
     StepState,
     Verb,
 )
 from queries.launchers.base import Launcher
 from queries.models.definitions import Query
+from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.hosts import away, is_silent, placed_here
 from queries.services.access.audit_trail import record_act
@@ -237,7 +240,7 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
     )
     if place is None:
         return _end(turn, OperationOutcome.DONE, NOTHING)
-    if operation.deadline <= turn.now and not operation.committed:
+    if _is_late(operation, turn.now) and not operation.committed:
         waited_for = operation.steps[place]["detail"] or operation.steps[place]["name"]
         return _end(turn, OperationOutcome.TIMED_OUT, noted(waited_for))
     step = procedure.steps[place]
@@ -261,6 +264,23 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
     state = StepState.DONE if told.done else StepState.DOING
     _mark(turn, place, state, told.detail)
     return told.done
+
+
+def _is_late(operation: Operation, now: datetime) -> bool:
+    """Return whether an operation has used up its time.
+
+    It has not while its probe's start advances, or while this host is busy: then it has as much
+    time again as a start may take at most.
+    """
+    if operation.deadline > now:
+        return False
+    if operation.deadline + timedelta(seconds=settings.START_MAX_S) <= now:
+        return True
+    since = now - timedelta(seconds=settings.START_DEADLINE_S)
+    starting = Driver.objects.filter(
+        operation=operation, state=DriverState.STARTING, advanced_at__gt=since
+    )
+    return not host_pressure.read_pressure().is_high and not starting.exists()
 
 
 def _hold(turn: StepContext, place: int, detail: str) -> bool:

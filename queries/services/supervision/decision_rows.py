@@ -30,6 +30,7 @@ from queries.domain.states import (
 )
 from queries.domain.supervision.decision import DriverDecision, QueryDecision, ScriptDecision
 from queries.domain.supervision.observation import Sighting
+from queries.domain.supervision.progress import Progress
 from queries.domain.validation.params import effective
 from queries.launchers.base import Launcher
 from queries.models.applications import Application, ApplicationRevision, Script
@@ -137,11 +138,7 @@ def update_driver(
         }
         _note_executors(driver, status.executors, now)
     if choice.progress is not None:
-        fields |= {
-            "advanced_at": choice.progress.at,
-            "advanced_cpu_s": choice.progress.cpu_s,
-            "advanced_step": choice.progress.step,
-        }
+        fields |= progress_fields(choice.progress)
     if choice.end_wanted and not driver.end_wanted:
         fields |= {"end_wanted": choice.end_wanted, "end_wanted_at": now}
     if choice.exit is not None:
@@ -160,6 +157,15 @@ def update_driver(
         _driver_transition(driver, driver.state, choice.state, reason, now, about)
         changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
     update_changed(driver, fields)
+
+
+def progress_fields(progress: Progress) -> dict[str, Any]:
+    """Return how far a driver's start has come, by column of its row."""
+    return {
+        "advanced_at": progress.at,
+        "advanced_cpu_s": progress.cpu_s,
+        "advanced_step": progress.step,
+    }
 
 
 def _note_executors(driver: Driver, seen: tuple[ExecutorSeen, ...], now: datetime) -> None:

@@ -4,7 +4,9 @@ Every function runs inside the transaction of a step that has claimed its applic
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from django.conf import settings
 
 from controlplane.nudge import changed
 from queries.domain.reasons import NOTHING, Because, Detail, waited, why
@@ -15,7 +17,8 @@ from queries.domain.states import (
     OperationOutcome,
     Verb,
 )
-from queries.domain.supervision.decision import Decision, Fault, QueryDecision
+from queries.domain.supervision.decision import Decision, Fault, QueryDecision, ScriptDecision
+from queries.domain.supervision.progress import waits_for_start
 from queries.models.applications import Application
 from queries.models.drivers import Driver
 from queries.models.failures import Failure
@@ -65,13 +68,23 @@ def close_operations(
             _close(operation, OperationOutcome.DONE, NOTHING, now)
         elif end is not None:
             _close(operation, OperationOutcome.FAILED, end[0], now, failure=end[1])
-        elif operation.deadline <= now:
+        elif (until := _until(operation, choice, decision)) <= now:
             waits = waited(choice.phase, choice.reason, choice.detail) if choice else NOTHING
             _close(operation, OperationOutcome.TIMED_OUT, waits, now)
         else:
-            left.append(operation.deadline)
+            left.append(until)
     if left and (decision.wake_at is None or min(left) < decision.wake_at):
         Application.objects.filter(pk=application.pk).update(reconcile_after=min(left))
+
+
+def _until(operation: Operation, choice: QueryDecision | None, decision: Decision) -> datetime:
+    """Return when an operation times out: while it waits for a start, the start itself decides."""
+    named: list[QueryDecision | ScriptDecision] = [choice] if choice else [*decision.queries]
+    if choice is None and decision.script is not None:
+        named.append(decision.script)
+    if not any(waits_for_start(one.phase, one.reason, busy=decision.busy) for one in named):
+        return operation.deadline
+    return operation.deadline + timedelta(seconds=settings.START_MAX_S)
 
 
 _End = tuple[Because, Failure | None]  # why an operation failed

@@ -29,6 +29,11 @@ NEW = SeenFailure(Because(Detail.GROUP, {"group": "Division by zero."}), is_new=
 KNOWN = replace(NEW, is_new=False)
 
 
+LONGEST = timedelta(minutes=30)
+SLOW = replace(STARTING, start_max=LONGEST, is_starting=True)
+STARTED = replace(SLOW, is_starting=False, started_at=AT + timedelta(minutes=25))
+
+
 def after(minutes: float, good: Good, seen: Seen) -> tuple[Outcome, str]:
     found = judge(good, seen, now=AT + timedelta(minutes=minutes))
     return found.outcome, found.reason.text
@@ -82,6 +87,25 @@ def test_what_only_time_can_tell_waits_and_is_bad_at_the_deadline(
     outcome, told = after(5, Good(**good, deadline_minutes=5), late)
     assert outcome is Outcome.BAD
     assert told.startswith("delays did not meet the conditions within 5 min: ")
+
+
+@pytest.mark.parametrize(
+    ("seen", "minutes", "outcome"),
+    [
+        (STARTING, 10, Outcome.BAD),
+        (SLOW, 10, Outcome.WAITS),
+        (SLOW, 39, Outcome.WAITS),
+        (SLOW, 40, Outcome.BAD),  # the longest start, and the deploy's own time
+        (STARTED, 34, Outcome.WAITS),
+        (STARTED, 35, Outcome.BAD),
+        (replace(STARTED, started_at=AT + timedelta(minutes=99)), 40, Outcome.BAD),
+        (replace(STARTED, started_at=AT - timedelta(minutes=99)), 10, Outcome.BAD),
+    ],
+)
+def test_a_start_that_advances_uses_none_of_the_time_until_the_deadline(
+    seen: Seen, minutes: float, outcome: Outcome
+) -> None:
+    assert after(minutes, Good(), seen)[0] is outcome
 
 
 def test_what_it_was_held_for_before_the_restart_says_nothing() -> None:

@@ -23,7 +23,7 @@ from queries.domain.supervision.observation import (
     Sighting,
     Slots,
 )
-from queries.domain.supervision.progress import Progress, advanced
+from queries.domain.supervision.progress import Progress, advanced, waits_for_start
 from tests.domain.supervision.seen import LIMITS, NOW
 
 BUSY = Pressure(share=99.4, load=90.4, cores=2)
@@ -192,6 +192,24 @@ def test_a_script_says_why_its_start_was_given_up() -> None:
     assert said is not None
     assert (said.phase, said.reason) == (Phase.STOPPING, Reason.START_TIMED_OUT)
     assert "did not advance for 180 s" in said.detail.text
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "calm", "busy"),
+    [
+        (Phase.STARTING, Reason.WAITS_DRIVER, True, True),
+        (Phase.STARTING, Reason.WAITS_COMMIT, False, True),
+        (Phase.STARTING, Reason.WAITS_SOURCE, False, False),
+        (Phase.PENDING, Reason.WAITS_SLOT, True, True),
+        (Phase.PENDING, Reason.WAITS_MEMORY, False, False),
+        (Phase.PENDING, Reason.WAITS_DRIVER, False, False),
+        (Phase.STOPPING, Reason.START_TIMED_OUT, True, True),
+        (Phase.STOPPING, Reason.ASKED_STOP, False, False),
+    ],
+)
+def test_what_waits_for_a_start(phase: Phase, reason: Reason, calm: bool, busy: bool) -> None:
+    assert waits_for_start(phase, reason, busy=False) is calm
+    assert waits_for_start(phase, reason, busy=True) is busy
 
 
 @pytest.mark.parametrize(
