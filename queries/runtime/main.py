@@ -138,7 +138,7 @@ class Driver:
         self._meet_users_code()
         steps.done("Python")
         source_gaps.install(DataStreamReader)
-        if self.stands_by:
+        if self.stands_by and self._current() != self.spec.epoch:  # else its queries are waiting
             self._warm_up(spark)
             steps.done("warm-up")
         self.telemetry.attach(spark)

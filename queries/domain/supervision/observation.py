@@ -225,6 +225,6 @@ class Observation:
     no_classes: str = ""  # why this host lacks our Java classes (part of a sentence); "" if not
     paused: bool = False  # its host is being stopped: drivers end, desired states remain
     script: ScriptSeen | None = None  # None: its queries are defined, and have desired states
-    standby: bool = False  # a standby driver is ready, and fits the current definition
+    standby: bool = False  # a standby driver may take over, and fits the current definition
     silent_host: str = ""  # the host that it is placed on, if that host is silent
     pressure: Pressure | None = None  # of this host; None: not read

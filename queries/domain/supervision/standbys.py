@@ -48,6 +48,23 @@ def is_calm(proven_at: datetime | None, first_commit_at: datetime | None, now: d
     return first_commit_at is not None or now - proven_at >= CALM_AFTER
 
 
+#: The states in which a standby may take over.
+TAKES_OVER = frozenset({DriverState.STARTING, DriverState.LIVE})
+
+
+def may_take_over(seen: DriverSeen, limits: Limits, now: datetime) -> bool:
+    """Return whether a standby is ready, or ahead of a driver that would be launched now.
+
+    It is ahead as soon as its process exists, unless its start is stuck.
+    """
+    sighting = seen.sighting
+    if sighting.without_files or sighting.liveness not in {Liveness.SPAWNING, Liveness.ALIVE}:
+        return False
+    ready = sighting.status is not None and sighting.status.ready
+    at = advanced(seen, now).at
+    return ready or not is_stuck(began_at=seen.created_at, advanced_at=at, limits=limits, now=now)
+
+
 @dataclass(frozen=True, slots=True)
 class StandbyDecision:
     """What happens to an application's standby now."""

@@ -55,7 +55,7 @@ def _want_driver(draft: Draft) -> None:
     if obs.no_classes and any(_needs_classes(work) for work in draft.queries):
         draft.waits, draft.action = Reason.WAITS_CLASSES, DriverAction.COMPILE
         return
-    if obs.standby:  # it has started, and has its memory: it needs no slot
+    if obs.standby:  # it has started, or is starting, and has its memory: it needs no slot
         draft.action = DriverAction.TAKE_OVER
         draft.next_attempt_at = None
         return

@@ -31,6 +31,7 @@ from queries.domain.states import (
 from queries.domain.supervision.decision import DriverDecision, QueryDecision, ScriptDecision
 from queries.domain.supervision.observation import Sighting
 from queries.domain.supervision.progress import Progress
+from queries.domain.supervision.standbys import TAKES_OVER
 from queries.domain.validation.params import effective
 from queries.launchers.base import Launcher
 from queries.models.applications import Application, ApplicationRevision, Script
@@ -107,7 +108,7 @@ def take_over(standby: Driver, application: Application, *, now: datetime) -> bo
         "state_since": now,
     }
     found = Driver.objects.filter(
-        pk=standby.pk, kind=DriverKind.STANDBY, state=DriverState.LIVE, end_wanted=""
+        pk=standby.pk, kind=DriverKind.STANDBY, state__in=sorted(TAKES_OVER), end_wanted=""
     )
     if not found.update(**fields):
         return False

@@ -75,7 +75,8 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
             return False
         if taken and (rows := read_rows(application_id)) is None:
             return False
-        standby = standbys.ready(rows, launcher) if rows.driver is None and not silent else None
+        alone = rows.driver is None and not silent
+        standby = standbys.able(rows, launcher, now=now) if alone else None
         seen = observation(rows, sighting, now=now, silent_host=silent, standby=standby is not None)
         decision = decide(seen, now)
         if not _Step(rows, sighting, decision, launcher, now, standby).take():

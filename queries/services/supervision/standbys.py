@@ -16,6 +16,7 @@ from django.db.models.fields.json import KT
 
 from listeners.loops.troubles import each
 from listeners.missing.gaps import note_exit
+from queries import host_pressure
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import Assignment, DriverSpec
 from queries.domain.states import (
@@ -28,13 +29,14 @@ from queries.domain.states import (
     Reason,
 )
 from queries.domain.supervision.decision import DriverAction, DriverDecision
-from queries.domain.supervision.observation import Liveness
 from queries.domain.supervision.standbys import (
     COUNTED,
+    TAKES_OVER,
     StandbyDecision,
     StandbyWanted,
     decide_standby,
     is_calm,
+    may_take_over,
 )
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application, ApplicationRevision
@@ -108,14 +110,14 @@ def keep_standby(application_id: int, *, launcher: Launcher, now: datetime) -> N
     _act(row, choice, launcher)
 
 
-def ready(rows: Rows, launcher: Launcher) -> Driver | None:
+def able(rows: Rows, launcher: Launcher, *, now: datetime) -> Driver | None:
     """Return the standby that can take over as the application's driver; None if there is none."""
     row = _open_row(rows.application)
-    if row is None or row.state != DriverState.LIVE or _why_not_fit(rows, row):
+    if row is None or row.state not in TAKES_OVER or _why_not_fit(rows, row):
         return None
-    seen = launcher.sight(rows.application.name, row.epoch, known=row.identity)
-    up = seen.liveness is Liveness.ALIVE and seen.status is not None and seen.status.ready
-    return row if up and not seen.without_files else None
+    seen = driver_seen(row, launcher.sight(rows.application.name, row.epoch, known=row.identity))
+    assert seen is not None
+    return row if may_take_over(seen, supervision_limits(), now) else None
 
 
 def fits(standby: Driver, now_frozen: Frozen) -> bool:
@@ -168,7 +170,9 @@ def _wanted(rows: Rows, row: Driver | None, launcher: Launcher, now: datetime) -
     if why_not:
         return StandbyWanted(why_not)
     ended = rows.application.drivers.filter(
-        kind=DriverKind.STANDBY, end_wanted="", ended_at__gt=now - COUNTED
+        kind=DriverKind.STANDBY,
+        end_wanted__in=("", Reason.START_TIMED_OUT),  # nobody wanted either
+        ended_at__gt=now - COUNTED,
     )
     deaths = list(ended.order_by("-ended_at").values_list("ended_at", flat=True))
     return StandbyWanted(
@@ -213,6 +217,8 @@ def _still_fits(row: Driver, launcher: Launcher) -> bool:
 
 def _may_start(rows: Rows, now: datetime) -> bool:
     """Return whether the driver is calm, and nobody waits for this host's memory or cores."""
+    if host_pressure.read_pressure().is_high:
+        return False
     driver = rows.driver
     if driver is None or driver.state != DriverState.LIVE or driver.end_wanted:
         return False

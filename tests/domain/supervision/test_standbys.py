@@ -20,11 +20,13 @@ from queries.domain.supervision.standbys import (
     StandbyWanted,
     decide_standby,
     is_calm,
+    may_take_over,
 )
 from queries.domain.validation.application_rules import Surroundings, application_problems
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 LIMITS = Limits(start_s=180, start_max_s=1800, stop_s=60, leave_s=30)
+FILES_GONE = Sighting(Liveness.ALIVE, without_files=True)
 WANTED, UNWANTED = StandbyWanted(may_start=True), StandbyWanted(Reason.NOT_WANTED)
 KILLED = ExitReport("SIGKILL", "0", core=False, oom=False, at=NOW.isoformat())
 FENCED = ExitReport("FENCED", "FENCED", core=False, oom=False, at=NOW.isoformat())
@@ -113,6 +115,27 @@ def test_what_is_done(
     one: DriverSeen | None, wanted: StandbyWanted, expected: tuple[str, ...]
 ) -> None:
     assert decided(one, wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "able"),
+    [
+        (seen(Liveness.ALIVE, ready=True, age_s=9999), True),
+        (seen(Liveness.ALIVE), True),
+        (seen(Liveness.SPAWNING), True),
+        (seen(Liveness.ALIVE, age_s=900, advanced_s=179), True),
+        (seen(Liveness.ALIVE, age_s=900, advanced_s=181), False),
+        (seen(Liveness.ABSENT), False),
+        (seen(Liveness.ORPHANED), False),
+        (seen(Liveness.EXITED, exit_=KILLED), False),
+        (
+            replace(seen(Liveness.ALIVE), sighting=Sighting(Liveness.ALIVE, without_files=True)),
+            False,
+        ),
+    ],
+)
+def test_which_standby_may_take_over(one: DriverSeen, able: bool) -> None:
+    assert may_take_over(one, LIMITS, NOW) is able
 
 
 def test_an_end_that_nobody_saw_is_unknown() -> None:

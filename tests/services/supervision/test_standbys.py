@@ -1,11 +1,13 @@
 """A second driver without queries waits beside an application's driver, and takes over from it."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from listeners.loops.troubles import current
+from queries import host_pressure
+from queries.domain.pressure import Pressure
 from queries.domain.states import DriverKind, DriverState, Phase, Reason
 from queries.domain.supervision.observation import Sighting
 from queries.domain.supervision.standbys import decide_standby
@@ -131,21 +133,6 @@ def test_a_standby_that_has_died_does_not_take_over(stage: Stage, waiting: Drive
     stage.wait(3)
     assert stage.phase("delays") == Phase.RUNNING
     assert Driver.objects.get(pk=waiting.pk).exit_python == "SIGKILL"
-
-
-def test_a_standby_that_is_still_starting_is_replaced(stage: Stage) -> None:
-    stage.application("flights", standby="own")
-    stage.query("delays", "flights")
-    stage.up("delays", "flights")
-    stage.wait(3)
-    late = stage.standby("flights")
-    stage.launcher.die("flights")
-    stage.look("flights")
-    assert stage.driver("flights").epoch > late.epoch
-    stage.launcher.ready("flights", epoch=late.epoch)
-    stage.wait(3)
-    assert ("terminate", late.epoch) in [(call.verb, call.epoch) for call in stage.launcher.calls]
-    assert Driver.objects.get(pk=late.pk).end_wanted == Reason.REPLACED
 
 
 @pytest.mark.parametrize("point", ["before", "after"])
@@ -339,3 +326,64 @@ def test_an_application_that_wants_no_standby_has_none(stage: Stage) -> None:
     stage.up("delays")
     stage.wait(30)
     assert launches(stage) == 1
+
+
+def test_a_standby_that_is_still_starting_takes_over_from_a_driver_that_dies(stage: Stage) -> None:
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    stage.up("delays", "flights")
+    stage.wait(5)
+    standby, launched = stage.standby("flights"), launches(stage)
+    assert standby.state == DriverState.STARTING
+    stage.launcher.die("flights")
+    stage.look("flights")
+    now = stage.driver("flights")
+    assert (now.pk, now.kind, now.state) == (standby.pk, DriverKind.SERVICE, DriverState.STARTING)
+    assert launches(stage) == launched
+    stage.ready("flights")
+    stage.commit("delays")
+    assert stage.phase("delays") == Phase.RUNNING
+
+
+def test_a_standby_whose_start_is_stuck_does_not_take_over(stage: Stage) -> None:
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    stage.up("delays", "flights")
+    stage.wait(5)
+    standby = stage.standby("flights")
+    stage.now += timedelta(seconds=181)
+    stage.launcher.die("flights")
+    stage.look("flights")
+    assert stage.driver("flights").pk != standby.pk
+
+
+def test_standbys_that_are_given_up_are_launched_more_and_more_rarely(stage: Stage) -> None:
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    stage.up("delays", "flights")
+    before = launches(stage)
+    stage.wait(3000)  # none ever comes up
+    ended = Driver.objects.filter(kind=DriverKind.STANDBY, end_wanted=Reason.START_TIMED_OUT)
+    assert ended.count() >= 3
+    assert launches(stage) - before <= 10  # of 17 without a pause
+
+
+def test_no_standby_starts_on_a_busy_host(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    with monkeypatch.context() as busy:
+        busy.setattr(host_pressure, "read_pressure", lambda: Pressure(90.0, 50.0, 2))
+        stage.up("delays", "flights")
+        stage.wait(60)
+        assert launches(stage) == 1
+    stage.wait(5)
+    assert launches(stage) == 2
+
+
+def test_a_standby_fits_whatever_the_limits_of_starts_are(
+    stage: Stage, waiting: Driver, settings: object
+) -> None:
+    settings.START_DEADLINE_S, settings.START_MAX_S = 600, 3600  # type: ignore[attr-defined]
+    assert fits(waiting, Frozen((), ""))
+    stage.wait(5)
+    assert stage.standby("flights").end_wanted == ""
