@@ -5,7 +5,9 @@ import pytest
 from queries import host_pressure
 from queries.domain.pressure import Pressure
 from queries.domain.states import OperationOutcome, Phase, Reason
+from queries.models.applications import Application
 from queries.models.drivers import Driver
+from queries.services.checkpoints.storage_jvms import NoStorage, storage_of
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -100,3 +102,14 @@ def test_on_a_busy_host_a_driver_that_starts_keeps_its_slot(
     stage.launcher.ready("delays")
     stage.wait(2)
     assert launches(stage) == 2
+
+
+def test_on_a_busy_host_no_storage_jvm_starts_beside_a_driver_that_starts(
+    stage: Stage, busy: None
+) -> None:
+    stage.query("delays")
+    stage.start("delays")
+    row = Application.objects.get()
+    with pytest.raises(NoStorage, match=r"a driver is starting on this busy host \(load 90 on 2"):
+        storage_of(row, launcher=stage.launcher, now=stage.now)
+    assert Driver.objects.count() == 1

@@ -267,6 +267,21 @@ def slots(spec: ApplicationSpec, *, now: datetime) -> Slots:
     )
 
 
+def busy_beside_a_start(*, now: datetime) -> str:
+    """Return why no probe or storage JVM may start beside a driver that starts; "" if it may.
+
+    On a busy host, each JVM that starts makes the start of a query's driver take even longer.
+    """
+    pressure = host_pressure.read_pressure()
+    if not pressure.is_high:
+        return ""
+    since = now - timedelta(seconds=settings.START_MAX_S)
+    starting = open_drivers_here().filter(
+        kind=DriverKind.SERVICE, state=DriverState.STARTING, created_at__gt=since
+    )
+    return f"a driver is starting on this busy host ({pressure.figure})" if starting else ""
+
+
 def open_drivers_here() -> QuerySet[Driver]:
     """Return this host's open drivers of every kind, with their applications' definitions."""
     rows = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES))

@@ -27,7 +27,7 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver
 from queries.models.installation import Installation
 from queries.selectors.definitions.connectors import conf_of_connectors
-from queries.selectors.supervision.observation import slots
+from queries.selectors.supervision.observation import busy_beside_a_start, slots
 from queries.services.changes import update_changed
 from queries.services.failures.driver_logs import read_log
 from queries.services.supervision import decision_rows
@@ -133,6 +133,8 @@ def _launch(application: Application, *, launcher: Launcher, now: datetime) -> D
         small = spec.model_copy(update={"memory": "384m"})
         if not slots(small, now=now).has_memory:  # a slot is not waited for: its start is short
             raise NoStorage(f"{phrase(Reason.WAITS_MEMORY)} on the host")
+        if busy := busy_beside_a_start(now=now):
+            raise NoStorage(f"Waiting because {busy}")
         row = decision_rows.create_driver(
             application, revision, launcher=launcher, now=now, kind=DriverKind.STORAGE
         )

@@ -34,7 +34,7 @@ from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.installation import Installation
-from queries.selectors.supervision.observation import driver_seen, slots
+from queries.selectors.supervision.observation import busy_beside_a_start, driver_seen, slots
 from queries.services.changes import record, update_changed
 from queries.services.code.frozen import Frozen, freeze
 from queries.services.code.preparing import begin
@@ -118,6 +118,8 @@ def take_place(turn: StepContext) -> StepResult:
         Installation.objects.select_for_update().filter(pk=1).first()
         if waits := slots(spec, now=turn.now).free:
             return waiting(f"{phrase(waits)} on the host")
+        if busy := busy_beside_a_start(now=turn.now):
+            return waiting(f"Waiting because {busy}")
         driver = decision_rows.create_driver(
             application,
             revision,

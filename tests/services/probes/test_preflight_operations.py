@@ -10,8 +10,10 @@ import pytest
 from django.conf import LazySettings, settings
 from django.utils import timezone
 
+from queries import host_pressure
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, Missing, NotAllowed
+from queries.domain.pressure import Pressure
 from queries.domain.probes.questions import (
     Attempt,
     AttemptEnd,
@@ -199,6 +201,45 @@ def test_a_probe_disturbs_neither_its_application_nor_its_driver(ground: Ground)
     assert service.state in (DriverState.STARTING, DriverState.LIVE)
     assert service.end_wanted == ""
     assert operation.outcome == ""
+
+
+def test_on_a_busy_host_it_waits_for_a_driver_that_starts_and_its_time_does_not_run_out(
+    ground: Ground, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.STARTS_AT_ONCE = 9
+    ground.stage.now = timezone.now()
+    ground.stage.start("delays")
+    with monkeypatch.context() as busy:
+        busy.setattr(host_pressure, "read_pressure", lambda: Pressure(95.0, 90.0, 2))
+        operation = ground.advance(ground.begin())
+        said = "Waiting because a driver is starting on this busy host (load 90 on 2 cores, a"
+        assert operation.detail.text.startswith(said)
+        assert not Driver.objects.filter(kind=DriverKind.PROBE).exists()
+        Operation.objects.filter(pk=operation.pk).update(deadline=timezone.now())
+        assert ground.advance(operation).outcome == ""
+        late = timezone.now() - timedelta(seconds=settings.START_MAX_S)
+        Operation.objects.filter(pk=operation.pk).update(deadline=late)
+        assert ground.advance(operation).outcome == OperationOutcome.TIMED_OUT
+
+
+def test_a_probe_whose_start_advances_is_not_ended_by_its_operations_limit(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation = ground.advance(ground.begin())
+    used = iter((5.0, 5.0))
+    seen = ground.launcher.sight_probe
+    monkeypatch.setattr(
+        ground.launcher, "sight_probe", lambda *at: replace(seen(*at), cpu_s=next(used))
+    )
+    Operation.objects.filter(pk=operation.pk).update(deadline=timezone.now() + timedelta(days=1))
+    operation = ground.advance(operation)
+    assert Driver.objects.get(kind=DriverKind.PROBE).advanced_cpu_s == 5.0
+    Operation.objects.filter(pk=operation.pk).update(deadline=timezone.now())
+    assert ground.advance(operation).outcome == ""
+    monkeypatch.undo()
+    long_ago = timezone.now() - timedelta(seconds=181)
+    Driver.objects.filter(kind=DriverKind.PROBE).update(advanced_at=long_ago)
+    assert ground.advance(operation).outcome == OperationOutcome.TIMED_OUT
 
 
 def test_it_takes_a_place_like_any_driver_and_says_what_it_waits_for(
