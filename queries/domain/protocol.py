@@ -14,6 +14,7 @@ control/fairscheduler.xml    launcher    pools of the application
 control/probe.json           launcher    for a probe driver, instead of an assignment
 control/secrets/             launcher    for an isolated driver: its secrets
 control/host_seen            worker      empty; its time is that of the host's last heartbeat
+control/kill_reason          worker      the `Reason` why it kills the driver, before it does
 control/shim.lock            shim        held (flock) for the shim's life
 control/shim.log             shim        its output, usually empty
 control/ident.json           shim        `Ident`
@@ -57,6 +58,7 @@ ASSIGNMENT = "assignment.json"
 POOLS = "fairscheduler.xml"
 SECRETS = "secrets"
 HOST_SEEN = "host_seen"
+KILL_REASON = "kill_reason"
 SHIM_LOCK = "shim.lock"
 SHIM_LOG = "shim.log"
 IDENT = "ident.json"
@@ -415,6 +417,7 @@ class Killer(StrEnum):
     WALLS_FAILED = "walls_failed"  # bubblewrap itself ended before a driver existed
     PYTHON_LATE = "python_late"  # the shim: Python outlived its JVM, or a SIGTERM
     JVM_LATE = "jvm_late"  # the shim or the driver: the JVM outlived its Python
+    WORKER = "worker"  # a worker, for the reason in `ExitReport.kill_reason`
     STRANGER = "stranger"  # SIGKILL that is not ours, and the kernel reports that it is not its own
     MEMORY_OR_STRANGER = "memory_or_stranger"  # the kernel has killed something on this host
 
@@ -431,6 +434,7 @@ class ExitReport(Form):
     last_seq: int | None = None  # of the outbox; None if the driver could not report it
     log_tail: str = ""
     killed: Killer = Killer.NOBODY
+    kill_reason: str = ""  # `Reason`, if a worker killed it
     protocol: int = PROTOCOL
 
 
@@ -444,7 +448,7 @@ class Current(Form):
 
 #: Fields that drivers of the last release do not know. Such a driver cannot read a file with one of
 #: them, so they are left out while they have no value.
-_NEW = frozenset({"dump"})
+_NEW = frozenset({"dump", "kill_reason"})
 
 
 def _without_new(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

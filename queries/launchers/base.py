@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
+from queries.domain.states import Reason
 from queries.domain.walls import Choice
 
 if TYPE_CHECKING:  # shims import this module, and pydantic would double the time of their start
@@ -85,8 +86,8 @@ class Launcher(Protocol):
     def terminate(self, application: str, epoch: int) -> None:
         """Ask the driver to exit."""
 
-    def kill(self, application: str, epoch: int) -> None:
-        """Kill the driver and any processes it has left behind."""
+    def kill(self, application: str, epoch: int, reason: Reason) -> None:
+        """Kill the driver and any processes it has left behind; its exit names the reason."""
 
     def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """Return the content-addressed copies of code roots and their common SHA-256."""

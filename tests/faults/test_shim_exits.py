@@ -25,6 +25,7 @@ from queries.domain.protocol import (
     RunState,
     Want,
 )
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness
 from queries.driver_folder import DriverFolder, current_file
 from queries.launchers.process import identities
@@ -264,7 +265,7 @@ def test_an_orphaned_jvm_is_seen_named_and_killed(
     )
     assert seen.liveness is Liveness.ORPHANED
     assert holder(location) == ident.jvm_pid
-    driver.launcher.kill(driver.application, driver.epoch)
+    driver.launcher.kill(driver.application, driver.epoch, Reason.GIVEN_UP)
     assert holder(location) is None
     assert driver.sight(locations=(location,)).liveness is Liveness.GONE
     assert not (
@@ -338,5 +339,5 @@ def test_a_driver_of_another_boot_is_gone(home: Path) -> None:
     (control / IDENT).write_text(ident.dumps())
     assert launcher.sight("rebooted", 1).liveness is Liveness.GONE
     launcher.terminate("rebooted", 1)  # this very process has that pid: it must not be signalled
-    launcher.kill("rebooted", 1)
+    launcher.kill("rebooted", 1, Reason.GIVEN_UP)
     assert json.loads((control / IDENT).read_text())["pid"] == os.getpid()

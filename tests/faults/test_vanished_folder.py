@@ -24,6 +24,7 @@ from queries.domain.protocol import (
     ExitReport,
     Ident,
 )
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness
 from queries.driver_folder import DriverFolder, current_file
 from queries.launchers.process import environment, epoch_claims, identities
@@ -117,7 +118,7 @@ def test_a_driver_without_its_folder_is_found_and_ended(mount: Mount) -> None:
     mount.launch(3)
     mount.unmount()
     assert mount.launcher.living() == [(NAME, 3)]
-    mount.launcher.kill(NAME, 3)
+    mount.launcher.kill(NAME, 3, Reason.GIVEN_UP)
     assert mount.pythons(3) == []
     wait_for(lambda: mount.launcher.living() == [], "what it left behind to end")
     mount.mount()
@@ -134,7 +135,7 @@ def test_a_jvm_that_outlives_its_python_is_seen_without_any_file(mount: Mount) -
     identities.kill_and_wait(python, identities.start_time(python), 10)
     assert mount.launcher.sight(NAME, 3).liveness is Liveness.ORPHANED
     assert mount.launcher.living() == [(NAME, 3)]
-    mount.launcher.kill(NAME, 3)
+    mount.launcher.kill(NAME, 3, Reason.GIVEN_UP)
     assert mount.launcher.sight(NAME, 3).liveness is Liveness.ABSENT
 
 
@@ -208,7 +209,7 @@ def test_a_shim_below_a_living_epoch_is_fenced_whatever_the_files_say(mount: Mou
 def test_killing_an_epoch_spares_one_whose_number_begins_with_it(mount: Mount) -> None:
     longer = _fake_driver(mount.drivers / NAME / "12")
     try:
-        mount.launcher.kill(NAME, 1)
+        mount.launcher.kill(NAME, 1, Reason.GIVEN_UP)
         assert longer.poll() is None
         assert mount.launcher.living() == [(NAME, 12)]
     finally:

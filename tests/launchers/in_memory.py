@@ -37,6 +37,7 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.domain.run_end import RunFacts, judge
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.domain.walls import Choice, Mode, choose
 from queries.launchers.base import LaunchRefused
@@ -265,7 +266,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
             if driver is not None and driver.alive and self.obliging:
                 self.leave(application, epoch=epoch)
 
-    def kill(self, application: str, epoch: int) -> None:
+    def kill(self, application: str, epoch: int, reason: Reason) -> None:
         """SIGKILL: a living driver exits with it; a killed orphan leaves an unknown exit."""
         with self._call(Call("kill", application, epoch)):
             driver = self._drivers.get(application, {}).get(epoch)
@@ -274,7 +275,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
             if driver.orphaned:
                 driver.orphaned, driver.gone = False, True
             elif driver.alive:
-                self.die(application, epoch=epoch)
+                self.die(application, epoch=epoch, killed=Killer.WORKER, kill_reason=reason)
 
     def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """Return names of copies made from the roots' names and `code_version`."""
@@ -469,12 +470,14 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
         jvm: str = "SIGKILL",
         oom: bool = False,
         killed: Killer = Killer.NOBODY,
+        kill_reason: str = "",
         epoch: int | None = None,
     ) -> None:
         """Both processes end; the shim reports how. The runs' last states stay as they were."""
         with self._lock:
             driver = self._driver(application, epoch)
-            driver.exit = replace(self._exit(python, jvm, oom=oom), killed=killed)
+            report = self._exit(python, jvm, oom=oom)
+            driver.exit = replace(report, killed=killed, kill_reason=kill_reason)
             self._ends.append(driver.spec.driver)
 
     def vanish(self, application: str, *, epoch: int | None = None) -> None:

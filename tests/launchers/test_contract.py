@@ -16,10 +16,12 @@ from queries.domain.protocol import (
     Assignment,
     AssignmentEntry,
     DriverSpec,
+    Killer,
     RunState,
     RunStatus,
     Want,
 )
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.domain.walls import Mode, choose
 from queries.launchers.base import Launcher, LaunchRefused
@@ -181,7 +183,7 @@ class Processes(Ground):
         self.launcher.end_probes()
         for _, epoch in self.launcher.living():
             self.until(epoch, Liveness.ALIVE)
-            self.launcher.kill(NAME, epoch)
+            self.launcher.kill(NAME, epoch, Reason.GIVEN_UP)
             self.until(epoch, Liveness.EXITED)
 
 
@@ -267,7 +269,7 @@ def test_of_a_driver_that_was_never_launched_nothing_is_known(ground: Ground) ->
     assert launcher.probe_result(NAME, 1) == ""
     launcher.assign(NAME, Assignment(1, 1))
     launcher.terminate(NAME, 1)
-    launcher.kill(NAME, 1)
+    launcher.kill(NAME, 1, Reason.GIVEN_UP)
     launcher.end_probe(NAME, 1)
     launcher.end_probes()
     launcher.forget_result(NAME, 1)
@@ -282,7 +284,7 @@ def test_the_end_of_a_driver_is_told_to_whoever_waits_for_it(ground: Ground) -> 
         _launch(launcher, 3)
         ground.until(3, Liveness.ALIVE)
         assert next_exit(0) is None
-        launcher.kill(NAME, 3)
+        launcher.kill(NAME, 3, Reason.GIVEN_UP)
         told = wait_for(lambda: next_exit(1), "the end is told")
         assert told == _spec(3).driver
         assert launcher.sight(NAME, 3).liveness is Liveness.EXITED
@@ -299,12 +301,13 @@ def test_a_driver_lives_until_it_is_killed_and_an_epoch_is_launched_once(ground:
     assert (launcher.living(), launcher.highest_epoch(NAME)) == ([(NAME, 3)], 3)
     _launch(launcher, 3)
     assert launcher.sight(NAME, 3).process == first.process
-    launcher.kill(NAME, 3)
+    launcher.kill(NAME, 3, Reason.GIVEN_UP)
     ended = ground.until(3, Liveness.EXITED)
     assert ended.exit is not None
     assert ended.exit.python == "SIGKILL"
+    assert (ended.exit.killed, ended.exit.kill_reason) == (Killer.WORKER, Reason.GIVEN_UP)
     assert ended.process == first.process
-    launcher.kill(NAME, 3)
+    launcher.kill(NAME, 3, Reason.GIVEN_UP)
     _launch(launcher, 3)
     assert launcher.sight(NAME, 3).exit == ended.exit
     assert launcher.living() == []
@@ -337,7 +340,7 @@ def test_a_standby_is_not_the_applications_driver_and_fences_nobody(ground: Grou
     ground.until(5, Liveness.ALIVE)
     assert launcher.living() == [(NAME, 3), (NAME, 5)]
     assert launcher.highest_epoch(NAME) == 5
-    launcher.kill(NAME, 3)
+    launcher.kill(NAME, 3, Reason.GIVEN_UP)
     ground.until(3, Liveness.EXITED)
     assert launcher.sight(NAME, 5).liveness is Liveness.ALIVE
 
@@ -382,7 +385,7 @@ def test_a_driver_without_files_is_ended_while_it_executes_another_program(
         "processes_of",
         lambda directory: [] if next(looks, None) is not None else listed(directory),
     )
-    ground.launcher.kill(NAME, 3)
+    ground.launcher.kill(NAME, 3, Reason.GIVEN_UP)
     assert ground.launcher.sight(NAME, 3, known=known).liveness is Liveness.GONE
     ground.find_files()
     ground.until(3, Liveness.EXITED)
@@ -393,7 +396,7 @@ def test_a_driver_whose_files_go_can_be_ended(ground: Ground) -> None:
     _launch(launcher, 3)
     known = ground.until(3, Liveness.ALIVE).process
     ground.lose_files()
-    launcher.kill(NAME, 3)
+    launcher.kill(NAME, 3, Reason.GIVEN_UP)
     assert launcher.living() == []
     assert launcher.sight(NAME, 3, known=known) == Sighting(Liveness.GONE, known)
     assert launcher.sight(NAME, 3).liveness is Liveness.ABSENT
@@ -446,7 +449,7 @@ def test_what_has_begun_is_not_sealed(ground: Ground) -> None:
     assert not launcher.seal(NAME, 3)
     ground.until(3, Liveness.ALIVE)
     assert not launcher.seal(NAME, 3)
-    launcher.kill(NAME, 3)
+    launcher.kill(NAME, 3, Reason.GIVEN_UP)
     ended = ground.until(3, Liveness.EXITED).exit
     assert launcher.seal(NAME, 3)
     assert launcher.sight(NAME, 3).exit == ended

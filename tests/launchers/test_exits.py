@@ -36,7 +36,25 @@ QUIET = OutOfMemory(0, 3)
 def test_who_ended_a_driver(
     python: str, jvm: str, by_us: dict[str, Killer], after: OutOfMemory, ended_by: Killer
 ) -> None:
-    assert killer(python, jvm, by_us=by_us, before=QUIET, after=after) is ended_by
+    found = killer(python, jvm, by_us=by_us, by_worker=False, before=QUIET, after=after)
+    assert found is ended_by
+
+
+@pytest.mark.parametrize(
+    ("python", "jvm", "by_us", "ended_by"),
+    [
+        ("SIGKILL", "SIGKILL", {}, Killer.WORKER),
+        ("71", "SIGKILL", {}, Killer.WORKER),
+        ("SIGKILL", "143", {"python": Killer.PYTHON_LATE}, Killer.PYTHON_LATE),
+        ("0", "0", {}, Killer.NOBODY),  # it left before the signal
+    ],
+)
+def test_a_worker_that_says_so_first_is_no_stranger(
+    python: str, jvm: str, by_us: dict[str, Killer], ended_by: Killer
+) -> None:
+    after = OutOfMemory(0, 4)
+    found = killer(python, jvm, by_us=by_us, by_worker=True, before=QUIET, after=after)
+    assert found is ended_by
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from controlplane import fail_points
 from headgate_ground.files import is_locked
 from queries.domain.protocol import Assignment, DriverSpec
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.driver_folder import read_current
 from queries.launchers.process import identities, sighting
@@ -175,7 +176,7 @@ def test_a_worker_killed_while_a_standby_takes_over_is_followed_by_another(
     launch.launcher.assign("app", taken)
     assert launch.sight().assignment_generation == 1
     assert read_current(launch.directory.parent) is not None
-    launch.launcher.kill("app", 1)
+    launch.launcher.kill("app", 1, Reason.GIVEN_UP)
     launch.wait(Liveness.EXITED)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, RunState, Want
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness
 from queries.launchers.base import LaunchRefused
 from tests.launchers.in_memory import Crash, InMemoryLauncher
@@ -59,7 +60,7 @@ def test_deaths_orphans_and_vanished_drivers_look_different() -> None:
     launcher.vanish("flights", epoch=3)
     seen = [launcher.sight("flights", epoch).liveness for epoch in (1, 2, 3)]
     assert seen == [Liveness.EXITED, Liveness.ORPHANED, Liveness.GONE]
-    launcher.kill("flights", 2)
+    launcher.kill("flights", 2, Reason.GIVEN_UP)
     assert launcher.sight("flights", 2).liveness is Liveness.GONE
 
 

@@ -22,6 +22,7 @@ from queries.domain.protocol import (
     Status,
     Want,
 )
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.domain.walls import Mode, choose
 from queries.launchers.process.launcher import LocalProcessLauncher
@@ -200,7 +201,7 @@ class DriverUnderTest:
 
     def end(self) -> None:
         """Leave nothing running."""
-        self.launcher.kill(self.application, self.epoch)
+        self.launcher.kill(self.application, self.epoch, Reason.GIVEN_UP)
         if self.directory.exists():
             wait_for(
                 lambda: self.sight().liveness in (Liveness.EXITED, Liveness.GONE, Liveness.ABSENT),

@@ -33,6 +33,10 @@ _KILLED: dict[str, tuple[str, str]] = {
         "killed it with SIGKILL. Memory was not the reason.",
         f"{_FROM_CHECKPOINT} The end of the driver's log shows why its Python process ended.",
     ),
+    Killer.WORKER: (
+        "Headgate's worker killed the driver with SIGKILL. Memory was not the reason.",
+        f"{_FROM_CHECKPOINT} The list of the application's drivers shows the worker's reason.",
+    ),
     Killer.STRANGER: (
         "The driver was killed with SIGKILL (kill -9), but not by Headgate and not for lack of "
         "memory: the kernel did not end any process for that reason while the driver ran.",

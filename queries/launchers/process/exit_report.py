@@ -6,13 +6,14 @@ import sys
 import time
 from dataclasses import replace
 
-from headgate_ground.files import read_file, read_tail, replace_file
+from headgate_ground.files import NotPlain, read_file, read_tail, replace_file
 from headgate_ground.tolerant.values import whole
 from queries.domain.probes.questions import TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
     DRIVER_LOG,
     EXIT,
+    KILL_REASON,
     LAST_SEQ,
     SPEC,
     DriverSpec,
@@ -26,6 +27,7 @@ LOG_TAIL_BYTES = 16_384
 REPORT_WITHIN_S = 60  # for exit.json to become writable: a full disk, a missing folder
 REPORT_AGAIN_S = 1
 _LONGEST_NUMBER = 18  # digits of last_seq: no database accepts a larger number
+_LONGEST_REASON = 100  # characters
 _JVM_OOM_EXIT = "3"  # of -XX:+ExitOnOutOfMemoryError
 
 
@@ -38,6 +40,7 @@ def build(
     core: bool,
     oom_killed: bool,
     killed: Killer,
+    kill_reason: str,
     at: str,
 ) -> ExitReport:
     """Return the report; `oom_killed`: the kernel killed the driver because memory ran out."""
@@ -52,7 +55,15 @@ def build(
         last_seq=_last_seq(folder),
         log_tail=_masked(folder, spec, log)[-LOG_TAIL_BYTES:],
         killed=killed,
+        kill_reason=kill_reason,
     )
+
+
+def kill_reason(folder: DriverFolder) -> str:
+    """Return why a worker was about to kill the driver; "" if none said that it was."""
+    with contextlib.suppress(OSError, NotPlain):
+        return (read_file(folder.control / KILL_REASON, most=_LONGEST_REASON) or "").strip()
+    return ""
 
 
 def warm_up(folder: DriverFolder, spec: DriverSpec) -> None:

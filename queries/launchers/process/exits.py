@@ -64,15 +64,24 @@ def _counts(file: Path) -> dict[str, int]:
 
 
 def killer(
-    python: str, jvm: str, *, by_us: Mapping[str, Killer], before: OutOfMemory, after: OutOfMemory
+    python: str,
+    jvm: str,
+    *,
+    by_us: Mapping[str, Killer],
+    by_worker: bool,
+    before: OutOfMemory,
+    after: OutOfMemory,
 ) -> Killer:
     """Return the cause of a driver's end; `by_us` says why we ended "python" or "jvm", if we did.
 
-    Python takes precedence, because the JVM ends with it.
+    `by_worker` is whether a worker said that it was about to kill the driver. Python takes
+    precedence, because the JVM ends with it.
     """
     for part, ended in (("python", python), ("jvm", jvm)):
         if part in by_us and (ended == "SIGKILL" or by_us[part] is Killer.WALLS_FAILED):
             return by_us[part]
+        if ended == "SIGKILL" and by_worker:
+            return Killer.WORKER
         if ended == "SIGKILL":
             if before.host is None or after.host is None:
                 return Killer.NOBODY

@@ -41,6 +41,7 @@ from queries.domain.protocol import (
     EXIT,
     HOST_SEEN,
     IDENT,
+    KILL_REASON,
     POOLS,
     SHIM_LOCK,
     SHIM_LOG,
@@ -51,6 +52,7 @@ from queries.domain.protocol import (
     DriverSpec,
     Ident,
 )
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import LIVING, Sighting
 from queries.domain.walls import Choice, Mode, choose
 from queries.driver_folder import DriverFolder, current_file, direct, read_current
@@ -231,11 +233,13 @@ class LocalProcessLauncher:
         """Ask the driver's Python, and only it, to exit (SIGTERM)."""
         self._signal(self.directory(application, epoch), signal.SIGTERM)
 
-    def kill(self, application: str, epoch: int) -> None:
+    def kill(self, application: str, epoch: int, reason: Reason) -> None:
         """SIGKILL the driver's Python and JVM, also an orphaned JVM, and wait for their end."""
-        self._kill(self.directory(application, epoch))
+        self._kill(self.directory(application, epoch), reason)
 
-    def _kill(self, directory: Path) -> None:
+    def _kill(self, directory: Path, reason: Reason) -> None:
+        with suppress(OSError):  # no folder, no space: the shim will not know who it was
+            replace_file(DriverFolder.of(directory).control / KILL_REASON, reason)
         ident = self._ident(directory)
         if ident is not None:
             identities.kill_and_wait(ident.pid, ident.start_time, KILL_WAIT_S)
@@ -309,7 +313,7 @@ class LocalProcessLauncher:
         if ident is not None and grace_s > 0:
             identities.wait_end(ident.shim_pid, ident.shim_start_time, grace_s)
         if not (DriverFolder.of(directory).control / EXIT).exists():
-            self._kill(directory)
+            self._kill(directory, Reason.PROBED)
             if ident is not None:
                 identities.wait_end(ident.shim_pid, ident.shim_start_time, KILL_WAIT_S)
 

@@ -141,6 +141,15 @@ class Shim:
         jvm = self.jvm_said or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
         within = self.walls.ended.values() if self.walls else ()
         memory = OutOfMemory.now()
+        reason = exit_report.kill_reason(self.folder)
+        killed = exits.killer(
+            python,
+            jvm,
+            by_us=self.by_us,
+            by_worker=bool(reason),
+            before=self._memory,
+            after=memory,
+        )
         return exit_report.build(
             self.folder,
             self.spec,
@@ -148,7 +157,8 @@ class Shim:
             jvm=jvm,
             core=any(os.WCOREDUMP(status) for status in (*self.exits.values(), *within)),
             oom_killed="SIGKILL" in (python, jvm) and memory.group > self._memory.group,
-            killed=exits.killer(python, jvm, by_us=self.by_us, before=self._memory, after=memory),
+            killed=killed,
+            kill_reason=reason if killed is Killer.WORKER else "",
             at=_now(),
         )
 

@@ -47,7 +47,7 @@ def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
                 "driver %s of %s is alive although its row has ended; killing it", epoch, name
             )
             with _each.by_itself(f"driver {epoch} of {name}"):
-                launcher.kill(name, epoch)
+                launcher.kill(name, epoch, Reason.GIVEN_UP)
                 strays.append((name, epoch))
     return strays
 
@@ -71,7 +71,7 @@ def end_given_up(application: Application, *, launcher: Launcher) -> bool:
             epoch,
             application.name,
         )
-        launcher.kill(application.name, epoch)
+        launcher.kill(application.name, epoch, Reason.HOST_GONE)
     return bool(found)
 
 

@@ -355,7 +355,8 @@ class _Step:
         if action is DriverAction.TERMINATE:
             self.launcher.terminate(name, driver.epoch)
         elif action is DriverAction.KILL:
-            self.launcher.kill(name, driver.epoch)
+            why = self.decision.driver.end_wanted or Reason.DRIVER_DIED  # else: a part outlived it
+            self.launcher.kill(name, driver.epoch, why)
         elif action is DriverAction.SEAL:
             self._seal(driver)
         if self.decision.driver.exit is not None:

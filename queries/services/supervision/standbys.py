@@ -277,7 +277,7 @@ def _act(row: Driver, choice: StandbyDecision, launcher: Launcher) -> None:
             case DriverAction.TERMINATE:
                 launcher.terminate(name, row.epoch)
             case DriverAction.KILL:
-                launcher.kill(name, row.epoch)
+                launcher.kill(name, row.epoch, choice.end_wanted or Reason.DRIVER_DIED)
             case _:
                 pass
     except LaunchRefused as error:

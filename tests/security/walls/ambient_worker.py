@@ -16,6 +16,7 @@ from queries.account_files import capabilities
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.protocol import RunState
+from queries.domain.states import Reason
 from queries.domain.walls import Mode
 from queries.launchers.process import identities, sighting
 from queries.launchers.process.walls.accounts import Accounts
@@ -78,7 +79,7 @@ def _killed(driver: DriverUnderTest, home: Path) -> dict[str, Any]:
     seen = _streaming(driver, home)
     ident = driver.ident()
     os.kill(ident.shim_pid, signal.SIGKILL)  # nobody but the worker is left to end it
-    driver.launcher.kill("app", driver.epoch)
+    driver.launcher.kill("app", driver.epoch, Reason.GIVEN_UP)
     alive = [
         identities.is_alive(pid or 0, started)
         for pid, started in ((ident.pid, ident.start_time), (ident.jvm_pid, ident.jvm_start_time))

@@ -16,6 +16,7 @@ from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import snapshot
 from queries.domain.probes.questions import XrayTask
 from queries.domain.protocol import RunState, Want
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness
 from queries.domain.walls import Mode
 from queries.launchers.process import identities
@@ -147,7 +148,7 @@ def test_it_outlives_its_worker_and_its_shim_and_is_directed_by_the_next(
     assert driver.sight().liveness is Liveness.ALIVE
     assert driver.sight().process == known
     ident = driver.ident()
-    driver.launcher.kill("app", 2)
+    driver.launcher.kill("app", 2, Reason.GIVEN_UP)
     assert not identities.is_alive(ident.jvm_pid or 0, ident.jvm_start_time)
     assert driver.sight().liveness is Liveness.GONE
     assert holder(f"file://{home}/checkpoints/q1") is None
@@ -166,7 +167,7 @@ def test_an_orphaned_jvm_of_an_account_is_found_and_ended(
     driver.kill_python()
     place = f"file://{home}/checkpoints/q1"
     wait_for(lambda: driver.sight((place,)).liveness is Liveness.ORPHANED, "the JVM is seen alone")
-    driver.launcher.kill("app", 3)
+    driver.launcher.kill("app", 3, Reason.GIVEN_UP)
     assert not identities.is_alive(ident.jvm_pid or 0, ident.jvm_start_time)
     assert holder(place) is None
 

@@ -11,6 +11,7 @@ import pytest
 
 from queries.domain.probes.questions import XrayTask
 from queries.domain.protocol import ExitReport, RunState
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness
 from queries.domain.walls import Mode
 from queries.launchers.process import identities
@@ -133,7 +134,7 @@ def test_it_is_adopted_directed_and_stopped_by_whoever_comes_next(
     os.kill(other.ident().shim_pid, signal.SIGKILL)  # a dead shim kills no driver
     assert other.sight().liveness is Liveness.ALIVE
     assert other.sight().process == known
-    other.launcher.kill("app", first.epoch)
+    other.launcher.kill("app", first.epoch, Reason.GIVEN_UP)
     init = other.ident()
     assert not identities.is_alive(init.init_pid or 0, init.init_start_time)
     assert other.sight().liveness is Liveness.GONE
