@@ -9,7 +9,8 @@ the driver's JVM, byte `PYTHON_BYTE` by its Python.
 
 A driver runs its authors' code, so a path that it can write to may be anything: a link to a file
 that only we can read, or a fifo without a writer. `open_plain` opens regular files only, and every
-function here opens files through it.
+function here opens files through it. Whatever a driver can write is opened with `within`: step by
+step from the root, through no link (`headgate_ground.untrusted` changes and removes such things).
 """
 
 import contextlib
@@ -39,6 +40,8 @@ PYTHON_BYTE = 1
 #: Largest file read as a whole, in bytes: several times the largest that a driver writes.
 MOST_BYTES = 64 * 1024 * 1024
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
 WRITERS_LOCK_S = 5  # another writer holds it for milliseconds
 
 #: With less free space than this, logs are cut: drivers, database and Redis need it. Bytes.
@@ -51,29 +54,89 @@ class NotPlain(OSError):
     """A path is not a regular file in its own folder, or the file is too large."""
 
 
+def open_step(name: str, outer: int | None = None, *, shown: Path | str = "") -> int:
+    """Open a folder that must be a real one in the open folder `outer`; return its descriptor.
+
+    Raises `NotPlain` for a link, and `NotADirectoryError` for a file. `shown` is named in errors.
+    """
+    try:
+        try:
+            return os.open(name, _FOLDER, dir_fd=outer)
+        except PermissionError:  # one may pass through a folder without reading it
+            return os.open(name, _FOLDER | os.O_PATH, dir_fd=outer)
+    except OSError as error:
+        error.filename = str(shown or name)
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, outer):
+            raise NotPlain(error.errno, "is a link, not a folder", error.filename) from error
+        raise
+
+
+def open_folder(path: Path, *, create: bool = False) -> int:
+    """Open a folder step by step from the root; return its descriptor.
+
+    No part of the path may be a link, no matter when it was created: that raises `NotPlain`. With
+    `create`, missing folders are created.
+    """
+    parts = path.absolute().parts
+    if ".." in parts:
+        raise NotPlain(errno.EXDEV, "leads upwards", str(path))
+    found = open_step(parts[0])
+    for part in parts[1:]:
+        outer = found
+        try:
+            found = _made(part, outer, path) if create else open_step(part, outer, shown=path)
+        finally:
+            os.close(outer)
+    return found
+
+
+def _made(name: str, outer: int, shown: Path) -> int:
+    try:
+        return open_step(name, outer, shown=shown)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=outer)
+        return open_step(name, outer, shown=shown)
+
+
+def _is_link(name: str, outer: int | None) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=outer, follow_symlinks=False).st_mode)
+    except OSError:
+        return True  # it has just been replaced
+
+
 def open_plain(path: Path, flags: int = os.O_RDONLY, *, within: Path | None = None) -> int:
     """Open a regular file that another account may have created; return its descriptor.
 
     A link in the last part of the path is not followed, and the call never blocks. With `within`,
-    the file must be in that folder, regardless of links in the path. Raises `NotPlain` for anything
-    else.
+    the file must be named as one below that folder, and no part of its path may be a link. Raises
+    `NotPlain` for anything else.
     """
+    if within is None:
+        return _open_plain(path, str(path), flags, None)
+    if not path.is_relative_to(within) or path == within:
+        raise NotPlain(errno.EXDEV, f"leads out of {within}", str(path))
+    outer = open_folder(path.parent)
     try:
-        found = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        return _open_plain(path, path.name, flags, outer)
+    finally:
+        os.close(outer)
+
+
+def _open_plain(path: Path, name: str, flags: int, outer: int | None) -> int:
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        found = os.open(name, flags, 0o600, dir_fd=outer)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a fifo or socket without a reader
+        error.filename = str(path)
+        # A link; a fifo or socket without a reader; a folder that would be written to.
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise NotPlain(error.errno, "is not a regular file", str(path)) from error
         raise
-    try:
-        if not stat.S_ISREG(os.fstat(found).st_mode):
-            raise NotPlain(errno.EINVAL, "is not a regular file", str(path))
-        if within is not None:
-            real = os.readlink(f"/proc/self/fd/{found}")
-            if not real.startswith(f"{os.path.realpath(within)}/"):
-                raise NotPlain(errno.EXDEV, f"leads out of {within}", str(path))
-    except BaseException:
+    if not stat.S_ISREG(os.fstat(found).st_mode):
         os.close(found)
-        raise
+        raise NotPlain(errno.EINVAL, "is not a regular file", str(path))
     return found
 
 
@@ -97,12 +160,12 @@ def replace_file(path: Path, text: str, *, durable: bool = True, mode: int = 0o6
         sync(path.parent)
 
 
-def read_bytes(path: Path, *, within: Path | None = None) -> bytes:
-    """Return a file's content; raise `NotPlain` above `MOST_BYTES`."""
+def read_bytes(path: Path, *, within: Path | None = None, most: int = MOST_BYTES) -> bytes:
+    """Return a file's content; raise `NotPlain` if it has more than `most` bytes."""
     with os.fdopen(open_plain(path, within=within), "rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise NotPlain(errno.EFBIG, f"contains more than {MOST_BYTES >> 20} MiB", str(path))
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise NotPlain(errno.EFBIG, f"contains more than {most >> 20} MiB", str(path))
     return data
 
 
@@ -117,14 +180,14 @@ def read_file(path: Path, most: int = -1, *, within: Path | None = None) -> str 
         return None
 
 
-def read_tail(path: Path, limit: int) -> str:
+def read_tail(path: Path, limit: int, *, within: Path | None = None) -> str:
     """Return the last `limit` bytes of `path` as text; "" if there is no such plain file."""
     try:
-        with os.fdopen(open_plain(path), "rb") as file:
+        with os.fdopen(open_plain(path, within=within), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - limit))
             data = file.read(limit)
-    except (FileNotFoundError, NotPlain):
+    except (FileNotFoundError, NotADirectoryError, NotPlain):
         return ""
     if size > limit:  # start at a whole line if there is one
         data = data.partition(b"\n")[2] or data
@@ -210,17 +273,17 @@ def exclusive(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_locked(path: Path, byte: int | None = None) -> bool:
+def is_locked(path: Path, byte: int | None = None, *, within: Path | None = None) -> bool:
     """Return whether a process holds the lock that `take_lock` takes."""
-    return _conflict(path, fcntl.F_OFD_GETLK, byte) is not None
+    return _conflict(path, fcntl.F_OFD_GETLK, byte, within) is not None
 
 
-def lock_holder(path: Path) -> int | None:
+def lock_holder(path: Path, *, within: Path | None = None) -> int | None:
     """Return the pid of the JVM that holds a checkpoint's lock file; None if none does.
 
     Returns 0 for a JVM in another pid namespace: an isolated driver cannot see which process it is.
     """
-    return _conflict(path, fcntl.F_GETLK, JVM_BYTE)
+    return _conflict(path, fcntl.F_GETLK, JVM_BYTE, within)
 
 
 def use_forgiving_output() -> None:
@@ -268,11 +331,11 @@ def _request(kind: int, byte: int | None) -> bytes:
     return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
 
 
-def _conflict(path: Path, command: int, byte: int | None) -> int | None:
+def _conflict(path: Path, command: int, byte: int | None, within: Path | None) -> int | None:
     try:
         # Not a link: closing a file drops every record lock that this process has on it, and a link
         # may lead to our own database.
-        descriptor = open_plain(path, os.O_RDWR)
+        descriptor = open_plain(path, os.O_RDWR, within=within)
     except (FileNotFoundError, NotADirectoryError, NotPlain):
         return None
     try:

@@ -12,12 +12,11 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
-from headgate_ground.files import NotPlain, open_plain
+from headgate_ground.files import NotPlain, open_folder, open_plain, open_step
 
 #: Folders kept open; a state with many partitions has thousands, and a process may open 1,024
 #: files.
 MOST_OPEN = 64
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Errors of link(2): the two files are on different file systems, or this one does not support
 #: (more) links.
@@ -25,14 +24,13 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 
 
 class Inside:
-    """An open folder, created if it is missing. Raises `NotPlain` if it is a link."""
+    """An open folder, created if it is missing. Raises `NotPlain` if a link leads to it."""
 
     def __init__(self, root: Path, descriptor: int | None = None) -> None:
         """`descriptor` is the folder's, if it is already open; the caller must close it."""
         self.root = root
         if descriptor is None:
-            root.mkdir(parents=True, exist_ok=True)
-            descriptor = _opened(root, None)
+            descriptor = open_folder(root, create=True)
         else:
             descriptor = os.dup(descriptor)
         self._open = {PurePosixPath(): descriptor}
@@ -59,7 +57,7 @@ class Inside:
         outer = self.folder(path.parent)
         with suppress(FileExistsError):
             os.mkdir(path.name, dir_fd=outer)
-        self._open[path] = found = _opened(path.name, outer)
+        self._open[path] = found = open_step(path.name, outer, shown=path)
         return found
 
     def link(self, descriptor: int, name: str) -> None:
@@ -134,7 +132,7 @@ class Inside:
             raise NotPlain(errno.EXDEV, f"leads out of {self.root}", str(path))
         for parent in reversed(path.parents[:-1]):
             if parent not in self._open:
-                self._open[parent] = _opened(parent.name, outer)
+                self._open[parent] = open_step(parent.name, outer, shown=parent)
             outer = self._open[parent]
         os.stat(path.name, dir_fd=outer, follow_symlinks=False)
         return outer, path.name
@@ -154,19 +152,10 @@ class Inside:
         return self.folder(path.parent), path.name
 
 
-def _opened(path: str | Path, outer: int | None) -> int:
-    try:
-        return os.open(path, _FOLDER, dir_fd=outer)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise NotPlain(error.errno, "is not a folder of its own", str(path)) from error
-        raise
-
-
 def copy_plain(source: Path, to: Inside, name: str) -> None:
     """Copy a regular file into a folder; skip one that is gone or not a regular file."""
     try:
-        descriptor = open_plain(source)
+        descriptor = open_plain(source, within=source.parent)
     except (FileNotFoundError, NotPlain):
         return
     try:
