@@ -4,6 +4,7 @@ A spool is a folder of segments named by their first sequence number; each line 
 with the entry as sent to the stream. Segments are only appended to, and only deleted as a whole.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -12,6 +13,9 @@ from headgate_ground.tolerant.values import whole
 
 FOLDER = "spool"  # in the driver's directory
 SUFFIX = ".events"
+#: Bytes of a segment, and segments of a spool that are read: twice what drivers write.
+MOST_OF_SEGMENT = 8 * 1024 * 1024
+MOST_SEGMENTS = 1000
 
 #: Yields (seq, entry) from the spool of an epoch's driver, from a number on and in order; nothing
 #: if it is gone.
@@ -44,13 +48,19 @@ def read_segment(
 
 
 def read_from(
-    folder: Path, first: int, *, read: Callable[[Path], bytes] = Path.read_bytes
+    folder: Path,
+    first: int,
+    *,
+    names: Callable[[Path], list[str]] = os.listdir,
+    read: Callable[[Path], bytes] = Path.read_bytes,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (seq, entry) for a spool's events from number `first` on, in order.
 
-    `read` returns a segment's content, which the driver's code may have replaced with anything.
+    `names` returns what is in the folder, and `read` a segment's content: the driver's code may
+    have replaced either with anything.
     """
-    segments = sorted(path for path in folder.glob(f"*{SUFFIX}") if whole(path.stem) is not None)
+    named = (folder / name for name in names(folder) if name.endswith(SUFFIX))
+    segments = sorted(path for path in named if whole(path.stem) is not None)[-MOST_SEGMENTS:]
     for segment, following in zip_longest(segments, segments[1:]):
         if following is None or int(following.stem) > first:
             yield from (entry for entry in read_segment(segment, read) if entry[0] >= first)

@@ -29,11 +29,8 @@ class Inside:
     def __init__(self, root: Path, descriptor: int | None = None) -> None:
         """`descriptor` is the folder's, if it is already open; the caller must close it."""
         self.root = root
-        if descriptor is None:
-            descriptor = open_folder(root, create=True)
-        else:
-            descriptor = os.dup(descriptor)
-        self._open = {PurePosixPath(): descriptor}
+        found = open_folder(root, create=True) if descriptor is None else os.dup(descriptor)
+        self._open = {PurePosixPath(): found}
 
     def __enter__(self) -> Self:
         return self
@@ -57,7 +54,7 @@ class Inside:
         outer = self.folder(path.parent)
         with suppress(FileExistsError):
             os.mkdir(path.name, dir_fd=outer)
-        self._open[path] = found = open_step(path.name, outer, shown=path)
+        self._open[path] = found = open_step(path.name, outer, shown=str(path))
         return found
 
     def link(self, descriptor: int, name: str) -> None:
@@ -132,7 +129,7 @@ class Inside:
             raise NotPlain(errno.EXDEV, f"leads out of {self.root}", str(path))
         for parent in reversed(path.parents[:-1]):
             if parent not in self._open:
-                self._open[parent] = open_step(parent.name, outer, shown=parent)
+                self._open[parent] = open_step(parent.name, outer, shown=str(parent))
             outer = self._open[parent]
         os.stat(path.name, dir_fd=outer, follow_symlinks=False)
         return outer, path.name

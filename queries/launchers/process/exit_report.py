@@ -45,7 +45,7 @@ def build(
 ) -> ExitReport:
     """Return the report; `oom_killed`: the kernel killed the driver because memory ran out."""
     # Twice as much is masked, because the cut may be in the middle of a secret.
-    log = read_tail(folder.own / DRIVER_LOG, 2 * LOG_TAIL_BYTES)
+    log = read_tail(folder.own / DRIVER_LOG, 2 * LOG_TAIL_BYTES, within=folder.root)
     return ExitReport(
         python=python,
         jvm=jvm,
@@ -68,7 +68,7 @@ def kill_reason(folder: DriverFolder) -> str:
 
 def warm_up(folder: DriverFolder, spec: DriverSpec) -> None:
     """Prepare the masking of a log (imports, patterns), usually while the JVM is still ending."""
-    _masked(folder, spec, read_tail(folder.own / DRIVER_LOG, LOG_TAIL_BYTES))
+    _masked(folder, spec, read_tail(folder.own / DRIVER_LOG, LOG_TAIL_BYTES, within=folder.root))
 
 
 def write(folder: DriverFolder, report: ExitReport) -> None:
@@ -93,7 +93,8 @@ def write(folder: DriverFolder, report: ExitReport) -> None:
 def _last_seq(folder: DriverFolder) -> int | None:
     """Return the last event number that the driver reported as sent; None if there is none."""
     try:
-        said = (read_file(folder.own / LAST_SEQ, most=_LONGEST_NUMBER + 2) or "").strip()
+        place = folder.own / LAST_SEQ
+        said = (read_file(place, most=_LONGEST_NUMBER + 2, within=folder.root) or "").strip()
     except (OSError, ValueError):  # a link, a folder, or not text: the driver's code wrote it
         return None
     return whole(said)

@@ -5,7 +5,6 @@ from there and from the kernel, so if a worker dies, any other worker can contin
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from headgate_ground.files import (
 )
 from headgate_ground.masking import mask_text
 from headgate_ground.tolerant.values import whole
+from headgate_ground.untrusted import names_in, remove_file, remove_tree, status_of
 from headgate_server import places
 from queries.domain.probes.questions import MOST_CHARACTERS, RESULT, TASK
 from queries.domain.protocol import (
@@ -76,6 +76,8 @@ KILL_WAIT_S = 5
 #: How long a process may take to execute another program, in seconds: the disk may be busy.
 EXEC_S = 2.0
 LOG_TAIL_BYTES = 256 * 1024
+#: What a probe has found if its findings are no file: no result can be read from it.
+NOT_A_RESULT = "not a plain file"
 PROBES = "probes"  # folder of an application's probes, next to its drivers' directories
 
 
@@ -195,7 +197,9 @@ class LocalProcessLauncher:
         folder = DriverFolder.of(directory)
         if (folder.control / EXIT).exists():
             return True
-        held = is_locked(folder.own / DRIVER_LOCK) or epoch_claims.is_taken(directory)
+        held = is_locked(folder.own / DRIVER_LOCK, within=directory) or epoch_claims.is_taken(
+            directory
+        )
         if (folder.control / IDENT).exists() or held or sighting.processes_of(directory):
             return False
         replace_file(folder.control / EXIT, exits.never_started().dumps())
@@ -252,7 +256,7 @@ class LocalProcessLauncher:
 
     def _holds(self, directory: Path) -> bool:
         lock = DriverFolder.of(directory).own / DRIVER_LOCK
-        return is_locked(lock) or epoch_claims.is_taken(directory)
+        return is_locked(lock, within=directory) or epoch_claims.is_taken(directory)
 
     def _end_unlisted(self, directory: Path, *, appearing: bool) -> None:
         """SIGKILL what /proc shows of a driver until nothing holds its folder or its claim.
@@ -300,8 +304,11 @@ class LocalProcessLauncher:
 
     def probe_result(self, application: str, epoch: int) -> str:
         """Return a probe's findings so far as text; "" if there are none yet."""
-        path = self._own(application, epoch, probe=True) / RESULT
-        return read_file(path, most=MOST_CHARACTERS + 1) or ""
+        own = self._own(application, epoch, probe=True)
+        try:
+            return read_file(own / RESULT, most=MOST_CHARACTERS + 1, within=own) or ""
+        except (NotPlain, UnicodeDecodeError):
+            return NOT_A_RESULT
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
         """Wait at most `grace_s` for a probe to exit, then SIGKILL its Python and JVM.
@@ -328,7 +335,8 @@ class LocalProcessLauncher:
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove a probe's findings."""
-        (self._own(application, epoch, probe=True) / RESULT).unlink(missing_ok=True)
+        with suppress(OSError):  # its folder is a link, or its file a folder: nothing of ours
+            remove_file(self._own(application, epoch, probe=True) / RESULT)
 
     # --- files ------------------------------------------------------------------------
 
@@ -344,30 +352,34 @@ class LocalProcessLauncher:
         self, application: str, epoch: int, *, probe: bool = False, lines: int = 200
     ) -> str:
         """Return the end of a driver's log, at most 256 KiB; "" if there is none."""
-        path = self._own(application, epoch, probe=probe) / DRIVER_LOG
-        return "\n".join(read_tail(path, LOG_TAIL_BYTES).splitlines()[-lines:])
+        own = self._own(application, epoch, probe=probe)
+        text = read_tail(own / DRIVER_LOG, LOG_TAIL_BYTES, within=own)
+        return "\n".join(text.splitlines()[-lines:])
 
     def log_size(self, application: str, epoch: int) -> int:
         """Return the size of a driver's log in bytes; 0 if there is none."""
         try:
-            return (self._own(application, epoch) / DRIVER_LOG).lstat().st_size
-        except FileNotFoundError:
+            return status_of(self._own(application, epoch) / DRIVER_LOG).st_size
+        except (FileNotFoundError, NotADirectoryError, NotPlain):
             return 0
 
     def log_part(self, application: str, epoch: int, *, start: int, size: int) -> bytes:
         """Return at most `size` bytes of a driver's log from `start` on; b"" if there are none."""
+        own = self._own(application, epoch)
         try:
-            with os.fdopen(open_plain(self._own(application, epoch) / DRIVER_LOG), "rb") as file:
+            with os.fdopen(open_plain(own / DRIVER_LOG, within=own), "rb") as file:
                 file.seek(start)
                 return file.read(size)
-        except (FileNotFoundError, NotPlain):
+        except (FileNotFoundError, NotADirectoryError, NotPlain):
             return b""
 
     def spooled(self, epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
         """Yield (seq, entry) from the spool of the epoch's driver; nothing if the spool is gone."""
         for directory in self._drivers.glob(f"*/{epoch}"):
             own = DriverFolder.of(directory).own
-            yield from spool.read_from(own / spool.FOLDER, first, read=partial(_segment, own))
+            yield from spool.read_from(
+                own / spool.FOLDER, first, names=_names, read=partial(_segment, own)
+            )
 
     def prune(self, application: str, *, keep: int) -> None:
         """Remove directories of ended drivers and probes, except for the newest `keep` of each."""
@@ -375,7 +387,7 @@ class LocalProcessLauncher:
         for parent in (folder, folder / PROBES):
             for epoch in sorted(_epochs(parent), reverse=True)[max(1, keep) :]:
                 if not _is_held(parent / str(epoch)):
-                    shutil.rmtree(parent / str(epoch), ignore_errors=True)
+                    remove_tree(parent / str(epoch))
 
     # --- helpers ----------------------------------------------------------------------
 
@@ -486,10 +498,17 @@ class LocalProcessLauncher:
         return ident if ident is not None and ident.boot_id == identities.boot_id() else None
 
 
+def _names(folder: Path) -> list[str]:
+    try:
+        return names_in(folder)
+    except (FileNotFoundError, NotADirectoryError, NotPlain):
+        return []
+
+
 def _segment(own: Path, path: Path) -> bytes:
     """Return a spool segment's contents; nothing if a driver has replaced it."""
     try:
-        return read_bytes(path, within=own)
+        return read_bytes(path, within=own, most=spool.MOST_OF_SEGMENT)
     except NotPlain:
         return b""
 
@@ -510,5 +529,8 @@ def _epochs(folder: Path) -> list[int]:
 def _is_held(directory: Path) -> bool:
     """Return whether a shim or a driver holds the directory."""
     folder = DriverFolder.of(directory)
-    locked = is_locked(folder.control / SHIM_LOCK) or is_locked(folder.own / DRIVER_LOCK)
-    return locked or epoch_claims.is_taken(directory)
+    return (
+        is_locked(folder.control / SHIM_LOCK)
+        or is_locked(folder.own / DRIVER_LOCK, within=directory)
+        or epoch_claims.is_taken(directory)
+    )

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from headgate_ground.files import NotPlain, is_locked, lock_holder, read_file
+from headgate_ground.files import is_locked, lock_holder, read_bytes, read_file
 from queries.domain.checkpoints.lock_files import lock_file
 from queries.domain.protocol import (
     ASSIGNMENT,
@@ -26,9 +26,12 @@ from queries.launchers.process import environment, epoch_claims, identities
 
 FormT = TypeVar("FormT", bound=Form)
 
+#: Bytes of a status: 200 runs with the longest error texts have less than half of that.
+MOST_OF_STATUS = 8 * 1024 * 1024
+
 
 def loaded(form: type[FormT], path: Path) -> FormT | None:
-    """Return the content of a file as a form; None if there is no file."""
+    """Return the content of a control file as a form; None if there is no file."""
     text = read_file(path)
     return None if text is None else form.loads(text)
 
@@ -92,10 +95,10 @@ def _status(folder: DriverFolder, ident: Ident | None) -> Status | None:
     A power failure may have left an incomplete file, and a driver's code may have written anything.
     """
     try:
-        status = loaded(Status, folder.own / STATUS)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, NotPlain):
+        text = read_bytes(folder.own / STATUS, within=folder.root, most=MOST_OF_STATUS).decode()
+        return _seen_from_here(Status.loads(text), ident)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
         return None
-    return status if status is None else _seen_from_here(status, ident)
 
 
 def _seen_from_here(status: Status, ident: Ident | None) -> Status:
@@ -192,7 +195,7 @@ def _prove(
         # its lock only once its Python is up. A driver that was known before has lost its files:
         # see `_prove_without_files`.
         unknown = not known and directory.is_dir() and processes_of(directory)
-        left = unknown or is_locked(folder.own / DRIVER_LOCK)
+        left = unknown or is_locked(folder.own / DRIVER_LOCK, within=folder.root)
         return Liveness.ORPHANED if left else Liveness.ABSENT
     if ident.boot_id != identities.boot_id():
         return Liveness.GONE
@@ -219,7 +222,8 @@ def _outlived(
         return True
     for location in locations:
         path = lock_file(location)
-        holder = lock_holder(Path(path)) if path is not None else None
+        lock = Path(path) if path is not None else None
+        holder = lock_holder(lock, within=lock.parent) if lock is not None else None
         if holder and _names(identities.command_line(holder), directory):
             return True
-    return is_locked(folder.own / DRIVER_LOCK)
+    return is_locked(folder.own / DRIVER_LOCK, within=folder.root)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headgate_ground.files import open_plain
+from headgate_ground.untrusted import make_folder
 from queries.domain.protocol import DRIVER_LOG, TMP, DriverSpec, Killer
 from queries.domain.walls import Mode
 from queries.driver_folder import DriverFolder
@@ -33,12 +34,15 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
     """Start the driver for a folder, and leave the claim on its epoch to the driver only."""
     tmp = folder.own / TMP
     account = Account.of(spec.account) if spec.account else None
-    tmp.mkdir(mode=0o700, exist_ok=True)
-    log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    there = make_folder(tmp)
+    log = open_plain(
+        folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, within=folder.root
+    )
     if account is not None:  # its other processes may have been here: allow no link, of either kind
-        os.chown(tmp, account.uid, account.gid, follow_symlinks=False)
+        os.fchown(there, account.uid, account.gid)
         if os.fstat(log).st_nlink == 1:
             os.fchown(log, account.uid, account.gid)
+    os.close(there)
     told, write = os.pipe()
     env = environment.for_driver(
         os.environ,
