@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -21,6 +20,8 @@ from pathlib import Path
 
 from controlplane import fail_points
 from headgate_ground.files import replace_file, take_lock
+from headgate_ground.tolerant.values import whole
+from headgate_ground.untrusted import remove_tree
 from queries.domain.protocol import (
     EXIT,
     IDENT,
@@ -43,11 +44,13 @@ from queries.launchers.process import (
     spawning,
 )
 from queries.launchers.process.exits import OutOfMemory
+from queries.launchers.process.pipe_lines import MOST_CALLS, PipeLines
 from queries.launchers.process.walls.bubblewrap import Walls
 from queries.launchers.process.walls.preparing import take_back
 
 JVM_OUTLIVES_S = 5  # how long a JVM may outlive its Python (trap 23)
 PYTHON_OUTLIVES_S = 10  # beyond the driver's own stop_timeout_s, after its JVM's death
+MOST_EXIT = 255  # of an exit code, and beyond every number of a signal
 REAP_S = 20  # for SIGKILLed processes to disappear
 UNKNOWN = "UNKNOWN"
 FENCED = "FENCED"  # never started: current.json contains another epoch, or a later one is alive
@@ -105,7 +108,7 @@ class Shim:
     jvm_said: str = ""  # the JVM's exit, as seen by the driver's Python
     walls: Walls | None = None  # around the driver, if its spec requires bubblewrap's
     by_us: dict[str, Killer] = field(default_factory=dict)  # why, by "python" and "jvm"
-    _buffer: bytes = b""
+    _lines: PipeLines = field(default_factory=PipeLines)
     _memory: OutOfMemory = field(default_factory=OutOfMemory.now)
 
     def run(self) -> None:
@@ -121,7 +124,7 @@ class Shim:
         exit_report.warm_up(self.folder, self.spec)
         self._end_jvm()
         self._end_descendants()
-        self._read(told)
+        self._read_rest(told)
         report = self.report()
         exit_report.write(self.folder, report)
         fail_points.reach(fail_points.AFTER_EXIT)
@@ -129,7 +132,7 @@ class Shim:
             exits.notify(self.spec, report)
         take_back(self.folder)
         # Last, because it may contain gigabytes, and everybody is waiting for the exit.
-        shutil.rmtree(self.folder.own / TMP, ignore_errors=True)
+        remove_tree(self.folder.own / TMP)
 
     def _drivers(self) -> Path:
         """Return the folder of all drivers."""
@@ -250,29 +253,33 @@ class Shim:
         return time.monotonic() + self.spec.stop_timeout_s + PYTHON_OUTLIVES_S
 
     def _read(self, told: int) -> bool:
-        """Read the driver's reports about its JVM; False once the pipe has been closed."""
-        while True:
-            try:
-                data = os.read(told, 4096)
-            except BlockingIOError:
-                return True
-            if not data:
-                return False
-            *lines, self._buffer = (self._buffer + data).split(b"\n")
-            for line in lines:
-                word, _, value = line.decode(errors="replace").partition(" ")
-                self._hear(word, value)
+        """Read the driver's reports about its JVM; False once the pipe has been closed.
+
+        Users' code can write there too, without end: of each word, one call hears the last only.
+        """
+        lines = self._lines.read(told)
+        if lines is None:
+            return False
+        last = {line.partition(" ")[0]: line.partition(" ")[2] for line in lines}
+        for word, value in last.items():
+            self._hear(word, value)
+        return True
+
+    def _read_rest(self, told: int) -> None:
+        """Read what an ended driver has left in the pipe."""
+        for _ in range(MOST_CALLS):
+            if not self._read(told):
+                return
 
     def _hear(self, word: str, value: str) -> None:
         """Process one line; users' code can also write lines, so a PID must be the driver's."""
-        try:
-            number = int(value)
-        except ValueError:
+        number = whole(value.removeprefix("-"))
+        if number is None:
             return
-        if word == "jvm":
-            self.jvm_pid = self._mine(number) or self.jvm_pid
-        elif word == "jvm-exit":
-            self.jvm_said = exits.exit_name(number)
+        if word == "jvm" and self.jvm_pid is None:  # a driver has one, and reports it once
+            self.jvm_pid = self._mine(number)
+        elif word == "jvm-exit" and number <= MOST_EXIT:
+            self.jvm_said = exits.exit_name(-number if value.startswith("-") else number)
         elif word == "jvm-killed":
             self.by_us["jvm"] = Killer.JVM_LATE
 

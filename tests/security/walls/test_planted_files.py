@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import sqlite3
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -22,12 +23,15 @@ from headgate_ground.files import (
     open_plain,
     read_file,
 )
+from headgate_ground.untrusted import remove_tree
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import CannotCopy, snapshot
 from queries.domain.checkpoints.logs import Unreadable
-from queries.domain.protocol import DRIVER_LOG, LAST_SEQ, STATUS, Assignment, Status
+from queries.domain.probes.questions import RESULT
+from queries.domain.protocol import DRIVER_LOG, LAST_SEQ, STATUS, TMP, Assignment, Status
 from queries.driver_folder import DriverFolder
-from queries.launchers.process.launcher import LocalProcessLauncher
+from queries.launchers.process.launcher import LOG_TAIL_BYTES, LocalProcessLauncher
+from queries.launchers.process.pipe_lines import LONGEST, PipeLines
 from queries.launchers.process.shim import Shim
 from tests.checkpoints.forms import write_checkpoint
 from tests.launchers.test_contract import _spec
@@ -182,3 +186,111 @@ def test_the_last_number_is_taken_as_a_number_only(own: Path, text: str) -> None
     with socket.socket(socket.AF_UNIX) as claim:
         report = Shim(DriverFolder.of(own.parent), _spec(3), claim).report()
     assert report.last_seq == (7 if text.strip() == "7" else None)
+
+
+def test_a_line_without_end_costs_the_shim_no_memory_and_hides_no_later_line() -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    lines = PipeLines()
+    try:
+        for _ in range(20):
+            os.write(write, b"x" * 60_000)
+            assert lines.read(read) == []
+            assert len(lines._rest) <= LONGEST
+        os.write(write, b"\njvm 7\njvm-")
+        assert [line for line in lines.read(read) or () if line] == ["jvm 7"]
+        os.write(write, b"exit 3\n")
+        assert lines.read(read) == ["jvm-exit 3"]
+        os.close(write)
+        write = -1
+        assert lines.read(read) is None
+    finally:
+        for descriptor in (read, write):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+@pytest.mark.parametrize("said", ["jvm-exit 99999", "jvm-exit -99999", f"jvm-exit {'9' * 200}"])
+def test_an_exit_code_that_no_process_has_is_not_reported(own: Path, said: str) -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    with socket.socket(socket.AF_UNIX) as claim:
+        shim = Shim(DriverFolder.of(own.parent), _spec(3), claim)
+    os.write(write, f"{said}\n".encode())
+    shim._read_rest(read)
+    assert shim.jvm_said == ""
+    os.write(write, b"jvm-exit -9\n")
+    os.close(write)
+    shim._read_rest(read)
+    assert shim.jvm_said == "SIGKILL"
+    os.close(read)
+
+
+def nested(folder: Path, depth: int) -> None:
+    """Nest folders far below what a path or a recursion can name."""
+    folder.mkdir()
+    inner = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=inner)
+        os.symlink("/", "link", dir_fd=inner)
+        outer, inner = inner, os.open("d", os.O_RDONLY, dir_fd=inner)
+        os.close(outer)
+    os.close(inner)
+
+
+def test_folders_nested_too_deeply_for_a_recursion_are_pruned(
+    launcher: LocalProcessLauncher, own: Path
+) -> None:
+    DriverFolder.make(launcher.directory(NAME, 4))
+    nested(own / TMP, 3000)
+    launcher.prune(NAME, keep=1)
+    assert not own.parent.exists()
+
+
+def test_a_removal_follows_no_link_and_opens_closed_folders(tmp_path: Path, secret: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "closed/inner").mkdir(parents=True)
+    (tree / "closed/inner/file").write_text("mine")
+    (tree / "closed/link").symlink_to(tmp_path)
+    (tree / "closed").chmod(0)
+    assert remove_tree(tree)
+    assert not tree.exists()
+    (tmp_path / "linked").symlink_to(tmp_path)
+    assert not remove_tree(tmp_path / "linked/secret_key")
+    assert remove_tree(tmp_path / "linked")
+    assert secret.read_text().strip() == SECRET
+    assert remove_tree(tmp_path / "gone/and/gone")
+
+
+@pytest.mark.parametrize("name", [STATUS, DRIVER_LOG, RESULT])
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device", "folder", "link", "sparse"])
+def test_whatever_stands_in_a_files_place_is_read_at_once_or_not_at_all(
+    launcher: LocalProcessLauncher, own: Path, secret: Path, name: str, kind: str
+) -> None:
+    place = DriverFolder.make(launcher.directory(NAME, 3, probe=True)).own / name
+    for path in (own / name, place):
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "socket":
+            there = os.open(path.parent, os.O_PATH)
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(f"/proc/self/fd/{there}/{path.name}")
+            os.close(there)
+        elif kind == "device":
+            if os.geteuid():
+                pytest.skip("only root creates devices")
+            os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
+        elif kind == "folder":
+            path.mkdir()
+        elif kind == "link":
+            path.symlink_to(secret)
+        else:
+            path.touch()
+            os.truncate(path, 1 << 42)
+    assert launcher.sight(NAME, 3).status is None
+    assert SECRET not in launcher.log_tail(NAME, 3)
+    assert len(launcher.log_tail(NAME, 3)) <= LOG_TAIL_BYTES
+    assert len(launcher.log_part(NAME, 3, start=0, size=100)) <= 100
+    launcher.log_size(NAME, 3)
+    assert SECRET not in launcher.probe_result(NAME, 3)
+    launcher.forget_result(NAME, 3)

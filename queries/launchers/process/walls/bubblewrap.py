@@ -14,8 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from headgate_ground.tolerant.values import whole
 from queries.domain.protocol import Killer
 from queries.launchers.process import identities
+from queries.launchers.process.pipe_lines import PipeLines
 from queries.launchers.process.walls import limits
 from queries.launchers.process.walls.mounts import Mounts
 
@@ -26,6 +28,8 @@ STARTS_WITHIN_S = 300
 #: Time limit for a wait status after the process has ended: normally immediate, except on such a
 #: host.
 TELLS_WITHIN_S = 60
+#: Ended processes that are remembered although the shim does not know them.
+MOST_ENDED = 10_000
 SAYS_WITHIN_S = 5  # for bubblewrap to exit if it could not set up the walls
 
 #: All capabilities are dropped, and no further user namespace can restore them. The control group's
@@ -56,7 +60,7 @@ class Walls:
     ended: dict[int, int] = field(default_factory=dict)  # wait status by inner PID
     _inner: dict[int, int] = field(default_factory=dict)  # inner PID by outer PID
     _started: int = 0
-    _buffer: bytes = b""
+    _lines: PipeLines = field(default_factory=PipeLines)
 
     @classmethod
     def raise_around(
@@ -164,7 +168,8 @@ class Walls:
             return None
         deadline = time.monotonic() + TELLS_WITHIN_S
         while inner not in self.ended and self._await(deadline) and self.read():
-            pass
+            if time.monotonic() > deadline:  # reports of other processes, without end
+                break
         return self.ended.get(inner)
 
     def know(self, outer: int) -> None:
@@ -174,22 +179,23 @@ class Walls:
             self._inner[outer] = numbers[-1]
 
     def read(self) -> bool:
-        """Read the init's reports; False once it has ended."""
-        while True:
-            try:
-                data = os.read(self.told, 65_536)
-            except BlockingIOError:
-                return True
-            if not data:
-                return False
-            *lines, self._buffer = (self._buffer + data).split(b"\n")
-            for line in lines:
-                word, _, rest = line.decode().partition(" ")
-                numbers = [int(each) for each in rest.split()]
-                if word == "start":
-                    self._started = numbers[0]
-                elif word == "end":
-                    self.ended[numbers[0]] = numbers[1]
+        """Read some of the init's reports; False once it has ended.
+
+        Only the init writes there: no other process inside can open its descriptors. Its reports
+        are nevertheless checked, since it reaps whatever a driver's code starts.
+        """
+        lines = self._lines.read(self.told)
+        if lines is None:
+            return False
+        for line in lines:
+            word, *rest = line.split(" ")
+            match word, [whole(each) for each in rest]:
+                case "start", [int(pid)] if not self._started:
+                    self._started = pid
+                case "end", [int(pid), int(status)]:
+                    if pid in self._inner.values() or len(self.ended) < MOST_ENDED:
+                        self.ended[pid] = status
+        return True
 
     def _await(self, deadline: float) -> bool:
         """Wait until there is something to read; False if the time is up."""
