@@ -66,14 +66,23 @@ def open_socket(path: Path) -> int:
     return found
 
 
-def connect(path: Path, link: socket.socket) -> None:
-    """Connect to a listening socket in a folder, and to no other one."""
+def connected(path: Path, limit_s: float) -> socket.socket:
+    """Return a connection to a listening socket in a folder, and to no other one.
+
+    Raises `OSError`, also after the limit; it then applies to each call on the connection.
+    """
     found = open_socket(path)
+    link = socket.socket(socket.AF_UNIX)
     try:
+        link.settimeout(limit_s)
         # Through the descriptor: a path would be followed, and may be longer than 107 bytes.
         link.connect(f"/proc/self/fd/{found}")
+    except BaseException:
+        link.close()
+        raise
     finally:
         os.close(found)
+    return link
 
 
 def remove_tree(path: Path, *, limit_s: float = REMOVAL_LIMIT_S) -> bool:

@@ -8,6 +8,7 @@ import errno
 import os
 import shutil
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
@@ -86,6 +87,18 @@ class Inside:
         folder, last = self._at(name)
         with os.fdopen(os.open(last, _NEW, mode, dir_fd=folder), "w", encoding="utf-8") as file:
             file.write(text)
+
+    def put(self, name: str, offset: int, data: bytes, modified_at: datetime | None = None) -> None:
+        """Write a part of a file, which is a new one if the offset is 0."""
+        folder, last = self._at(name)
+        flags = _NEW if offset == 0 else os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(last, flags, 0o600, dir_fd=folder), "wb") as file:
+            file.seek(offset)
+            file.write(data)
+            if modified_at is not None:
+                file.flush()  # otherwise the time would be that of the last write
+                at = modified_at.timestamp()
+                os.utime(file.fileno(), (at, at))
 
     def size(self, name: str) -> int:
         """Return a file's size in bytes."""

@@ -13,6 +13,7 @@ control/assignment.json      launcher    `Assignment`, never replaced by a lower
 control/fairscheduler.xml    launcher    pools of the application
 control/probe.json           launcher    for a probe driver, instead of an assignment
 control/secrets/             launcher    for an isolated driver: its secrets
+control/used                 worker      of a storage JVM: empty; its time is that of the last use
 control/host_seen            worker      empty; its time is that of the host's last heartbeat
 control/kill_reason          worker      the `Reason` why it kills the driver, before it does
 control/shim.lock            shim        held (flock) for the shim's life
@@ -59,6 +60,7 @@ POOLS = "fairscheduler.xml"
 SECRETS = "secrets"
 HOST_SEEN = "host_seen"
 KILL_REASON = "kill_reason"
+USED = "used"
 SHIM_LOCK = "shim.lock"
 SHIM_LOG = "shim.log"
 IDENT = "ident.json"

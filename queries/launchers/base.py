@@ -6,9 +6,9 @@ A driver is identified by its application and its epoch, a probe by the same val
 launcher.
 """
 
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
@@ -110,8 +110,20 @@ class Launcher(Protocol):
     def end_probes(self) -> None:
         """Kill every probe: probes do not hold anything that this could harm."""
 
-    def storage_socket(self, application: str, epoch: int) -> Path:
-        """Return where a storage JVM listens, or will: it is launched like a probe."""
+    def storage_listens(self, application: str, epoch: int) -> bool:
+        """Return whether a storage JVM listens by now: it is launched like a probe."""
+
+    def connect_storage(self, application: str, epoch: int, limit_s: float) -> socket.socket:
+        """Return a connection to a storage JVM, and to no other process.
+
+        Raises `OSError` if it does not listen, or if what listens in its place is something else.
+        """
+
+    def note_storage_use(self, application: str, epoch: int) -> None:
+        """Note that a storage JVM is being used now."""
+
+    def storage_unused_s(self, application: str, epoch: int) -> float:
+        """Return the seconds since the last use of a storage JVM; 0 if it was not used yet."""
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove a probe's findings, because they may contain rows of personal data."""

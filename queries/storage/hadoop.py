@@ -6,13 +6,13 @@ from there.
 
 import base64
 import binascii
-import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import orjson
@@ -27,7 +27,16 @@ COPY_LIMIT_S = 300.0
 FILES_PER_READ, FILES_PER_COPY = 500, 200
 #: Bytes of one answer: a listing of 200,000 names.
 MOST_ANSWER = 64 * 1024 * 1024
+#: Bytes that are read in one call; an answer has four thirds of that.
+MOST_OF_PART = 16 * 1024 * 1024
 _WORDS = {"denied": "the storage refused access", "missing": "it does not exist"}
+
+
+#: Takes a part of a file: its name, the offset, the bytes, and the file's time.
+Put = Callable[[str, int, bytes, datetime | None], None]
+#: Returns a connected socket within seconds; raises `OSError` if the storage JVM does not listen.
+Connect = Callable[[float], socket.socket]
+_PART = 1024 * 1024  # bytes received at once
 
 
 class StorageFailed(Exception):
@@ -76,13 +85,13 @@ class HadoopStorage:
     to them. Every call is limited in time, and raises `StorageFailed`.
     """
 
-    def __init__(self, server: Path, *, withheld: Sequence[str] = ()) -> None:
-        """`server` is the socket at which the storage JVM listens.
+    def __init__(self, connect: Connect, *, withheld: Sequence[str] = ()) -> None:
+        """`connect` returns a connection to the storage JVM, within a number of seconds.
 
         `withheld` are the application's keys with which it does not run (`handed_to_storage`):
         every failure states them, because it may be for want of one.
         """
-        self._server = server
+        self._connect = connect
         self._without = _without(withheld)
 
     def list(
@@ -108,6 +117,60 @@ class HadoopStorage:
                 except (binascii.Error, TypeError, ValueError) as error:
                     raise StorageFailed(f"{place}: an answer is damaged.") from error
         return found
+
+    def download(self, place: str, sizes: Mapping[str, int], put: Put) -> tuple[str, ...]:
+        """Bring files here over the socket; return the names that were gone.
+
+        `sizes` are their bytes as listed: no more are taken. `put` gets a file's parts in order.
+        """
+        gone: list[str] = []
+        small: dict[str, int] = {}
+
+        def read() -> None:
+            found = self.read(place, small, most=MOST_OF_PART)
+            for name, size in small.items():
+                if (content := found.get(name)) is None:
+                    gone.append(name)
+                elif len(content.data) != size:
+                    raise StorageFailed(f"{place}/{name} changed while it was copied.")
+                else:
+                    put(name, 0, content.data, content.modified_at)
+            small.clear()
+
+        for name, size in sizes.items():
+            if size > MOST_OF_PART:
+                if not self._download_large(place, name, size, put):
+                    gone.append(name)
+                continue
+            if sum(small.values()) + size > MOST_OF_PART or len(small) == FILES_PER_READ:
+                read()
+            small[name] = size
+        read()
+        return tuple(gone)
+
+    def _download_large(
+        self,
+        place: str,
+        name: str,
+        size: int,
+        put: Callable[[str, int, bytes, datetime | None], None],
+    ) -> bool:
+        path = f"{place}/{inside(name)}"
+        for offset in range(0, size, MOST_OF_PART):
+            wanted = min(MOST_OF_PART, size - offset)
+            told = self._ask(
+                path, limit_s=COPY_LIMIT_S, verb="part", path=path, offset=offset, bytes=wanted
+            )
+            if told.get("missing"):
+                return False
+            try:
+                data = base64.b64decode(told["content"])
+            except (binascii.Error, KeyError, TypeError, ValueError) as error:
+                raise StorageFailed(f"{path}: an answer is damaged.") from error
+            if len(data) != wanted:
+                raise StorageFailed(f"{path} changed while it was copied.")
+            put(name, offset, data, _time(told.get("modified_ms")))
+        return True
 
     def write(self, place: str, name: str, data: bytes) -> None:
         """Write or replace a file."""
@@ -175,20 +238,27 @@ class HadoopStorage:
         return answer
 
     def _exchange(self, line: bytes, limit_s: float) -> bytes:
-        folder = os.open(self._server.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with closing(socket.socket(socket.AF_UNIX)) as link:
-                link.settimeout(limit_s)
-                # A socket's address holds 107 bytes, and a driver's folder may need more.
-                link.connect(f"/proc/self/fd/{folder}/{self._server.name}")
-                link.sendall(line + b"\n")
-                with link.makefile("rb") as answer:
-                    found = answer.readline(MOST_ANSWER)
-        finally:
-            os.close(folder)
-        if not found.endswith(b"\n"):
-            raise ValueError("it ended in the middle of an answer")
-        return found
+        ends = time.monotonic() + limit_s
+        with closing(self._connect(limit_s)) as link:
+            link.settimeout(_left(ends))
+            link.sendall(line + b"\n")
+            answer = bytearray()
+            while not answer.endswith(b"\n"):
+                link.settimeout(_left(ends))  # one limit for the answer, however slowly it comes
+                part = link.recv(min(_PART, MOST_ANSWER + 1 - len(answer)))
+                answer += part
+                if not part:
+                    raise ValueError("it ended in the middle of an answer")
+                if len(answer) > MOST_ANSWER:
+                    raise ValueError(f"its answer has more than {MOST_ANSWER >> 20} MiB")
+        return bytes(answer)
+
+
+def _left(ends: float) -> float:
+    left = ends - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def _without(keys: Sequence[str]) -> str:

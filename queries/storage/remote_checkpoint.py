@@ -11,19 +11,21 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from headgate_ground.files import read_file, replace_file
+from headgate_ground.files import KEEP_FREE, free_bytes, read_file, replace_file
 from headgate_ground.tolerant.values import time_of, whole
+from headgate_ground.untrusted import remove_tree
 from queries.checkpoints import state_files
+from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import modified_at, numbers_of
 from queries.checkpoints.snapshot import ATTEMPTS, CannotCopy, Copied, snapshot
 from queries.domain.checkpoints.lock_files import FOLDER
-from queries.storage.hadoop import Content, Entry, HadoopStorage, StorageFailed
+from queries.storage.hadoop import MOST_OF_PART, Content, Entry, HadoopStorage, StorageFailed
 
 #: Entries per log in a mirror: Spark keeps the newest 100 batches (`minBatchesToRetain`).
 NEWEST = 110
@@ -34,8 +36,6 @@ MOST_NAMES = 100_000
 STATE_FILES, STATE_EVERY_S = 20_000, 60
 #: Bytes of a log entry: enough for several hundred thousand partitions.
 MOST_OF_ENTRY = 8 * 1024 * 1024
-#: Bytes that are read in one call; an answer may have four thirds of that (`MOST_ANSWER`).
-MOST_OF_PART = 16 * 1024 * 1024
 LOGS = ("offsets", "commits")
 ABOUT = "about.json"
 CHECKPOINT = "checkpoint"
@@ -173,7 +173,7 @@ def copy(
     storage: HadoopStorage,
     location: str,
     work: Path,
-    bring: Callable[[Iterable[str]], tuple[str, ...]],
+    bring: Callable[[Mapping[str, int]], tuple[str, ...]],
     put: Callable[[str, bytes], None],
     *,
     batch: int | None = None,
@@ -182,9 +182,9 @@ def copy(
 ) -> Copied:
     """Copy a remote checkpoint as of a batch, as `snapshot` does for local ones.
 
-    `bring` copies files by name and returns those that were gone; `put` writes a file that the copy
-    does not share with the original. `work` is a folder for the stage, removed at the end. Raises
-    `CannotCopy` and `StorageFailed`.
+    `bring` copies files, whose sizes it gets by name, and returns those that were gone; `put`
+    writes a file that the copy does not share with the original. `work` is a folder for the stage,
+    removed at the end. Raises `CannotCopy` and `StorageFailed`.
     """
     for attempt in range(ATTEMPTS):
         try:
@@ -196,7 +196,7 @@ def copy(
             names = [str(path.relative_to(draft)) for path in draft.rglob("*") if path.is_file()]
             own = {"metadata"} if new_id else set()
             own |= {f"offsets/{chosen.filled}"} if chosen.filled is not None else set()
-            if gone := bring(sorted(set(names) - own)):
+            if gone := bring({name: sizes[name] for name in sorted(set(names) - own)}):
                 raise CannotCopy(
                     f"{len(gone)} files of {location}, {gone[0]} among them, disappeared while "
                     "the checkpoint was copied.",
@@ -231,9 +231,9 @@ def copy_between(
     files get new times, so the times of the log entries are kept in a manifest beside the copy.
     """
 
-    def bring(names: Iterable[str]) -> tuple[str, ...]:
+    def bring(sizes: Mapping[str, int]) -> tuple[str, ...]:
         delete(storage, destination)  # of a worker that died, or of an attempt at another batch
-        return storage.copy(location, names, destination).missing
+        return storage.copy(location, sizes, destination).missing
 
     copied = copy(
         storage,
@@ -268,7 +268,6 @@ def fetch(
     location: str,
     destination: Path,
     work: Path,
-    landing: Path,
     *,
     batch: int | None = None,
     keep_commit: bool = True,
@@ -276,18 +275,18 @@ def fetch(
 ) -> Copied:
     """Copy a checkpoint as of a batch to a folder on this host, which must not exist.
 
-    `landing` is a folder that the storage JVM may write to, on the destination's file system.
+    All files come over the storage JVM's socket: what it wrote to a folder, the code within its
+    walls could replace.
     """
-    there = landing / uuid.uuid4().hex
+    there = work.with_name(f"{work.name}-copy")
 
-    def bring(names: Iterable[str]) -> tuple[str, ...]:
-        shutil.rmtree(there, ignore_errors=True)  # of an attempt at another batch
-        return storage.copy(location, names, there.as_uri()).missing
+    def bring(sizes: Mapping[str, int]) -> tuple[str, ...]:
+        remove_tree(there)  # of an attempt at another batch
+        return download(storage, location, sizes, there)
 
     def put(name: str, data: bytes) -> None:
-        path = there / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        with Inside(there) as folder:
+            folder.put(name, 0, data)
 
     try:
         copied = copy(
@@ -304,7 +303,24 @@ def fetch(
         there.rename(destination)
         return copied
     finally:
-        shutil.rmtree(there, ignore_errors=True)
+        remove_tree(there)
+
+
+def download(
+    storage: HadoopStorage, place: str, sizes: Mapping[str, int], to: Path
+) -> tuple[str, ...]:
+    """Bring files to a folder of ours, with their times; return the names that were gone.
+
+    Raises `StorageFailed` if they do not fit on the disk.
+    """
+    with Inside(to) as folder:
+        needed, free = sum(sizes.values()) + KEEP_FREE, free_bytes(to)
+        if needed > free:
+            raise StorageFailed(
+                f"{place}: its files have {needed - KEEP_FREE:,} bytes, and the disk of "
+                f"{to.parent} has {free:,} bytes left. Free some space."
+            )
+        return storage.download(place, sizes, folder.put)
 
 
 def _newest(storage: HadoopStorage, location: str) -> list[Entry]:

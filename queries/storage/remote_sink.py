@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from headgate_ground.tolerant.values import time_of
+from headgate_ground.untrusted import remove_tree
 from queries.checkpoints.sink_log import (
     ASIDE,
     EMPTY,
@@ -27,7 +28,7 @@ from queries.checkpoints.sink_log import (
     numbered_names,
 )
 from queries.storage.hadoop import COPY_LIMIT_S, Entry, HadoopStorage, StorageFailed
-from queries.storage.remote_checkpoint import MOST_NAMES, Mirror
+from queries.storage.remote_checkpoint import MOST_NAMES, Mirror, download
 
 MANIFEST = "log.json"
 #: Objects of a sink among which an interrupted batch's files are looked for: their listing takes
@@ -50,7 +51,7 @@ class RemoteSink:
 
     storage: HadoopStorage
     place: str  # its canonical location
-    landing: Path  # a folder of this host that the storage JVM may write to
+    work: Path  # a folder of ours, in which copies of its log are made
 
     @property
     def log(self) -> str:
@@ -61,7 +62,7 @@ class RemoteSink:
     def copied_log(self, location: str = "") -> Iterator[SinkLog | None]:
         """Yield a local copy of the log, or of the one at a location; None if there is none."""
         location = location or self.log
-        with self._brought(location, [entry.name for entry in self._entries(location)]) as there:
+        with self._brought(location, self._entries(location)) as there:
             yield log_in(there, self.place) if there.exists() else None
 
     def put_back(self, batch: int, name: str) -> MovedAside:
@@ -108,7 +109,7 @@ class RemoteSink:
         folder = mirror.checkpoint
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         wanted = {entry.name: entry for entry in self._entries(self.log)}
-        fresh = [name for name, entry in wanted.items() if not _same(folder / name, entry)]
+        fresh = [entry for name, entry in wanted.items() if not _same(folder / name, entry)]
         with self._brought(self.log, fresh) as there:
             for name in os.listdir(there) if there.exists() else ():
                 shutil.move(there / name, folder / name)
@@ -119,14 +120,19 @@ class RemoteSink:
     # --- helpers ----------------------------------------------------------------------
 
     @contextmanager
-    def _brought(self, location: str, names: Iterable[str]) -> Iterator[Path]:
-        """Yield a folder with local copies of files, with the storage's times."""
-        there = self.landing / uuid.uuid4().hex
+    def _brought(self, location: str, entries: Iterable[Entry]) -> Iterator[Path]:
+        """Yield a folder with local copies of files, with the storage's times; none if all is gone.
+
+        They come over the socket: the code within the storage JVM's walls cannot replace them.
+        """
+        sizes = {entry.name: entry.bytes for entry in entries}
+        there = self.work / f"stage-{uuid.uuid4().hex}"
         try:
-            self.storage.copy(location, names, there.as_uri())
+            if sizes and len(download(self.storage, location, sizes, there)) == len(sizes):
+                remove_tree(there)
             yield there
         finally:
-            shutil.rmtree(there, ignore_errors=True)
+            remove_tree(there)
 
     def _entries(self, location: str) -> list[Entry]:
         listing = self.storage.list(location, most=MOST_NAMES)

@@ -1,9 +1,11 @@
 """The probes of the launcher without processes: they answer when a test says so."""
 
+import socket
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from headgate_ground.untrusted import connected
 from queries.domain.protocol import DriverSpec, ExitReport
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import LaunchRefused
@@ -67,9 +69,20 @@ class InMemoryProbes:
             if self.probes[application, epoch].exit is not None:
                 del self.probes[application, epoch]
 
-    def storage_socket(self, application: str, epoch: int) -> Path:
-        """Return the socket of the storage JVM that a test has started, if it has."""
-        return self.storage
+    def storage_listens(self, application: str, epoch: int) -> bool:
+        """Return whether a test has started a storage JVM."""
+        return self.storage.exists()
+
+    def connect_storage(self, application: str, epoch: int, limit_s: float) -> socket.socket:
+        """Connect to the storage JVM that a test has started."""
+        return connected(self.storage, limit_s)
+
+    def note_storage_use(self, application: str, epoch: int) -> None:
+        """Note nothing: no test with this launcher asks."""
+
+    def storage_unused_s(self, application: str, epoch: int) -> float:
+        """Return that it was used just now."""
+        return 0.0
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Forget what it has found."""

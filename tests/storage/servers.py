@@ -4,10 +4,12 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from headgate_ground.untrusted import connected
 from queries.jvm.compiled import SPARK_JARS, our_jar
 from queries.storage.hadoop import HadoopStorage
 from tests import pieces
@@ -41,7 +43,7 @@ class StorageJvm:
         deadline = time.monotonic() + STARTS_WITHIN_S
         while not self.socket.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        self.storage = HadoopStorage(self.socket)
+        self.storage = HadoopStorage(partial(connected, self.socket))
 
     def end(self) -> None:
         """End it as its Python does when that ends."""

@@ -6,6 +6,7 @@ from there and from the kernel, so if a worker dies, any other worker can contin
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -46,7 +47,6 @@ from queries.domain.protocol import (
     SHIM_LOCK,
     SHIM_LOG,
     SPEC,
-    STORAGE_SOCKET,
     Assignment,
     Current,
     DriverSpec,
@@ -65,6 +65,7 @@ from queries.launchers.process import (
     exits,
     identities,
     sighting,
+    storage_socket,
 )
 from queries.launchers.process import code_copies as code
 from queries.launchers.process.walls import proven
@@ -329,9 +330,23 @@ class LocalProcessLauncher:
         for directory in self._folders(f"*/{PROBES}"):
             self.end_probe(directory.parent.parent.name, int(directory.name))
 
-    def storage_socket(self, application: str, epoch: int) -> Path:
-        """Return where a storage JVM listens, or will."""
-        return self._own(application, epoch, probe=True) / STORAGE_SOCKET
+    def storage_listens(self, application: str, epoch: int) -> bool:
+        """Return whether there is a storage JVM's socket, and the shim has recorded the JVM."""
+        directory = self.directory(application, epoch, probe=True)
+        return storage_socket.listens(directory, self._ident(directory))
+
+    def connect_storage(self, application: str, epoch: int, limit_s: float) -> socket.socket:
+        """Return a connection to a storage JVM; raise `OSError` if another process listens."""
+        directory = self.directory(application, epoch, probe=True)
+        return storage_socket.connect(directory, self._ident(directory), limit_s)
+
+    def note_storage_use(self, application: str, epoch: int) -> None:
+        """Set the time of a file in the storage JVM's control folder to now."""
+        storage_socket.note_use(self.directory(application, epoch, probe=True))
+
+    def storage_unused_s(self, application: str, epoch: int) -> float:
+        """Return the age of that file in seconds; 0 if there is none."""
+        return storage_socket.unused_s(self.directory(application, epoch, probe=True))
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove a probe's findings."""

@@ -30,7 +30,7 @@ from queries.services.checkpoints.remote import (
     read_mirror,
     with_storage,
 )
-from queries.services.checkpoints.storage_jvms import landing_of
+from queries.services.checkpoints.storage_jvms import stages
 from queries.services.checkpoints.table_sinks import (
     fill,
     is_remote,
@@ -115,10 +115,10 @@ def read_sink(query_id: int, *, launcher: Launcher, now: datetime) -> bool:
     place = remote_sink(query) if query else ""
     if query is None or not place:
         return False
-    application, mirror = query.application, sink_mirror(place)
+    mirror = sink_mirror(place)
 
     def read(storage: HadoopStorage) -> bool:
-        sink = RemoteSink(storage, place, landing_of(application, launcher=launcher))
+        sink = RemoteSink(storage, place, stages())
         sink.refresh(mirror, now=now)
         return True
 
@@ -245,8 +245,7 @@ def _with_sink(
     reached = application or turn.query.application
 
     def reach(storage: HadoopStorage) -> T:
-        landing = landing_of(reached, launcher=turn.launcher)
-        return act(RemoteSink(storage, place, landing))
+        return act(RemoteSink(storage, place, stages()))
 
     return with_storage(turn, reach, reached)
 

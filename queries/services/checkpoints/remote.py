@@ -25,7 +25,6 @@ from queries.models.definitions import Checkpoint, Query
 from queries.selectors.hosts import OnAnotherHost, about_mirror, logs_at, mirror_of, way_to
 from queries.services.checkpoints.storage_jvms import (
     NoStorage,
-    landing_of,
     storage_of,
     work_folder,
 )
@@ -140,7 +139,6 @@ def copy_here(
     """
     if local_path(location) is not None:
         return snapshot(location, destination, batch, keep_commit=keep_commit, new_id=True)
-    application = turn.query.application
 
     def copied(storage: HadoopStorage) -> Copied:
         return fetch(
@@ -148,7 +146,6 @@ def copy_here(
             location,
             destination,
             work_folder(),
-            landing_of(application, launcher=turn.launcher),
             batch=batch,
             keep_commit=keep_commit,
         )

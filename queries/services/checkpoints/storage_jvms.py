@@ -5,11 +5,10 @@ starts. It ends by itself when it is not used; `note_ended` closes its row.
 """
 
 import logging
-import os
-import time
 import uuid
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from django.conf import settings
@@ -66,27 +65,26 @@ def storage_of(application: Application, *, launcher: Launcher, now: datetime) -
             row = None
     if row is None:
         row = _launch(application, launcher=launcher, now=now)
-    socket = launcher.storage_socket(application.name, row.epoch)
-    if not socket.exists():
+    if not launcher.storage_listens(application.name, row.epoch):
         raise NoStorage("The storage JVM is starting")
-    os.utime(socket)  # when it was last used
+    launcher.note_storage_use(application.name, row.epoch)
     if row.state == DriverState.STARTING:
         update_changed(row, {"state": DriverState.LIVE, "state_since": now})
     spec = ApplicationSpec.model_validate(row.application_revision.spec)
-    return HadoopStorage(socket, withheld=handed_to_storage(spec.conf, spec.env).withheld)
+    return HadoopStorage(
+        partial(launcher.connect_storage, application.name, row.epoch),
+        withheld=handed_to_storage(spec.conf, spec.env).withheld,
+    )
 
 
-def landing_of(application: Application, *, launcher: Launcher) -> Path:
-    """Return a folder to which the application's storage JVM can write."""
-    row = _open_row(application)
-    if row is None:
-        raise NoStorage("The storage JVM has ended")
-    return launcher.storage_socket(application.name, row.epoch).parent / "tmp"
+def stages() -> Path:
+    """Return the folder in which copies are prepared; no driver sees it."""
+    return Path(settings.DRIVERS_DIR) / "probes"
 
 
 def work_folder() -> Path:
     """Return a new name for a folder in which a copy is prepared."""
-    return Path(settings.DRIVERS_DIR) / "probes" / f"stage-{uuid.uuid4().hex}"
+    return stages() / f"stage-{uuid.uuid4().hex}"
 
 
 def note_ended(*, launcher: Launcher, now: datetime) -> None:
@@ -177,20 +175,12 @@ def _make_room(launcher: Launcher) -> None:
     ).select_related("application")
     if len(rows) < settings.STORAGE_JVMS:
         return
-    used = {row: _used_s_ago(row, launcher) for row in rows}
+    used = {row: launcher.storage_unused_s(row.application.name, row.epoch) for row in rows}
     longest = max(used, key=lambda row: used[row])
     if used[longest] < SPARE_AFTER_S:
         raise NoStorage(f"All {settings.STORAGE_JVMS} storage JVMs of the host are in use")
     launcher.end_probe(longest.application.name, longest.epoch)
     raise NoStorage("A storage JVM of another application is ending")
-
-
-def _used_s_ago(row: Driver, launcher: Launcher) -> float:
-    try:
-        at = launcher.storage_socket(row.application.name, row.epoch).stat().st_mtime
-    except OSError:
-        return 0.0  # starting, or gone: `note_ended` closes its row
-    return time.time() - at
 
 
 def _end(row: Driver, now: datetime) -> None:

@@ -1,0 +1,80 @@
+"""Connect to a storage JVM, which listens in a folder that the code within its walls can write to.
+
+That code could replace the socket by a link to another application's, whose answers would then be
+taken with that application's rights, or listen in the JVM's place. So the socket is opened through
+no link, and the process that listens must be the JVM whose PID the shim has recorded in `control`,
+where no code within walls can write.
+"""
+
+import errno
+import os
+import socket
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from headgate_ground import untrusted
+from headgate_ground.files import NotPlain
+from queries.domain.protocol import STORAGE_SOCKET, USED, Ident
+from queries.driver_folder import DriverFolder
+from queries.launchers.process import identities
+
+_PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7))
+
+
+def listens(directory: Path, ident: Ident | None) -> bool:
+    """Return whether there is a socket, and the JVM that must be listening is known."""
+    if ident is None or ident.jvm_pid is None:
+        return False
+    try:
+        os.close(untrusted.open_socket(DriverFolder.of(directory).own / STORAGE_SOCKET))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except NotPlain:
+        return True  # `connect` says what is wrong with it
+    return True
+
+
+def connect(directory: Path, ident: Ident | None, limit_s: float) -> socket.socket:
+    """Return a connection to the storage JVM; raise `OSError` if something else listens there."""
+    link = untrusted.connected(DriverFolder.of(directory).own / STORAGE_SOCKET, limit_s)
+    try:
+        pid, _, _ = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if not _is_jvm(pid, ident):
+            raise NotPlain(
+                errno.EPERM,
+                f"process {pid} listens in the place of the storage JVM",
+                str(directory),
+            )
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def note_use(directory: Path) -> None:
+    """Set the time of a file beside the control files to now."""
+    with suppress(OSError):  # no space: the JVM ends a little earlier for another one
+        (DriverFolder.of(directory).control / USED).touch(mode=0o600)
+
+
+def unused_s(directory: Path) -> float:
+    """Return the age of that file in seconds; 0 if there is none."""
+    try:
+        return time.time() - (DriverFolder.of(directory).control / USED).stat().st_mtime
+    except OSError:
+        return 0.0  # starting, or gone: its row is closed by itself
+
+
+def _is_jvm(pid: int, ident: Ident | None) -> bool:
+    """Return whether a PID is that of the JVM, which is still running.
+
+    The kernel translates the PID of a process within walls to ours, and keeps that of the process
+    that began to listen. The user is the same for all drivers in bubblewrap, so it proves nothing.
+    """
+    return (
+        ident is not None
+        and pid == ident.jvm_pid
+        and identities.is_alive(pid, ident.jvm_start_time)
+    )
