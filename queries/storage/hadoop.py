@@ -112,8 +112,10 @@ class HadoopStorage:
         for part in _parts(names, FILES_PER_READ):
             told = self._ask(place, verb="read", path=place, names=part, most=most)
             for name, data, ms in _rows(told, 3):
+                if name not in part:
+                    raise StorageFailed(f"{place}: {name!r} was not asked for.")
                 try:
-                    found[inside(str(name))] = Content(base64.b64decode(data), _time(ms))
+                    found[name] = Content(base64.b64decode(data), _time(ms))
                 except (binascii.Error, TypeError, ValueError) as error:
                     raise StorageFailed(f"{place}: an answer is damaged.") from error
         return found
