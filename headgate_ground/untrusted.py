@@ -18,6 +18,8 @@ from headgate_ground.files import NotPlain, open_folder, open_step
 
 #: Seconds after which a removal is given up: a live writer could create files faster than that.
 REMOVAL_LIMIT_S = 600.0
+#: How deep `walk` goes: checkpoints have 5 levels, and sinks one more than columns of partitions.
+DEEPEST = 50
 
 
 def names_in(folder: Path) -> list[str]:
@@ -27,6 +29,34 @@ def names_in(folder: Path) -> list[str]:
         return os.listdir(descriptor)
     finally:
         os.close(descriptor)
+
+
+def walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str], int]]:
+    """Yield each folder below one, with it: its path, its folders, its other names, a descriptor.
+
+    The caller may remove folders from the list, as with `os.walk`; nothing is yielded for what is
+    gone or not a folder. Links are among the other names. Folders nested more than `DEEPEST` times
+    are left out.
+    """
+    left = [folder]
+    while left:
+        place = left.pop()
+        try:
+            descriptor = open_folder(place)
+        except (FileNotFoundError, NotADirectoryError, NotPlain):
+            continue
+        try:
+            folders: list[str] = []
+            names: list[str] = []
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    (folders if is_folder else names).append(entry.name)
+            yield place, folders, names, descriptor
+        finally:
+            os.close(descriptor)
+        if len(place.parts) - len(folder.parts) < DEEPEST:
+            left += [place / name for name in reversed(folders)]
 
 
 def status_of(path: Path) -> os.stat_result:
@@ -39,6 +69,12 @@ def remove_file(path: Path) -> None:
     """Remove a file or a link; does nothing if it is gone."""
     with suppress(FileNotFoundError), _outer(path) as outer:
         os.unlink(path.name, dir_fd=outer)
+
+
+def move(path: Path, to: Path) -> None:
+    """Rename an entry within its folder; raise `FileNotFoundError` if it does not exist."""
+    with _outer(path) as outer:
+        os.rename(path.name, to.name, src_dir_fd=outer, dst_dir_fd=outer)
 
 
 def make_folder(path: Path, mode: int = 0o700) -> int:

@@ -8,7 +8,6 @@ if a crash has interrupted it.
 """
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from headgate_ground.files import NotPlain, sync
+from headgate_ground.files import NotPlain
+from headgate_ground.untrusted import remove_tree, status_of, walk
 from queries.account_files import acting_in
 from queries.checkpoints.inside import Inside, copy_plain
 from queries.checkpoints.logs import names_in
@@ -77,13 +77,13 @@ class FileSink:
             return aside
         building = f"{LOG}.building"
         with self._aside(name) as kept:
-            shutil.rmtree(building, ignore_errors=True, dir_fd=kept.folder(""))
+            remove_tree(aside.with_name(building))
             for entry in names_in(self.log):
                 copy_plain(self.log / entry, kept, f"{building}/{entry}")
             kept.folder(building)
             sync_tree(aside.with_name(building))
             kept.rename(building, LOG)
-        sync(aside.parent)
+            os.fsync(kept.folder(""))
         return aside
 
     @_as_owner
@@ -104,7 +104,7 @@ class FileSink:
                 for gone in (f".{entries[number]}.crc", entries[number]):
                     with suppress(FileNotFoundError):
                         sink.remove(f"{LOG}/{gone}")
-            sync(self.log)
+            os.fsync(sink.folder(LOG))
             for path in [*dropped.files, *self._unnamed(before)]:
                 _move(sink, aside, path)
         return dropped
@@ -116,19 +116,20 @@ class FileSink:
             aside.take(sink, LOG)
             for path in sorted(self._log(aside.root / LOG).files()):
                 _move(sink, aside, path)
-        sync(self.root)
+            os.fsync(sink.folder(""))
 
     @_as_owner
     def seed(self, batch: int) -> None:
         """Write an empty log up to a batch, for a query that continues there with a new sink."""
-        if self.log.exists():
-            return
-        draft = self.root / f"{LOG}.building"
-        shutil.rmtree(draft, ignore_errors=True)
-        write_empty_log(draft, batch)
-        sync_tree(draft)
-        draft.rename(self.log)
-        sync(self.root)
+        building = f"{LOG}.building"
+        with Inside(self.root) as sink:
+            if sink.has(LOG):
+                return
+            remove_tree(self.root / building)
+            write_empty_log(self.root / building, batch)
+            sync_tree(self.root / building)
+            sink.rename(building, LOG)
+            os.fsync(sink.folder(""))
 
     # --- helpers ----------------------------------------------------------------------
 
@@ -151,15 +152,14 @@ class FileSink:
         entries = before.entries()
         if not entries:
             return []
-        last = (before.folder / entries[max(entries)]).stat().st_mtime
+        last = status_of(before.folder / entries[max(entries)]).st_mtime
         named = before.files()
         found = []
-        for folder, folders, names in os.walk(self.root):
+        for folder, folders, names, within in walk(self.root):
             folders[:] = [each for each in folders if not each.startswith(("_", "."))]
             for name in names:
-                place = Path(folder) / name
-                relative = str(place.relative_to(self.root))
-                if is_part(relative) and relative not in named and _younger(place, last):
+                relative = str((folder / name).relative_to(self.root))
+                if is_part(relative) and relative not in named and _younger(name, within, last):
                     found.append(relative)
         return found
 
@@ -179,8 +179,8 @@ def _move(sink: Inside, aside: Inside, path: str) -> None:
         aside.take(sink, path)
 
 
-def _younger(place: Path, than: float) -> bool:
+def _younger(name: str, within: int, than: float) -> bool:
     try:
-        return place.stat().st_mtime > than
+        return os.stat(name, dir_fd=within, follow_symlinks=False).st_mtime > than
     except FileNotFoundError:
         return False

@@ -4,17 +4,20 @@ Files appear and disappear during the read (Spark purges old batches), so None i
 missing file, which is never an error. Reading 100 batches takes about 15 ms.
 """
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from headgate_ground.files import read_file
+from headgate_ground import untrusted
+from headgate_ground.files import NotPlain, read_bytes
 from headgate_ground.tolerant.values import at_ms, at_s, whole
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.checkpoints.logs import Commit, Offsets, Unreadable, read_commit, read_offsets
+
+#: Bytes of a log entry: enough for several hundred thousand partitions.
+MOST_OF_ENTRY = 8 * 1024 * 1024
 
 
 def names_in(folder: Path) -> list[str]:
@@ -24,7 +27,7 @@ def names_in(folder: Path) -> list[str]:
     empty.
     """
     try:
-        return os.listdir(folder)
+        return untrusted.names_in(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -54,8 +57,8 @@ def newest_open(begun: int | None, committed: int | None) -> int | None:
 def modified_at(path: Path) -> datetime | None:
     """Return a file's modification time; None if the file does not exist."""
     try:
-        return at_s(path.stat().st_mtime)
-    except (FileNotFoundError, NotADirectoryError):
+        return at_s(untrusted.status_of(path).st_mtime)
+    except (FileNotFoundError, NotADirectoryError, NotPlain):
         return None
 
 
@@ -192,7 +195,10 @@ class CheckpointLogs(Logs):
         Raises `Unreadable` if the file is not text, or is a link that a driver created.
         """
         try:
-            return read_file(self.root / folder / str(batch), within=self.root)
+            path = self.root / folder / str(batch)
+            return read_bytes(path, within=self.root, most=MOST_OF_ENTRY).decode()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except (OSError, UnicodeDecodeError) as error:
             said = "is not UTF-8 text" if isinstance(error, ValueError) else error.strerror
             raise Unreadable(f"batch {batch}: {folder}/{batch} {said}") from error

@@ -8,14 +8,17 @@ where the source itself stores them.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate_ground.files import read_bytes
+import orjson
+
+from headgate_ground.files import open_folder, read_bytes
 from queries.checkpoints.inside import Inside
-from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.logs import CheckpointLogs, names_in
 from queries.checkpoints.snapshot import CannotCopy, building
 from queries.checkpoints.source_files import ELSEWHERE
 
@@ -38,8 +41,7 @@ class Fresh:
 
 def is_stateful(logs: CheckpointLogs) -> bool:
     """Return whether the checkpoint contains state of any operator."""
-    state = logs.root / "state"
-    return state.is_dir() and any(state.iterdir())
+    return bool(names_in(logs.root / "state"))
 
 
 def fresh(
@@ -78,7 +80,7 @@ def fresh_without_logs(destination: Path, starts: Sequence[Start]) -> None:
 
     Raises OSError if `destination` exists.
     """
-    destination.parent.mkdir(parents=True, exist_ok=True)
+    os.close(open_folder(destination.parent, create=True))
     with building(destination, destination.parent) as draft:
         for start in starts:
             if start.offset is not None:
@@ -101,7 +103,7 @@ def _logs(
     text = read_bytes(begun, within=logs.root).decode().rstrip("\n")
     version, about, *sources = text.split("\n")
     if about.strip():
-        known = json.loads(about)
+        known = orjson.loads(about)
         about = _json({**known, "batchWatermarkMs": 0, "batchTimestampMs": now_ms})
     wanted = {start.source: start for start in starts}
     lines = []

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from headgate_ground.files import read_bytes
+from headgate_ground.untrusted import walk
 from queries.checkpoints import state_files
 from queries.checkpoints.logs import CheckpointLogs, numbers_in
 
@@ -96,14 +97,14 @@ def _operator(folder: Path, number: int, left: list[int]) -> Operator:
 
 def _partition(folder: Path, number: int, kinds: set[str], left: list[int]) -> Partition:
     version, size = None, 0
-    for place, folders, names in os.walk(folder):
+    for _, folders, names, within in walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         for name in names:
             if left[0] <= 0:
                 break
             left[0] -= 1
             try:
-                size += (Path(place) / name).stat().st_size
+                size += os.stat(name, dir_fd=within, follow_symlinks=False).st_size
             except FileNotFoundError:
                 continue
             file = state_files.parse(name)

@@ -1,10 +1,11 @@
 """Decide about a file sink's log, wherever it is: what a batch's log has, and what is after it."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import orjson
 
 from headgate_ground.files import read_bytes
 from headgate_ground.tolerant.values import count
@@ -68,10 +69,10 @@ class SinkLog:
     def _files(self, names: Iterable[str]) -> dict[str, int]:
         found = {}
         for name in names:
-            for line in read_bytes(self.folder / name).decode().split("\n")[1:]:
+            for line in read_bytes(self.folder / name, within=self.folder).decode().split("\n")[1:]:
                 if not line.strip():
                     continue
-                added = json.loads(line)
+                added = orjson.loads(line)
                 path = unquote(urlsplit(added["path"]).path)
                 if path.startswith(f"{self.root}/") and ".." not in path.split("/"):
                     found[path[len(self.root) + 1 :]] = count(added.get("size")) or 0

@@ -7,8 +7,6 @@ that Spark needs to continue from the batch. Nothing in the original is changed.
 """
 
 import os
-import shutil
-import tempfile
 import uuid
 import zipfile
 from collections.abc import Iterator
@@ -16,8 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate_ground.files import NotPlain, open_plain, sync
+from headgate_ground.files import NotPlain, open_plain
 from headgate_ground.tolerant.values import whole
+from headgate_ground.untrusted import make_folder, move, remove_tree, status_of, walk
 from queries.account_files import acting_in, give_like
 from queries.checkpoints import source_logs, state_files
 from queries.checkpoints.inside import Inside
@@ -89,9 +88,9 @@ def snapshot(
 def twin(copy: Path, destination: Path) -> None:
     """Link a copy of a checkpoint to a second folder, with an ID of its own."""
     with building(destination, copy) as draft:
-        for folder, _, names in os.walk(copy):
+        for folder, _, names, _ in walk(copy):
             for name in names:
-                path = Path(folder) / name
+                path = folder / name
                 source = open_plain(path, within=copy)
                 try:
                     draft.link(source, str(path.relative_to(copy)))
@@ -116,7 +115,7 @@ def remove(location: Path) -> None:
     """
     with acting_in(location.parent, location):
         with suppress(FileNotFoundError):
-            location.rename(location.with_name(f"{location.name}.removing-{uuid.uuid4().hex[:8]}"))
+            move(location, location.with_name(f"{location.name}.removing-{uuid.uuid4().hex[:8]}"))
         remove_left_over(location)
 
 
@@ -129,27 +128,33 @@ def building(destination: Path, like: Path) -> Iterator[Inside]:
     exists.
     """
     with acting_in(destination.parent, like):
-        destination.parent.mkdir(parents=True, exist_ok=True)
         remove_left_over(destination)
-        name = f"{destination.name}.building-"
-        draft = Path(tempfile.mkdtemp(prefix=name, dir=destination.parent))
+        draft = destination.with_name(f"{destination.name}.building-{uuid.uuid4().hex[:8]}")
         try:
-            with Inside(draft) as within:
+            with Inside(destination.parent) as outer, _drafted(draft) as within:
                 yield within
-                os.fchmod(within.folder(""), like.stat().st_mode & 0o777)
-            give_like(draft, like)
-            sync_tree(draft)
-            draft.rename(destination)
-            sync(destination.parent)
+                os.fchmod(within.folder(""), status_of(like).st_mode & 0o777)
+                give_like(draft, like)
+                sync_tree(draft)
+                outer.rename(draft.name, destination.name)
+                os.fsync(outer.folder(""))
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            remove_tree(draft)
+
+
+def _drafted(draft: Path) -> Inside:
+    descriptor = make_folder(draft)
+    try:
+        return Inside(draft, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove_left_over(destination: Path) -> None:
     """Remove drafts and partly removed copies of a folder."""
     for name in names_in(destination.parent):
         if name.startswith((f"{destination.name}.building-", f"{destination.name}.removing-")):
-            shutil.rmtree(destination.parent / name, ignore_errors=True)
+            remove_tree(destination.parent / name)
 
 
 class _Copy:
@@ -210,9 +215,9 @@ class _Copy:
 
     def _state(self, upto: int, batch: int) -> None:
         """Link every store's versions up to one, newest first, then the files that zips list."""
-        for folder, folders, names in os.walk(self._from / "state"):
+        for folder, folders, names, _ in walk(self._from / "state"):
             folders[:] = [name for name in folders if not name.startswith(".")]
-            within = Path(folder).relative_to(self._from)
+            within = folder.relative_to(self._from)
             if within.name == state_files.SSTS:
                 continue  # handled by name, from the kept zips
             if any(part.startswith("_") for part in within.parts):
@@ -249,7 +254,7 @@ class _Copy:
         last batch in the log fills it.
         """
         place = self._to / "offsets" / str(batch - 1)
-        if batch == 0 or place.exists():
+        if batch == 0 or self._within.has(f"offsets/{batch - 1}"):
             return None
         older = [n for n in numbers_in(place.parent) if n < batch]
         if not older:
@@ -271,7 +276,7 @@ class _Copy:
     def _check(self, batch: int, offsets: Offsets) -> None:
         wanted = ["metadata", f"offsets/{batch}"]
         wanted += [f"commits/{batch}"] if self._keep_commit else []
-        gone = [name for name in wanted if not (self._to / name).exists()]
+        gone = [name for name in wanted if not self._within.has(name)]
         if gone:
             raise CannotCopy(f"{', '.join(gone)} disappeared while the checkpoint was copied.")
         for place, end in offsets.sources.items():
@@ -327,10 +332,14 @@ class _Copy:
 
 def sync_tree(root: Path) -> None:
     """Wait until every file and folder under `root` is on disk."""
-    for folder, _, names in os.walk(root, topdown=False):
+    for folder, _, names, descriptor in walk(root):
         for name in names:
-            sync(Path(folder) / name)
-        sync(Path(folder))
+            file = open_plain(folder / name, within=root)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+        os.fsync(descriptor)
 
 
 def _newest_first(name: str) -> tuple[int, str]:

@@ -35,7 +35,7 @@ def first_offsets(folder: Path) -> dict[str, dict[str, int]]:
     the offsets as JSON.
     """
     try:
-        found = orjson.loads(read_bytes(folder / "0").decode().partition("\n")[2])
+        found = orjson.loads(read_bytes(folder / "0", within=folder).decode().partition("\n")[2])
     except (OSError, ValueError):
         return {}
     return found if is_kafka(found) else {}
@@ -136,7 +136,7 @@ def _lines(folder: Path, name: str) -> Iterator[ReadFile]:
 def _text(path: Path) -> str:
     """Return an entry's text; "" if the entry is gone, is a link, or is not text."""
     try:
-        return read_file(path) or ""
+        return read_file(path, within=path.parent) or ""
     except (NotPlain, UnicodeDecodeError):
         return ""
 

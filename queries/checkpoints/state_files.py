@@ -6,7 +6,6 @@ name includes the commit's unique ID, `V_ID.zip`. A zip lists the SST files that
 are stored in the folder `SSTs` next to it.
 """
 
-import json
 import os
 import re
 import zipfile
@@ -14,6 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
+
+from headgate_ground.files import open_plain
+from headgate_ground.untrusted import walk
+
+#: Bytes of a zip's list of files; each takes about 150.
+MOST_OF_ABOUT = 16 * 1024 * 1024
 _VERSION = re.compile(
     r"([0-9]{1,18})(?:_([0-9a-f-]+))?\.(delta|changelog|snapshot|zip)(\.crc)?", re.IGNORECASE
 )
@@ -46,9 +52,9 @@ def stores(state: Path) -> Iterator[tuple[Path, list[str]]]:
 
     `state` is the checkpoint's folder with that name, which may be missing.
     """
-    for folder, _, names in os.walk(state):
+    for folder, _, names, _ in walk(state):
         if any(parse(name) is not None for name in names):
-            yield Path(folder), names
+            yield folder, names
 
 
 def missing_version(names: list[str], wanted: int) -> int | None:
@@ -67,7 +73,13 @@ def sst_files(archive: Path) -> set[str]:
 
     Raises OSError or `zipfile.BadZipFile` if the zip is missing or truncated.
     """
-    with zipfile.ZipFile(archive) as opened:
-        lines = opened.read("metadata").decode().split("\n", 1)
-    about = json.loads(lines[1])
+    with (
+        os.fdopen(open_plain(archive, within=archive.parent), "rb") as file,
+        zipfile.ZipFile(file) as opened,
+        opened.open("metadata") as entry,
+    ):
+        text = entry.read(MOST_OF_ABOUT + 1)  # a small zip can hold much more
+    if len(text) > MOST_OF_ABOUT:
+        raise zipfile.BadZipFile(f"its metadata has more than {MOST_OF_ABOUT >> 20} MiB")
+    about = orjson.loads(text.partition(b"\n")[2])
     return {entry["dfsSstFileName"] for entry in about.get("sstFiles", ())}

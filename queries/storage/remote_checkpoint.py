@@ -22,7 +22,7 @@ from headgate_ground.tolerant.values import time_of, whole
 from headgate_ground.untrusted import remove_tree
 from queries.checkpoints import state_files
 from queries.checkpoints.inside import Inside
-from queries.checkpoints.logs import modified_at, numbers_of
+from queries.checkpoints.logs import MOST_OF_ENTRY, modified_at, numbers_of
 from queries.checkpoints.snapshot import ATTEMPTS, CannotCopy, Copied, snapshot
 from queries.domain.checkpoints.lock_files import FOLDER
 from queries.storage.hadoop import MOST_OF_PART, Content, Entry, HadoopStorage, StorageFailed
@@ -34,8 +34,6 @@ MOST_OBJECTS = 500_000
 MOST_NAMES = 100_000
 #: Files of the state that a mirror lists (`operators.FILES_AT_MOST`), and how often, in seconds.
 STATE_FILES, STATE_EVERY_S = 20_000, 60
-#: Bytes of a log entry: enough for several hundred thousand partitions.
-MOST_OF_ENTRY = 8 * 1024 * 1024
 LOGS = ("offsets", "commits")
 ABOUT = "about.json"
 CHECKPOINT = "checkpoint"

@@ -235,7 +235,7 @@ def first_offsets_at(location: str) -> Offsets:
     """
     try:
         folder = logs_at(location).root / "sources"
-        texts = [read_file(folder / name / "0") or "" for name in names_in(folder)]
+        texts = [read_file(folder / name / "0", within=folder) or "" for name in names_in(folder)]
     except (NotLocal, Unreadable, OSError, UnicodeDecodeError):
         return {}
     return merged(kafka_offsets(first_offsets(text)) for text in texts)

@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 
+import orjson
+
 from headgate_ground.files import read_file, replace_file
 from headgate_ground.tolerant.values import count
 from listeners.models import Latest
@@ -99,7 +101,7 @@ def query_id(query: Query) -> str:
     """
     logs = readable_logs(current(query).location, fresh_for=None)
     try:
-        told = json.loads(read_file(logs.root / "metadata", within=logs.root) or "{}")
+        told = orjson.loads(read_file(logs.root / "metadata", within=logs.root) or "{}")
         identity = told.get("id") if isinstance(told, dict) else None
     except (OSError, ValueError):
         identity = None

@@ -1,8 +1,9 @@
 """Raise the epoch after a database restore, if checkpoints have higher ones."""
 
-import json
 import logging
 from pathlib import Path
+
+import orjson
 
 from headgate_ground.files import read_file
 from queries.domain.checkpoints.lock_files import local_path, owner_file
@@ -13,6 +14,7 @@ logger = logging.getLogger(__name__)
 #: No installation allocates as many: a greater number was not written by Headgate, and would leave
 #: too few for later starts.
 HIGHEST_EPOCH = 2**53
+MOST_OF_OWNER = 10_000  # characters; Headgate writes about 200
 
 
 def outrun_owner(location: str, reported: int | None) -> None:
@@ -34,8 +36,9 @@ def outrun_owner(location: str, reported: int | None) -> None:
 
 def _owners(location: str) -> int | None:
     """Return the epoch of the owner of a local checkpoint; None if it is unknown or not ours."""
+    path = Path(owner_file(location))
     try:
-        owner = json.loads(read_file(Path(owner_file(location))) or "")
+        owner = orjson.loads(read_file(path, MOST_OF_OWNER, within=path.parent) or "")
         installation, epoch = str(owner["installation"]), int(owner["epoch"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         logger.warning("could not read the owner file of %s: %s", location, error)
