@@ -54,7 +54,7 @@ class FileSink:
             found = local_path(canonical(path))
         except NotALocation:
             return None
-        return cls(Path(found).resolve()) if found else None
+        return cls(Path(os.path.realpath(found))) if found else None
 
     @property
     def log(self) -> Path:
@@ -142,7 +142,7 @@ class FileSink:
                 yield aside
 
     def _log(self, folder: Path) -> SinkLog:
-        return SinkLog(folder, str(self.root.resolve()), str(self.log))
+        return SinkLog(folder, os.path.realpath(self.root), str(self.log))
 
     def _unnamed(self, before: SinkLog) -> list[str]:
         """Return an interrupted batch's part files, which the log does not list.

@@ -1,5 +1,6 @@
 """Find this host's data roots, with links resolved, and a definition's places outside them."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import count
@@ -161,7 +162,7 @@ def _own(host: str = "") -> tuple[str, ...]:
 
 def follow(path: str) -> str:
     """Return a local path with its links resolved."""
-    return str(Path(path).resolve())
+    return os.path.realpath(path)  # `Path.resolve` raises an error for a loop of links
 
 
 def root_location(root: str) -> str:

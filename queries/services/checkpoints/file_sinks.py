@@ -19,6 +19,7 @@ from queries.checkpoints.sink_log import ASIDE, LOG, SinkLog
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import NotAllowed
+from queries.domain.walls import Mode
 from queries.launchers.base import Launcher
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -38,6 +39,7 @@ from queries.services.checkpoints.table_sinks import (
     table_mirror,
     table_of,
 )
+from queries.services.local_roots import data_roots
 from queries.services.procedures.engine import DONE, StepContext, StepResult
 from queries.storage.hadoop import HadoopStorage
 from queries.storage.remote_checkpoint import Mirror
@@ -173,7 +175,8 @@ def check_step(turn: StepContext, batch: int | None) -> StepResult:
 
 def roll_back(turn: StepContext, batch: int) -> StepResult:
     """Reduce the sink's log and files to those of a batch; store in `sink` what was moved."""
-    sink, place, name = file_sink(turn.query), remote_sink(turn.query), str(turn.operation.uuid)
+    sink = _changeable(turn, file_sink(turn.query), turn.query.application)
+    place, name = remote_sink(turn.query), str(turn.operation.uuid)
     if sink is not None:
         dropped = sink.put_back(batch, name)
         aside = str(sink.root / ASIDE / name)
@@ -198,7 +201,8 @@ def roll_back(turn: StepContext, batch: int) -> StepResult:
 
 def move_aside(turn: StepContext) -> StepResult:
     """Move the sink's log and all its files aside; store in `sink` where they are."""
-    sink, place, name = file_sink(turn.query), remote_sink(turn.query), str(turn.operation.uuid)
+    sink = _changeable(turn, file_sink(turn.query), turn.query.application)
+    place, name = remote_sink(turn.query), str(turn.operation.uuid)
     if sink is not None:
         sink.move_aside(name)
         turn.result["sink"] = {"aside": str(sink.root / ASIDE / name)}
@@ -212,7 +216,7 @@ def move_aside(turn: StepContext) -> StepResult:
 
 def seed(turn: StepContext, path: str, batch: int, application: Application) -> StepResult:
     """Initialize a new file sink's log at the batch where the application's query starts."""
-    sink = FileSink.at(path)
+    sink = _changeable(turn, FileSink.at(path), application)
     if sink is not None:
         sink.seed(batch)
         return DONE
@@ -222,6 +226,22 @@ def seed(turn: StepContext, path: str, batch: int, application: Application) -> 
         return DONE
 
     return _with_sink(turn, canonical(path), write, application)
+
+
+def _changeable(
+    turn: StepContext, sink: FileSink | None, application: Application
+) -> FileSink | None:
+    """Return a sink that the worker may change; raise `NotAllowed` for any other.
+
+    Drivers say where their sinks are, and can replace the folders on the way there by links. Within
+    walls, no driver writes outside its data roots, so a sink there is none of its own.
+    """
+    if sink is None or turn.launcher.walls().mode is Mode.NEITHER:
+        return sink
+    roots = data_roots(application.name)
+    if refused := roots.refusal(canonical(str(sink.root))):
+        raise NotAllowed(f"The sink's folder {sink.root} {refused}", way_out=roots.way_out)
+    return sink
 
 
 def _moved(

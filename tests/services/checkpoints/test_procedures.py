@@ -13,6 +13,7 @@ from queries.checkpoints.inside import Inside
 from queries.domain.errors import Conflict, Forbidden, Invalid, NotAllowed
 from queries.domain.kafka.topic_ids import GONE, Remembered, as_json, ids_of
 from queries.domain.states import OperationOutcome, Reason, Verb
+from queries.domain.walls import Mode, choose
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation, Transition
@@ -291,6 +292,24 @@ def test_a_sinks_log_that_is_compacted_over_the_batch_is_refused_first(bench: Be
         (log / str(n)).unlink()
     with pytest.raises(NotAllowed, match="entry 0 has been compacted away"):
         rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+
+
+def test_within_walls_a_sink_that_a_link_leads_out_of_the_data_roots_is_not_changed(
+    bench: Bench, settings: LazySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = bench.define(sink=True)
+    settings.DATA_ROOTS = [str(bench.out.parent)]
+    elsewhere = tmp_path.with_name(f"{tmp_path.name}-elsewhere")
+    bench.out.rename(elsewhere)
+    bench.out.symlink_to(elsewhere)
+    before = tree(elsewhere)
+    walls = choose(Mode.BUBBLEWRAP)
+    monkeypatch.setattr(type(bench.stage.launcher), "walls", lambda _: walls)
+    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    bench.work()
+    operation.refresh_from_db()
+    assert "is outside the data roots" in f"{operation.steps}"
+    assert tree(elsewhere) == before
 
 
 def _steps(verb: Verb) -> list[str]:
