@@ -29,7 +29,13 @@ from listeners.loops import slices
 from queries import host_pressure
 from queries.domain.pressure import Pressure
 from queries.models.access.teams import Grant
-from tests import conftest_areas, conftest_database, conftest_tables, pieces
+from tests import (
+    conftest_areas,
+    conftest_database,
+    conftest_tables,
+    conftest_untrusted,
+    pieces,
+)
 from tests.conftest_kafka import broker, one_broker
 from tests.examples import SHARE, examples
 from tests.faults.shared import (
@@ -106,6 +112,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile | Non
     return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(wrapper=True, specname="pytest_runtest_call")
+def pytest_no_path_of_a_driver() -> Iterator[None]:
+    """See that no test shows the worker touching by its path what a driver can write."""
+    yield from conftest_untrusted.check()
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what has to run on PostgreSQL too."""
     conftest_database.mark(item)
@@ -126,6 +138,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Point every path and address of the settings away from any installation."""
     from controlplane.celery import app
 
+    conftest_untrusted.install()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As a shell begins what it puts into the background: what tests interrupt would not hear.
         signal.signal(signal.SIGINT, signal.default_int_handler)
