@@ -57,6 +57,6 @@ def end_without_rows(*, limit_s: float) -> int:
         launcher().terminate(application, epoch)
     left = wait_until_gone(limit_s)
     for application, epoch in left:
-        launcher().kill(application, epoch)
+        launcher().kill(application, epoch, Reason.SHUTDOWN)
     wait_until_gone(10)  # lets their shims record the exits
     return len(left)
