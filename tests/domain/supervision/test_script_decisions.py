@@ -176,7 +176,7 @@ def test_a_script_whose_driver_is_not_ready_in_time_starts_again() -> None:
         Phase.STOPPING,
         Reason.START_TIMED_OUT,
     )
-    assert decision.script.detail.code is Detail.DRIVER_LATE
+    assert decision.script.detail.code is Detail.DRIVER_STUCK
 
 
 def test_a_stalled_query_ends_the_driver_where_the_policy_says_so() -> None:
