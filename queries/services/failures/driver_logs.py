@@ -27,6 +27,9 @@ from queries.services.local_references import local_references
 MOST_LINES = 5000
 #: Bytes of a log that a page shows, and that a search reads at a time.
 SHOWN, SEARCHED = 128 * 1024, 8 * 1024 * 1024
+#: Bytes of a line, after which a download ends: a driver can write one without end, and a sparse
+#: file costs it nothing.
+MOST_OF_LINE = 16 * 1024 * 1024
 #: Most lines that a page shows.
 MOST_FOUND = 1000
 
@@ -120,6 +123,9 @@ def whole_log(driver: Driver, *, launcher: Launcher) -> Iterator[str]:
         whole, newline, rest = (rest + data).rpartition(b"\n")
         if newline:
             yield mask(whole.decode("utf-8", errors="replace")) + "\n"
+        if len(rest) > MOST_OF_LINE:
+            yield f"(The log continues with a line of more than {MOST_OF_LINE >> 20} MiB.)\n"
+            return
     if rest:
         yield mask(rest.decode("utf-8", errors="replace"))
 

@@ -16,7 +16,6 @@ import pytest
 
 from headgate_ground import spool
 from headgate_ground.files import (
-    MOST_BYTES,
     NotPlain,
     is_locked,
     lock_holder,
@@ -33,6 +32,7 @@ from queries.driver_folder import DriverFolder
 from queries.launchers.process.launcher import LOG_TAIL_BYTES, LocalProcessLauncher
 from queries.launchers.process.pipe_lines import LONGEST, PipeLines
 from queries.launchers.process.shim import Shim
+from queries.launchers.process.sighting import MOST_OF_STATUS
 from tests.checkpoints.forms import write_checkpoint
 from tests.launchers.test_contract import _spec
 
@@ -89,7 +89,7 @@ def test_a_status_of_any_other_form_says_nothing(
 def test_a_file_without_end_is_not_read_whole(launcher: LocalProcessLauncher, own: Path) -> None:
     (own / STATUS).write_text(Status(3, 1, "now").dumps())
     assert launcher.sight(NAME, 3).status is not None
-    os.truncate(own / STATUS, MOST_BYTES + 1)
+    os.truncate(own / STATUS, MOST_OF_STATUS + 1)
     assert launcher.sight(NAME, 3).status is None
 
 

@@ -155,6 +155,17 @@ def test_the_whole_log_is_sent_as_a_file_masked(vera: Client, delays: Stage) -> 
     assert answer["Content-Disposition"] == f'attachment; filename="delays-driver-{epoch}.log"'
 
 
+def test_a_line_without_end_ends_the_download_instead_of_filling_the_memory(
+    vera: Client, delays: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_logs, "MOST_OF_LINE", 1 << 20)
+    delays.launcher.log("delays", delays.driver("delays").epoch, "x" * (3 << 20))
+    answer: Any = vera.get("/queries/delays/log/download/")
+    text = b"".join(answer.streaming_content).decode()
+    assert text.splitlines()[-1] == "(The log continues with a line of more than 1 MiB.)"
+    assert len(text) < 1 << 20
+
+
 def test_a_run_leads_to_the_log_of_its_driver(vera: Client, delays: Stage) -> None:
     run = delays.run("delays")
     page = Page(vera, f"/runs/{run.pk}/").html
