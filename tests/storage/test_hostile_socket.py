@@ -133,7 +133,7 @@ def test_only_the_recorded_jvm_is_talked_to(folder: DriverFolder, theirs: Path) 
     storage_socket.connect(folder.root, ours, 5).close()
     for another in (ident(os.getppid()), None):
         with pytest.raises(OSError, match="listens in the place of the storage JVM"):
-            storage_socket.connect(folder.root, another, 5)
+            storage_socket.connect(folder.root, another, 5).close()
 
 
 def test_a_link_to_another_applications_socket_is_refused(
@@ -144,7 +144,7 @@ def test_a_link_to_another_applications_socket_is_refused(
         plain.connect(str(folder.own / STORAGE_SOCKET))  # so a plain path would lead there
     before = os.stat(theirs).st_mtime_ns
     with pytest.raises(OSError, match="is not a socket"):
-        storage_socket.connect(folder.root, ident(os.getpid()), 5)
+        storage_socket.connect(folder.root, ident(os.getpid()), 5).close()
     storage_socket.note_use(folder.root)
     assert storage_socket.unused_s(folder.root) < 3600
     assert os.stat(theirs).st_mtime_ns == before
@@ -154,4 +154,4 @@ def test_a_folder_that_is_a_link_leads_to_no_socket(folder: DriverFolder, theirs
     folder.own.rmdir()
     folder.own.symlink_to(theirs.parent)
     with pytest.raises(OSError, match="is a link"):
-        storage_socket.connect(folder.root, ident(os.getpid()), 5)
+        storage_socket.connect(folder.root, ident(os.getpid()), 5).close()
