@@ -15,6 +15,7 @@ from queries.domain.definitions import effects
 from queries.domain.probes.plan_comparison import Difference
 from queries.domain.probes.preflight import Asked, judge
 from queries.domain.probes.questions import ProbeResult
+from queries.domain.sparks.pinned import SINK_NAMES
 from queries.domain.triggers import async_progress, cores
 
 pytestmark = pytest.mark.spark
@@ -27,7 +28,7 @@ SUMS = (
 #: Spark's configuration -> the default that this code or a page of docs/ relies on.
 DEFAULTS = {
     async_progress.REAL_TIME_DEFAULT: "true",  # exposure, replay, the safe way off
-    async_progress.EVOLUTION: "false",  # validation
+    SINK_NAMES: "false",  # validation
     "spark.sql.ansi.enabled": "true",  # docs: a bad cast is an error, held as poison
     "spark.sql.shuffle.partitions": str(cores.SHUFFLE_PARTITIONS),  # advice, cores
     "spark.sql.streaming.commitProtocolClass": (

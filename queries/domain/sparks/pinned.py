@@ -32,6 +32,7 @@ MERGE = f"{_STATE}.rocksdb.mergeOperatorVersion"
 JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 KEY_ORDER = "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"
 SOURCE_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+SINK_NAMES = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
 
 _ONE = SPARKS[0]
 PINS: Mapping[str, Pin] = {
@@ -61,9 +62,23 @@ PINS: Mapping[str, Pin] = {
 }
 #: Keys that no log contains: they only affect the definition or the start of a query.
 _UNPINNED: Mapping[str, Spark] = {
-    "spark.sql.streaming.queryEvolution.enableSinkEvolution": "4.2",
+    SINK_NAMES: "4.2",
     "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "4.3",
 }
+
+
+#: Keys that no log contains, but that decide how a checkpoint is written: its logs, or the files
+#: and rows of its state. Source: the `SQLConf` of 4.3.0 and its descriptions ("state between versions
+#: tends to be incompatible", "shouldn't be modified after running").
+FORMATS = frozenset(
+    {
+        SINK_NAMES,
+        "spark.sql.streaming.offsetLog.formatVersion",
+        "spark.sql.streaming.sessionWindow.stateFormatVersion",
+        "spark.sql.streaming.transformWithState.stateSchemaVersion",
+        f"{_STATE}.checkpointFormatVersion",
+    }
+)
 
 
 def pinned_by(spark: Spark) -> frozenset[str]:

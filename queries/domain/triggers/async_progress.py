@@ -28,6 +28,7 @@ from queries.domain.definitions.sql_operators import Operator, operators
 from queries.domain.definitions.sql_text import read
 from queries.domain.errors import Problem
 from queries.domain.sparks import OURS, Feature, Spark, has_feature
+from queries.domain.sparks.pinned import SINK_NAMES
 
 ENABLED = "asyncProgressTrackingEnabled"
 INTERVAL = "asyncProgressTrackingCheckpointIntervalMs"
@@ -35,10 +36,6 @@ INTERVAL = "asyncProgressTrackingCheckpointIntervalMs"
 DEFAULT_INTERVAL_MS = 1000
 #: Java's Long.MAX_VALUE: Spark reads the interval as a Long.
 _LONGEST_MS = 2**63 - 1
-#: Rejected together with async progress tracking: its commits have no room for each sink's
-#: metadata. Source: Spark 4.3's StreamingQueryManager, verified by running it; source evolution is
-#: not rejected.
-EVOLUTION = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
 #: Whether async progress tracking is on by default for a stateless query in real-time mode; since
 #: 4.3. Source: its SQLConf (true) and StreamingQueryManager.
 REAL_TIME_DEFAULT = "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled"
@@ -224,11 +221,15 @@ def _state(spec: SqlQuery | PythonQuery) -> list[Problem]:
 def evolution_problems(
     spec: SqlQuery | PythonQuery, application_conf: Mapping[str, str], spark: Spark = OURS
 ) -> list[Problem]:
-    """Return the conflict with sink evolution, which the application may turn on too."""
+    """Return the conflict with sink evolution, which the application may turn on too.
+
+    The commits of async progress tracking have no room for each sink's metadata. Source: Spark
+    4.3's StreamingQueryManager, verified by running it; source evolution is not rejected.
+    """
     conf = {**application_conf, **spec.conf}
-    if conf.get(EVOLUTION, "false").lower() != "true":
+    if conf.get(SINK_NAMES, "false").lower() != "true":
         return []
-    message = f"is not supported with sink evolution ({EVOLUTION})."
+    message = f"is not supported with sink evolution ({SINK_NAMES})."
     if has_async_progress(spec):
         return [_refused(message, "Remove one of the two.")]
     if tracking(spec.model_dump(), application_conf, spark) is None:

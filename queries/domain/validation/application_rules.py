@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from queries.domain.definitions import catalogs, configuration
+from queries.domain.definitions.data_roots import conf_places
 from queries.domain.definitions.declared_connectors import Declared, conf_of
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import ApplicationSpec
@@ -19,6 +20,7 @@ from queries.domain.validation.code_rules import (
     package_problems,
     reserved,
 )
+from queries.domain.validation.stores import store_problems
 
 #: Spark rejects less: 1.5 × the 300 MB it reserves (INVALID_DRIVER_MEMORY).
 MEMORY_MIN_MB = 512
@@ -68,6 +70,7 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
     problems += spark_rules.conf_problems(spec.conf, spec.spark)
     conf = {**conf_of(surroundings.declared.values()), **spec.conf}
     problems += catalogs.untyped(spec.conf, conf)
+    problems += store_problems(conf_places(spec.conf), spec.connectors, surroundings.recipes)
     problems += configuration.reference_problems("conf", spec.conf, allowed=surroundings.secret_env)
     problems += configuration.environment_problems(spec.env, allowed=surroundings.secret_env)
     for index, root in enumerate(surroundings.roots):

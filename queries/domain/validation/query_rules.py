@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from queries.domain.definitions import catalogs, configuration, sql_text
+from queries.domain.definitions.data_roots import places
 from queries.domain.definitions.declared_connectors import conf_of
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import (
@@ -29,6 +30,7 @@ from queries.domain.validation import formats, known_options, spark_rules, table
 from queries.domain.validation.application_rules import MEMBER, Surroundings
 from queries.domain.validation.code_rules import WITHOUT_CODE
 from queries.domain.validation.params import accepted, sql_params_problems
+from queries.domain.validation.stores import store_problems
 from queries.domain.validation.thresholds import threshold_problems
 
 #: A planned time with which a schedule's values are tried; which one does not matter.
@@ -67,12 +69,14 @@ def query_problems(
     offer = formats.Offer(
         application.connectors, application.spark, conf, declared=surroundings.declared
     )
+    problems += store_problems(places(spec), application.connectors, surroundings.recipes)
     problems += formats.sink_problems(spec.sink, required=isinstance(spec, SqlQuery), offer=offer)
     problems += spark_rules.query_problems(spec, application.spark)
     problems += threshold_problems(spec.thresholds)
     problems += limits.trigger_problems(spec, ground(spec, application, surroundings))
     problems += _schedule_problems(spec)
     problems += async_progress.evolution_problems(spec, application.conf, application.spark)
+    problems += spark_rules.naming_problems(spec, application.conf)
     if isinstance(spec, SqlQuery):
         problems += formats.source_problems(spec, offer=offer)
         problems += formats.own_output_problems(spec)

@@ -13,7 +13,7 @@ from queries.domain.sparks import (
     has_trigger,
     is_older,
 )
-from queries.domain.sparks.pinned import key_since
+from queries.domain.sparks.pinned import SINK_NAMES, SOURCE_NAMES, key_since
 from queries.domain.triggers.async_progress import FIELD, has_async_progress, stateful_because
 
 
@@ -39,6 +39,32 @@ def conf_problems(conf: Mapping[str, str], spark: Spark) -> list[Problem]:
         )
         for key, value in conf.items()
         if is_older(spark, since := key_since(key))
+    ]
+
+
+def naming_problems(
+    spec: SqlQuery | PythonQuery, application_conf: Mapping[str, str]
+) -> list[Problem]:
+    """Return a problem if Spark would insist on names that Headgate's sources and sinks lack.
+
+    With source or sink evolution, Spark refuses to start a query in which one has no name
+    (STREAMING_QUERY_EVOLUTION_ERROR). A Python function can name the sources, and the sink that it
+    writes to itself.
+    """
+    conf = {**application_conf, **spec.conf}
+    unnamed = {SOURCE_NAMES: "sources"} if isinstance(spec, SqlQuery) else {}
+    if spec.sink is not None:
+        unnamed[SINK_NAMES] = "sink"
+    return [
+        Problem(
+            f"conf.{key}",
+            conf[key],
+            f"changes what a checkpoint contains, and requires names that this query's {what} "
+            "cannot have: Spark would refuse to start it.",
+            f"Remove it, or use a Python function that names its {what} with name().",
+        )
+        for key, what in unnamed.items()
+        if conf.get(key, "").lower() == "true"
     ]
 
 

@@ -21,14 +21,16 @@ from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, 
 from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.sparks import OURS, Spark, is_older
+from queries.domain.sparks.pinned import SINK_NAMES, SOURCE_NAMES
 from queries.domain.sparks.upgrade import WAY_OUT, cannot_go_back
 from queries.domain.validation import application_rules, query_rules
 from queries.domain.validation.joining import joining_problems
 from queries.domain.validation.skipped import Check, Skip
+from queries.domain.validation.stores import connector_of, store_problems
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.code import root_of
-from queries.selectors.definitions.connectors import conf_of_connectors
+from queries.selectors.definitions.connectors import conf_of_connectors, recipes
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.definitions.written_by import written_of
 from queries.selectors.kafka.sources import kafka_sources
@@ -185,6 +187,19 @@ class Places:
         return location, problems
 
 
+def checkpoint_store(of: Query | str, application: ApplicationSpec) -> list[Problem]:
+    """Return a problem if an application has no connector for a checkpoint's store.
+
+    `of` is the query that has the checkpoint, or the location for a new one.
+    """
+    if isinstance(of, Query):
+        held = of.checkpoints.filter(retired_at=None).values_list("location", flat=True)
+        of = str(held.first() or "")
+    if not connector_of(of):
+        return []
+    return store_problems([("checkpoint", of)], application.connectors, recipes(application.spark))
+
+
 def no_location(checkpoint: str, error: NotALocation) -> Problem:
     """Return the problem for a checkpoint that is not a valid location."""
     return Problem("checkpoint", checkpoint[:200], str(error), A_LOCATION)
@@ -242,6 +257,7 @@ class QueryDraft:
             newest,
             partitions.begins(query, checkpoint),
         )
+        self.problems += checkpoint_store(self.location, self.application_form)
         judged = judge(self.form, around, parsed=parsed, ask=not self.problems, seen=seen)
         self.problems += judged.problems
         self.checked, self.seen = judged.checked, judged.seen
@@ -398,11 +414,13 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
     counts = known_partitions(query.pk, raw)
     known = {(one.field, one.message) for one in _faults(form, before, counts)}
     blamed = {"pool": "scheduler_mode", "trigger.kind": "master"}
+    blamed |= {f"conf.{key}": f"conf.{key}" for key in (SOURCE_NAMES, SINK_NAMES)}
     if not set(before.pools) <= set(after.pools):
         blamed["pool"] = "pools"
     other = "connectors"
     if before.application.spark != after.application.spark:
         blamed["trigger.kind"] = other = "spark"
+    known |= {(one.field, one.message) for one in checkpoint_store(query, before.application)}
     return stranded + [
         Problem(
             blamed.get(one.field, other),
@@ -410,7 +428,7 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
             f"would break query {query.name}: its {one.field} {one.message}",
             f"Change query {query.name} first.",
         )
-        for one in _faults(form, after, counts)
+        for one in (*_faults(form, after, counts), *checkpoint_store(query, after.application))
         if (one.field, one.message) not in known
     ]
 

@@ -32,6 +32,7 @@ from queries.services.definitions.drafts import (
     Places,
     application_form,
     breaks,
+    checkpoint_store,
     conf_of,
     holder_of,
     judge,
@@ -142,6 +143,8 @@ def _place(
     own = item.own is not None or (row is not None and row.own)
     item.location, found = places.of(item.name, checkpoint, host_name=item.host, host=row, own=own)
     item.problems += below_spec(found)
+    if host is not None:
+        item.problems += below_spec(checkpoint_store(item.location, host.form))
 
 
 def _join(item: SetItem, manifest: Manifest, hosts: Mapping[str, Host], user: Any) -> None:

@@ -13,6 +13,7 @@ from django.http import HttpRequest, QueryDict
 from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
 from queries.domain.validation.formats import CONNECTORS, NEEDS
+from queries.domain.validation.stores import connector_of
 from queries.selectors.definitions.definitions import QueryDefinition
 from queries.views.console.numbers import whole
 from queries.views.definitions.query_bundle import Bundle, blank, of_body, posted
@@ -66,11 +67,10 @@ class DefinitionInput:
         problems = list(problems)
         self.needed = sorted(
             {
-                CONNECTORS[one.value]
+                CONNECTORS[one.value] if one.field.endswith(".format") else connector_of(one.value)
                 for one in problems
-                if one.value in CONNECTORS
-                and one.field.endswith(".format")
-                and one.message.startswith(NEEDS)
+                if one.message.startswith(NEEDS)
+                and (one.value in CONNECTORS or connector_of(one.value))
             }
         )
         if self.tab == JSON:

@@ -16,6 +16,7 @@ from headgate_ground.masking import mask
 from queries.domain.definitions import parsing
 from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.errors import Invalid
+from queries.domain.sparks.pinned import FORMATS
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
 from queries.views.definitions.diffs import DiffLine, changes
@@ -31,6 +32,12 @@ TAKES = {
         "The checkpoint keeps the original value; changing {} requires a new checkpoint (a reset)."
     ),
 }
+
+#: For settings that a checkpoint does not keep, but that decide how it is written.
+FORMAT = (
+    "{} changes how checkpoints are written: a checkpoint written with another value may not "
+    "continue. Try it in a preflight, or reset the query."
+)
 
 Parse = Callable[[Mapping[str, Any]], Any]
 
@@ -54,7 +61,13 @@ class Review:
 
     @property
     def takes(self) -> str:
-        """Return what the change requires before it takes effect, as a sentence."""
+        """Return what the change requires to take effect, and what it does to checkpoints."""
+        formats = [name for name in self.effects if name.removeprefix("conf.") in FORMATS]
+        said = f" {FORMAT.format(', '.join(formats))}" if formats else ""
+        return self._takes + said
+
+    @property
+    def _takes(self) -> str:
         if (effect := strongest(self.effects)) is not Effect.CHECKPOINT:
             return TAKES[effect]
         kept = ", ".join(name for name, each in self.effects.items() if each is effect)

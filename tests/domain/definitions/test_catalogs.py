@@ -26,8 +26,9 @@ CLASS = "org.apache.iceberg.spark.SparkCatalog"
 )
 def test_a_catalog_that_is_a_service_is_refused(end: str, value: str) -> None:
     for found in (query_conf_problems, application_conf_problems):
-        (problem,) = found({f"{LAKE}.{end}": value})
-        assert problem.field == f"conf.{LAKE}.{end}"
+        problems = found({f"{LAKE}.{end}": value})
+        assert [one.field for one in problems] == [f"conf.{LAKE}.{end}"]
+        (problem,) = problems
         assert problem.message.startswith("would connect to a catalog service.")
         assert f"Set {LAKE}.type=hadoop" in problem.way_out
 

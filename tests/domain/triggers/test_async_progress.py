@@ -15,8 +15,8 @@ from queries.domain.checkpoints.logged_offsets import (
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
 from queries.domain.sparks import Spark
+from queries.domain.sparks.pinned import SINK_NAMES
 from queries.domain.triggers.async_progress import (
-    EVOLUTION,
     REAL_TIME_DEFAULT,
     Tracking,
     async_problems,
@@ -136,7 +136,7 @@ def test_what_spark_lets_through_is_allowed(raw: dict[str, Any]) -> None:
             ENABLED,
             "this one joins two streams",
         ),
-        (spec(conf={EVOLUTION: "true"}), ENABLED, "sink evolution"),
+        (spec(conf={SINK_NAMES: "true"}), ENABLED, "sink evolution"),
         (python(trigger={"kind": "once"}), ENABLED, "once trigger"),
     ],
 )
@@ -150,12 +150,12 @@ def test_what_spark_refuses_or_ignores_is_refused_with_the_reason(
     ("raw", "conf", "refused"),
     [
         (spec(), {}, False),
-        (spec(), {EVOLUTION: "true"}, True),
-        (spec(conf={EVOLUTION: "false"}), {EVOLUTION: "true"}, False),
-        (spec(sink=sink()), {EVOLUTION: "true"}, False),
-        (spec(sink=None), {EVOLUTION: "true"}, False),
-        (real_time(), {EVOLUTION: "true"}, True),
-        (real_time(sink=sink(asyncProgressTrackingEnabled="false")), {EVOLUTION: "true"}, False),
+        (spec(), {SINK_NAMES: "true"}, True),
+        (spec(conf={SINK_NAMES: "false"}), {SINK_NAMES: "true"}, False),
+        (spec(sink=sink()), {SINK_NAMES: "true"}, False),
+        (spec(sink=None), {SINK_NAMES: "true"}, False),
+        (real_time(), {SINK_NAMES: "true"}, True),
+        (real_time(sink=sink(asyncProgressTrackingEnabled="false")), {SINK_NAMES: "true"}, False),
         (spec(), {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "true"}, False),
     ],
 )

@@ -380,3 +380,21 @@ def test_the_queries_of_a_shared_application_keep_their_checkpoints_in_its_folde
     first = create("delays", application="flights")
     assert first.checkpoints.get().location.endswith("/checkpoints/_flights/delays")
     assert create("flights").checkpoints.get().location.endswith("/checkpoints/flights")
+
+
+def test_a_checkpoint_in_a_store_needs_the_stores_connector(settings: Settings) -> None:
+    settings.DATA_ROOTS = ["/", "s3a://flights"]
+    installed = Path(settings.CONNECTORS_DIR) / "s3"
+    installed.mkdir(parents=True)
+    (installed / "hadoop-aws.jar").touch()
+    place = "s3a://flights/checkpoints/a"
+    application("bare")
+    row = application("equipped", connectors=["s3"])
+    with pytest.raises(Invalid) as refused:
+        create("a", application="bare", checkpoint=place)
+    assert "needs the s3 connector" in problems(refused)["checkpoint"]
+    create("a", application="equipped", checkpoint=place)
+    with pytest.raises(Invalid, match="would break query a: its checkpoint needs the s3 connector"):
+        catalog.revise_application(
+            application=row, spec={}, expected_revision=1, actor="ana", now=LATER, python=True
+        )

@@ -43,6 +43,23 @@ def test_the_difference_is_shown_before_anything_is_saved(form: Page, ticks: Que
     assert _numbers(ticks) == [1]
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("spark.sql.streaming.stateStore.rowChecksum.enabled", "requires a new checkpoint"),
+        ("spark.sql.streaming.sessionWindow.stateFormatVersion", "changes how checkpoints are"),
+        ("spark.sql.streaming.stateStore.checkpointFormatVersion", "changes how checkpoints are"),
+    ],
+)
+def test_a_setting_that_changes_what_a_checkpoint_means_is_named(
+    form: Page, key: str, said: str
+) -> None:
+    shown = form.press("review", conf=f"{key} = 2")
+    assert said in shown.text
+    assert f"conf.{key}" in shown.text
+    assert "changes how checkpoints are" not in form.press("review", sql="SELECT 1").text
+
+
 def test_what_was_shown_can_be_saved(form: Page, ticks: Query) -> None:
     shown = form.press("review", sql="SELECT value * 2 AS twice FROM ticks")
     after = shown.press("save")

@@ -1,0 +1,49 @@
+"""The object stores that a definition's places are in, and the connectors that open them.
+
+Spark's own package opens local files and HDFS. Any other store needs a connector with Hadoop's
+client for it; without one, the first start fails with "No FileSystem for scheme".
+"""
+
+from collections.abc import Iterable
+
+from queries.domain.errors import Problem
+from queries.domain.validation.formats import NEEDS
+
+#: URL scheme -> connector with its file system (Hadoop: hadoop-aws, hadoop-azure, hadoop-gcp).
+_CONNECTORS = {
+    "s3a": "s3",
+    "abfs": "azure",
+    "abfss": "azure",
+    "wasb": "azure",
+    "wasbs": "azure",
+    "gs": "gcs",
+}
+
+
+def connector_of(place: str) -> str:
+    """Return the connector that opens a place, a path or URL; "" if Spark itself does."""
+    scheme, colon, _ = place.strip().partition(":")
+    return _CONNECTORS.get(scheme.lower(), "") if colon else ""
+
+
+def store_problems(
+    places: Iterable[tuple[str, str]], connectors: Iterable[str], recipes: frozenset[str]
+) -> list[Problem]:
+    """Return a problem for each place, by field and text, that no connector opens.
+
+    `connectors` are those of the application. One without a recipe of ours may contain the client
+    of any store, so nothing is known then.
+    """
+    given = frozenset(connectors)
+    if given - recipes:
+        return []
+    return [
+        Problem(
+            field,
+            place[:200],
+            f"{NEEDS} {connector} connector, which the application does not have.",
+            f'Add "{connector}" to the application\'s connectors.',
+        )
+        for field, place in places
+        if (connector := connector_of(place)) and connector not in given
+    ]
