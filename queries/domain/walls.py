@@ -32,7 +32,8 @@ _SENTENCES = {
     Mode.NEITHER: (
         "Drivers run as the worker's account: an author of Python can read that account's files, "
         "secrets and database, and end its processes. Grant the right to write Python only to "
-        "users you trust with these."
+        "users you trust with these. Spark's parser, which checks authors' SQL, runs as that "
+        "account too."
     ),
 }
 

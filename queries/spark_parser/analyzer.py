@@ -11,6 +11,8 @@ from queries.domain.definitions.sql_verdict import Question, View
 _CATALYST = "org.apache.spark.sql.catalyst"
 #: `CatalogTable.VIEW_STORING_ANALYZED_PLAN`: the view contains its plan, not a text.
 _HOLDS_PLAN = "view.storingAnalyzedPlan"
+#: Otherwise a schema in a text, such as that of `from_json`, names a class that is instantiated.
+_CLASSES_BY_SCHEMA = "spark.sql.udt.allowCreatingUDTFromString"
 
 
 class Analyzer:
@@ -24,6 +26,7 @@ class Analyzer:
         conf.clear()  # from the previous question; a gateway thread keeps its own
         for key, value in question.conf.items():
             conf.setConfString(key, value)
+        conf.setConfString(_CLASSES_BY_SCHEMA, "false")
         catalyst = self._sql.catalyst
         registry = f"{_CATALYST}.analysis."
         self._catalog = catalyst.catalog.SessionCatalog(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate_ground.masking import is_reference
+from queries.domain.definitions.analyzed_settings import is_analyzed, withheld
 from queries.domain.definitions.spec import FILES, Source, SqlQuery, Table
 from queries.domain.errors import Problem
 from queries.domain.sparks import OURS, Spark
@@ -129,15 +130,54 @@ def question_about(
     }
     if any(key.startswith("spark.sql.catalog") for key in plain):
         unknown = unknown or "catalogs are configured"
+    plain = {key: value for key, value in plain.items() if not is_reference(value)}
+    if (unclear := withheld(plain)) and not unknown:
+        unknown = f"{unclear} can change them, and is not used before the query starts"
     return Question(
         text=spec.sql,
         views=() if unknown else tuple(views),
-        conf={key: value for key, value in plain.items() if not is_reference(value)},
+        conf={key: value for key, value in plain.items() if is_analyzed(key, value)},
         output_mode=spec.sink.output_mode if spec.sink else "append",
         unknown=unknown,
         spark=spark,
         params=dict(spec.params),
     )
+
+
+def read_question(asked: Mapping[str, Any]) -> Question:
+    """Return a question from its JSON form.
+
+    Whoever can write to Redis can ask: settings that `question_about` would withhold are left out.
+    """
+    views = [
+        View(**{**one, "watermark": tuple(one["watermark"]) if one["watermark"] else None})
+        for one in asked["views"]
+    ]
+    conf = {key: value for key, value in asked["conf"].items() if is_analyzed(key, value)}
+    return Question(**{**asked, "views": tuple(views), "conf": conf})
+
+
+def read_verdict(told: Mapping[str, Any]) -> SqlVerdict:
+    """Return a verdict from the JSON form that a parser's process has sent.
+
+    Raises ValueError if it is none: that process has read an author's text, so its answer is not
+    trusted either.
+    """
+    kinds: dict[str, tuple[type, ...]] = {
+        "ok": (bool,),
+        "message": (str,),
+        "line": (int, type(None)),
+        "column": (int, type(None)),
+        "unjudged": (str,),
+        "state": (dict, type(None)),
+        "spark": (str,),
+    }
+    if set(told) != set(kinds):
+        raise ValueError(f"not the fields of a verdict: {', '.join(sorted(map(str, told)))[:200]}")
+    for name, allowed in kinds.items():
+        if not isinstance(told[name], allowed):
+            raise ValueError(f"the verdict's {name} is a {type(told[name]).__name__}")
+    return SqlVerdict(**told)
 
 
 def is_certain(message: str) -> bool:

@@ -1,15 +1,16 @@
 """Check SQL with Spark's own parser and analyzer before it is saved.
 
 A worker checks the SQL on its host: the web process does not have a JVM, and one JVM is enough for
-all. The JVM starts with the first question and exits after a period without questions;
-applications with another Spark have its parser, in another JVM. If no answer
-arrives in time, the text is validated as far as possible without Spark, the result says "SQL not
-checked", and `sql_recheck` checks it again later.
+all. The JVM runs within walls without a network, as far as this host's drivers are isolated. It
+starts with the first question and exits after a period without questions; applications with another
+Spark have its parser, in another JVM. If no answer arrives in time, the text is validated as far as
+possible without Spark, the result says "SQL not checked", and `sql_recheck` checks it again later.
 """
 
 import json
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,18 +29,21 @@ from queries.domain.definitions.spec import Source, SqlQuery, Table
 from queries.domain.definitions.sql_verdict import (
     Question,
     SqlVerdict,
-    View,
     folder_of,
     has_own_grammar,
     question_about,
+    read_question,
 )
 from queries.domain.errors import Invalid
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.sparks import OURS, Spark, command
 from queries.domain.validation.skipped import Check, Skip
+from queries.launchers.base import LaunchRefused
+from queries.launchers.process.walls import tools
 from queries.selectors.definitions.sparks import installed_sparks, jars_of
 from queries.services.system import parser_life
-from queries.spark_parser.parser import NoParser, SparkParser
+from queries.spark_parser.parser import NoParser
+from queries.spark_parser.process import ParserProcess
 
 logger = logging.getLogger(__name__)
 
@@ -198,20 +202,21 @@ def ask_spark_of_many(
     return [said.get(key) for key in keys]
 
 
-def _read(asked: dict[str, Any]) -> Question:
-    views = [
-        View(**{**one, "watermark": tuple(one["watermark"]) if one["watermark"] else None})
-        for one in asked["views"]
-    ]
-    return Question(**{**asked, "views": tuple(views)})
-
-
-def start_parser(spark: Spark) -> SparkParser:
-    """Start the parser of a version; raise `NoParser` with the way out if it is not installed."""
+def start_parser(spark: Spark) -> ParserProcess:
+    """Start the parser of a version within walls; raise `NoParser` with the way out otherwise."""
     if spark not in installed_sparks():
         way_out = f"Run `{command(spark)}` there."
         raise NoParser(f"Spark {spark} is not installed on {settings.HEADGATE_HOST}. {way_out}")
-    return SparkParser(jars_of(spark))
+    jars = jars_of(spark)
+    try:
+        process = tools.start(
+            [sys.executable, "-P", "-m", "queries.spark_parser.serve", str(jars)],
+            reads=[jars],
+            hidden=[settings.HEADGATE_HOME, settings.SECRETS_DIR],
+        )
+    except (LaunchRefused, OSError) as error:
+        raise NoParser(f"Spark's parser cannot be started: {error}") from error
+    return ParserProcess(process)
 
 
 class Answering:
@@ -221,11 +226,11 @@ class Answering:
     """
 
     def __init__(
-        self, leaving: threading.Event, *, start: Callable[[Spark], SparkParser] = start_parser
+        self, leaving: threading.Event, *, start: Callable[[Spark], ParserProcess] = start_parser
     ) -> None:
         self._leaving = leaving
         self._start = start
-        self._parsers: dict[Spark, tuple[SparkParser, float]] = {}  # and when it was asked last
+        self._parsers: dict[Spark, tuple[ParserProcess, float]] = {}  # and when it was asked last
         self.error = ""  # why the last question was not answered
 
     def run(self) -> None:
@@ -257,7 +262,7 @@ class Answering:
         if time.time() - question["at"] > _KEPT_S:
             return  # the client has stopped waiting
         began = time.monotonic()
-        verdict = self._judge(_read(question["asked"]))
+        verdict = self._judge(read_question(question["asked"]))
         parser_life.note(client, time.monotonic() - began, self.error, now=datetime.now(UTC))
         client.rpush(question["to"], json.dumps(asdict(verdict) if verdict else None))
         client.expire(question["to"], _KEPT_S)
@@ -273,7 +278,7 @@ class Answering:
             self._end(question.spark)  # the next question starts a new one
             return None
 
-    def _parser_of(self, spark: Spark) -> SparkParser:
+    def _parser_of(self, spark: Spark) -> ParserProcess:
         if spark not in self._parsers and len(self._parsers) >= _JVMS:
             self._end(min(self._parsers, key=lambda each: self._parsers[each][1]))
         parser = self._parsers[spark][0] if spark in self._parsers else self._start(spark)

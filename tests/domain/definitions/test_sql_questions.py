@@ -1,11 +1,21 @@
 """What a definition alone says of columns, and what Spark is asked about a text."""
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from queries.domain.definitions.spec import Source, SqlQuery, Table
-from queries.domain.definitions.sql_verdict import columns_of, folder_of, is_certain, question_about
+from queries.domain.definitions.sql_verdict import (
+    SqlVerdict,
+    columns_of,
+    folder_of,
+    is_certain,
+    question_about,
+    read_question,
+    read_verdict,
+)
 
 
 def _source(**more: Any) -> Source:
@@ -115,3 +125,77 @@ def test_only_names_and_numbers_are_certain() -> None:
     assert is_certain("[MISSING_GROUP_BY] The query…")
     assert not is_certain("[TABLE_OR_VIEW_NOT_FOUND] The table…")
     assert not is_certain("[UNRESOLVED_ROUTINE] Cannot resolve…")
+
+
+ANALYZED = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "Europe/Berlin",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+}
+
+
+def test_settings_of_execution_reach_no_analyzer_and_change_no_verdict() -> None:
+    more = {
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.streaming.stateStore.providerClass": "com.acme.Store",
+        "spark.sql.warehouse.dir": "/data",
+        "spark.sql.adaptive.customCostEvaluatorClass": "com.acme.Costs",
+        "spark.sql.planChangeLog.level": "ERROR",
+    }
+    found = question_about(_query(conf={**ANALYZED, **more}), conf={}, partitioned={})
+    assert (found.conf, found.unknown) == (ANALYZED, "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.sql.udt.allowCreatingUDTFromString", "true"),
+        ("spark.sql.udt.allowedDynamicUDTClasses", "com.acme.Type"),
+        ("spark.sql.extendedExplainProviders", "com.acme.Explain"),
+        ("spark.sql.tomorrow", "true"),
+        ("spark.sql.legacy.ours", "com.acme.Class"),
+        ("spark.sql.session.timeZone", "/etc/localtime"),
+        ("spark.sql.caseSensitive", "http://elsewhere.example"),
+    ],
+)
+def test_a_setting_that_may_matter_and_is_withheld_leaves_names_unjudged(
+    key: str, value: str
+) -> None:
+    """Judging without it could reject a text that the query's own Spark accepts."""
+    found = question_about(_query(conf={**ANALYZED, key: value}), conf={}, partitioned={})
+    assert key not in found.conf
+    assert key in found.unknown
+    assert found.views == ()
+
+
+def test_a_question_from_redis_brings_no_further_setting() -> None:
+    found = question_about(
+        _query(
+            sources=[{"name": "t", "format": "rate", "watermark": {"column": "a", "delay": "1 s"}}]
+        ),
+        conf=ANALYZED,
+        partitioned={},
+    )
+    sent = json.loads(json.dumps(asdict(found)))
+    assert read_question(sent) == found
+    sent["conf"]["spark.sql.udt.allowCreatingUDTFromString"] = "true"
+    assert read_question(sent).conf == ANALYZED
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"ok": "yes"},
+        {"message": ["a"]},
+        {"line": "1"},
+        {"state": "x"},
+        {"another": 1},
+    ],
+)
+def test_what_is_no_verdict_is_refused(more: dict[str, Any]) -> None:
+    """The process that answers has read an author's text."""
+    right = asdict(SqlVerdict(ok=False, message="[X] no", line=1, column=2))
+    assert read_verdict(right) == SqlVerdict(ok=False, message="[X] no", line=1, column=2)
+    with pytest.raises(ValueError, match="verdict"):
+        read_verdict(right | more)

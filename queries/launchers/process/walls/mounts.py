@@ -44,6 +44,16 @@ _KERNELS_OWN = (
 )
 
 
+#: Last, because mount points for further folders are created there until then. This includes files
+#: of the driver's own processes in /proc: without capabilities, UID 0 can still write what root
+#: owns, such as /proc/sys.
+_READ_ONLY = ("--remount-ro", "/", "--remount-ro", "/proc")
+#: Files and folders in /etc that the loader, distributions' links and their Java need.
+_TO_START = "ld.so.cache alternatives java* jvm* crypto-policies localtime"
+#: Bytes that a tool can keep in its scratch folder.
+_TOOL_SCRATCH = 64 * 1024 * 1024
+
+
 @dataclass(frozen=True, slots=True)
 class Mounts:
     """The mounts that bubblewrap should make."""
@@ -67,41 +77,70 @@ def mounts(spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]) -
     Folders to which drivers write are opened here and mounted by their descriptors, because a
     driver could replace a folder with a link. The targets of links are not visible to the driver.
     """
-    scratch = str(folder.own / TMP)
+    made, opened = _laid_out(
+        _seen(spec, folder, environ), own=str(folder.own), scratch=str(folder.own / TMP)
+    )
+    made += ["--proc", "/proc", "--dev", "/dev"]
+    made += _hide(_KERNELS_OWN)
+    if os.geteuid() == 0:
+        made += _hide((*_ROOTS_FOLDERS.split(), *_ROOTS_OWN.split()))
+    return Mounts([*made, *_READ_ONLY, "--chdir", str(folder.own)], opened)
+
+
+def tool_mounts(
+    reads: Iterable[Path], hidden: Iterable[Path], environ: Mapping[str, str]
+) -> list[str]:
+    """Return the mounts for one of our programs that reads an author's text, and no file of his.
+
+    It sees the program, Python, Java and the folders in `reads`, but of /etc only what starts a
+    program, and nothing in `hidden`. Its scratch folder is in memory.
+    """
+    etc = [str(path) for pattern in _TO_START.split() for path in Path("/etc").glob(pattern)]
+    system = [path for path in _SYSTEM.split() if path not in ("/etc", "/sys")]
+    seen = [(Sees.READ, path) for path in (*system, *_python(), *_java(environ))]
+    seen += [(Sees.NOTHING, str(path)) for path in hidden]
+    seen += [*_our_packages(), (Sees.SCRATCH, "/tmp")]
+    seen += [(Sees.READ, os.path.realpath(path)) for path in reads]
+    seen += [(Sees.READ, str(path)) for path in reads]
+    made, _ = _laid_out(seen, own="/tmp", scratch="")
+    for path in etc:
+        made += ("--ro-bind-try", path, path)
+    made += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+    made += _hide(path for path in _KERNELS_OWN if path.startswith("/proc/"))
+    return [*made, *_READ_ONLY, "--chdir", "/tmp"]
+
+
+def _laid_out(
+    seen: Iterable[tuple[Sees, str]], *, own: str, scratch: str
+) -> tuple[list[str], tuple[int, ...]]:
+    """Return the mounts of folders, and the descriptors of those that are opened for them."""
     table: dict[str, Sees] = {}
     opened: list[int] = []
-    for kind, path in _seen(spec, folder, environ):
+    for kind, path in seen:
         table[path] = max(kind, table.get(path, kind), key=list(Sees).index)
     made: list[str] = []
     shown: dict[str, Sees] = {}
     for path, wanted in sorted(table.items(), key=lambda each: Path(each[0]).parts):
         outer = next((kind for at, kind in reversed(shown.items()) if _is_in(path, at)), None)
-        seen = _as_it_is(path, wanted, outer)
-        if seen == outer == Sees.WRITE:
+        mode = _as_it_is(path, wanted, outer)
+        if mode == outer == Sees.WRITE:
             continue
         found: int | None = None
-        if seen is Sees.WRITE and path != str(folder.own):
+        if mode is Sees.WRITE and path != own:
             found = _open_own(path)
-            seen = _absent(outer) if found is None else seen
-        if seen is None:
+            mode = _absent(outer) if found is None else mode
+        if mode is None:
             continue
         if found is not None:
             opened.append(found)
             made += ("--bind-fd", str(found), path)
         else:
-            made += _mount(path, seen, scratch)
-        shown[path] = seen
-    hidden = [path for path, kind in shown.items() if kind is Sees.NOTHING]
-    made += ["--proc", "/proc", "--dev", "/dev"]
-    made += _hide(_KERNELS_OWN)
-    if os.geteuid() == 0:
-        made += _hide((*_ROOTS_FOLDERS.split(), *_ROOTS_OWN.split()))
-    # Last, because mount points for further folders are created there until then. This includes
-    # files of the driver's own processes in /proc: without capabilities, UID 0 can still write what
-    # root owns, such as /proc/sys.
-    for path in (*hidden, "/", "/proc"):
+            made += _mount(path, mode, scratch)
+        shown[path] = mode
+    # Last, because mount points for further folders are created there until then.
+    for path in (path for path, kind in shown.items() if kind is Sees.NOTHING):
         made += ["--remount-ro", path]
-    return Mounts([*made, "--chdir", str(folder.own)], tuple(opened))
+    return made, tuple(opened)
 
 
 def _open_own(path: str) -> int | None:
@@ -122,9 +161,7 @@ def _seen(
     for path in (*_SYSTEM.split(), *_python(), *_java(environ), *_named(environ)):
         yield Sees.READ, path
     yield Sees.NOTHING, _OURS
-    for at in _with_our_packages():
-        yield from ((Sees.NOTHING, f"{at}/{package}") for package in packages.OURS)
-        yield from ((Sees.READ, f"{at}/{package}") for package in packages.DRIVER)
+    yield from _our_packages()
     for kind, named in ((Sees.NOTHING, spec.own_folders), (Sees.WRITE, spec.data_roots)):
         found = (local_path(place) for place in named)
         yield from ((kind, str(path)) for path in found if path is not None)
@@ -136,6 +173,12 @@ def _seen(
     yield Sees.READ, str(folder.control)
     yield Sees.WRITE, str(folder.own)
     yield Sees.SCRATCH, "/tmp"
+
+
+def _our_packages() -> Iterator[tuple[Sees, str]]:
+    for at in _with_our_packages():
+        yield from ((Sees.NOTHING, f"{at}/{package}") for package in packages.OURS)
+        yield from ((Sees.READ, f"{at}/{package}") for package in packages.DRIVER)
 
 
 def _as_it_is(path: str, kind: Sees, outer: Sees | None) -> Sees | None:
@@ -194,7 +237,8 @@ def _mount(path: str, kind: Sees, scratch: str) -> Iterable[str]:
     if kind is Sees.NOTHING:
         return ("--tmpfs", path)
     if kind is Sees.SCRATCH:
-        return ("--bind", scratch, path)
+        in_memory = ("--size", str(_TOOL_SCRATCH), "--tmpfs", path)
+        return ("--bind", scratch, path) if scratch else in_memory
     if kind is Sees.READ and Path(path).is_symlink() and path in _SYSTEM.split():
         return ("--symlink", os.readlink(path), path)  # /bin -> usr/bin
     return ("--ro-bind" if kind is Sees.READ else "--bind", path, path)
