@@ -96,6 +96,8 @@ LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 WALLS = env.choice("HEADGATE_WALLS", "auto", ("auto", "accounts", "bubblewrap", "neither"))
 #: Accounts of this host for drivers, one per application; `name*` for all with that prefix.
 WALLS_ACCOUNTS = env.names("HEADGATE_WALLS_ACCOUNTS", ())
+#: Whether an admin accepts that a worker that runs as root serves several teams and authors.
+ROOT_WORKER = env.flag("HEADGATE_ROOT_WORKER", False)
 #: For the demo's flights, which drivers with separate accounts read too.
 FLIGHTS_UMASK = DATA_UMASK if WALLS == "accounts" else 0o077
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
@@ -109,6 +111,7 @@ SECRET_KEY_IS_EPHEMERAL = not SECRET_KEY
 SECRET_KEY = SECRET_KEY or secrets.token_urlsafe(50)
 DEBUG = env.flag("DEBUG", False)
 ALLOWED_HOSTS = env.names("ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
+CSRF_FAILURE_VIEW = "queries.views.console.errors.csrf_failure"
 CSRF_TRUSTED_ORIGINS = env.names("CSRF_TRUSTED_ORIGINS", ())
 ROOT_URLCONF = "installation.urls"
 ASGI_APPLICATION = "installation.asgi.application"

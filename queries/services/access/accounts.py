@@ -11,6 +11,7 @@ from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.roles import Role, highest_role, role_of
 from queries.selectors.access.group_roles import comes_by_single_sign_on
 from queries.services.access.audit_trail import record_act
+from queries.services.access.root_worker import refuse_author
 from queries.services.access.sessions import end_sessions, end_streams
 
 #: Random bytes in an initial password; 18 bytes encode to 24 characters.
@@ -18,7 +19,10 @@ PASSWORD_BYTES = 18
 
 
 def create_user(*, username: str, role: Role | None, actor: str, now: datetime) -> tuple[User, str]:
-    """Create an account and return it with its random password, which is shown only once."""
+    """Create an account and return it with its random password, which is shown only once.
+
+    Raises `Invalid` for the name, and `Conflict` for an author beside a worker that runs as root.
+    """
     name = username.strip()
     if not name or len(name) > 150 or not all(c.isalnum() or c in "@.+-_" for c in name):
         way_out = "Use 1 to 150 letters, digits and @ . + - _"
@@ -26,6 +30,8 @@ def create_user(*, username: str, role: Role | None, actor: str, now: datetime) 
     with transaction.atomic():
         if User.objects.filter(username__iexact=name).exists():
             raise Invalid([Problem("username", name, "is already in use.", "Choose another name.")])
+        if role is Role.AUTHOR:
+            refuse_author(name)
         password = secrets.token_urlsafe(PASSWORD_BYTES)
         user = User.objects.create_user(name, password=password)
         give_role(user, role)
@@ -36,13 +42,16 @@ def create_user(*, username: str, role: Role | None, actor: str, now: datetime) 
 def set_role(*, user: User, role: Role | None, actor: str, now: datetime) -> None:
     """Give a user exactly one role; None removes every role. Open pages show this immediately.
 
-    Raises `NotAllowed` if no admin would remain, or if the role comes from groups.
+    Raises `NotAllowed` if no admin would remain, or if the role comes from groups; `Conflict` for
+    an author beside a worker that runs as root.
     """
     _is_local(user)
     with transaction.atomic():
         if role is not Role.ADMIN:
             _keep_an_admin(user)
         before = highest_role(user)
+        if role is Role.AUTHOR:
+            refuse_author(user.username, before)
         give_role(user, role)
         about = {"before": before, "after": role or "none"}
         record_act(Act.ROLE_GIVEN, actor=actor, now=now, subject=user.username, **about)
@@ -80,6 +89,8 @@ def set_active(*, user: User, active: bool, actor: str, now: datetime) -> None:
     with transaction.atomic():
         if not active:
             _keep_an_admin(user)
+        elif not user.is_active and highest_role(user) is Role.AUTHOR:
+            refuse_author(user.username)
         user.is_active = active
         user.save(update_fields=["is_active"])
         kind = Act.USER_ACTIVATED if active else Act.USER_DEACTIVATED

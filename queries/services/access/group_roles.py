@@ -10,10 +10,13 @@ from queries.domain.errors import Conflict, Invalid, Problem
 from queries.models.access.group_roles import GroupRole
 from queries.roles import Role
 from queries.services.access.audit_trail import record_act
+from queries.services.access.root_worker import refuse_author
 
 
 def add_group_role(*, group: str, role: str, actor: str, now: datetime) -> GroupRole:
     """Map a group to a role; raise `Invalid` for wrong values, `Conflict` for a mapped group."""
+    if _role(role) is Role.AUTHOR:
+        refuse_author(f"The group {read_group(group)}")
     row = GroupRole(
         group=read_group(group), role=_role(role), created_at=now, created_by=actor[:150]
     )
@@ -31,6 +34,8 @@ def add_group_role(*, group: str, role: str, actor: str, now: datetime) -> Group
 def change_group_role(row: GroupRole, *, role: str, actor: str, now: datetime) -> None:
     """Change the role of a mapped group."""
     about = {"before": row.role, "after": _role(role)}
+    if _role(role) is Role.AUTHOR:
+        refuse_author(f"The group {row.group}", _role(row.role))
     with transaction.atomic():
         row.role = _role(role)
         row.save(update_fields=["role"])

@@ -17,6 +17,7 @@ from queries.roles import Role, highest_role
 from queries.selectors.access.group_roles import role_by_groups
 from queries.services.access.accounts import give_role
 from queries.services.access.audit_trail import record_act
+from queries.services.access.root_worker import refuse_author
 from queries.services.access.sessions import end_streams
 
 #: Most accounts that can share a requested name; each one after the first gets a number.
@@ -64,6 +65,8 @@ def _known(arrival: Arrival) -> User | None:
 def _give(user: User, role: Role | None, now: datetime) -> None:
     """Set the role granted by the groups; record a change of role as a separate action."""
     before = highest_role(user)
+    if role is Role.AUTHOR:
+        refuse_author(user.username, before)
     give_role(user, role)
     if before != role:
         name = user.username
@@ -73,6 +76,8 @@ def _give(user: User, role: Role | None, now: datetime) -> None:
 
 
 def _new(arrival: Arrival, role: Role, now: datetime) -> User:
+    if role is Role.AUTHOR:
+        refuse_author(arrival.name)
     try:
         with transaction.atomic():
             user = User(username=_free_name(arrival.name))

@@ -10,16 +10,22 @@ from queries.domain.access.acts import Act
 from queries.domain.errors import Conflict, Invalid, Problem
 from queries.domain.validation.query_rules import name_problems
 from queries.models.access.teams import Grant, Team
+from queries.roles import grant_of
 from queries.services.access.audit_trail import record_act
+from queries.services.access.root_worker import refuse_python, refuse_second_team
 
 
 def create_team(*, name: str, members: Sequence[str] = (), actor: str, now: datetime) -> Team:
-    """Create a team with these members; raise `Invalid` if the name is not valid or is taken."""
+    """Create a team with these members; raise `Invalid` if the name is not valid or is taken.
+
+    Raises `Conflict` for a second team beside a worker that runs as root.
+    """
     with transaction.atomic():
         taken = Team.objects.filter(name=name).exists()
         problems = name_problems(name, taken=taken, what="team")
         if problems:
             raise Invalid(problems)
+        refuse_second_team()
         team = Team.objects.create(name=name, created_at=now)
         set_members(team=team, members=members, actor=actor, now=now)
     return team
@@ -65,5 +71,7 @@ def set_grants(
     """Set whether a user can act on every team's applications, and can write Python."""
     grants = {"all_teams": all_teams, "write_python": write_python}
     with transaction.atomic():
+        if write_python and not grant_of(user).write_python:
+            refuse_python(user)
         Grant.objects.update_or_create(user=user, defaults=grants)
         record_act(Act.RIGHTS_GIVEN, actor=actor, now=now, subject=user.get_username(), **grants)

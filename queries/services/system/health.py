@@ -19,12 +19,14 @@ from django.db.models import Max
 
 from headgate_server import places
 from queries.domain.system import SETUP, Part, SystemHealth, clock, first_line, ok, problem, unknown
+from queries.services.access import root_worker
 from queries.services.system.backlogs import backlog, loops
 from queries.services.system.checks import Check, checked
 from queries.services.system.places import DATA_ROOTS, SPARK_UI, data_roots_part, spark_ui_part
 from queries.services.system.processes import redis_and_processes
 
 FRESH_FOR_S = 1.5
+ROOT_WORKER = "root worker"
 #: Drivers send a heartbeat every few seconds; the page mentions data older than this.
 DATA_LATE_AFTER_S = 30
 
@@ -105,6 +107,7 @@ def checks(now: datetime) -> tuple[tuple[str, bool, Check], ...]:
         ("hosts", True, _hosts),
         ("disk", False, _disk),
         ("walls", False, _walls),
+        (ROOT_WORKER, True, _root_worker),
         ("data", True, lambda: _data(now)),
         ("backlog", True, lambda: backlog(now)),
         ("loops", True, lambda: loops(now)),
@@ -188,6 +191,26 @@ def _hosts() -> Part:
 
 def _count(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _root_worker() -> Part:
+    """Check that nobody else brings SQL or code into drivers of a worker that runs as root."""
+    if not root_worker.worker_is_root():
+        accepted = (
+            f"{root_worker.SETTING}=1." if settings.ROOT_WORKER else "The worker is not root."
+        )
+        return ok(ROOT_WORKER, accepted)
+    try:
+        shared = root_worker.shared_with()
+    except DatabaseError as error:
+        return problem(ROOT_WORKER, f"The accounts cannot be read: {first_line(error)}")
+    if not shared:
+        return ok(ROOT_WORKER, "The worker runs as root; only admins use this installation.")
+    return problem(
+        ROOT_WORKER,
+        f"The worker runs as root, and {shared} Their SQL and code run as root too. "
+        f"{root_worker.WAY_OUT}",
+    )
 
 
 def _walls() -> Part:
