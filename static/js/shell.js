@@ -160,7 +160,8 @@
       });
       if (!(response.headers.get("Content-Type") || "").includes("json")) throw new Error("page");
       const answer = await response.json();
-      dialog.close();
+      // What is typed in a dialog stays for another try.
+      if (![403, 429, 500, 503].includes(response.status)) dialog.close();
       if (answer.again) await openDialog(answer.again);
       else toast(answer.tone, answer.text);
     } catch (error) {
@@ -169,6 +170,22 @@
     } finally {
       button.disabled = false;
     }
+  });
+
+  // htmx leaves a form as it is when its request fails; the reason stands at the corner.
+  document.body.addEventListener("htmx:responseError", (event) => {
+    if (event.detail.requestConfig.verb !== "post") return;
+    let text = `The server answered ${event.detail.xhr.status}.`;
+    try {
+      text = JSON.parse(event.detail.xhr.responseText).text || text;
+    } catch {
+      // A proxy's page.
+    }
+    toast("bad", `${text} What you entered is still here: try again.`);
+  });
+  document.body.addEventListener("htmx:sendError", (event) => {
+    if (event.detail.requestConfig.verb !== "post") return;
+    toast("bad", "The server is not responding. What you entered is still here: try again.");
   });
 
   // Logs are read from their end.

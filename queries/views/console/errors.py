@@ -27,9 +27,13 @@ from queries.domain.errors import (
 )
 from queries.models.lock_waits import is_busy
 from queries.services.system.full_disk import full_disk
-from queries.views.console.shell import is_ours, next_address, told, wants_json
+from queries.views.console.kept_form import is_from_here, kept_form
+from queries.views.console.shell import is_ours, is_script, next_address, told, wants_json
 
 RETRY_AFTER_S = 30  # a person has to free disk space
+
+#: Titles of pages after a form that was not carried out.
+_HEADINGS = {409: "Not done", 422: "Not done", 429: "Too many requests"}
 
 T = TypeVar("T")
 Respond = Callable[[HttpRequest], HttpResponseBase]
@@ -43,7 +47,8 @@ _ONLY_FORMS = HeadgateError(
 class Problems:
     """Middleware: show a HeadgateError that a view did not handle itself.
 
-    A form's error is shown as a message on the form's page; a page's error is shown as a page.
+    The error of a button is shown as a message on the button's page. The error of a form in which
+    something was typed is shown as a page that keeps it; a page's error is shown as a page.
     """
 
     def __init__(self, respond: Respond) -> None:
@@ -82,18 +87,18 @@ class Problems:
         if isinstance(error, Missing):
             return _page(request, "404.html", error, 404)
         if isinstance(error, Forbidden):
-            if wants_json(request):
-                return JsonResponse({"tone": "bad", "text": str(error)}, status=403)
+            if is_script(request):
+                return _line(str(error), 403)
             return _page(request, "403.html", error, 403)
-        if isinstance(error, TooMany) and wants_json(request):
-            answer = JsonResponse({"tone": "bad", "text": str(error)}, status=429)
+        if isinstance(error, TooMany) and is_script(request):
+            answer = _line(str(error), 429)
             answer["Retry-After"] = str(error.retry_after_s)
             return answer
-        if request.method != "POST":
-            status = 503 if isinstance(error, Unavailable) else 409
-            return _page(request, "problem.html", error, status)
-        if wants_json(request):
-            return JsonResponse({"tone": "bad", "text": str(error)}, status=409)
+        if is_script(request):
+            return _line(str(error), 409)
+        kept = kept_form(request)
+        if kept is None or kept.typed:
+            return _page(request, "problem.html", error, _status_of_page(request, error))
         messages.error(request, str(error))
         return redirect(next_address(request, _where_it_came_from(request)))
 
@@ -109,19 +114,55 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
     Neither page reads the database, which may be the part that has failed.
     """
+    kept = kept_form(request)
     if (problem := full_disk(sys.exc_info()[1])) is None:
-        return HttpResponse(render_to_string("500.html"), status=500)
-    context = {"problem": problem.message, "way_out": problem.way_out}
-    answer = HttpResponse(render_to_string("503.html", context), status=503)
+        if is_script(request):
+            return _line("The server reported an error; the details are in its log.", 500)
+        return HttpResponse(render_to_string("500.html", {"kept": kept}), status=500)
+    if is_script(request):
+        answer = _line(f"{problem.message} {problem.way_out}", 503)
+    else:
+        answer = _plain(problem.message, problem.way_out, 503, kept=kept)
     answer["Retry-After"] = str(RETRY_AFTER_S)
     return answer
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Reject a form without a valid token; keep what was typed only if it was typed here."""
+    problem, way_out = (
+        "This form was not sent: it did not have a valid token.",
+        "The page may be older than your sign-in, or cookies are blocked.",
+    )
+    if is_script(request):
+        return _line(f"{problem} Reload the page, and try again.", 403)
+    kept = kept_form(request) if is_from_here(request) else None
+    return _plain(problem, way_out, 403, title="Not sent", kept=kept)
+
+
+def _status_of_page(request: HttpRequest, error: HeadgateError) -> int:
+    if isinstance(error, Unavailable):
+        return 503
+    if isinstance(error, TooMany):
+        return 429
+    return 422 if request.method == "POST" and isinstance(error, Invalid) else 409
+
+
+def _line(text: str, status: int) -> HttpResponse:
+    """Return what a script of ours shows, in place, next to the form."""
+    return JsonResponse({"tone": "bad", "text": text}, status=status)
+
+
+def _plain(problem: str, way_out: str, status: int, **more: object) -> HttpResponse:
+    """Return a page that needs no database and no session."""
+    context = {"problem": problem, "way_out": way_out, **more}
+    return HttpResponse(render_to_string("503.html", context), status=status)
 
 
 def _busy(request: HttpRequest) -> HttpResponse:
     """Return 503, with the time after which to try again."""
     error = Busy()
-    if wants_json(request):
-        answer: HttpResponse = JsonResponse({"tone": "bad", "text": str(error)}, status=503)
+    if is_script(request):
+        answer = _line(str(error), 503)
     else:
         answer = _page(request, "problem.html", error, 503)
     answer["Retry-After"] = str(error.retry_after_s)
@@ -150,5 +191,10 @@ def answered(
 
 
 def _page(request: HttpRequest, template: str, error: HeadgateError, status: int) -> HttpResponse:
-    context = {"problem": error.message, "way_out": error.way_out}
+    context = {
+        "problem": error.message,
+        "way_out": error.way_out,
+        "kept": kept_form(request),
+        "heading": _HEADINGS.get(status, "") if request.method == "POST" else "",
+    }
     return render(request, template, context, status=status)

@@ -143,6 +143,11 @@ def wants_json(request: HttpRequest) -> bool:
     return request.headers.get("Accept") == "application/json"
 
 
+def is_script(request: HttpRequest) -> bool:
+    """Return whether a script shows the response and leaves the form as it is: ours, or htmx."""
+    return wants_json(request) or (request.method == "POST" and "HX-Request" in request.headers)
+
+
 @needs(VIEW)
 def search(request: HttpRequest) -> HttpResponse:
     """Go to the query with exactly this name, otherwise to the list of similar ones."""
