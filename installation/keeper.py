@@ -24,6 +24,7 @@ from headgate_ground.files import use_forgiving_output
 from headgate_server import places
 from installation.machine import claims, kafka, programs, s3, trials
 from installation.machine.java import Java
+from installation.machine.lock_watch import LOOK_EVERY_S, LockWatch
 from queries.launchers.process import identities
 
 TRIAL_LOOK_MS = 30_000  # a stopped trial server's absence is not an event to wait for
@@ -45,6 +46,7 @@ class Keeper:
         self._supervisor: identities.Process | None = None
         self._started: subprocess.Popen[bytes] | None = None  # None: by this process's past self
         self._code: int | None = None  # the supervisor's, as in subprocess; None while it runs
+        self._lock_watch = _lock_watch(home, say)
 
     def start_supervisor(self) -> None:
         """Start supervisord with the configured programs; raise `OSError` if that fails."""
@@ -162,6 +164,8 @@ class Keeper:
         descriptor = os.pidfd_open(self._supervisor.pid)  # exists until it is reaped
         try:
             while not self._ended(descriptor):
+                if self._lock_watch is not None:
+                    self._lock_watch.look()
                 for server in self.trials:
                     if server.has_crashed():
                         self.say(f"The {server.name} has ended; restarting it…")
@@ -171,12 +175,17 @@ class Keeper:
             os.close(descriptor)
 
     def _ended(self, supervisor: int) -> bool:
-        """Wait until the supervisor or a trial server exits; return whether the supervisor did."""
+        """Wait until the supervisor or a trial server exits, or until it is time to look again.
+
+        Returns whether the supervisor has exited.
+        """
         poll = select.poll()
         poll.register(supervisor, select.POLLIN)
         processes = [one.process() for one in self.trials]
         # One that is stopped may be restarted by its own command.
-        limit_ms = TRIAL_LOOK_MS if None in processes else None
+        limit_ms: int | None = TRIAL_LOOK_MS if None in processes else None
+        if self._lock_watch is not None:
+            limit_ms = int(LOOK_EVERY_S * 1000)
         with ExitStack() as stack:
             for process in filter(None, processes):
                 handle = stack.enter_context(identities.handle(process.pid, process.start_time))
@@ -184,6 +193,14 @@ class Keeper:
                     return False
                 poll.register(handle, select.POLLIN)
             return any(ready == supervisor for ready, _ in poll.poll(limit_ms))
+
+
+def _lock_watch(home: Home, say: Callable[[str], None]) -> LockWatch | None:
+    """Return what watches the database's write lock; None if it is not SQLite's."""
+    database = settings.DATABASES["default"]
+    if database["ENGINE"] != "django.db.backends.sqlite3":
+        return None
+    return LockWatch(Path(database["NAME"]), home.run, say)
 
 
 def keep_streaming() -> str:

@@ -24,6 +24,7 @@ from queries.services.system.backlogs import backlog, loops
 from queries.services.system.checks import Check, checked
 from queries.services.system.places import DATA_ROOTS, SPARK_UI, data_roots_part, spark_ui_part
 from queries.services.system.processes import redis_and_processes
+from queries.services.system.sqlite_writes import writes
 
 FRESH_FOR_S = 1.5
 ROOT_WORKER = "root worker"
@@ -124,6 +125,8 @@ def _database() -> Part:
             cursor.fetchone()
     except DatabaseError as error:
         return problem("database", f"The database is not responding: {first_line(error)}")
+    if connection.vendor == "sqlite" and (why := writes.problem_with_writes()):
+        return problem("database", why)
     return ok("database", f"{connection.display_name} responds.")
 
 
