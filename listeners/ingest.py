@@ -18,7 +18,7 @@ from typing import Any
 import redis
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 
 from controlplane import fail_points, nudge, signs_of_life
 from headgate_ground.wire import FIELD, Event, Kind
@@ -42,6 +42,11 @@ BLOCK_MS = 1_000  # how long a read waits for the first entry, and so the delay 
 #: Pause between two reads that found little, so that rows are written in groups; it is a part of
 #: the delay of live pages.
 PACE_S = 0.05
+#: A transaction that held SQLite's lock for longer is followed by a pause, even with a backlog:
+#: waiting writers look every 0.1 s, and on a busy host less often, so without one they might look
+#: in vain for as long as they wait. On a quiet host, a full batch takes less.
+LONG_S = 0.25
+LONGEST_REST_S = 1.0
 ALIVE_S = 10  # a consumer silent for longer is dead, and its entries are claimed
 FORGOTTEN_MS = 3_600_000  # a dead consumer without entries is removed from the group
 HOUSEKEEPING_S = 2.0  # heartbeat, claims from dead consumers, trimming
@@ -92,6 +97,7 @@ class Ingester:
         self._living = living
         self._revoked = revoked
         self._kept_house_at = -HOUSEKEEPING_S
+        self._rest_s = 0.0  # to leave the database's lock to others
         self._unfinished = True  # there may be delivered entries that were not acknowledged
         self._proven: OrderedDict[tuple[int, int], None] = OrderedDict()
         self.stored = 0  # entries stored and acknowledged since it started
@@ -110,8 +116,12 @@ class Ingester:
                 close_old_connections()
             else:
                 delay = FIRST_DELAY_S
-                if found < self._share:  # no stream has more to read
-                    stop.wait(max(0.0, PACE_S - (time.monotonic() - began)))
+                rest, self._rest_s = self._rest_s, 0.0
+                has_more = found >= self._share
+                if not has_more:
+                    rest = max(rest, PACE_S - (time.monotonic() - began), 0.0)
+                if rest or not has_more:
+                    stop.wait(rest)
                 continue
             stop.wait(delay)
             delay = min(LAST_DELAY_S, delay * 2)
@@ -230,7 +240,9 @@ class Ingester:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 unsound.append(_letter(entry, event, error))
                 batch.number(event)  # it did arrive
+        began = time.monotonic()
         store(batch, unsound)
+        self._rest_s = rest_s(time.monotonic() - began, connection.vendor)
         self._tell(event for _, event in events)
         for letter in unsound[:_LOGGED]:
             logger.error("entry %s stored as a dead letter: %s", letter.entry, letter.reason)
@@ -360,6 +372,16 @@ class Ingester:
             self._client.delete(self._alive_key(self._consumer))
         except redis.RedisError as error:
             logger.info("Redis did not record that this ingester is leaving: %s", error)
+
+
+def rest_s(held_s: float, vendor: str) -> float:
+    """Return how long to leave the lock to others after a transaction of so many seconds.
+
+    Other databases wake their waiters.
+    """
+    if vendor != "sqlite" or held_s <= LONG_S:
+        return 0.0
+    return min(LONGEST_REST_S, held_s / 2)
 
 
 def _are_small(entries: list[Entry]) -> bool:

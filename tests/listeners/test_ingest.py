@@ -169,6 +169,39 @@ def test_an_ingester_pauses_only_once_a_stream_has_no_more_to_read(
     assert ingester.stored == 600
 
 
+@pytest.mark.parametrize(
+    ("held_s", "vendor", "rests_s"),
+    [
+        (0.05, "sqlite", 0.0),  # a full batch on a quiet host
+        (0.6, "sqlite", 0.3),
+        (30.0, "sqlite", ingest.LONGEST_REST_S),
+        (30.0, "postgresql", 0.0),  # it wakes those who wait
+    ],
+)
+def test_after_a_long_write_the_lock_is_left_to_others(
+    held_s: float, vendor: str, rests_s: float
+) -> None:
+    assert ingest.rest_s(held_s, vendor) == rests_s
+
+
+def test_with_a_backlog_and_long_writes_an_ingester_pauses_between_them(
+    redis_client: redis.Redis, make_ingester: MakeIngester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "rest_s", lambda held_s, vendor: 0.3)
+    ingester = make_ingester("one", 10)
+    ingester.step()  # makes the group
+    send(redis_client, *(progress(number, number) for number in range(1, 31)))
+
+    class FirstPause(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout == 0.3
+            self.set()
+            return True
+
+    ingester.run(FirstPause())
+    assert ingester.stored == 10
+
+
 def test_what_a_dead_ingester_held_is_claimed_by_its_peer(
     redis_client: redis.Redis, make_ingester: MakeIngester
 ) -> None:

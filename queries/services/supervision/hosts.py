@@ -28,6 +28,7 @@ from queries.launchers.configured import launcher
 from queries.launchers.process import identities
 from queries.models.drivers import Driver
 from queries.models.hosts import Host
+from queries.models.lock_waits import again_if_busy
 from queries.services.supervision import adoption
 
 #: The functions that `controlplane.hosts` uses.
@@ -107,7 +108,8 @@ def renew(worker: Worker) -> bool:
     """Renew the heartbeat and show it to this host's drivers; False if the name was taken."""
     mine = Host.objects.filter(name=settings.HEADGATE_HOST, claim=worker.claim)
     late = When(seen_at__lt=Now() - LATE_AFTER, then=Now())
-    renewed = mine.update(seen_at=Now(), steady_since=Case(late, default=F("steady_since")))
+    steady = Case(late, default=F("steady_since"))
+    renewed = again_if_busy(lambda: mine.update(seen_at=Now(), steady_since=steady))
     if renewed:
         here = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=OPEN_DRIVER_STATES)
         services = here.filter(kind__in=KINDS_IN_PLACE)  # probes own no checkpoint

@@ -30,6 +30,7 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.installation import Installation
+from queries.models.lock_waits import again_if_busy
 from queries.selectors.hosts import at_work, is_silent, placed_here, to_look_after
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.code import frozen as code
@@ -59,8 +60,13 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
     """Bring one application a step closer to its desired state.
 
     Returns whether this call won. False means that nothing was done, because the application was
-    changed in the meantime, is gone, or belongs to another host.
+    changed in the meantime, is gone, or belongs to another host. A write that waited for the
+    database in vain is tried once more, with what is true by then: the next sweep may be far off.
     """
+    return again_if_busy(lambda: _reconcile(application_id, launcher=launcher, now=now))
+
+
+def _reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool:
     for _ in range(ROUNDS):
         rows = read_rows(application_id)
         if rows is None:

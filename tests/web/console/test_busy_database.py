@@ -10,12 +10,16 @@ import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db.models import QuerySet
 from django.test import Client
 from django.utils import timezone
 
 from queries.models.definitions import Query
-from queries.models.lock_waits import is_busy
+from queries.models.hosts import Host
+from queries.models.lock_waits import again_if_busy, is_busy
+from queries.selectors.supervision.observation import read_rows
 from queries.services.console.tokens import create_token
+from queries.services.supervision import hosts, reconcile
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.sql
@@ -129,3 +133,54 @@ def _sqlite(code: int) -> sqlite3.OperationalError:
 )
 def test_a_busy_database_is_told_from_a_broken_one(error: Exception, busy: bool) -> None:
     assert is_busy(error) is busy
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_write_that_waited_in_vain_is_repeated_once_and_no_other() -> None:
+    tried: list[int] = []
+
+    def act(*errors: Exception) -> int:
+        tried.append(1)
+        if len(tried) <= len(errors):
+            raise errors[len(tried) - 1]
+        return len(tried)
+
+    busy = _of(_sqlite(5))
+    assert again_if_busy(lambda: act(busy)) == 2
+    for errors, times in (((busy, busy), 2), ((_of(_sqlite(10)),), 1)):
+        tried.clear()
+        with pytest.raises(OperationalError):
+            again_if_busy(lambda errors=errors: act(*errors))  # type: ignore[misc]
+        assert len(tried) == times
+    tried.clear()
+    with pytest.raises(OperationalError), transaction.atomic():
+        again_if_busy(lambda: act(busy))
+    assert len(tried) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sweep_and_a_heartbeat_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    query = stage.query("delays")
+    times: list[str] = []
+
+    def busy_once(name: str, act: Any) -> Any:
+        def acts(*given: Any, **named: Any) -> Any:
+            times.append(name)
+            if times.count(name) == 1:
+                raise _of(_sqlite(5))
+            return act(*given, **named)
+
+        return acts
+
+    monkeypatch.setattr(reconcile, "read_rows", busy_once("rows", read_rows))
+    reconcile.reconcile(query.application_id, launcher=stage.launcher, now=timezone.now())
+    assert times.count("rows") >= 2
+    mine = hosts.this_worker()
+    hosts.attempt(mine, None, take=True)
+    update = busy_once("update", QuerySet.update)
+    monkeypatch.setattr(QuerySet, "update", update)
+    monkeypatch.setattr(hosts, "launcher", lambda: stage.launcher)
+    assert hosts.renew(mine)
+    assert times.count("update") == 2
+    assert Host.objects.get().claim == mine.claim
