@@ -154,8 +154,7 @@ def _break(world: World, plan: list[faults.Fault], options: argparse.Namespace) 
     done = []
     for number, fault in enumerate(plan):
         _pause(world, began + fault.at_s)
-        until = began + (number + 1) * options.every
-        one = world.suffer(fault, until=until)
+        one = world.suffer(fault, until=began + fault.until_s)
         done.append(one)
         say(_line(number + 1, one))
     _pause(world, began + options.minutes * 60)

@@ -2,9 +2,12 @@
 
 import json
 import os
+import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.soak import compare, faults
@@ -180,7 +183,34 @@ def test_the_same_seed_draws_the_same_faults_one_a_minute_and_each_kind() -> Non
 
     assert drawn(7) == drawn(7)
     assert drawn(7) != drawn(8)
-    assert [int(one.at_s // 60) for one in drawn(7)] == list(range(60))
+    minutes = [int(one.at_s // 60) for one in drawn(7)]
+    assert minutes == sorted(set(minutes))
+    assert minutes == [0, *(int(one.until_s // 60) for one in drawn(7)[:-1])]
+    for one in drawn(7):
+        left_s = one.until_s - one.at_s - one.seconds
+        assert left_s >= (50 if one.act == faults.LONG_FREEZE else 10)
     assert {(one.act, one.part) for one in drawn(7)} == set(faults.KINDS)
     on_s3 = faults.draw(7, minutes=18, every_s=60, applications=["a"], kinds=faults.KINDS_ON_S3)
+    for one in drawn(7):
+        assert one.act != faults.LONG_FREEZE or 60 <= one.seconds <= 200
     assert ("kill", faults.STORE) in {(one.act, one.part) for one in on_s3}
+
+
+def test_a_long_freeze_catches_a_program_within_a_write_and_wakes_it() -> None:
+    process = psutil.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    asked: list[str] = []
+
+    def writes() -> bool:
+        asked.append(process.status())
+        return len(asked) == 3
+
+    over = threading.Event()
+    over.set()  # nobody waits for its end
+    try:
+        fault = faults.Fault(0.0, faults.LONG_FREEZE, "ingester", "", 60.0)
+        faults.do(fault, process, over=over, again=None, writes=writes)
+        assert len(asked) == 3
+        assert process.status() != psutil.STATUS_STOPPED
+    finally:
+        process.kill()
+        process.wait(30)

@@ -21,6 +21,7 @@ from installation.machine import s3
 from queries.domain.protocol import IDENT, Current
 from queries.driver_folder import read_current
 from queries.launchers.process import identities
+from queries.launchers.process.write_lock import write_lock_holder
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.faults.system import System
@@ -158,7 +159,13 @@ class World:
         if process is None:
             return Followed(fault, at, at, "not there", None, [], [], absent=True)
         try:
-            do(fault, process, over=self.over, again=self._again(fault))
+            do(
+                fault,
+                process,
+                over=self.over,
+                again=self._again(fault),
+                writes=lambda: self._holder() == process.pid,
+            )
         except psutil.NoSuchProcess:
             return Followed(fault, at, at, "it ended by itself", None, [], [], absent=True)
         ended, ended_at = time.monotonic(), datetime.now(UTC)
@@ -171,6 +178,12 @@ class World:
         after = self._runs()
         new = [name for name, run in after.items() if runs.get(name, run) != run]
         return Followed(fault, at, ended_at, f"pid {process.pid}", recovered, new, self._release())
+
+    def _holder(self) -> int | None:
+        """Return the pid of the process within a write to the database; None if there is none."""
+        home = self.system.home
+        found = write_lock_holder(home / "headgate.sqlite3", home / "run")
+        return None if found is None else found.pid
 
     def _victim(self, fault: Fault) -> psutil.Process | None:
         try:
