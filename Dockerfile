@@ -1,4 +1,4 @@
-# One image for web, spark-ui, worker, beat and ingester; docker-compose.yml says which is which.
+# One image for web, spark-ui, worker and ingester; docker-compose.yml says which is which.
 # Stages fetch packages and connectors, so that pip, Maven and caches stay out of the image.
 
 ARG BASE=python:3.11-slim-bookworm

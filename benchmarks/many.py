@@ -238,7 +238,8 @@ class _Size(Filled):
     def measure(self) -> Found:
         """Return what each thing takes: milliseconds of the processor, and ticks per cent."""
         from queries.models.applications import Application
-        from queries.tasks import adopt, reconcile_application, sweep
+        from queries.tasks import reconcile_application
+        from queries.ticks import adopt, sweep
 
         one = Application.objects.order_by("pk").values_list("pk", flat=True)[0]
         found = {"reconcile": _taken(lambda: reconcile_application(one))}
@@ -272,16 +273,15 @@ class _Size(Filled):
 
     def _ticks(self) -> Found:
         """Return each tick's share of a core, in per cent."""
-        from celery import current_app
-        from django.conf import settings
+        from django.utils.module_loading import import_string
 
-        current_app.loader.import_default_modules()
+        from controlplane.ticks import TICKS
+
         shares = {}
-        for name, every in {**settings.TICKS, **settings.HOST_TICKS}.items():
-            if every <= REGULAR_S:
-                task = current_app.tasks[name]
-                taken = _taken(lambda: task.apply(throw=True))  # noqa: B023 - called at once
-                shares[name.rpartition(".")[2]] = taken / 1000 / every * 100
+        for tick in TICKS:
+            if tick.every_s <= REGULAR_S:
+                taken = _taken(import_string(tick.function))
+                shares[tick.name] = taken / 1000 / tick.every_s * 100
         return shares
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from run import REPOSITORY, fail, say
 
 #: Services that use our own image.
-OURS = ("migrate", "web", "worker", "spark-ui", "beat", "ingester", "watcher")
+OURS = ("migrate", "web", "worker", "spark-ui", "ingester", "watcher")
 IMAGE = "headgate:try"
 #: Time limit for anything but a build, in seconds; generous, for small and busy machines.
 LIMIT_S = 900.0

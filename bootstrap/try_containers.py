@@ -31,7 +31,7 @@ from run import REPOSITORY, fail, say
 
 #: Services to kill and recreate, in this order.
 VICTIMS = ("worker", "redis", "postgres", "web")
-LONG_LIVED = ("web", "worker", "beat", "ingester", "redis", "postgres")
+LONG_LIVED = ("web", "worker", "ingester", "redis", "postgres")
 OUT = "/var/lib/headgate/out/kept"
 FIGURES: dict[str, float | int] = {}
 

@@ -1,7 +1,7 @@
-"""Configure the Celery application: short idempotent tasks, JSON only, a static beat schedule.
+"""Configure the Celery application: short idempotent tasks, JSON only.
 
 The worker also sends heartbeats here (`controlplane.signs_of_life`); `/readyz` and the pages check
-their age. Celery beat has an application of its own (`installation.beat`).
+their age. Its timers (`controlplane.ticks`) run beside the tasks.
 """
 
 import logging
@@ -67,6 +67,7 @@ def _leave(taken: NameTaken) -> None:
     from celery.worker import state
 
     logger.error("%s", taken)
+    leaving.set()  # from now on, the other worker supervises this host
     setattr(state, "should_stop", NAME_TAKEN)  # noqa: B010 - what a signal's handler sets
 
 

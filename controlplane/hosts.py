@@ -39,6 +39,12 @@ def heard_of() -> frozenset[str]:
     return found
 
 
+def leads() -> bool:
+    """Return whether this host's worker runs the ticks of the whole installation."""
+    found: bool = import_string(f"{settings.HOST_SELECTORS}.leads")()
+    return found
+
+
 def drivers_here(ids: set[int]) -> set[int]:
     """Return the drivers whose files are on this host."""
     found: set[int] = import_string(f"{settings.HOST_SELECTORS}.drivers_here")(ids)

@@ -1,12 +1,18 @@
 """Wake supervision and pages after a commit; a lost nudge causes a delay of only seconds.
 
 Services and the ingester specify *what changed*, not who acts on it. If a nudge is lost, the sweep
-(`queries.tasks.sweep`) finds the change.
+(`queries.ticks.sweep`) finds the change.
+
+Nudges wait in a sorted set beside each queue of Celery, so a row waits there once, however often it
+changes. A worker takes a row out of the set before it begins; a change after that adds the row
+again. The message in the queue only wakes a thread: it does not name a row, and there are never
+more of them than rows, unless other tasks wait in that queue.
 """
 
+import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,10 +26,6 @@ from controlplane.redis_client import connection
 
 logger = logging.getLogger(__name__)
 
-#: Lifetime of a nudge in seconds: after that, the sweep has done its work.
-NUDGE_EXPIRES_S = 60
-#: Most tasks in a queue; a worker takes thousands a second.
-MOST_WAITING = 10_000
 #: Seconds without another attempt after Redis timed out. Otherwise, every nudge of a reconcile
 #: would wait just as long, and supervision would stall.
 LEFT_ALONE_S = 10
@@ -45,82 +47,88 @@ def _redis() -> Iterator[redis.Redis]:
 
 def reconcile_soon(application_id: int) -> None:
     """Request a reconcile of the application once the current transaction has committed."""
-    task = "queries.tasks.reconcile_application"
-    transaction.on_commit(lambda: _send(task, "application", application_id))
+    _send_soon("queries.tasks.reconcile_application", "application", application_id)
 
 
 def reconcile_driver_soon(driver_id: int) -> None:
     """Request a reconcile of the driver's application once the transaction has committed."""
-    transaction.on_commit(lambda: _send("queries.tasks.reconcile_driver", "driver", driver_id))
+    _send_soon("queries.tasks.reconcile_driver", "driver", driver_id)
 
 
 def advance_soon(operation_id: int) -> None:
     """Request the next step of an operation once the transaction has committed."""
-    task = "queries.tasks.advance_operation"
-    transaction.on_commit(lambda: _send(task, "operation", operation_id))
+    _send_soon("queries.tasks.advance_operation", "operation", operation_id)
 
 
-def read_checkpoint_soon(checkpoint_id: int) -> None:
-    """Ask this host's worker to read a checkpoint that is not on a local disk; at once."""
-    _read_soon("queries.tasks.read_checkpoint", checkpoint_id)
-
-
-def read_sink_soon(query_id: int) -> None:
-    """Ask this host's worker to read the log of a query's file sink on a storage; at once."""
-    _read_soon("queries.tasks.read_sink", query_id)
-
-
-def look_at_tables_soon(query_id: int, host: str) -> None:
-    """Ask a host's worker ("": this host's) to read the logs of a query's tables now."""
-    _read_soon("queries.tasks.read_tables", query_id, host)
-
-
-def _read_soon(task: str, row_id: int, host: str = "") -> None:
-    queue = f"{settings.QUEUE}.{host or settings.HEADGATE_HOST}"
-    try:
-        _put(task, [row_id], queue, NUDGE_EXPIRES_S)
-    except Exception as error:  # the broker is down: the next look at the page asks again
-        logger.warning("%s(%s) not requested: %s", task, row_id, error)
+def _send_soon(task: str, kind: str, row_id: int) -> None:
+    transaction.on_commit(lambda: _send(task, lambda: hosts.queue_of(kind, row_id), row_id))
 
 
 def advance_deploys_soon() -> None:
     """Request the next steps of deploys, from any worker, once the transaction has committed."""
-    transaction.on_commit(_send_deploys)
+    transaction.on_commit(lambda: _send("queries.tasks.advance_deploys", lambda: settings.QUEUE))
 
 
-def _send_deploys() -> None:
+def read_checkpoint_soon(checkpoint_id: int) -> None:
+    """Ask this host's worker to read a checkpoint that is not on a local disk; at once."""
+    _send("queries.tasks.read_checkpoint", lambda: settings.HOST_QUEUE, checkpoint_id)
+
+
+def read_sink_soon(query_id: int) -> None:
+    """Ask this host's worker to read the log of a query's file sink on a storage; at once."""
+    _send("queries.tasks.read_sink", lambda: settings.HOST_QUEUE, query_id)
+
+
+def look_at_tables_soon(query_id: int, host: str) -> None:
+    """Ask a host's worker ("": this host's) to read the logs of a query's tables now."""
+    queue = f"{settings.QUEUE}.{host}" if host else settings.HOST_QUEUE
+    _send("queries.tasks.read_tables", lambda: queue, query_id)
+
+
+def _send(task: str, queue_of: Callable[[], str], *row: int) -> None:
+    """Add a nudge, without an error: a tick finds the row, or the page asks again."""
     try:
-        _put("queries.tasks.advance_deploys", [], settings.QUEUE, NUDGE_EXPIRES_S)
-    except Exception as error:  # the broker is down: beat's tick will find them
-        logger.warning("nudge of deploys not sent: %s", error)
+        _put(task, row, queue_of())
+    except Exception as error:  # the broker is down
+        logger.warning("nudge %s%s not sent: %s", task, row, error)
 
 
-def send_to_others(task: str, *args: Any, expires_s: float) -> None:
-    """Send a task to every other host that has a heartbeat."""
-    for host in sorted(hosts.heard_of() - {settings.HEADGATE_HOST}):
-        _put(task, [*args], f"{settings.QUEUE}.{host}", expires_s)
+def _put(task: str, row: tuple[int, ...], queue: str) -> None:
+    """Add a nudge, unless the row is waiting, and wake a thread unless enough are being woken.
 
-
-def _send(task: str, kind: str, row_id: int) -> None:
-    try:
-        _put(task, [row_id], hosts.queue_of(kind, row_id), NUDGE_EXPIRES_S)
-    except Exception as error:  # the broker is down: the sweep will find the row
-        logger.warning("nudge %s(%s) not sent: %s", task, row_id, error)
-
-
-def _put(task: str, args: list[Any], queue: str, expires_s: float) -> None:
-    """Put a task into a queue, unless the queue is so long that its worker must be stuck.
-
-    The queue's length is read first, with our own client: if Redis is not running, this fails
-    immediately, whereas Celery would retry for six seconds in the middle of a request.
+    The lengths are compared, because a killed worker loses the messages that it had taken: the next
+    nudge, of whichever row, replaces them. This is done with our own client: if Redis is not
+    running, it fails immediately, whereas Celery would retry for six seconds in the middle of a
+    request.
     """
     prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
-    with _redis() as client:
-        waiting: Any = client.llen(f"{prefix}{queue}")
-    if waiting >= MOST_WAITING:
-        logger.warning("%s not sent: %s tasks are waiting in queue %s", task, waiting, queue)
-        return
-    app.send_task(task, args=args, queue=queue, expires=expires_s, retry=False)
+    with _redis() as client, client.pipeline(transaction=False) as pipeline:
+        pipeline.zadd(waiting_key(queue), {json.dumps([task, *row]): time.time()}, nx=True)
+        pipeline.zcard(waiting_key(queue))
+        pipeline.llen(f"{prefix}{queue}")
+        _, rows, messages = pipeline.execute()
+    if messages < rows:
+        app.send_task("queries.tasks.take_nudges", args=[queue], queue=queue, retry=False)
+
+
+def taken(queue: str) -> Iterator[tuple[str, list[int]]]:
+    """Take nudges out of a queue, the oldest first; yield each task's name and arguments."""
+    while True:
+        try:
+            found: Any = connection().zpopmin(waiting_key(queue))
+        except redis.RedisError as error:  # Celery connects again, and ticks find the rows
+            logger.warning("no nudges taken: %s", error)
+            return
+        if not found:
+            return
+        [(nudge, _)] = found
+        task, *args = json.loads(nudge)
+        yield task, args
+
+
+def waiting_key(queue: str) -> str:
+    """Return the sorted set in which the nudges of a queue wait, by the time they were added."""
+    return f"{queue}:nudges"
 
 
 def changed(*topics: str) -> None:
@@ -136,26 +144,3 @@ def _publish(topics: tuple[str, ...]) -> None:
             pipeline.execute()
     except redis.RedisError as error:  # pages reload by themselves after a while
         logger.warning("change of %s not published: %s", ", ".join(topics), error)
-
-
-@contextmanager
-def lease(name: str, *, limit_s: float) -> Iterator[bool]:
-    """Hold a name among all workers while the block runs, for at most `limit_s`.
-
-    Yields whether the name was free; without Redis, it never counts as free.
-    """
-    lock = connection().lock(f"{settings.QUEUE}:lease:{name}", timeout=limit_s)
-    try:
-        with _redis():
-            held = lock.acquire(blocking=False)
-    except redis.RedisError as error:
-        logger.warning("no lease on %s: %s", name, error)
-        held = False
-    try:
-        yield held
-    finally:
-        if held:
-            try:
-                lock.release()
-            except redis.RedisError as error:  # it expires by itself, or has expired
-                logger.warning("lease on %s not released: %s", name, error)

@@ -9,10 +9,8 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from csp.constants import NONCE, NONE, SELF
 
@@ -349,107 +347,6 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
-SWEEP_EVERY_S = 2.0
-LAG_EVERY_S = 5.0  # a silent broker is noticed within this plus a check's 4 s
-#: Ticks for each host's worker, about its processes and files. Seconds.
-HOST_TICKS = {
-    "queries.tasks.advance_deploys": SWEEP_EVERY_S,
-    "queries.tasks.sweep": SWEEP_EVERY_S,
-    "queries.tasks.advance_operations": SWEEP_EVERY_S,
-    "queries.tasks.adopt": 30.0,
-    "queries.tasks.look_at_sources": LAG_EVERY_S,
-    "queries.tasks.look_at_tables": LAG_EVERY_S,
-    "queries.tasks.look_at_folders": LAG_EVERY_S,  # each at the interval of its schedule
-    "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs contain
-    "queries.tasks.look_for_foreign_batches": 30.0,
-    "queries.tasks.look_ahead": 15.0,  # runs for half a second; at most one round a minute
-    "queries.tasks.prune": 3600.0,
-    "queries.tasks.prune_snapshots": 600.0,
-    "queries.tasks.prune_code": 3600.0,
-    "listeners.tasks.judge_gaps": 10.0,
-}
-#: Ticks for any worker, about rows only. Seconds.
-TICKS = {
-    "queries.tasks.note_verdicts": 5.0,
-    "queries.tasks.run_schedules": 5.0,
-    "queries.tasks.recheck_sql": 10.0,  # SQL saved while Spark's parser did not answer
-    "queries.tasks.keep_ledger": 10.0,
-    "queries.tasks.watch_incidents": 5.0,
-    "queries.tasks.send_alerts": 5.0,
-    "queries.tasks.forget_old_incidents": 3600.0,
-    "queries.tasks.call_outside": 60.0,
-    "queries.tasks.forget_expired_tokens": 3600.0,
-    "queries.tasks.chain_audit_log": 10.0,  # entries of a process that died after its commit
-    "queries.tasks.prune_audit_log": 3600.0,
-    "listeners.tasks.expire": 60.0,  # the rest of the last call; else once an hour
-}
-#: Ticks that are sent in one message, and begun in this order: a message costs worker, beat and
-#: Redis more than a tick that finds nothing to do. The sweep waits for no other tick.
-TOGETHER = (
-    ("queries.tasks.advance_operations", "queries.tasks.advance_deploys", "queries.tasks.sweep"),
-    (
-        "queries.tasks.look_at_sources",
-        "queries.tasks.look_at_tables",
-        "queries.tasks.look_at_folders",
-    ),
-    (
-        "queries.tasks.run_schedules",
-        "queries.tasks.note_verdicts",
-        "queries.tasks.watch_incidents",
-        "queries.tasks.send_alerts",
-    ),
-    ("queries.tasks.chain_audit_log", "queries.tasks.keep_ledger", "queries.tasks.recheck_sql"),
-    ("queries.tasks.adopt", "queries.tasks.look_for_foreign_batches"),
-    ("queries.tasks.call_outside", "listeners.tasks.expire"),
-)
-#: Ticks that may wait for a broker, a storage, a repository, Spark's parser or a channel of alerts.
-#: Each runs in a thread of its own, so that no tick of its message waits for it.
-BESIDE = frozenset(
-    {
-        "queries.tasks.advance_operations",
-        "queries.tasks.advance_deploys",
-        "queries.tasks.look_at_sources",
-        "queries.tasks.look_at_tables",
-        "queries.tasks.look_at_folders",
-        "queries.tasks.send_alerts",
-        "queries.tasks.recheck_sql",
-        "queries.tasks.look_for_foreign_batches",
-        "queries.tasks.call_outside",
-    }
-)
-
-
-def _messages(
-    ticks: dict[str, float], task: str, more: Callable[[float], tuple[float, ...]] = lambda _: ()
-) -> dict[str, dict[str, Any]]:
-    """Return beat's schedule: a message for each group and each other tick, executed by `task`.
-
-    `more` returns further arguments of the task for an interval in seconds.
-    """
-    groups = {group[0]: group for group in TOGETHER if group[0] in ticks}
-    followers = {name for group in groups.values() for name in group[1:]}
-    found = {}
-    for name, every in ticks.items():
-        names = groups.get(name, (name,))
-        if name not in followers:
-            assert {ticks[one] for one in names} == {every}, names
-            # A tick expires if no worker has taken it before the next but one.
-            found[name] = {
-                "task": task,
-                "args": (names, *more(every)),
-                "schedule": every,
-                "options": {"expires": 2 * every},
-            }
-    return found
-
-
-CELERY_BEAT_SCHEDULE = {
-    **_messages(TICKS, "queries.tasks.in_turn"),
-    **_messages(HOST_TICKS, "queries.tasks.on_each_host", lambda every: (2 * every,)),
-}
-CELERY_BEAT_MAX_LOOP_INTERVAL = 5  # seconds
-#: In memory: a schedule file would make beat fail on a full disk. Ticks start with beat.
-CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 
 # --- REST -----------------------------------------------------------------------------
 KNOX_TOKEN_MODEL = "queries.AccessToken"
@@ -601,9 +498,8 @@ LOGGING = {
     "loggers": {
         **{name: {"level": LOG_LEVEL} for name in packages.OURS},
         "celery": {"level": "INFO"},
-        "celery.app.trace": {"level": "WARNING"},  # a line for each sweep is noise
+        "celery.app.trace": {"level": "WARNING"},  # a line for each nudge is noise
         "celery.worker.strategy": {"level": "WARNING"},
-        "celery.beat": {"level": "WARNING"},
         "django": {"handlers": [], "level": "WARNING"},
         "django.request": {"level": "ERROR", "filters": ["no_probes"]},
     },

@@ -6,6 +6,7 @@ stored in one hash, so that one round trip reads them all.
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,15 +15,16 @@ import redis
 from django.conf import settings
 
 from controlplane.redis_client import connection
+from controlplane.ticks import Report, Run
 
 logger = logging.getLogger(__name__)
 
 WORKER = "worker"  # a worker process has started its threads
-SWEEP = "sweep"  # a worker finished a sweep: all from beat to database works
-BEAT = "beat"  # beat has queued a sweep
 INGESTER = "ingester"
 WATCHER = "watcher"
 
+#: Seconds between two reports of a worker's ticks.
+REPORT_EVERY_S = 2.0
 #: Seconds without a write after which the hash is deleted.
 _FORGOTTEN_AFTER_S = 86400
 
@@ -39,19 +41,46 @@ def _key() -> str:
     return f"{settings.QUEUE}:alive"
 
 
+def _ticks_key() -> str:
+    return f"{settings.QUEUE}:ticks"
+
+
 def say(client: redis.Redis, name: str, *, now: datetime) -> None:
     """Record a heartbeat; raise `redis.RedisError` on failure, which callers ignore."""
     sign = json.dumps({"at": now.isoformat(), "host": settings.HEADGATE_HOST})
+    _write(client, _key(), name, sign)
+
+
+def report(client: redis.Redis, ticks: Report) -> None:
+    """Record the times of a worker's ticks, in place of its last report."""
+    runs = {
+        name: (run.started.isoformat(), run.ended.isoformat() if run.ended else None)
+        for name, run in ticks.runs.items()
+    }
+    form = {"at": ticks.at.isoformat(), "begun": ticks.begun.isoformat(), "runs": runs}
+    _write(client, _ticks_key(), ticks.host, json.dumps(form))
+
+
+def _write(client: redis.Redis, key: str, name: str, text: str) -> None:
     pipeline = client.pipeline(transaction=False)
-    pipeline.hset(_key(), name, sign)
-    pipeline.expire(_key(), _FORGOTTEN_AFTER_S)
+    pipeline.hset(key, name, text)
+    pipeline.expire(key, _FORGOTTEN_AFTER_S)
     pipeline.execute()
 
 
 def try_to_say(name: str, *, now: datetime) -> None:
     """Record a heartbeat through this process's client; a failure is only logged."""
+    _try(name, lambda client: say(client, name, now=now))
+
+
+def try_to_report(ticks: Report) -> None:
+    """Record a worker's ticks through this process's client; a failure is only logged."""
+    _try("ticks", lambda client: report(client, ticks))
+
+
+def _try(name: str, send: Callable[[redis.Redis], None]) -> None:
     try:
-        say(connection(), name, now=now)
+        send(connection())
     except redis.RedisError as error:  # the missing heartbeat is itself the message
         logger.debug("heartbeat of %s not sent: %s", name, error)
     except Exception:  # loop boundary: the next heartbeat may succeed
@@ -69,6 +98,27 @@ def heard(client: redis.Redis) -> dict[str, Sign]:
         except (ValueError, KeyError, TypeError):
             continue
     return signs
+
+
+def reports(client: redis.Redis) -> list[Report]:
+    """Return the newest report of each host's worker, old ones too; unreadable ones are omitted."""
+    raw: Any = client.hgetall(_ticks_key())
+    found = []
+    for host, value in raw.items():
+        try:
+            form = json.loads(value)
+            runs = {
+                name: Run(_moment(started), _moment(ended) if ended else None)
+                for name, (started, ended) in form["runs"].items()
+            }
+            at, begun = _moment(form["at"]), _moment(form["begun"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        found.append(Report(_text(host), at, begun, runs))
+    return found
+
+
+_moment = datetime.fromisoformat
 
 
 def _text(value: bytes | str) -> str:

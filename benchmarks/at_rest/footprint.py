@@ -41,7 +41,7 @@ TAKES = "10 minutes"
 RESTS_S = 40
 #: Batches of half a second after which a driver's and a script's memory is read.
 RUNS_FOR = 20
-PROGRAMS = ("supervisord", "valkey", "ingester", "worker", "beat", "web", "spark-ui", "watcher")
+PROGRAMS = ("supervisord", "valkey", "ingester", "worker", "web", "spark-ui", "watcher")
 _TABLES = """
 import os, sys
 os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
@@ -50,7 +50,7 @@ django.setup()
 import apprise, queries.services.spark_ui, queries.services.alerts.watcher
 """
 _EVERYTHING = f"""{_TABLES}
-import queries.tasks, listeners.tasks, celery.apps.worker, celery.apps.beat
+import queries.tasks, listeners.ticks, celery.apps.worker
 import numpy, pyspark, tsdownsample
 from django.core.checks import run_checks
 run_checks()
@@ -71,7 +71,7 @@ while query.lastProgress is None:
 {_READY}"""
 #: What each process imported.
 _BEFORE = {
-    **dict.fromkeys(("up", "ingester", "worker", "beat", "web"), _EVERYTHING),
+    **dict.fromkeys(("up", "ingester", "worker", "web"), _EVERYTHING),
     **dict.fromkeys(("spark-ui", "watcher"), _TABLES),
 }
 

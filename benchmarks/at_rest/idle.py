@@ -1,7 +1,7 @@
 """Measure the control plane's CPU time with 10,000 defined queries, none of which is running.
 
 A database is filled, and all programs of `make run` are started with it, without the demo: web,
-worker, beat, ingester, watcher and Valkey. After a pause, the processor time of their processes
+worker, ingester, watcher and Valkey. After a pause, the processor time of their processes
 (user and system) is read from the kernel, and once more at the end: other work on the machine does
 not affect these figures.
 
@@ -47,7 +47,7 @@ _DOUBLED = {
     "HEADGATE_DRIVER_MEMORY_BUDGET_MB": "16777216",
     "HEADGATE_STARTS_AT_ONCE": "64",
 }
-PROGRAMS = ("web", "worker", "beat", "ingester", "watcher", "valkey", "spark-ui", "supervisord")
+PROGRAMS = ("web", "worker", "ingester", "watcher", "valkey", "spark-ui", "supervisord")
 
 
 def main() -> None:

@@ -65,12 +65,10 @@ def all_programs(
     spark_ui_port: int,
 ) -> list[Program]:
     """Return the programs to run; they include Redis only if it is the embedded one."""
-    python = sys.executable
     programs = [
         Program("ingester", (*MANAGE, "ingest_events"), 20, 15),
         # A worker that finds its host's name taken watches it for some seconds before it exits.
         Program("worker", tuple(worker_command()), 30, 20, starts_s=30),
-        Program("beat", (python, "-m", "installation.beat"), 40, 5),
         Program("web", _web(), 50, 8),
         Program("spark-ui", _spark_ui(home, spark_ui_port), 50, 8),
         # Stopped before what it watches, and after the message it may be sending.

@@ -59,10 +59,10 @@ def first_line(error: Exception) -> str:
 SETUP = "setup"  # whether users and scripts can begin
 
 #: The parts that `/readyz` requires.
-READY_PARTS = ("database", "redis", "worker", "beat", "ingester", SETUP)
+READY_PARTS = ("database", "redis", "worker", "ingester", SETUP)
 #: Parts that `/readyz` reports in addition: if one of several hosts is silent, the others still
-#: work.
-TOLD_PARTS = (*READY_PARTS, "hosts")
+#: work, and so do starts and stops while other periodic work than the sweep is late.
+TOLD_PARTS = (*READY_PARTS, "hosts", "ticks")
 
 
 @dataclass(frozen=True, slots=True)

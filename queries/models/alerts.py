@@ -61,7 +61,7 @@ class Incident(models.Model):
     acknowledged_until = models.DateTimeField(null=True)  # [P] null: until it closes
     snoozed_until = models.DateTimeField(null=True)  # [P] no notifications until then
     assignee = models.CharField(max_length=150, default="")  # [P]
-    #: [D] when deliveries must be examined again; read by `tasks.announce_incidents`
+    #: [D] when deliveries must be examined again; read by `ticks.watch_incidents`
     announce_after = models.DateTimeField(null=True)
 
     class Meta:
@@ -182,7 +182,7 @@ class Delivery(models.Model):
     )
     message = models.JSONField(default=dict)  # as sent; no address, no secret
     created_at = models.DateTimeField()
-    #: When the next attempt is due; read by `tasks.send_alerts`. Null if there is none.
+    #: When the next attempt is due; read by `ticks.send_alerts`. Null if there is none.
     attempt_after = models.DateTimeField(null=True)
     attempts = models.IntegerField(default=0)
     #: A worker is sending it until then; if it dies, another sends it, marked as a repeat.

@@ -41,7 +41,7 @@ class Application(models.Model):
     next_attempt_at = models.DateTimeField(null=True)  # [R]
     hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
     hold_reason = BecauseField()  # [R] its newest driver's failure
-    #: [R] when reconcile must look again; read by `tasks.sweep`, which takes the due ones
+    #: [R] when reconcile must look again; read by `ticks.sweep`, which takes the due ones
     reconcile_after = models.DateTimeField(null=True)
 
     class Meta:

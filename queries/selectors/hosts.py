@@ -151,6 +151,18 @@ def another_is_heard_of(than: str) -> bool:
     return found.exclude(name=than).exists()
 
 
+def leads() -> bool:
+    """Return whether this host's worker runs the ticks of the whole installation.
+
+    The leader is the first by name of the hosts whose worker holds its claim and has a heartbeat.
+    If there is none, each worker leads: on a busy host, a late heartbeat must not stop the only
+    one. For some seconds, two may lead, which is harmless.
+    """
+    held = Host.objects.filter(seen_at__gte=Now() - SILENT_AFTER).exclude(claim="")
+    first = held.order_by("name").values_list("name", flat=True).first()
+    return first in (None, settings.HEADGATE_HOST)
+
+
 def to_look_after() -> Q:
     """Return the condition that an application's host is this one, unset, or known to be silent."""
     return placed_here() | ~Q(host__in=heard_of()) if _may_judge() else placed_here()

@@ -25,9 +25,9 @@ def test_a_connection_stays_open_after_a_task_and_before_the_next(
 ) -> None:
     kept = connection.connection
     monkeypatch.setattr(connection, "close_at", time.monotonic() + 60)
-    between_tasks.on_task_postrun(sender=tasks.sweep)
-    between_tasks.on_task_prerun(sender=tasks.sweep)
-    task_prerun.send(sender=tasks.sweep, task=tasks.sweep)
+    between_tasks.on_task_postrun(sender=tasks.advance_deploys)
+    between_tasks.on_task_prerun(sender=tasks.advance_deploys)
+    task_prerun.send(sender=tasks.advance_deploys, task=tasks.advance_deploys)
     assert kept is not None
     assert connection.connection is kept
 
@@ -37,7 +37,7 @@ def test_a_connection_that_is_too_old_is_closed_before_the_next_task(
     between_tasks: DjangoWorkerFixup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "close_at", time.monotonic() - 1)
-    task_postrun.send(sender=tasks.sweep, task=tasks.sweep, state="FAILURE")
+    task_postrun.send(sender=tasks.advance_deploys, task=tasks.advance_deploys, state="FAILURE")
     assert connection.connection is not None
-    task_prerun.send(sender=tasks.sweep, task=tasks.sweep)
+    task_prerun.send(sender=tasks.advance_deploys, task=tasks.advance_deploys)
     assert connection.connection is None

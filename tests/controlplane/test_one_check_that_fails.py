@@ -38,7 +38,7 @@ def test_each_check_that_fails_is_named_and_the_others_are_told(
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("rotten", ["worker", "beat", "ingester", "watcher"])
+@pytest.mark.parametrize("rotten", ["worker", "ticks", "ingester", "watcher"])
 def test_a_process_that_cannot_be_judged_is_named_beside_the_others(
     monkeypatch: pytest.MonkeyPatch, redis_server: str, settings: Any, rotten: str
 ) -> None:
@@ -50,6 +50,6 @@ def test_a_process_that_cannot_be_judged_is_named_beside_the_others(
 
     monkeypatch.setattr(processes, f"{rotten}_part", fails)
     found = {part.name: part for part in processes.redis_and_processes(timezone.now())}
-    assert found.keys() >= {"redis", "worker", "beat", "ingester", "watcher"}
+    assert found.keys() >= {"redis", "worker", "ticks", "ingester", "watcher"}
     assert found[rotten].sentence.startswith("It could not be checked: TypeError")
     assert found["redis"].state is State.OK

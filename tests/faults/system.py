@@ -20,7 +20,7 @@ from queries.launchers.process import identities as processes
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 240  # generous: machines that run tests are small and shared
 DEPLOY_LIMIT_S = 600  # one starts up to three JVMs
-PROGRAMS = {"valkey", "ingester", "worker", "beat", "web", "spark-ui", "watcher"}
+PROGRAMS = {"valkey", "ingester", "worker", "web", "spark-ui", "watcher"}
 
 
 class Programs:

@@ -61,7 +61,7 @@ def test_a_full_disk_ends_nothing_is_said_in_plain_words_and_passes(
     fill(disk)
     assert is_full(disk)
     # Make the programs talk: the supervisor logs the end of each, and what comes after it.
-    for name in ("beat", "ingester", "worker"):
+    for name in ("ingester", "worker"):
         os.kill(system.identities()[name][0], signal.SIGKILL)
         fill(disk)
     system.wait("a warning", lambda: "MB are free where the data is stored" in somebody.get("")[1])

@@ -14,7 +14,6 @@ PAGES = {"installation.urls", "queries.api", "queries.views", "drf_spectacular.o
 TABLES = {"django.apps.registry", "queries.models", "listeners.models"}
 #: The program -> what it imports before it waits, what it must not have.
 PROCESSES = {
-    "beat": ("import installation.beat, celery.beat", {*WHEN_USED, *PAGES, *TABLES, "queries"}),
     "up, once it runs": ("import installation.keeper", {*WHEN_USED, *PAGES, *TABLES, "celery"}),
     "ingester": (
         "import django; django.setup(); import listeners.management.commands.ingest_events",
@@ -25,7 +24,7 @@ PROCESSES = {
         {*WHEN_USED, *PAGES, "sqlglot", "confluent_kafka"},
     ),
     "worker": (
-        "import django; django.setup(); import controlplane.celery, queries.tasks, listeners.tasks",
+        "import django; django.setup(); import controlplane.celery, queries.tasks, listeners.ticks",
         {*WHEN_USED, *PAGES},
     ),
     "web": (

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.ticks import LAG_EVERY_S
 from queries.brokers.reader import LOOK_S
 from queries.domain.errors import Conflict
 from queries.domain.failures.categories import Category
@@ -141,7 +141,7 @@ def test_a_broker_that_goes_away_restarts_nothing_and_is_named(
 
     broker.stop()
     world.look()  # the first look after it says so, and looks come every 5 s
-    assert settings.LAG_EVERY_S + LOOK_S < 15
+    assert LAG_EVERY_S + LOOK_S < 15
     copy = world.row("copy")
     assert copy.source_reachable is False
     assert copy.source_unreachable_since is not None

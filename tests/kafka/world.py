@@ -1,6 +1,6 @@
 """One installation in one thread: real rows, a real driver, a real broker, and every task's work.
 
-What beat, workers and ingester do side by side is done here in turn, each time somebody waits.
+What workers and ingester do side by side is done here in turn, each time somebody waits.
 """
 
 import time
@@ -107,7 +107,7 @@ class World:
             time.sleep(0.3)
 
     def look(self) -> None:
-        """Look at the brokers once, as the beat does every 5 s."""
+        """Look at the brokers once, as a worker does every 5 s."""
         look_at_sources(now=timezone.now())
         self._looked = time.monotonic()
 

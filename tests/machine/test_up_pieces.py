@@ -170,7 +170,7 @@ def test_the_data_folder_belongs_to_one_run_at_a_time(home: Home) -> None:
 
 def test_an_identity_of_an_earlier_boot_or_of_a_stranger_is_nobody(home: Home) -> None:
     (home.run / "web.process").write_text('{"boot_id": "another", "pid": 1, "start_time": 1}')
-    (home.run / "beat.process").write_text("half a fi")
+    (home.run / "watcher.process").write_text("half a fi")
     claims.record(home, "worker", os.getpid())
     text = (home.run / "worker.process").read_text()
     (home.run / "ingester.process").write_text(text.replace('"start_time": ', '"start_time": 9'))
@@ -189,7 +189,7 @@ def test_no_signal_to_a_program_reaches_a_group_and_no_secret_the_configuration(
     assert sections == [
         f"program:{name}"
         for name in (
-            *("valkey", "ingester", "worker", "beat", "web", "spark-ui"),
+            *("valkey", "ingester", "worker", "web", "spark-ui"),
             *("feeder", "kafka-feeder", "planes", "watcher"),
         )
     ]

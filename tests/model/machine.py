@@ -488,7 +488,7 @@ class Supervision(RuleBasedStateMachine):
             Host.objects.update_or_create(name=name, defaults=fields)
 
     def _host_is_back(self) -> None:
-        """Its worker ends what was given up before it adopts the others, as `tasks.adopt` does.
+        """Its worker ends what was given up before it adopts the others, as `ticks.adopt` does.
 
         The other host stays: drivers may have been started there meanwhile.
         """

@@ -110,7 +110,7 @@ class _Week:
         self.check()
 
     def wait(self) -> None:
-        """Time passes: to the next planned time, or now and then hours without worker or Beat."""
+        """Time passes: to the next planned time, or now and then hours without a worker."""
         due = ScheduleState.objects.get(query=self.query).next_at
         if self.dice.random() < 0.6 and due is not None and due >= self.now:
             self.now = due + timedelta(seconds=self.dice.randrange(30))

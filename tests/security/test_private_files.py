@@ -41,9 +41,7 @@ def test_every_file_below_its_home_is_private(tmp_path: Path) -> None:
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
 
 
-@pytest.mark.parametrize(
-    "module", ["installation.asgi", "controlplane.celery", "installation.beat"]
-)
+@pytest.mark.parametrize("module", ["installation.asgi", "controlplane.celery"])
 def test_web_process_worker_and_beat_make_private_files(tmp_path: Path, module: str) -> None:
     told = _run(tmp_path, "-c", f"import os, {module}; print(oct(os.umask(0)))")
     assert told == "0o77"

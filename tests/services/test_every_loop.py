@@ -49,6 +49,8 @@ RUN = f"{DRIVER}the_trouble_of_one_run_keeps_the_others_from_nothing"
 HELD_BY = {
     "listeners.ingest._keep_house": "listeners/test_ingest.py::"
     "test_a_stream_that_cannot_be_kept_short_keeps_the_others_from_nothing",
+    "listeners.loops.timers._run": "listeners/loops/test_timers.py::"
+    "test_an_error_is_shown_and_the_tick_runs_again",
     "listeners.missing.gaps._in_slices": "listeners/test_gaps.py::"
     "test_one_drivers_trouble_stops_the_judging_of_no_other",
     "listeners.missing.gaps._repair_from_spools": "listeners/test_gaps.py::"
@@ -145,8 +147,7 @@ HELD_BY = {
     "_application_from_being_reconciled",
     "queries.services.supervision.verdicts.note_verdicts": f"{TROUBLE}a_verdict_that_cannot_be"
     "_written_keeps_the_others_from_nothing",
-    "queries.tasks._supervise": f"{TROUBLE}a_sign_of_life_that_cannot_be_sent_ends_no_thread",
-    "queries.tasks._sweep_all": f"{TROUBLE}an_application_that_cannot_be_reconciled_delays_no_other"
+    "queries.ticks.sweep": f"{TROUBLE}an_application_that_cannot_be_reconciled_delays_no_other"
     "_and_is_logged_once",
     "queries.views.console.fragments.parts": HERE,
     "queries.views.console.hub._draw": f"{LIVE}a_topic_that_cannot_be_drawn_leaves_the_others"

@@ -2,13 +2,11 @@
 
 import pytest
 import redis
-from celery import current_app
-from django.conf import settings
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils.module_loading import import_string
 
-import listeners.tasks  # noqa: F401 - registers its tasks
-import queries.tasks  # noqa: F401 - registers its tasks
+from controlplane.ticks import TICKS
 from tests.conftest_redis import redis_client, valkey
 from tests.scenarios.stage import Stage
 
@@ -17,19 +15,17 @@ __all__ = ["redis_client", "valkey"]  # fixtures
 pytestmark = pytest.mark.sql
 
 #: Ticks that work on one row after the other, and only on those that are due.
-ONE_BY_ONE = {"queries.tasks.sweep"}
+ONE_BY_ONE = {"queries.ticks.sweep"}
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize(
-    "name", sorted({**settings.TICKS, **settings.HOST_TICKS}.keys() - ONE_BY_ONE)
-)
+@pytest.mark.parametrize("name", sorted({tick.function for tick in TICKS} - ONE_BY_ONE))
 def test_its_statements_do_not_grow_with_the_running_queries(
     stage: Stage, redis_client: redis.Redis, name: str
 ) -> None:
     def statements() -> int:
         with CaptureQueriesContext(connection) as seen:
-            current_app.tasks[name].apply(throw=True)
+            import_string(name)()
         return len(seen)
 
     def run(*names: str) -> None:

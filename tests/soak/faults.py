@@ -22,7 +22,7 @@ AWAY_S = (5.0, 20.0)  # how long a killed server stays away
 #: Parts of an application's driver, and its standby driver, whose Python is meant.
 STANDBY = "standby"
 DRIVER_PARTS = ("python", "jvm", "shim", STANDBY)
-PROGRAMS = ("worker", "ingester", "beat", "web", "valkey", "supervisord")
+PROGRAMS = ("worker", "ingester", "web", "valkey", "supervisord")
 LONG_FREEZE = "freeze within a write"
 BROKER = "broker"
 STORE = "store"  # the S3 gateway, where the checkpoints are on it

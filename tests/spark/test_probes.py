@@ -116,7 +116,7 @@ class Ground:
         }
 
     def to_the_end(self, operation: Operation) -> Operation:
-        """Take its steps as the beat does, until it has ended and is tidied."""
+        """Take its steps as a worker does, until it has ended and is tidied."""
         end = time.monotonic() + LIMIT_S
         while time.monotonic() < end:
             advance(

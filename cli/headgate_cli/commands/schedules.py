@@ -50,7 +50,7 @@ def schedule(
     if found["cron"]:
         say(f"Next:      {', '.join(found['next_times']) or 'none'}")
     if found["overdue"]:
-        say("Overdue:   nothing has looked at it in time. Do a worker and Beat run?")
+        say("Overdue:   nothing has looked at it in time. Does a worker run?")
     if runs:
         say("")
         show_table(runs, _COLUMNS)

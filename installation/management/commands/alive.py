@@ -10,13 +10,13 @@ from controlplane.hosts import heard_of
 from queries.services.system.health import system_health
 
 #: Parts that can be checked, which are parts of the system's health.
-PARTS = ("worker", "beat", "ingester")
+PARTS = ("worker", "ingester")
 
 
 class Command(BaseCommand):
     """Exit with 0 if the part works (of workers, this host's), otherwise with 1 and the reason."""
 
-    help = "Check one part of the system: worker, beat or ingester."
+    help = "Check one part of the system: worker or ingester."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -34,7 +34,7 @@ from queries.services.local_roots import make_ours
 
 
 class Command(BaseCommand):
-    """Start web, worker, beat, ingester, Redis and feeder; on Ctrl-C, stop all but the drivers."""
+    """Start web, worker, ingester, Redis and feeder; on Ctrl-C, stop all but the drivers."""
 
     help = "Run the whole system on this host until Ctrl-C. Drivers keep running."
     requires_system_checks = ()

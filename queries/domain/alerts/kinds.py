@@ -58,7 +58,7 @@ class IncidentKind(StrEnum):
     DATABASE_DOWN = "database-down", "No database"
     REDIS_DOWN = "redis-down", "No Redis"
     WORKER_DOWN = "worker-down", "No worker"
-    BEAT_DOWN = "beat-down", "No beat"
+    TICKS_LATE = "ticks-late", "Periodic work is late"
     INGESTER_DOWN = "ingester-down", "No ingester"
     DATA_OLD = "data-old", "Data is stale", Severity.WARNING
     CHANNEL_DEAD = "channel-dead", "Channel delivers nothing", Severity.WARNING

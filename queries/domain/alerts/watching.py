@@ -1,6 +1,6 @@
 """Decide when the watcher reports problems with Headgate itself, without false alarms.
 
-The watcher monitors the worker, Celery beat, Redis and the database from outside, and reports
+The watcher monitors the worker, its ticks, Redis and the database from outside, and reports
 problems that they cannot report themselves: see decisions/0015.
 """
 
@@ -61,14 +61,14 @@ class Patience:
 
 #: Parts needed for incidents and their delivery: if one has a problem, only the watcher can report
 #: it.
-PATH = ("database", "redis", "worker", "beat")
+PATH = ("database", "redis", "worker", "ticks")
 #: Parts that the watcher reports on, with the incident kind for each.
 KINDS: Mapping[str, IncidentKind] = {
     "web": IncidentKind.WEB_DOWN,
     "database": IncidentKind.DATABASE_DOWN,
     "redis": IncidentKind.REDIS_DOWN,
     "worker": IncidentKind.WORKER_DOWN,
-    "beat": IncidentKind.BEAT_DOWN,
+    "ticks": IncidentKind.TICKS_LATE,
     "ingester": IncidentKind.INGESTER_DOWN,
     "disk": IncidentKind.DISK,
 }

@@ -166,6 +166,12 @@ HOST_SEEN = _system(
 LAST_SWEEP = _system(
     "last_sweep_timestamp_seconds", "Time at which a worker last finished a sweep, in Unix seconds."
 )
+TICK_ENDED = _system(
+    "tick_last_end_timestamp_seconds",
+    "Time at which a host's worker last finished a kind of periodic work, in Unix seconds.",
+    "host",
+    "tick",
+)
 QUEUE_TASKS = _system("queue_tasks", "Tasks waiting in a Celery queue.", "queue")
 STREAM_EVENTS = _system("event_stream_entries", "Entries in the event streams of drivers.")
 INGEST_LAG = _system(
@@ -196,7 +202,7 @@ DISK_FREE = _system(
 )
 
 SYSTEM_METRICS: Final = (
-    *(BUILD, PART_UP, QUERIES, DRIVERS, HOST_SEEN, LAST_SWEEP, QUEUE_TASKS),
+    *(BUILD, PART_UP, QUERIES, DRIVERS, HOST_SEEN, LAST_SWEEP, TICK_ENDED, QUEUE_TASKS),
     *(STREAM_EVENTS, INGEST_LAG, DEAD_LETTERS, WORK_LEFT, WORK_AGE),
     *(INCIDENTS, DELIVERIES, DELIVERY_AGE, CHANNELS_FAILING, DISK_FREE),
 )

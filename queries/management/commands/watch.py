@@ -18,8 +18,8 @@ class Command(BaseCommand):
     """Watch until SIGTERM or SIGINT."""
 
     help = (
-        "Watch the web server, the worker, Celery beat, the ingester, Redis, the database and the "
-        "disk, and notify the channels of problems."
+        "Watch the web server, the worker and its periodic work, the ingester, Redis, the database "
+        "and the disk, and notify the channels of problems."
     )
     requires_system_checks = ()
 

@@ -59,7 +59,7 @@ class Deploy(models.Model):
 
     class Meta:
         indexes: ClassVar = [
-            models.Index(  # few of very many: used by `tasks.advance_deploys`
+            models.Index(  # few of very many: used by `ticks.advance_deploys`
                 fields=["created_at"], name="deploy_open", condition=Q(ended_at__isnull=True)
             )
         ]

@@ -68,8 +68,8 @@ _HELD: dict[str, IncidentKind] = {
     Hold.BROKEN: IncidentKind.BROKEN,
 }
 #: Parts of the system's health, and the incident kind of each. Only the watcher reports the worker
-#: and beat: without them, nothing runs here, and after a pause, they would be assessed by their own
-#: old heartbeats.
+#: and its ticks: without them, nothing runs here, and after a pause, they would be assessed by
+#: their own old times.
 _PARTS = {
     "disk": IncidentKind.DISK,
     "ingester": IncidentKind.INGESTER_DOWN,

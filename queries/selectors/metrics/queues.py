@@ -3,13 +3,13 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import redis
 from django.conf import settings
 
 from controlplane import redis_client, signs_of_life
+from controlplane.ticks import Report
 from listeners import streams
 
 
@@ -20,20 +20,20 @@ class Queues:
     tasks: dict[str, int]  # by queue: any worker's, and this host's
     events: int  # entries in all streams, including ingested ones that are kept for a while
     ingest_lag_s: float | None  # None: nobody has read the stream yet
-    last_sweep: datetime | None
+    reports: list[Report]  # of the workers' ticks
 
 
 def look() -> Queues | None:
     """Return the backlogs, or None if Redis is not responding within a second."""
     try:
         with redis_client.client(settings.REDIS_URL, limit_s=redis_client.LOOK_LIMIT_S) as client:
-            sweep = signs_of_life.heard(client).get(signs_of_life.SWEEP)
+            reports = signs_of_life.reports(client)
             prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
             names = (settings.QUEUE, settings.HOST_QUEUE)
             tasks: dict[str, Any] = {name: client.llen(f"{prefix}{name}") for name in names}
             states = streams.look(client, streams.found(client, settings.EVENT_STREAM))
             events = sum(state.entries for state in states)
-            return Queues(tasks, events, _ingest_lag_s(client, states), sweep.at if sweep else None)
+            return Queues(tasks, events, _ingest_lag_s(client, states), reports)
     except redis.RedisError:
         return None
 

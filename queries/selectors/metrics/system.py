@@ -54,8 +54,13 @@ def _of_redis() -> Iterator[Sample]:
     yield Sample(catalogue.STREAM_EVENTS, seen.events)
     if seen.ingest_lag_s is not None:
         yield Sample(catalogue.INGEST_LAG, seen.ingest_lag_s)
-    if seen.last_sweep is not None:
-        yield Sample(catalogue.LAST_SWEEP, seen.last_sweep.timestamp())
+    sweeps = [run.ended for one in seen.reports if (run := one.runs.get("sweep")) and run.ended]
+    if sweeps:
+        yield Sample(catalogue.LAST_SWEEP, max(sweeps).timestamp())
+    for report in seen.reports:
+        for name, run in report.runs.items():
+            if run.ended is not None:
+                yield Sample(catalogue.TICK_ENDED, run.ended.timestamp(), (report.host, name))
 
 
 def _of_the_database(now: datetime) -> Iterator[Sample]:

@@ -1,7 +1,7 @@
 """Ping an external watcher while all is well, so that it raises an alarm if Headgate is gone.
 
-A scheduled task sends the ping, so none is sent without Celery beat, a worker, Redis and the
-database. Nor is one sent while another part has a problem.
+A tick of the leader sends the ping, so none is sent without a worker, Redis and the database. Nor
+is one sent while another part has a problem.
 """
 
 import logging
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 #: Timeout for the external watcher's response, in seconds.
 LIMIT_S = 10.0
 #: Parts that must work before a ping is sent.
-NEEDED = (*READY_PARTS, "disk", "data")
+NEEDED = (*READY_PARTS, "ticks", "disk", "data")
 
 
 def call_outside(*, now: datetime) -> str:

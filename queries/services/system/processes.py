@@ -8,6 +8,7 @@ from django.conf import settings
 
 from controlplane import redis_client, signs_of_life
 from controlplane.signs_of_life import Sign
+from controlplane.ticks import LATE_INTERVALS, Late, Report, late_ticks
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.system import Part, clock, first_line, ok, problem, unknown
 from queries.services.system.checks import checked
@@ -15,6 +16,7 @@ from queries.services.system.parser_life import PARSER, parser_part
 
 #: The watcher checks every 10 s, and may wait for channels in between.
 WATCHER_SILENT_AFTER = timedelta(minutes=3)
+SWEEP = "sweep"  # the tick without which nothing is supervised
 
 
 def redis_and_processes(now: datetime) -> tuple[Part, ...]:
@@ -23,18 +25,19 @@ def redis_and_processes(now: datetime) -> tuple[Part, ...]:
         with redis_client.client(settings.REDIS_URL, limit_s=redis_client.LOOK_LIMIT_S) as client:
             info: Any = client.info()
             signs = signs_of_life.heard(client)
+            reports = signs_of_life.reports(client)
             consumers = _consumers(client)
             parser = checked(PARSER, lambda: parser_part(client, now))
     except redis.RedisError as error:
         why = "Redis is not responding"
         return (
             problem("redis", f"{why}: {first_line(error)}"),
-            *(unknown(name, why) for name in ("worker", "beat", "ingester", "watcher", PARSER)),
+            *(unknown(name, why) for name in ("worker", "ticks", "ingester", "watcher", PARSER)),
         )
     return (
         *checked("redis", lambda: redis_part(info)),
-        *checked("worker", lambda: worker_part(signs, now)),
-        *checked("beat", lambda: beat_part(signs, now)),
+        *checked("worker", lambda: worker_part(signs, reports, now)),
+        *checked("ticks", lambda: ticks_part(reports, now)),
         *checked("ingester", lambda: ingester_part(signs, consumers, now)),
         *checked("watcher", lambda: watcher_part(signs, now)),
         *parser,
@@ -56,31 +59,44 @@ def redis_part(info: dict[str, Any]) -> Part:
     return ok("redis", f"Redis {version} responds.")
 
 
-def worker_part(signs: dict[str, Sign], now: datetime) -> Part:
-    """Check the workers: at least one must run, and sweeps must finish."""
-    worker, sweep = signs.get(signs_of_life.WORKER), signs.get(signs_of_life.SWEEP)
+def worker_part(signs: dict[str, Sign], reports: list[Report], now: datetime) -> Part:
+    """Check the workers: at least one must run, and sweep on time."""
+    worker = signs.get(signs_of_life.WORKER)
     if worker is None:
         return problem("worker", "No worker has sent a heartbeat.")
     if _silent(worker, now):
         return problem("worker", f"No worker heartbeat since {clock(worker.at)}.", worker.at)
-    beat = signs.get(signs_of_life.BEAT)
-    if beat is None or _silent(beat, now):
-        return ok("worker", "A worker is running, but Celery beat does not send it any sweeps.")
-    if sweep is None:
-        return problem("worker", "A worker is running but has not finished a sweep yet.")
-    if _silent(sweep, now):
-        return problem("worker", f"No sweep has finished since {clock(sweep.at)}.", sweep.at)
-    return ok("worker", f"Sweeps run on {sweep.host}.")
+    heard = {report.host for report in reports if now - report.at <= SILENT_AFTER}
+    if not heard:
+        return problem("worker", "A worker is running, but its timers do not report.")
+    late = {one.host: one for one in _late(reports, now) if one.tick.name == SWEEP}
+    if on_time := sorted(heard - late.keys()):
+        return ok("worker", f"Sweeps run on {', '.join(on_time)}.")
+    first = min(late.values(), key=lambda one: one.since)
+    return problem("worker", _sentence(first), first.since)
 
 
-def beat_part(signs: dict[str, Sign], now: datetime) -> Part:
-    """Check Celery beat by the last sweep that it queued."""
-    beat = signs.get(signs_of_life.BEAT)
-    if beat is None:
-        return problem("beat", "Celery beat has sent no heartbeat.")
-    if _silent(beat, now):
-        return problem("beat", f"Celery beat has sent no sweep since {clock(beat.at)}.", beat.at)
-    return ok("beat", "Celery beat sends sweeps.")
+def ticks_part(reports: list[Report], now: datetime) -> Part:
+    """Check that no tick of the workers is late; which workers run is another part's."""
+    late = sorted(_late(reports, now), key=lambda one: one.since)
+    if not late:
+        return ok("ticks", "The periodic work of every worker is on time.")
+    return problem("ticks", " ".join(map(_sentence, late)), late[0].since)
+
+
+def _late(reports: list[Report], now: datetime) -> list[Late]:
+    return late_ticks(reports, now=now, silent_after=SILENT_AFTER)
+
+
+def _sentence(late: Late) -> str:
+    name = late.tick.name.replace("_", " ").capitalize()
+    where = f" on {late.host}" if late.host else ""
+    if late.is_running:
+        return f"“{name}”{where} has been running since {clock(late.since)} and has not ended."
+    return (
+        f"“{name}”{where} was due at {clock(late.since)} and has not begun: it is late by more "
+        f"than {LATE_INTERVALS} intervals of {late.tick.every_s:g} s."
+    )
 
 
 def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: datetime) -> Part:

@@ -53,10 +53,10 @@ def test_a_trouble_is_told_once_it_has_lasted_and_its_end_once_that_has() -> Non
 
 def test_a_short_trouble_is_not_told() -> None:
     story = Story()
-    story.look(0, beat=Look.TROUBLE)
-    story.look(40, beat=Look.WELL)
-    story.look(50, beat=Look.TROUBLE)
-    story.look(90, beat=Look.TROUBLE)
+    story.look(0, ticks=Look.TROUBLE)
+    story.look(40, ticks=Look.WELL)
+    story.look(50, ticks=Look.TROUBLE)
+    story.look(90, ticks=Look.TROUBLE)
     assert story.told == []
 
 
@@ -104,11 +104,11 @@ def test_the_watcher_leaves_to_incidents_what_they_can_tell() -> None:
 
 def test_a_watcher_that_starts_again_looks_for_itself_before_it_tells() -> None:
     story = Story()
-    story.look(0, web=Look.TROUBLE, beat=Look.TROUBLE)
+    story.look(0, web=Look.TROUBLE, ticks=Look.TROUBLE)
     story.look(50, web=Look.TROUBLE)
     story.watched = forget_untold(story.watched)
     assert list(story.watched) == ["web"]
-    story.look(3000, beat=Look.TROUBLE)
+    story.look(3000, ticks=Look.TROUBLE)
     assert story.told == [(50, "web", Step.OPENED)]
 
 

@@ -324,7 +324,7 @@ def test_a_part_that_no_longer_works_is_an_incident(
     assert [one.kind for one in alerts.watch(600)] == [kind]
 
 
-@pytest.mark.parametrize("part", ["worker", "beat"])
+@pytest.mark.parametrize("part", ["worker", "ticks"])
 def test_what_only_the_watcher_can_tell_is_told_by_it_alone(alerts: Alerts, part: str) -> None:
     alerts.parts = (problem(part, "No heartbeat since 03:00:00 UTC.", alerts.now),)
     assert alerts.watch() == []

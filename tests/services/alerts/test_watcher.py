@@ -134,17 +134,17 @@ def test_a_web_process_that_does_not_answer_is_told(
 def test_what_could_not_be_delivered_is_tried_again_and_told_in_order(watched: Watched) -> None:
     watched.refuses["pager"] = SendFailed("It does not answer.")
     for _ in range(12):
-        watched.look(10, problem("beat", "Celery beat has sent no heartbeat."))
+        watched.look(10, problem("ticks", "“Send alerts” is late."))
     assert watched.told == []
     del watched.refuses["pager"]
-    watched.look(1000, problem("beat", "Celery beat has sent no heartbeat."))
-    assert watched.told == [("pager", "beat-down", "opened", False)]
+    watched.look(1000, problem("ticks", "“Send alerts” is late."))
+    assert watched.told == [("pager", "ticks-late", "opened", False)]
 
 
 def test_what_no_try_can_deliver_is_given_up(watched: Watched) -> None:
     watched.refuses["pager"] = SendFailed("The key is refused.", lasting=True)
     for _ in range(8):
-        watched.look(10, problem("beat", "Celery beat has sent no heartbeat."))
+        watched.look(10, problem("ticks", "“Send alerts” is late."))
     assert json.loads(watched.path.read_text())["waiting"] == []
 
 
@@ -185,9 +185,9 @@ def test_channels_that_deliver_nothing_fill_no_memory(
     watched.refuses["pager"] = SendFailed("It does not answer.")
     for _ in range(3):
         for _ in range(7):
-            watched.look(10, problem("beat", "Celery beat has sent no heartbeat."))
+            watched.look(10, problem("ticks", "“Send alerts” is late."))
         for _ in range(8):
-            watched.look(10, ok("beat", "Celery beat sends sweeps."))
+            watched.look(10, ok("ticks", "All are on time."))
     assert len(json.loads(watched.path.read_text())["waiting"]) == 3
 
 

@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from controlplane import nudge
 from controlplane.celery import app
-from queries import tasks
 from queries.domain.errors import NotAllowed
 from queries.domain.states import (
     Desired,
@@ -33,6 +32,7 @@ from queries.models.hosts import Host
 from queries.selectors.hosts import (
     OnAnotherHost,
     drivers_here,
+    leads,
     logs_at,
     queue_of_application,
     silent_hosts,
@@ -304,69 +304,64 @@ def test_only_applications_that_may_have_something_to_do_are_woken(
 
 
 @pytest.mark.redis
-def test_nudges_and_ticks_go_to_the_queues_of_living_hosts(
-    there: Stage, redis_client: redis.Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
+def test_nudges_go_to_the_queues_of_living_hosts(
+    there: Stage,
+    redis_client: redis.Redis,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    django_capture_on_commit_callbacks: Any,
 ) -> None:
-    sent: list[tuple[str, str]] = []
-    monkeypatch.setattr(
-        app, "send_task", lambda name, queue, **_: sent.append((name.rpartition(".")[2], queue))
-    )
+    sent: list[str] = []
+    monkeypatch.setattr(app, "send_task", lambda name, queue, **_: sent.append(queue))
     application, driver = Application.objects.get().pk, there.driver("delays").pk
-    nudge._send("queries.tasks.reconcile_application", "application", application)
-    nudge._send("queries.tasks.reconcile_driver", "driver", driver)
-    nudge.send_to_others("queries.tasks.sweep", expires_s=4)
-    other = f"{settings.QUEUE}.{THERE}"
-    assert sent == [
-        ("reconcile_application", other),
-        ("reconcile_driver", other),
-        ("sweep", other),
-    ]
+    with django_capture_on_commit_callbacks(execute=True):
+        nudge.reconcile_soon(application)
+        nudge.reconcile_driver_soon(driver)
+    assert sent == [f"{settings.QUEUE}.{THERE}"] * 2
 
     sent.clear()
     sign(THERE, seconds_ago=16)
-    nudge._send("queries.tasks.reconcile_application", "application", application)
-    nudge.send_to_others("queries.tasks.sweep", expires_s=4)
-    assert sent == [("reconcile_application", settings.QUEUE)]
+    with django_capture_on_commit_callbacks(execute=True):
+        nudge.reconcile_soon(application)
+    assert sent == [settings.QUEUE]
     Application.objects.update(host="")
     assert queue_of_application(application) == settings.QUEUE
 
 
-@pytest.mark.redis
-def test_a_queue_that_nobody_empties_does_not_grow(
-    there: Stage, redis_client: redis.Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[str] = []
-    monkeypatch.setattr(app, "send_task", lambda name, queue, **_: sent.append(queue))
-    monkeypatch.setattr(nudge, "MOST_WAITING", 2)
-    prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
-    redis_client.rpush(f"{prefix}{settings.QUEUE}.{THERE}", "one", "two")
-    nudge.send_to_others("queries.tasks.sweep", expires_s=4)
-    assert sent == []
+# --- the leader ---------------------------------------------------------------------------
+@pytest.fixture
+def claimed(db: None) -> None:
+    """Give both hosts a worker."""
+    Host.objects.update(claim="of a worker")
 
 
-@pytest.mark.redis
-def test_whoever_takes_a_tick_for_hosts_does_it_for_its_own_at_once(
-    there: Stage, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[str] = []
-    monkeypatch.setattr(app, "send_task", lambda name, queue, **_: sent.append(queue))
-    Application.objects.update(host=HERE, reconcile_after=None)
-    tasks.on_each_host(["queries.tasks.adopt"], 60)
-    assert [queue.rpartition(".")[2] for queue in sent] == [THERE]
-    assert Application.objects.get().reconcile_after is not None
+@pytest.mark.usefixtures("claimed")
+def test_one_of_the_living_hosts_leads(settings: Any) -> None:
+    found = []
+    for host in (HERE, THERE):
+        settings.HEADGATE_HOST = host
+        found.append(leads())
+    assert found == [True, False]
 
 
-def test_a_tick_is_done_here_though_the_other_hosts_cannot_be_told(
-    there: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def away(*_: Any, **__: Any) -> None:
-        raise redis.ConnectionError("away")
+@pytest.mark.usefixtures("claimed")
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_the_ticks_of_a_leader_that_is_gone_are_taken_over(settings: Any, end: str) -> None:
+    settings.HEADGATE_HOST = THERE
+    assert not leads()
+    if end == "killed":
+        sign(HERE, seconds_ago=16)
+    else:
+        Host.objects.filter(name=HERE).update(claim="")
+    assert leads()
 
-    monkeypatch.setattr(nudge, "_put", away)
-    Application.objects.update(host=HERE, reconcile_after=None)
-    with pytest.raises(redis.ConnectionError):
-        tasks.on_each_host(["queries.tasks.adopt"], 60)
-    assert Application.objects.get().reconcile_after is not None
+
+@pytest.mark.usefixtures("claimed")
+def test_the_only_worker_leads_though_its_heartbeat_is_late() -> None:
+    sign(HERE, seconds_ago=60)
+    assert not leads()  # another one does
+    sign(THERE, seconds_ago=60)
+    assert leads()
 
 
 # --- signs of life ------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from queries import tasks
+from queries import ticks
 from queries.domain.errors import Invalid, NotAllowed
 from queries.domain.states import Desired, DriverState, OperationOutcome, RunOutcome
 from queries.models.access.audit_trail import AuditEntry
@@ -183,7 +183,7 @@ def test_its_driver_is_revoked_until_its_host_is_back(hosts: TwoHosts) -> None:
 
 def back(hosts: TwoHosts, monkeypatch: pytest.MonkeyPatch) -> Stage:
     stage = hosts.on("host-b")
-    monkeypatch.setattr(tasks, "launcher", lambda: stage.launcher)
+    monkeypatch.setattr(ticks, "launcher", lambda: stage.launcher)
     monkeypatch.setattr(signs, "launcher", lambda: stage.launcher)
     assert stage.launcher.living() == [("delays", 3)]  # it has run all the time
     return stage
@@ -205,7 +205,7 @@ def test_a_worker_that_starts_ends_it_before_it_adopts_and_the_query_goes_on_the
     declare(hosts.on("host-a"))
     stage = back(hosts, monkeypatch)
     hosts.sign("host-b")
-    tasks.adopt()
+    ticks.adopt()
     assert stage.launcher.living() == []
     stage.look("delays")
     stage.ready("delays")

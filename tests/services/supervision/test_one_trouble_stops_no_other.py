@@ -11,7 +11,7 @@ from pytest_django.fixtures import Settings
 from controlplane import signs_of_life
 from listeners.loops.troubles import current
 from listeners.missing.recovered import LostBatches
-from queries import tasks
+from queries import ticks
 from queries.domain.states import DriverKind, DriverState, OperationOutcome, Phase, Reason, Verb
 from queries.domain.supervision.observation import HOLDS_SLOT
 from queries.models.checkpoints import Snapshot
@@ -50,7 +50,7 @@ def test_an_application_that_cannot_be_reconciled_delays_no_other_and_is_logged_
     monkeypatch.setattr(reconcile, "reconcile", reconciles)
     monkeypatch.setattr(reconcile, "due_applications", lambda **_: [rotten, good])
     for _ in range(3):
-        tasks.sweep()
+        ticks.sweep()
     assert served == [good] * 3
     assert len([one for one in caplog.records if one.levelno >= logging.ERROR]) == 1
     assert troubles() == [("sweep", f"application number {rotten}")]

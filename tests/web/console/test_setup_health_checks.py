@@ -1,6 +1,7 @@
 """The probes and the banner tell the system's own health, part by part."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pytest_django.fixtures import Settings
 from controlplane import signs_of_life
 from controlplane.home import Home
 from controlplane.signs_of_life import Sign
+from controlplane.ticks import TICKS, Report, Run
 from installation.machine import claims
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.system import READY_PARTS, State
@@ -52,11 +54,11 @@ def test_readyz_names_each_part_and_says_that_redis_is_down(
     answer = client.get("/readyz")
     checks = answer.json()["checks"]
     assert answer.status_code == 503
-    assert set(checks) == {*READY_PARTS, "hosts"}
+    assert set(checks) == {*READY_PARTS, "hosts", "ticks"}
     assert checks["database"]["status"] == "ok"
     assert checks["redis"]["status"] == "problem"
     assert checks["redis"]["since"] is not None
-    assert {checks[name]["status"] for name in ("worker", "beat", "ingester")} == {"unknown"}
+    assert {checks[name]["status"] for name in ("worker", "ticks", "ingester")} == {"unknown"}
 
 
 @pytest.fixture
@@ -121,13 +123,9 @@ def test_readyz_is_ready_once_every_part_gives_signs_of_life(
 ) -> None:
     settings.REDIS_URL = redis_server
     with redis.Redis.from_url(redis_server) as connection:
-        for name in (
-            signs_of_life.WORKER,
-            signs_of_life.SWEEP,
-            signs_of_life.BEAT,
-            signs_of_life.INGESTER,
-        ):
+        for name in (signs_of_life.WORKER, signs_of_life.INGESTER):
             signs_of_life.say(connection, name, now=timezone.now())
+        signs_of_life.report(connection, _report(timezone.now()))
         answer = client.get("/readyz")
         connection.flushdb()
     assert answer.status_code == 200, answer.content
@@ -149,22 +147,57 @@ def test_an_ingester_is_seen_by_its_reads_of_the_stream(
     assert checks["worker"]["status"] == "problem"
 
 
-def test_a_worker_that_finishes_no_sweep_is_a_problem(now: datetime) -> None:
-    signs = _signs(now, worker=1, beat=1, sweep=SILENT_AFTER.total_seconds() + 1)
-    part = processes.worker_part(signs, now)
+def _report(now: datetime, host: str = "here", **ended_s: float) -> Report:
+    """Return a worker's report, in which all ticks have just ended but those named."""
+    runs = {}
+    for tick in TICKS:
+        ended = now - timedelta(seconds=ended_s.get(tick.name, 1))
+        runs[tick.name] = Run(ended - timedelta(seconds=1), ended)
+    return Report(host, now - timedelta(seconds=1), now - timedelta(days=1), runs)
+
+
+def test_a_worker_whose_sweep_is_late_is_a_problem(now: datetime) -> None:
+    signs, reports = _signs(now, worker=1), [_report(now, sweep=20)]
+    part = processes.worker_part(signs, reports, now)
     assert part.state is State.PROBLEM
-    assert part.since == signs["sweep"].at
+    assert part.since == now - timedelta(seconds=18)
+    assert "“Sweep” on here was due at" in part.sentence
 
 
-def test_a_worker_is_not_blamed_for_a_silent_beat(now: datetime) -> None:
-    signs = _signs(now, worker=1, beat=60, sweep=60)
-    assert processes.worker_part(signs, now).ok
-    assert not processes.beat_part(signs, now).ok
+def test_sweeps_on_one_host_are_enough_for_starts_and_the_other_is_named(now: datetime) -> None:
+    signs, reports = _signs(now, worker=1), [_report(now), _report(now, "there", sweep=20)]
+    assert processes.worker_part(signs, reports, now).sentence == "Sweeps run on here."
+    part = processes.ticks_part(reports, now)
+    assert part.state is State.PROBLEM
+    assert "“Sweep” on there" in part.sentence
 
 
-@pytest.mark.parametrize("ages", [{}, {"worker": 60, "sweep": 1, "beat": 1}])
+def test_each_late_tick_has_a_sentence(now: datetime) -> None:
+    report = _report(now, send_alerts=31, keep_ledger=61)
+    hangs = Run(now - timedelta(minutes=5), now - timedelta(minutes=6))
+    part = processes.ticks_part(
+        [replace(report, runs={**report.runs, "look_at_sources": hangs})], now
+    )
+    assert part.since == now - timedelta(minutes=5)
+    assert part.sentence == (
+        "“Look at sources” on here has been running since 11:55:00 UTC and has not ended. "
+        "“Keep ledger” on here was due at 11:59:09 UTC and has not begun: it is late by more than "
+        "5 intervals of 10 s. “Send alerts” on here was due at 11:59:34 UTC and has not begun: it "
+        "is late by more than 5 intervals of 5 s."
+    )
+
+
+def test_a_worker_whose_timers_report_nothing_is_a_problem(now: datetime) -> None:
+    signs = _signs(now, worker=1)
+    assert processes.worker_part(signs, [], now).state is State.PROBLEM
+    old = replace(_report(now), at=now - SILENT_AFTER - timedelta(seconds=1))
+    assert processes.worker_part(signs, [old], now).state is State.PROBLEM
+    assert processes.ticks_part([old], now).ok  # it is the worker's problem
+
+
+@pytest.mark.parametrize("ages", [{}, {"worker": 60}])
 def test_no_sign_of_a_worker_is_a_problem(now: datetime, ages: dict[str, float]) -> None:
-    assert processes.worker_part(_signs(now, **ages), now).state is State.PROBLEM
+    assert processes.worker_part(_signs(now, **ages), [], now).state is State.PROBLEM
 
 
 @pytest.mark.parametrize(

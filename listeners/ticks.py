@@ -1,10 +1,9 @@
-"""Celery tasks of the listeners app: each fetches its input, calls one function, and ends."""
+"""What a worker repeats (`controlplane.ticks`): each function calls one other, and ends."""
 
 import logging
 from datetime import UTC, datetime
 
 import redis
-from celery import shared_task
 from django.conf import settings
 
 from controlplane import hosts, senders
@@ -17,7 +16,6 @@ from listeners.senders import believed_only
 logger = logging.getLogger(__name__)
 
 
-@shared_task(name="listeners.tasks.judge_gaps")
 def judge_gaps() -> None:
     """Update the gaps of this host's drivers, and repair them with events from their spools."""
     try:
@@ -33,7 +31,6 @@ def judge_gaps() -> None:
         logger.warning("cannot check for gaps because Redis is not responding: %s", error)
 
 
-@shared_task(name="listeners.tasks.expire")
 def expire() -> None:
     """Delete expired rows, if the last call left some or was some time ago."""
     now = datetime.now(UTC)
