@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from django.conf import settings
 from django.db import (
     DatabaseError,
     DataError,
@@ -87,7 +86,6 @@ class _Turns:
 
 _turns = _Turns()
 _sizes: dict[str, int] = {}  # of this process's slices by kind of work, adapted to their durations
-_at_work = threading.BoundedSemaphore(max(1, settings.WORKER_THREADS // 2))
 
 
 class BulkRun:
@@ -194,12 +192,8 @@ class BulkRun:
 def bulk_work(name: str, *, limit_s: float) -> Iterator[BulkRun | None]:
     """Start a run of one kind of bulk work, at most `limit_s` long.
 
-    Yields None if another worker is doing this work, or if half of this process's threads are doing
-    bulk work: the others are reserved for reconciling and operations. The next tick tries again.
+    Yields None if another worker is doing this work; the next tick tries again.
     """
-    if not _at_work.acquire(blocking=False):
-        yield None
-        return
     work: BulkRun | None = None
     try:
         work = _leased(name, limit_s)
@@ -207,7 +201,6 @@ def bulk_work(name: str, *, limit_s: float) -> Iterator[BulkRun | None]:
     except LeaseLost:
         work = None
     finally:
-        _at_work.release()
         if work is not None:
             work.end()
 

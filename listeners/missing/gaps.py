@@ -28,7 +28,7 @@ from listeners.store import Batch, store
 logger = logging.getLogger(__name__)
 _each = each("gaps", logger)
 
-LIMIT_S = 5.0  # per call; with ticks every 10 s, that leaves the worker's thread to others
+LIMIT_S = 5.0  # per call, which leaves the thread to its other ticks
 #: Events of one spool read and stored per call, while the other drivers wait.
 MOST_REPAIRED = 5_000
 #: How long a dead driver's unreadable spool is retried.

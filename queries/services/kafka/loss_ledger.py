@@ -45,7 +45,7 @@ _each = each("loss ledger", logger)
 
 _ROWS_AT_ONCE = 1_000  # batches per read; bodies are some KB each
 _LATE_LINES = 8  # per slice: each is read and written separately
-LIMIT_S = 5.0  # per call; ticks come every 10 s, which leaves the worker's thread to others
+LIMIT_S = 5.0  # per call, which leaves the thread to its other ticks
 #: How long a batch with missing rows waits for a pass over its broker before it is evaluated.
 LOOK_WITHIN = timedelta(seconds=60)
 

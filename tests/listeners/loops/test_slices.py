@@ -98,14 +98,6 @@ def test_a_clock_that_was_set_back_does_not_keep_the_work_for_ever() -> None:
 
 
 @pytest.mark.django_db
-def test_some_threads_are_always_left_to_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "_at_work", threading.BoundedSemaphore(1))
-    with bulk_work("w", limit_s=LIMIT_S) as first, bulk_work("other", limit_s=LIMIT_S) as second:
-        assert first is not None
-        assert second is None
-
-
-@pytest.mark.django_db
 def test_a_slice_is_cut_to_what_the_last_ones_took(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "AIM_S", 1000.0)  # every slice is fast
     with bulk_work("w", limit_s=LIMIT_S) as work:
