@@ -106,9 +106,11 @@ def judge(
         ends, judged_to = _ends(exits, ours, busy, spooled, now)
         missing = _find_missing(ends, busy, drivers_here)
         _in_slices(work, missing, lambda one: _open(one, now), "open")
-        asked, repaired = _repair_from_spools(work, missing, spooled, now)
+        asked, unread, repaired = _repair_from_spools(work, missing, spooled, now)
         again = _find_missing(ends, busy, drivers_here)
         done = _in_slices(work, again, lambda one: _judge_one(one, asked, repaired, now), "judge")
+        unread_exits = [one.pk for one in exits if Key(one.driver, "seq") in unread]
+        judged_to = min([judged_to, *(pk - 1 for pk in unread_exits)])
         if done and judged_to:
             with work.slice():
                 models.Cursor.advance(place, judged_to)
@@ -135,8 +137,20 @@ def _in_slices(
 
 
 def _judge_one(one: "Missing", asked: set["Key"], repaired: int, now: datetime) -> None:
+    """Settle the gaps of a driver or run.
+
+    If the spool was searched for all missing events (`asked`), those that it does not contain are
+    lost.
+    """
     for gap in one.gaps:
-        _update(gap, one.holes, now, asked=one.key in asked, from_spool=bool(repaired))
+        is_seq = gap.kind == "seq"
+        settle(
+            gap,
+            remaining=overlap((gap.first, gap.last), one.holes),
+            now=now,
+            hopeless=one.key in asked if is_seq else now - gap.noticed_at > BATCH_HOPELESS_AFTER,
+            source="spool" if repaired or is_seq else "memory",
+        )
 
 
 def _left(
@@ -291,21 +305,35 @@ def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
 # --- repair -------------------------------------------------------------------------------
 def _repair_from_spools(
     work: BulkRun, missing: list[Missing], spooled: Spooled, now: datetime
-) -> tuple[set[Key], int]:
-    """Store missing events from spools; return the completely read spools' keys, and the count."""
+) -> tuple[set[Key], set[Key], int]:
+    """Store missing events from spools; return two sets of keys, and the count.
+
+    The first set: spools that were read completely, or that could not be read for an hour. The
+    second: spools that could not be read now.
+    """
     asked: set[Key] = set()
+    unread: set[Key] = set()
     repaired = 0
     for one in missing:
         hopeless = [(gap.first, gap.last) for gap in one.gaps if gap.beyond_repair]
         wanted = [hole for hole in one.holes if overlap(hole, hopeless) < _width(hole)]
         if one.key.kind != "seq":
             continue
+        unread.add(one.key)
         with _each.by_itself(f"the spool of {one.key.name}"):
             whole, count = _repair(work, one, wanted, spooled, now) if wanted else (True, 0)
             repaired += count
+            unread.remove(one.key)
             if whole:
                 asked.add(one.key)
-    return asked, repaired
+    given_up = {one.key for one in missing if one.key in unread and _is_old(one, now)}
+    return asked | given_up, unread - given_up, repaired
+
+
+def _is_old(one: Missing, now: datetime) -> bool:
+    """Return whether none of the open gaps is new; one that has no row yet is."""
+    at = [gap.noticed_at for gap in one.gaps if gap.closed_at is None]
+    return bool(at) and max(at) <= now - ASKED_AGAIN_FOR
 
 
 def _repair(
@@ -372,26 +400,42 @@ def _open(one: Missing, now: datetime) -> None:
     )
 
 
-def _update(
-    gap: models.Gap, missing: list[Range], now: datetime, *, asked: bool, from_spool: bool
-) -> None:
-    """Update a gap with the numbers that are still missing.
+def settle(
+    gap: models.Gap, *, now: datetime, hopeless: bool, source: str, remaining: int | None = None
+) -> int:
+    """Record what has become of a gap; return how many of its numbers are missing.
 
-    If the spool was searched for all missing sequence numbers (`asked`), the numbers that it does
-    not contain are lost.
+    Only this function repairs, closes or gives up a gap: after each judging, at a run's end, and
+    after a repair from a checkpoint. `hopeless`: what is missing now will not arrive. `source`:
+    where numbers that have arrived since came from. `remaining`: how many are missing, if known;
+    if that changes the row, the row and its numbers are read again under a lock, because two of
+    these may happen at the same time.
     """
+    if remaining is not None and not _settled(gap, remaining, now, hopeless, source):
+        return remaining
+    with transaction.atomic():
+        gap = models.Gap.objects.select_for_update().get(pk=gap.pk)
+        stored = models.Received.objects.filter(
+            kind=gap.kind, driver=gap.driver, spark_run_id=gap.spark_run_id
+        )
+        ranges = [(row.first, row.last) for row in stored]
+        remaining = gap.last - gap.first + 1 - overlap((gap.first, gap.last), ranges)
+        if _settled(gap, remaining, now, hopeless, source):
+            gap.save(update_fields=["repaired", "closed_at", "beyond_repair", "source"])
+    return remaining
+
+
+def _settled(gap: models.Gap, remaining: int, now: datetime, hopeless: bool, source: str) -> bool:
+    """Change the gap by the number of numbers that are missing; return whether it has changed."""
     before = (gap.repaired, gap.beyond_repair, gap.closed_at)
-    remaining = overlap((gap.first, gap.last), missing)
     gap.repaired = gap.missing - remaining
-    hopeless = asked if gap.kind == "seq" else now - gap.noticed_at > BATCH_HOPELESS_AFTER
     if remaining == 0:
         gap.closed_at, gap.beyond_repair = gap.closed_at or now, False
     elif gap.closed_at is None and hopeless:
         gap.closed_at, gap.beyond_repair = now, True
     if gap.repaired > before[0]:
-        gap.source = "spool" if from_spool or gap.kind == "seq" else "memory"
-    if before != (gap.repaired, gap.beyond_repair, gap.closed_at):
-        gap.save(update_fields=["repaired", "closed_at", "beyond_repair", "source"])
+        gap.source = source
+    return before != (gap.repaired, gap.beyond_repair, gap.closed_at)
 
 
 def _width(hole: Range) -> int:

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import transaction
-
 from controlplane import nudge
 from headgate_ground.wire import Event, Kind
 from listeners import models
 from listeners.loops.slices import bulk_work
 from listeners.loops.troubles import each, set_aside
+from listeners.missing.gaps import settle
 from listeners.ranges import merge, overlap
 from listeners.store import Batch, store
 
@@ -81,6 +80,7 @@ def lost_batches(*, now: datetime) -> list[LostBatches]:
 def note_unreported(ended: Ended, committed: Sequence[int], *, now: datetime) -> int:
     """Count committed but unreported batches of a run as lost; return how many.
 
+    Nothing of the run can still arrive, so its open gaps are closed: they are repaired or lost.
     Holes between reported batches are found separately (`gaps`). If a run's last batches, or all of
     its batches, were not reported, there is no hole: only the checkpoint can still show them.
     """
@@ -90,6 +90,8 @@ def note_unreported(ended: Ended, committed: Sequence[int], *, now: datetime) ->
     known = models.Gap.objects.filter(
         kind="batch", driver=ended.driver, spark_run_id=ended.spark_run_id
     )
+    for gap in known.filter(closed_at=None):
+        settle(gap, now=now, hopeless=True, source="memory")
     told = [(row.first, row.last) for row in received] + [(row.first, row.last) for row in known]
     missing = merge([], [one for one in committed if not any(a <= one <= b for a, b in told)])
     models.Gap.objects.bulk_create(
@@ -138,17 +140,9 @@ def keep(gap_id: int, recalled: Sequence[Recalled], *, epoch: int, now: datetime
             recalled, lambda some: _store(gap, epoch, some, now), _refused(gap)
         ):
             return gap.missing - gap.repaired
-    with transaction.atomic():
-        gap = models.Gap.objects.select_for_update().get(pk=gap_id)
-        left = (gap.last - gap.first + 1) - sum(
-            overlap((row.first, row.last), [(gap.first, gap.last)]) for row in _received(gap)
-        )
-        gap.repaired, gap.beyond_repair = gap.missing - left, left > 0
-        gap.source = CHECKPOINT if recalled else gap.source
-        gap.save(update_fields=["repaired", "beyond_repair", "source"])
-        if recalled:
-            nudge.changed(f"driver:{gap.driver}", f"query:{gap.query}")
-    return left
+    if recalled:
+        nudge.changed(f"driver:{gap.driver}", f"query:{gap.query}")
+    return settle(gap, now=now, hopeless=True, source=CHECKPOINT)
 
 
 def _store(gap: models.Gap, epoch: int, recalled: Sequence[Recalled], now: datetime) -> None:

@@ -370,3 +370,59 @@ def test_the_ends_of_another_hosts_drivers_hold_up_nobody(redis_client: redis.Re
     read_to = models.Cursor.objects.get(name=of_host("exits", "host-a")).position
     assert read_to == models.Event.objects.order_by("pk").values_list("pk", flat=True).last()
     assert current(datetime.now(UTC)) == []
+
+
+def test_a_dead_driver_whose_spool_nobody_can_read_for_an_hour_keeps_no_gap_open(
+    redis_client: redis.Redis,
+) -> None:
+    """Nothing of it has arrived, and its end, which names its last event, is read once."""
+
+    def spooled(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        raise OSError(5, "Input/output error")
+
+    gaps.note_exit(driver=1, epoch=7, last_seq=3, at=START)
+    for seconds in (0, 10, 3590):
+        judge_by(redis_client, spooled, after_s=seconds)
+        assert models.Gap.objects.get().closed_at is None  # it is not lost yet
+    judge_by(redis_client, spooled, after_s=3700)
+    gap = models.Gap.objects.get()
+    assert (gap.closed_at, gap.beyond_repair) == (START + timedelta(seconds=3700), True)
+
+
+def test_a_dead_driver_whose_spool_can_be_read_again_is_repaired_though_its_end_was_read(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    def unreadable(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        raise OSError(5, "Input/output error")
+
+    spooled(drivers_dir, [progress(1, 1), progress(2, 2)])
+    gaps.note_exit(driver=1, epoch=7, last_seq=2, at=START)
+    judge_by(redis_client, unreadable)
+    judge(redis_client, drivers_dir, after_s=10)
+    gap = models.Gap.objects.get()
+    assert (gap.repaired, gap.beyond_repair, gap.closed_at is None) == (2, False, False)
+
+
+def test_what_is_stored_while_gaps_are_judged_is_not_taken_back(
+    redis_client: redis.Redis, drivers_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another path stores the batch, and closes the gap, after the judging has read its rows."""
+    arrive(progress(1, 1), progress(2, 4))
+    judge(redis_client, drivers_dir)
+    arrive(progress(3, 2, repaired=True))
+    found = gaps._find_missing
+    reads: list[int] = []
+
+    def then_another(*args: Any) -> list[gaps.Missing]:
+        missing = found(*args)
+        reads.append(1)
+        if len(reads) == 2:
+            arrive(progress(4, 3, repaired=True))
+            gap = models.Gap.objects.get()
+            gaps.settle(gap, now=START, hopeless=True, source="checkpoint")
+        return missing
+
+    monkeypatch.setattr(gaps, "_find_missing", then_another)
+    judge(redis_client, drivers_dir, after_s=600)
+    gap = models.Gap.objects.get()
+    assert (gap.repaired, gap.beyond_repair, gap.closed_at) == (2, False, START)

@@ -164,3 +164,23 @@ def test_it_waits_for_what_is_under_way(story: Story, redis_client: redis.Redis)
     assert count_unreported(now=LATER) == 0
     models.Gap.objects.update(closed_at=NOW)
     assert count_unreported(now=LATER) == 1
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_a_run_that_is_over_leaves_no_gap_open(story: Story, came: bool) -> None:
+    """Nothing of it can still arrive: what has not, is repaired from its checkpoint."""
+    run = story.run(minute=0, committed=[0, 1, 2, 3], reported=[0, 1] if not came else [0, 1, 2, 3])
+    key = {"kind": "batch", "driver": run.driver_id, "spark_run_id": "r0"}
+    about = {"query": run.query_id, "run": run.pk}
+    if not came:
+        models.Received.objects.create(
+            **key, **about, epoch=run.driver.epoch, first=3, last=3, at=NOW
+        )
+    models.Gap.objects.create(**key, **about, first=2, last=2, missing=1, noticed_at=NOW)
+    count_unreported(now=LATER)
+    gap = models.Gap.objects.get()
+    assert (gap.closed_at, gap.beyond_repair) == (LATER, not came)
+    repair_from_checkpoints(now=LATER)
+    gap.refresh_from_db()
+    assert (gap.repaired, gap.closed_at, gap.beyond_repair) == (1, LATER, False)
+    assert gap.source == ("memory" if came else "checkpoint")
