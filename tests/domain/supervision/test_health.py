@@ -247,6 +247,36 @@ def test_without_an_interval_the_backlog_tells_what_lags_and_what_catches_up(
     assert says in health.reason
 
 
+#: It processed 100 rows/s until it was frozen; 9,000 records are unread.
+FROZEN = replace(ENDLESS, backlog=9000, arrival_rate=40.0)
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "changes", "verdict", "says"),
+    [
+        (14, {}, Verdict.CATCHING_UP, "Input 40 rows/s, processed 100 rows/s."),
+        (16, {}, Verdict.LAGGING, "Since then, no batch, no event and no task for 16 s."),
+        (59, {}, Verdict.LAGGING, "no batch, no event and no task for 59 s."),
+        (61, {}, Verdict.STALLED, "No batch, no event and no task for 61 s"),
+        (50, {"task_at": ago(3)}, Verdict.CATCHING_UP, "Input 40 rows/s"),  # one long batch
+        (50, {"trigger": TriggerKind.AVAILABLE_NOW}, Verdict.PROGRESSING, "50 s ago"),
+        (50, {"arrival_rate": 120.0}, Verdict.LAGGING, "processed 100 rows/s."),
+    ],
+)
+def test_a_frozen_query_does_not_catch_up(
+    silent_s: float, changes: dict[str, object], verdict: Verdict, says: str
+) -> None:
+    silent = replace(
+        FROZEN,
+        batches=batches(*[1000] * 6, every_s=1, end_s=silent_s),
+        last_event_at=ago(silent_s),
+        **changes,  # type: ignore[arg-type]
+    )
+    health = judge(silent)
+    assert health.verdict is verdict
+    assert says in health.reason
+
+
 #: BASE's batches began 46, 36 … 5 s ago and took about a second.
 @pytest.mark.parametrize(
     ("changes", "verdict", "says"),

@@ -26,6 +26,8 @@ BACKLOG_BATCHES = 2
 TRIGGER_FACTOR = 1.5
 P99_FACTOR = 2.0
 STALL_FLOOR_S = 60.0
+#: Nothing is catching up if it has been silent for as long as that formula with this floor says.
+QUIET_FLOOR_S = 15.0
 #: Spark sends an idle event at most every 10 s (`noDataProgressEventInterval`). If none has arrived
 #: for three times as long, an earlier one says nothing about now.
 IDLE_FRESH_S = 30.0
@@ -146,9 +148,14 @@ def judge_start(seen: HealthSeen) -> Health | None:
 
 def stalled_after(seen: HealthSeen) -> timedelta:
     """Return how long nothing may happen before the query counts as STALLED."""
+    return _after(seen, STALL_FLOOR_S)
+
+
+def _after(seen: HealthSeen, floor_s: float) -> timedelta:
+    """Return the time in which something should happen, given the trigger and its batches."""
     durations = sorted(batch.duration_ms for batch in seen.batches)
     p99_s = durations[max(0, -(-len(durations) * 99 // 100) - 1)] / 1000 if durations else 0.0
-    patience = TRIGGER_FACTOR * seen.interval_ms / 1000 + max(P99_FACTOR * p99_s, STALL_FLOOR_S)
+    patience = TRIGGER_FACTOR * seen.interval_ms / 1000 + max(P99_FACTOR * p99_s, floor_s)
     return timedelta(seconds=patience)
 
 
@@ -275,7 +282,7 @@ def _idle_epochs(seen: HealthSeen) -> Health | None:
 
 
 def _stalled(seen: HealthSeen) -> Health | None:
-    word = max(_newest(seen), seen.task_at or seen.running_since)
+    word = _sign_of_work(seen)
     limit = stalled_after(seen)
     if seen.now - word <= limit:
         return None
@@ -347,10 +354,15 @@ def _behind(seen: HealthSeen) -> Health | None:
         return None
     came, done, evidence, since = found
     evidence = f"{evidence} Input {_rate(came)}, processed {_rate(done)}."
-    if came * RATE_MARGIN < done:
+    word = _sign_of_work(seen)
+    quiet = came * RATE_MARGIN < done and seen.now - word > _after(seen, QUIET_FLOOR_S)
+    if came * RATE_MARGIN < done and not quiet:
         return Health(Verdict.CATCHING_UP, evidence, since)
     if seen.trigger is TriggerKind.AVAILABLE_NOW:
         return None  # it reads what existed at its start, and ends
+    if quiet:  # the rates are those of before
+        evidence = f"{evidence} Since then, no batch, no event and no task for "
+        return Health(Verdict.LAGGING, f"{evidence}{_span(seen.now - word)}.", word)
     return Health(Verdict.LAGGING, evidence, since)
 
 
@@ -441,6 +453,11 @@ def _newest(seen: HealthSeen) -> datetime:
     if seen.batches:
         words.append(_end(seen.batches[-1]))
     return max(word for word in words if word is not None)
+
+
+def _sign_of_work(seen: HealthSeen) -> datetime:
+    """Return the time of the latest event or finished task."""
+    return max(_newest(seen), seen.task_at or seen.running_since)
 
 
 def _end(batch: Batch) -> datetime:
