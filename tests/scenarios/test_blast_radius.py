@@ -203,3 +203,17 @@ def test_what_a_continuous_query_was_doing_is_not_known(shared: Stage) -> None:
     shared.look()
     dead = Driver.objects.order_by("epoch")[0]
     assert dead.runs.get(query__name="live").at_death == "UNKNOWN"
+
+
+def test_deaths_with_commits_in_between_start_no_search_for_a_culprit(shared: Stage) -> None:
+    start_all(shared)
+    for _ in range(4):
+        live(shared, 60)
+        shared.launcher.die("flights")
+        shared.look()
+    assert Application.objects.get().failures == 4
+    for _ in range(100):
+        shared.wait(1)
+        if Run.objects.filter(outcome=RunOutcome.OPEN).exists():
+            break
+    assert Run.objects.filter(outcome=RunOutcome.OPEN).count() == len(FLIGHTS)

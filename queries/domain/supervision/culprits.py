@@ -7,6 +7,7 @@ was under way, that query is held. If others were under way too, the query is on
 and alone, in the next driver: no query is held because a neighbour killed the driver late.
 """
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from queries.domain.failures.subjects import Subject
@@ -16,7 +17,7 @@ from queries.domain.states import Candidacy, Desired, Hold, Reason, RunOutcome
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.outcomes import fault_of
 
-#: Driver deaths in a row (`Application.failures`) after which the search for the culprit begins.
+#: Driver deaths in a row (`is_in_a_row`) after which the search for the culprit begins.
 DEATHS = 3
 #: The error type of a held culprit's failure.
 KILLS_DRIVER = "KillsDriver"
@@ -32,9 +33,22 @@ _OUTSIDE = frozenset(
 _ORDER = (Candidacy.STARTING, Candidacy.BATCH, Candidacy.UNKNOWN, Candidacy.NONE)
 
 
+def is_in_a_row(runs: Iterable[tuple[bool, Candidacy]]) -> bool:
+    """Return whether a driver's death continues the deaths before it, by what its runs had done.
+
+    `runs` tells of each whether it had committed a batch, and what it was doing. Commits end the
+    row, unless one of the runs that may have killed the driver had none: its neighbours' commits do
+    not clear it.
+    """
+    seen = list(runs)
+    if not any(committed for committed, _ in seen):
+        return True
+    return any(candidacy and not committed for committed, candidacy in seen)
+
+
 def one_by_one(draft: Draft) -> bool:
     """Return whether the application's queries start one after the other."""
-    return draft.failures >= DEATHS and sum(_may_run(work) for work in draft.queries) > 1
+    return draft.deaths >= DEATHS and sum(_may_run(work) for work in draft.queries) > 1
 
 
 def on_turn(draft: Draft) -> QueryDraft | None:
@@ -73,7 +87,7 @@ def convict(draft: Draft) -> None:
     if work.seen.suspicion.lone + 1 < _deaths_needed(draft.exit):
         return
     exit_ = draft.fault.classified.title
-    evidence = Because(Detail.KILLS_DRIVER, {"deaths": draft.failures, "exit": exit_})
+    evidence = Because(Detail.KILLS_DRIVER, {"deaths": draft.deaths, "exit": exit_})
     error = RunError("", KILLS_DRIVER, evidence.text, evidence.text)
     work.ended = work.ended.with_fault(fault_of(error, subject=Subject.SQL))
     work.failures += 1

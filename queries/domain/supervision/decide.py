@@ -58,6 +58,7 @@ def _begin(obs: Observation, now: datetime) -> Draft:
         obs.next_attempt_at,
         obs.hold,
         obs.hold_reason,
+        deaths=obs.deaths,
         end_wanted=obs.driver.end_wanted if obs.driver else Reason.NONE,
         state=obs.driver.state if obs.driver else None,
         lost=bool(obs.silent_host),
@@ -73,7 +74,7 @@ def _begin(obs: Observation, now: datetime) -> Draft:
             fresh = fresh or seen.desired is Desired.RUNNING
         draft.queries.append(work)
     if fresh:
-        draft.failures, draft.next_attempt_at = 0, None
+        draft.failures, draft.deaths, draft.next_attempt_at = 0, 0, None
         draft.hold, draft.hold_reason = Hold.NONE, NOTHING
     return draft
 

@@ -103,6 +103,7 @@ class Draft:
     exit: ExitReport | None = None
     fault: Fault | None = None
     gone: Reason = Reason.NONE  # how the driver ended; NONE: it is still open
+    deaths: int = 0  # of drivers, in a row
     held: Reason = Reason.NONE  # why its end holds the script; NONE: it does not, or did before
     lost: bool = False
     progress: Progress | None = None  # of the open driver's start

@@ -5,7 +5,7 @@ from typing import assert_never
 from queries.domain import restart
 from queries.domain.reasons import NOTHING
 from queries.domain.states import DriverState, Hold, Reason
-from queries.domain.supervision import script
+from queries.domain.supervision import culprits, script
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.draft import Draft
 from queries.domain.supervision.observation import DriverSeen, Liveness
@@ -94,6 +94,9 @@ def _end_driver(draft: Draft) -> None:
     if draft.fault is None:
         return
     draft.failures += 1
+    runs = [work.run for work in draft.queries if work.run is not None]
+    in_a_row = culprits.is_in_a_row((run.committed, run.candidacy) for run in runs)
+    draft.deaths = draft.deaths + 1 if in_a_row else 0
     draft.subject.driver_failed(draft, draft.fault)
 
 

@@ -218,6 +218,9 @@ class Observation:
     slots: Slots
     limits: Limits
     failures: int = 0
+    #: How many of these are driver deaths in a row (`culprits.is_in_a_row`); determined only after
+    #: several.
+    deaths: int = 0
     next_attempt_at: datetime | None = None
     hold: Hold = Hold.NONE
     hold_reason: Because = NOTHING

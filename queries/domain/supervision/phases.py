@@ -204,8 +204,8 @@ def driver_failure(draft: Draft) -> Reason:
 
 def _turn(draft: Draft) -> Because:
     if draft.turn:
-        return Because(Detail.TURN, {"deaths": draft.failures, "name": draft.turn})
-    return Because(Detail.TURN_AFTER_DRIVER, {"deaths": draft.failures})
+        return Because(Detail.TURN, {"deaths": draft.deaths, "name": draft.turn})
+    return Because(Detail.TURN_AFTER_DRIVER, {"deaths": draft.deaths})
 
 
 def silent(draft: Draft, detail: Detail) -> Because:

@@ -19,6 +19,7 @@ from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
 from queries.selectors.checkpoint_logs import why_not_known
+from queries.selectors.failures.driver_deaths import deaths_in_a_row
 from queries.selectors.failures.failures import failures
 from queries.selectors.first_or_missing import found
 
@@ -114,6 +115,8 @@ def death_of(failure: Failure) -> Death | None:
     runs = list(
         ended.select_related("query", "driver", "revision", "checkpoint").order_by("query__name")
     )
+    epoch = failure.driver.epoch
+    deaths = deaths_in_a_row(home, most=failure.attempt, until=epoch)
     named = Failure.objects.filter(driver=failure.driver_id, error_type=KILLS_DRIVER)
     return Death(
         candidates=[
@@ -128,7 +131,7 @@ def death_of(failure: Failure) -> Death | None:
             if run.at_death
         ],
         culprit=named.select_related("run__query").first(),
-        deaths_needed=max(0, DEATHS - failure.attempt),
+        deaths_needed=max(0, DEATHS - deaths),
     )
 
 

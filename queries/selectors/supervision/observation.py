@@ -57,6 +57,7 @@ from queries.models.failures import Failure
 from queries.models.hosts import Host
 from queries.selectors.checkpoint_logs import in_flight_at_death
 from queries.selectors.code import is_to_prepare
+from queries.selectors.failures.driver_deaths import deaths_in_a_row
 from queries.selectors.supervision.health import healths
 
 #: Memory of a storage JVM with its Python, measured: 305 MB after listing, reading and copying.
@@ -217,6 +218,7 @@ def observation(
         pressure=host_pressure.read_pressure(),
         limits=supervision_limits(),
         failures=application.failures,
+        deaths=_deaths(rows),
         next_attempt_at=application.next_attempt_at,
         hold=Hold(application.hold),
         hold_reason=application.hold_reason,
@@ -411,6 +413,13 @@ def _looks_for_a_culprit(rows: Rows) -> bool:
     """Return whether each query's activity at the last driver deaths may matter."""
     shared = rows.script is None and len(rows.queries) > 1
     return shared and rows.application.failures >= DEATHS
+
+
+def _deaths(rows: Rows) -> int:
+    """Return how many drivers in a row have died, if that may matter."""
+    if not _looks_for_a_culprit(rows):
+        return 0
+    return deaths_in_a_row(rows.application, most=rows.application.failures)
 
 
 def _hangs(status: RunStatus, query: Query) -> bool:

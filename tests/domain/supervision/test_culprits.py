@@ -11,7 +11,7 @@ from queries.domain.protocol import ExitReport, RunState, RunStatus, Status
 from queries.domain.reasons import NOTHING, Detail
 from queries.domain.restart import RestartPolicy
 from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, RunOutcome
-from queries.domain.supervision.culprits import DEATHS, TURN
+from queries.domain.supervision.culprits import DEATHS, TURN, is_in_a_row
 from queries.domain.supervision.decide import decide
 from queries.domain.supervision.decision import Decision, DriverAction
 from queries.domain.supervision.observation import (
@@ -75,6 +75,7 @@ def seen(*queries: QuerySeen, exit_: tuple[str, str] | None = None, **fields: An
         slots=Slots(0, 2, 0, 4096, 1024),
         limits=Limits(180, 1800, 60),
         failures=DEATHS,
+        deaths=fields.get("failures", DEATHS),
     )
     return replace(base, **fields)
 
@@ -85,6 +86,34 @@ def opened(decision: Decision) -> list[int]:
 
 def held(decision: Decision) -> list[int]:
     return [choice.query for choice in decision.queries if choice.hold is Hold.BROKEN]
+
+
+NONE, START, BATCH = Candidacy.NONE, Candidacy.STARTING, Candidacy.BATCH
+
+
+@pytest.mark.parametrize(
+    ("runs", "in_a_row"),
+    [
+        ([], True),  # it did not get that far
+        ([(False, NONE)], True),
+        ([(True, NONE)], False),
+        ([(True, BATCH)], False),
+        ([(True, BATCH), (True, NONE)], False),
+        ([(True, NONE), (False, NONE)], False),
+        ([(True, NONE), (False, START)], True),  # its neighbour's commits do not clear it
+        ([(True, BATCH), (False, Candidacy.UNKNOWN)], True),
+    ],
+)
+def test_which_deaths_are_in_a_row(runs: list[tuple[bool, Candidacy]], in_a_row: bool) -> None:
+    assert is_in_a_row(runs) is in_a_row
+
+
+def test_a_death_after_commits_ends_the_row_and_is_still_a_failure() -> None:
+    queries = (proven(1, in_flight=7), proven(2))
+    decision = decide(seen(*queries, exit_=("1", "0"), failures=2, deaths=2), NOW)
+    assert decision.failures == 3
+    after = seen(query(1), query(2), driver=None, failures=3, deaths=0)
+    assert len(opened(decide(after, NOW))) == 2
 
 
 @pytest.mark.parametrize(
@@ -288,7 +317,7 @@ def test_at_most_one_query_is_held_at_a_death_and_only_after_the_third(obs: Obse
     ]
     assert len(new) <= 1
     if new:
-        assert obs.failures >= DEATHS
+        assert obs.deaths >= DEATHS
         assert decision.driver.fault is not None
         assert new[0].ended is not None
         assert new[0].ended.candidacy is Candidacy.STARTING
@@ -299,5 +328,6 @@ def test_at_most_one_query_is_held_at_a_death_and_only_after_the_third(obs: Obse
 def test_after_the_third_death_at_most_one_query_starts_at_a_time(obs: Observation) -> None:
     decision = decide(obs, NOW)
     may_run = [q for q in obs.queries if q.desired is Desired.RUNNING and q.hold is Hold.NONE]
-    if decision.failures >= DEATHS and len(may_run) > 1:
+    fresh = decision.failures < obs.failures  # the counters were cleared
+    if obs.deaths >= DEATHS and not fresh and decision.driver.exit is None and len(may_run) > 1:
         assert len(opened(decision)) <= 1
