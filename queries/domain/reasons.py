@@ -110,6 +110,10 @@ class Detail(Enum):
         "Host {host} has not responded since {since} UTC. The {verb} takes effect once it is back, "
         "or is declared gone."
     )
+    WORKER_SLOW = (
+        "The worker on host {host} is slow or has stopped; its last heartbeat was at {since} UTC. "
+        "The {verb} takes effect as soon as it works again."
+    )
     STOP_TIMED_OUT = (
         "Its stop timed out: one of its threads in the driver does not end, so its checkpoint "
         "stays locked. Wait for that thread to end, or restart the application, which also "
@@ -177,6 +181,10 @@ class Detail(Enum):
     )
     STEPS_ON = (
         "Its files are on host {host}, which is not responding; it continues when the host is back."
+    )
+    STEPS_SLOW = (
+        "The worker on host {host} is slow or has stopped; this continues as soon as it works "
+        "again."
     )
     # scripts
     SCRIPT_RUNS = "The script is running."

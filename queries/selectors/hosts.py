@@ -84,6 +84,11 @@ def is_silent(host: str) -> bool:
 
 #: What a user can do about a silent host.
 WAIT_OR_DECLARE = "Wait for that host, or declare it gone on the application's page."
+#: … and about the only one, which cannot be declared gone.
+WAIT_FOR_WORKER = (
+    "Wait until the worker has caught up. If it has stopped, start it: Settings → System shows "
+    "its state."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,13 @@ class AwayHost:
     name: str
     seen_at: datetime  # its newest heartbeat
     silent_s: float  # since then, by the database's clock
+    #: No other host sends heartbeats: a slow or stopped worker or database, not a lost machine.
+    alone: bool = False
+
+    @property
+    def way_out(self) -> str:
+        """Return what a user can do."""
+        return WAIT_FOR_WORKER if self.alone else WAIT_OR_DECLARE
 
 
 def away(application: Application) -> AwayHost | None:
@@ -105,7 +117,8 @@ def away(application: Application) -> AwayHost | None:
     row = silent.annotate(now=Now()).first()
     if row is None or row.seen_at is None:
         return None
-    return AwayHost(row.name, row.seen_at, (row.now - row.seen_at).total_seconds())
+    silent_s = (row.now - row.seen_at).total_seconds()
+    return AwayHost(row.name, row.seen_at, silent_s, alone=not another_is_heard_of(row.name))
 
 
 def home_of(host: str) -> str:

@@ -20,7 +20,7 @@ from queries.domain.states import OPEN_DRIVER_STATES, Reason, Verb
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
-from queries.selectors.hosts import WAIT_OR_DECLARE, away, heard_of
+from queries.selectors.hosts import away, heard_of
 from queries.services.checkpoints.file_sinks import check_step, move_aside, remote_sink
 from queries.services.checkpoints.remote import fresh_logs, readable_logs, upload
 from queries.services.checkpoints.rewind import undo
@@ -69,7 +69,7 @@ def left_on(query: Query) -> str:
     if application.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES)).exists():
         raise NotAllowed(
             f"{query.name} may still run on host {silent.name}, which is not responding.",
-            way_out=WAIT_OR_DECLARE,
+            way_out=silent.way_out,
         )
     others = Checkpoint.objects.filter(query__application=application, retired_at=None)
     held = others.exclude(query=query).filter(location__startswith="file:")

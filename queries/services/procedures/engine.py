@@ -39,7 +39,7 @@ from queries.launchers.base import Launcher
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
-from queries.selectors.hosts import away, is_silent, placed_here
+from queries.selectors.hosts import AwayHost, away, is_silent, placed_here
 from queries.services.access.audit_trail import record_act
 from queries.services.access.rate_limits import record_operation
 from queries.services.scripts.discovered import refuse_discovered
@@ -162,7 +162,7 @@ def begin(
         operation = Operation.objects.create(
             verb=procedure.verb,
             host=host,
-            detail=Because(Detail.STEPS_ON, {"host": silent.name}) if silent else NOTHING,
+            detail=_waits_for(silent) if silent else NOTHING,
             application=row.application,
             query=row,
             generation=row.generation,
@@ -342,6 +342,12 @@ def _tidy(procedure: Procedure, turn: StepContext) -> None:
         if told is not None and not told.done:  # taken again at the next pass
             return
     Operation.objects.filter(pk=operation.pk).update(to_undo=False, result=turn.result)
+
+
+def _waits_for(silent: AwayHost) -> Because:
+    """Return that steps wait for a host's worker."""
+    code = Detail.STEPS_SLOW if silent.alone else Detail.STEPS_ON
+    return Because(code, {"host": silent.name})
 
 
 def _refuse_beside_another(row: Query, verb: Verb) -> None:

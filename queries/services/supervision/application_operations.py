@@ -27,7 +27,7 @@ from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
-from queries.selectors.hosts import WAIT_OR_DECLARE, away
+from queries.selectors.hosts import away
 from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
 from queries.services.scripts.answers import take_answer
@@ -101,9 +101,10 @@ def archive_application(*, application: Application, actor: str, now: datetime) 
                 way_out="Delete those queries first.",
             )
         if application.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES)).exists():
+            silent = away(application)
             raise NotAllowed(
                 f"The driver of {application.name} has not ended yet.",
-                way_out=WAIT_OR_DECLARE if away(application) else "Try again in a moment.",
+                way_out=silent.way_out if silent else "Try again in a moment.",
             )
         take_everything(application.name, actor=actor, now=now)
         Application.objects.filter(pk=application.pk, archived_at=None).update(archived_at=now)
@@ -121,9 +122,10 @@ def _archive_found(application: Application, actor: str, now: datetime) -> None:
     if script is None:
         return
     if script.desired != Desired.STOPPED or script.phase not in STOPPED_PHASES:
+        silent = away(application)
         raise NotAllowed(
             f"The script of {application.name} has not ended.",
-            way_out=WAIT_OR_DECLARE if away(application) else "Stop it first.",
+            way_out=silent.way_out if silent else "Stop it first.",
         )
     for query in application.queries.filter(archived_at=None):
         archive_query(query=query, actor=actor, now=now)

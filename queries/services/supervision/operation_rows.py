@@ -18,7 +18,7 @@ from queries.domain.states import (
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.selectors.hosts import WAIT_OR_DECLARE, away
+from queries.selectors.hosts import away
 from queries.services.access.rate_limits import record_operation
 from queries.services.changes import record
 
@@ -71,10 +71,14 @@ def new_operation(
     Raises `TooMany` if the user makes requests too often.
     """
     silent = away(application) if verb in PLAIN_VERBS else None
-    about = {"host": silent.name, "since": f"{silent.seen_at:%H:%M:%S}"} if silent else {}
+    detail = NOTHING
+    if silent is not None:
+        about = {"host": silent.name, "since": f"{silent.seen_at:%H:%M:%S}"}
+        code = Detail.WORKER_SLOW if silent.alone else Detail.HOST_AWAY
+        detail = Because(code, {"verb": verb, **about})
     operation = Operation.objects.create(
         verb=verb,
-        detail=Because(Detail.HOST_AWAY, {"verb": verb, **about}) if about else NOTHING,
+        detail=detail,
         application=application,
         query=query,
         generation=generation,
@@ -125,7 +129,7 @@ def _refuse_while_lost(verb: Verb, application: Application, query: Query | None
     raise NotAllowed(
         f"The {verb} of {name} is already requested and waits for host {silent.name}, which "
         f"has not responded since {silent.seen_at:%H:%M:%S} UTC.",
-        way_out=WAIT_OR_DECLARE,
+        way_out=silent.way_out,
     )
 
 

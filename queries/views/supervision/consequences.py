@@ -50,6 +50,11 @@ def while_away(silent: AwayHost | None, verb: str) -> list[str]:
     """Return when a verb takes effect if the host to which it applies is silent."""
     if silent is None:
         return []
+    if silent.alone:
+        return [
+            f"The worker on host {silent.name} is slow or has stopped; its last heartbeat was at "
+            f"{silent.seen_at:%H:%M:%S} UTC. The {verb} takes effect as soon as it works again."
+        ]
     return [
         f"Host {silent.name} has not responded since {silent.seen_at:%H:%M:%S} UTC: the {verb} "
         "takes effect once it is back, or is declared gone on the application's page."
