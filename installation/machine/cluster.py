@@ -29,7 +29,7 @@ UI_PORT = 8070
 WORKERS = 2
 WORKER_CORES = 1
 WORKER_MEMORY = "1536m"  # an executor of 1 GB plus overhead
-READY_LIMIT_S = 60
+READY_LIMIT_S = 300  # a machine that is not busy needs 10
 LEAVE_S = 20
 _LOOK_EVERY_S = 0.3  # over HTTP: there is no event to wait for
 

@@ -37,7 +37,7 @@ class Daemon(ABC):
     label: str  # of its line in the output of `make run`
     name: str  # as in "The Kafka broker is not responding"
     keeps: str  # what a stop leaves: "records"
-    start_limit_s: float = 60
+    start_limit_s: float = 300  # one that ends is noticed at once
 
     def __init__(self, folder: Path, stem: str) -> None:
         """`stem` names the log and the process identity in the folder."""

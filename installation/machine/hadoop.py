@@ -18,7 +18,7 @@ class MiniHadoop(Daemon):
     """The clusters in a folder with their configuration, files, log, and process identity."""
 
     label, name, keeps = "Hadoop", "Hadoop cluster", "files"
-    start_limit_s = 180  # 12 on two idle cores
+    start_limit_s = 600  # 12 on two idle cores
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from pathlib import Path
 from controlplane.home import Trouble
 
 OLDEST = 17  # required by Spark 4.3
-_LOOK_LIMIT_S = 20
+_LOOK_LIMIT_S = 120  # it takes 0.3 s on a quiet machine
 
 #: Spark's launcher names this module on every command line; the wheel's JRE lacks it.
 _SHIM = """#!/bin/sh

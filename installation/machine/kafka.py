@@ -21,7 +21,7 @@ from installation.machine.daemon import Daemon
 USER = "headgate"
 SECRET = "kafka-jaas"  # file in the secrets folder with a Java client's JAAS configuration
 USUAL_PORT = 9092  # Kafka's default; the other two ports follow it if free
-_FORMAT_LIMIT_S = 60
+_FORMAT_LIMIT_S = 300
 _HEAP = "512m"
 
 _PROPERTIES = """process.roles=broker,controller

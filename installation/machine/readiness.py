@@ -13,7 +13,7 @@ from installation.machine import claims, programs
 from queries.launchers.process import identities
 
 STANDSTILL_S = 120  # seconds without progress
-AT_MOST_S = 900
+AT_MOST_S = 1800
 LOOK_EVERY_S = 0.3
 #: A program reported as a problem that uses this much CPU time is still starting.
 BUSY_S = 2.0

@@ -24,7 +24,8 @@ from controlplane.ports import free_ports, port_is_free
 from headgate_ground.masking import mask_text
 
 OLDEST = (7, 0)  # older ones answer XAUTOCLAIM in another format
-_LIMIT_S = 5
+_LIMIT_S = 5  # for an answer over the network
+_VERSION_LIMIT_S = 60  # to start a program, which a busy machine delays
 
 _CONFIGURATION = """bind 127.0.0.1
 port {port}
@@ -138,7 +139,11 @@ def server() -> tuple[Path, str]:
 def _version(executable: Path) -> str:
     try:
         answer = subprocess.run(
-            [executable, "--version"], capture_output=True, text=True, timeout=_LIMIT_S, check=True
+            [executable, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_LIMIT_S,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return ""

@@ -40,8 +40,9 @@ _PYSPARK = find_spec("pyspark")  # found and not imported, which would take 8 MB
 assert _PYSPARK is not None
 assert _PYSPARK.origin is not None
 SPARK_JARS = Path(_PYSPARK.origin).parent / "jars"
-#: Seconds for Java to start and compile; on a quiet machine it takes one.
-COMPILE_LIMIT_S = 60
+#: Seconds for Java to start and compile, which takes one on a quiet machine and minutes on a busy
+#: one. A Java that fails ends by itself, so this only ends one that hangs.
+COMPILE_LIMIT_S = 600
 #: Seconds to wait for another process that is compiling: its limit, and what ending it takes.
 WAIT_LIMIT_S = COMPILE_LIMIT_S + 15
 #: Seconds between looks whether that process is done.

@@ -72,7 +72,9 @@ from queries.launchers.process.walls import proven
 from queries.launchers.process.walls.accounts import Accounts
 from queries.launchers.process.walls.raising import Raising
 
-SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
+#: Seconds for the shim to lock its directory. It needs about 0.2 s, and a hundred times as long on
+#: a busy host, where killing it would only add another start.
+SHIM_TAKES_S = 120
 KILL_WAIT_S = 5
 #: How long a process may take to execute another program, in seconds: the disk may be busy.
 EXEC_S = 2.0

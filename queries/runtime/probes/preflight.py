@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from queries import host_pressure
 from queries.checkpoints.file_sink import write_empty_log
 from queries.checkpoints.sink_log import LOG
 from queries.domain.definitions.data_roots import DataRoots
@@ -162,7 +163,7 @@ class Tries:
             query = self._writer(attempt).start()
         limit_s = TRIGGER_S if attempt is Attempt.TRIGGER else self.task.attempt_limit_s
         try:
-            return self._watch(query._jsq, attempt, time.monotonic() + limit_s)
+            return self._watch(query._jsq, attempt, limit_s)
         finally:
             self.partitions |= _partitions(query._jsq)
             _stop(query._jsq)
@@ -218,11 +219,15 @@ class Tries:
         return writer.partitionBy(*columns) if columns else writer
 
     def _watch(
-        self, jquery: Any, attempt: Attempt, deadline: float
+        self, jquery: Any, attempt: Attempt, limit_s: float
     ) -> tuple[AttemptEnd, int | None, int | None, Any]:
-        """Return how the attempt ends: on its own, after a batch with rows, idle, or timed out."""
+        """Return how the attempt ends: on its own, after a batch with rows, idle, or timed out.
+
+        While the host is busy, the time does not count; the probe's own limit does.
+        """
         idle_since: float | None = None
-        while time.monotonic() < deadline:
+        since = looked_at = time.monotonic()
+        while looked_at - since < limit_s:
             active = bool(jquery.isActive())  # read first, so that the rest is its final report
             batch, rows = _newest_batch(jquery)
             failure = jquery.exception()
@@ -241,6 +246,9 @@ class Tries:
                 if idle_since is not None and time.monotonic() - idle_since > NOTHING_S:
                     return AttemptEnd.NOTHING, batch, rows, None
             time.sleep(TICK_S)  # Spark has no event that a private probe could wait for
+            before, looked_at = looked_at, time.monotonic()
+            if attempt is not Attempt.TRIGGER and host_pressure.read_pressure().is_high:
+                since += looked_at - before
         if attempt is Attempt.TRIGGER:  # nothing was rejected, which is all that matters here
             return AttemptEnd.PASSED, None, None, None
         return AttemptEnd.LATE, batch, rows, None

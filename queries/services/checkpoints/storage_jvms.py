@@ -38,8 +38,8 @@ _each = each("storage", logger)
 
 #: Seconds of disuse after which a storage JVM may be ended for another application's.
 SPARE_AFTER_S = 30.0
-#: Time between its row and its folder; a shim may take 20 s.
-LAUNCHED_WITHIN = timedelta(seconds=60)
+#: Time between its row and its folder, or until its shim has locked that: it may take 120 s.
+LAUNCHED_WITHIN = timedelta(seconds=180)
 
 
 class NoStorage(Exception):
