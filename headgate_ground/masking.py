@@ -18,10 +18,11 @@ MASK = "••••••"
 _REFERENCE = re.compile(r"(?:env|file):[A-Za-z0-9_.\-]+")
 _SECRET_NAME = re.compile(NAME, re.IGNORECASE)
 _NAMED = rf"(?:{NAME})[\w.\-]{{0,80}}"
-_GIVEN = rf"{_NAMED}[\"']?\s{{0,20}}[=:]\s{{0,20}}"  # password=, "secret": and similar
+# password=, "secret": and similar; password -> of a Scala Map
+_GIVEN = rf"{_NAMED}[\"']?\s{{0,20}}(?:[=:]|->)\s{{0,20}}"
 #: Text before a secret, the secret, text after it.
-_IN_TEXT = (
-    *(re.compile(f"({one.before})({one.pattern})({one.after})") for one in VALUES),
+_BY_SHAPE = tuple(re.compile(f"({one.before})({one.pattern})({one.after})") for one in VALUES)
+_BY_NAME = (
     *(
         re.compile(
             rf"({_GIVEN}{quote})(?!(?:env|file):)((?:[^{quote}\\\n]|\\.){{1,4096}})(?={quote})()",
@@ -31,10 +32,16 @@ _IN_TEXT = (
     ),
     re.compile(rf"({_GIVEN}[\"']?)(?!(?:env|file):)([^\s\"',;&)}}]+)()", re.IGNORECASE),
 )
+_IN_TEXT = (*_BY_SHAPE, *_BY_NAME)
 #: password="…" as in a JAAS text, with the quotes' content.
 _QUOTED = re.compile(
     rf"{_NAMED}\s{{0,20}}=\s{{0,20}}(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')", re.IGNORECASE
 )
+#: Keys like AWS_WEB_IDENTITY_TOKEN_FILE and tokenPath: the secret is in the file.
+_FILE_NAME = re.compile(
+    r"(?:[._-]|(?-i:(?<=[a-z])(?=[A-Z])))(?:file|path|location)$", re.IGNORECASE
+)
+_PATH = re.compile(r"(?:file:(?://)?)?(?:/[\w.\-]{1,255}){2,64}")
 #: Values of secret names that are not secrets: switches, numbers, class names.
 _NO_SECRET = re.compile(r"true|false|\d{1,6}(?:\.\d{1,6})?[a-z]{0,2}|(?:[a-z]\w*\.)+[A-Z][\w$]*")
 #: Keys in a driver's files with texts from Spark or users' code: masked wherever found.
@@ -61,6 +68,11 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+def is_path_to_secret(name: str, value: str) -> bool:
+    """Return whether a value is an absolute path under a key of a file, not a secret itself."""
+    return _FILE_NAME.search(name) is not None and _PATH.fullmatch(value) is not None
+
+
 def mask(value: Any, *, name: str = "") -> Any:
     """Return a JSON value with its secrets masked, both by their keys and within texts."""
     if isinstance(value, Mapping):
@@ -72,7 +84,7 @@ def mask(value: Any, *, name: str = "") -> Any:
         return [mask(held, name=name) for held in value]
     if not isinstance(value, str) or not value or is_reference(value):
         return value
-    if is_secret_name(name):
+    if is_secret_name(name) and not is_path_to_secret(name, value):
         return MASK
     return value if name in _CODE else mask_text(value)
 
@@ -165,11 +177,13 @@ def secrets_in(value: Any, *, name: str = "") -> set[str]:
         return set().union(*(secrets_in(held, name=name) for held in value))
     if not isinstance(value, str) or is_reference(value) or name in _CODE:
         return set()
-    if is_secret_name(name):
+    if is_secret_name(name) and not is_path_to_secret(name, value):
         return set() if _NO_SECRET.fullmatch(value) else {value}
-    found = (each for pattern in _IN_TEXT for each in pattern.finditer(value))
-    # "token: string" is just as likely a schema's column and its type.
-    return {each[2] for each in found if each[3] or not each[1].rstrip("\"' ").endswith(":")}
+    shapes = {each[2] for pattern in _BY_SHAPE for each in pattern.finditer(value)}
+    named = (each for pattern in _BY_NAME for each in pattern.finditer(value))
+    # "token: string" is just as likely a schema's column and its type, "token ->" a lambda.
+    joined = (":", "->")
+    return shapes | {each[2] for each in named if not each[1].rstrip("\"' ").endswith(joined)}
 
 
 def unmask(value: Any, *, before: Any) -> Any:

@@ -10,7 +10,7 @@
   const typed = () => [...new FormData(form)].filter(([name, value]) => !OURS.includes(name) && typeof value === "string");
   const text = () => JSON.stringify(typed());
   // A secret that is typed in clear is refused when sent, and is never written into the browser.
-  const secret = new RegExp(`((?:${form.dataset.secretNames})[^=:\\n]*[=:]\\s*)(?!["']?(?:env|file):)\\S.*`, "gi");
+  const secret = new RegExp(`((?:${form.dataset.secretNames})[^=:\\n]{0,200}[=:]\\s{0,200})(?!["']?(?:env|file):)\\S.*`, "gi");
   const CODE = /^\s*"?(?:sql|schema|ddl_schema|function)"?\s*[=:]/;
   const kept = () =>
     typed().map(([name, value]) => [

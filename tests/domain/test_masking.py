@@ -16,6 +16,7 @@ from headgate_ground.masking import (
     still_masked,
     unmask,
 )
+from queries.domain.definitions.configuration import secret_problems
 
 
 @pytest.mark.parametrize(
@@ -183,3 +184,55 @@ def test_a_thread_dump_is_masked() -> None:
         "threads": f'"pool of jdbc:x?password={MASK}"',
         "heap": f"[{MASK}",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "options Map(password -> hunter2, user -> u)",
+            f"options Map(password -> {MASK}, user -> u)",
+        ),
+        ("pwd=hunter2", f"pwd={MASK}"),
+        ("PGPASSWORD: x, dbpass: hunter2", f"PGPASSWORD: {MASK}, dbpass: {MASK}"),
+        ("Cookie: sid=1; csrf=2\nnext", f"Cookie: {MASK}\nnext"),
+        ("authorization: Basic dTpw", f"authorization: Basic {MASK}"),
+        ("Basic YTo= and Basic auth", f"Basic {MASK} and Basic auth"),
+        ("OTOKEN_FILE=x pass by, a bypass=on", f"OTOKEN_FILE={MASK} pass by, a bypass=on"),
+    ],
+)
+def test_forms_that_logs_show_secrets_in_are_masked(text: str, shown: str) -> None:
+    assert mask_text(text) == shown
+
+
+EKS = "/var/run/secrets/eks.amazonaws.com/serviceaccount/token"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", EKS),
+        ("spark.hadoop.fs.azure.account.oauth2.token.file", EKS),
+        ("tokenPath", f"file://{EKS}"),
+        ("ssl.truststore.password.location", "/etc/pki/store.pass"),
+    ],
+)
+def test_the_path_of_a_secrets_file_is_not_a_secret(name: str, value: str) -> None:
+    assert mask({name: value}) == {name: value}
+    assert secrets_in({name: value}) == set()
+    assert secret_problems("env", {name: value}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "hunter2hunter2"),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/hunter2hunter2"),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/a b/c+d=="),
+        ("AWS_SESSION_TOKEN", EKS),
+        ("token.profile", EKS),
+    ],
+)
+def test_only_a_path_under_a_key_of_a_file_is_shown(name: str, value: str) -> None:
+    assert mask({name: value}) == {name: MASK}
+    assert secret_problems("env", {name: value}) != []

@@ -8,7 +8,13 @@ tune a query are allowed.
 import re
 from collections.abc import Mapping
 
-from headgate_ground.masking import MASK, is_reference, is_secret_name, mask_text
+from headgate_ground.masking import (
+    MASK,
+    is_path_to_secret,
+    is_reference,
+    is_secret_name,
+    mask_text,
+)
 from queries.domain.definitions import catalogs
 from queries.domain.definitions import hadoop as hadoop_conf
 from queries.domain.errors import Problem
@@ -239,6 +245,8 @@ def _written_out(key: str, value: str) -> bool:
     if not value or is_reference(value) or MASK in value:
         return False
     named = is_secret_name(key) and not _ABOUT_A_SECRET.search(key)
+    if named and is_path_to_secret(key, value):
+        return False
     return named or mask_text(value) != value
 
 
