@@ -6,9 +6,12 @@ secret is masked wherever it is displayed, and restored when a masked form is su
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Self
+from hashlib import sha256
+from typing import Any, Protocol, Self
 from urllib.parse import quote, quote_plus
 
 from headgate_ground.secret_kinds import NAME, VALUES
@@ -33,6 +36,8 @@ _BY_NAME = (
     re.compile(rf"({_GIVEN}[\"']?)(?!(?:env|file):)([^\s\"',;&)}}]+)()", re.IGNORECASE),
 )
 _IN_TEXT = (*_BY_SHAPE, *_BY_NAME)
+#: The version of the table: stored with masked texts, which are masked again if it has changed.
+TABLE = sha256("\n".join(one.pattern for one in _IN_TEXT).encode()).hexdigest()[:8]
 #: password="…" as in a JAAS text, with the quotes' content.
 _QUOTED = re.compile(
     rf"{_NAMED}\s{{0,20}}=\s{{0,20}}(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')", re.IGNORECASE
@@ -55,7 +60,51 @@ _ROWS = frozenset({"sample", "largest", "frequent"})  # with users' data: masked
 #: Keys whose texts are code that users read and edit, and never a place for secrets.
 _CODE = frozenset({"sql", "schema", "ddl_schema", "function"})
 _SHORTEST_KNOWN_SECRET = 4  # characters; masking shorter values would damage every text
+_LONGEST_SEARCHED = 64 * 1024  # characters of a secret in which others are searched
 _LINES = 500  # lines of a secret masked one by one; a longer one is masked as a whole
+
+
+class Searcher(Protocol):
+    """Applies the table to texts, in this process or elsewhere."""
+
+    def mask(self, text: str) -> str:
+        """Return the text with everything that looks like a secret masked."""
+        ...
+
+    def find(self, text: str) -> set[str]:
+        """Return what looks like a plain-text secret in a text."""
+        ...
+
+
+class Here:
+    """Searches in this process; a search keeps Python's lock for as long as it takes."""
+
+    def mask(self, text: str) -> str:
+        """Return the text with everything that looks like a secret masked."""
+        for pattern in _IN_TEXT:
+            text = pattern.sub(rf"\g<1>{MASK}\g<3>", text)
+        return text
+
+    def find(self, text: str) -> set[str]:
+        """Return what looks like a plain-text secret in a text."""
+        shapes = {each[2] for pattern in _BY_SHAPE for each in pattern.finditer(text)}
+        named = (each for pattern in _BY_NAME for each in pattern.finditer(text))
+        # "token: string" is just as likely a schema's column and its type, "token ->" a lambda.
+        joined = (":", "->")
+        return shapes | {each[2] for each in named if not each[1].rstrip("\"' ").endswith(joined)}
+
+
+_searcher: ContextVar[Searcher] = ContextVar("searcher", default=Here())  # noqa: B039  # no state
+
+
+@contextmanager
+def searched_by(one: Searcher) -> Iterator[None]:
+    """Have `one` apply the table within this context, instead of this process."""
+    before = _searcher.set(one)
+    try:
+        yield
+    finally:
+        _searcher.reset(before)
 
 
 def is_reference(value: str) -> bool:
@@ -104,10 +153,7 @@ class Mask:
 
     def __call__(self, text: str) -> str:
         """Return a text (a log, a message) with known secrets, and likely ones, masked."""
-        text = self.known(text)
-        for pattern in _IN_TEXT:
-            text = pattern.sub(rf"\g<1>{MASK}\g<3>", text)
-        return text
+        return _searcher.get().mask(self.known(text))
 
     def known(self, text: str) -> str:
         """Return the text with only the known secrets masked."""
@@ -145,8 +191,10 @@ _PATTERNS_ALONE = Mask()
 
 def _forms(value: str) -> set[str]:
     """Return a secret, the secrets within it, and their spellings in JSON, Python and URLs."""
-    parts = {value, value.strip(), *(line.strip() for line in value.splitlines()[:_LINES])}
-    for part in list(parts):
+    parts = {value, value.strip()}
+    if len(value) <= _LONGEST_SEARCHED:
+        parts |= {line.strip() for line in value.splitlines()[:_LINES]}
+    for part in [one for one in parts if len(one) <= _LONGEST_SEARCHED]:
         parts |= {found[2] for pattern in _IN_TEXT for found in pattern.finditer(part)}
         for found in _QUOTED.finditer(part):
             quoted = found[1] if found[1] is not None else found[2]
@@ -179,11 +227,7 @@ def secrets_in(value: Any, *, name: str = "") -> set[str]:
         return set()
     if is_secret_name(name) and not is_path_to_secret(name, value):
         return set() if _NO_SECRET.fullmatch(value) else {value}
-    shapes = {each[2] for pattern in _BY_SHAPE for each in pattern.finditer(value)}
-    named = (each for pattern in _BY_NAME for each in pattern.finditer(value))
-    # "token: string" is just as likely a schema's column and its type, "token ->" a lambda.
-    joined = (":", "->")
-    return shapes | {each[2] for each in named if not each[1].rstrip("\"' ").endswith(joined)}
+    return _searcher.get().find(value)
 
 
 def unmask(value: Any, *, before: Any) -> Any:

@@ -9,10 +9,11 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from headgate_ground.masking import Mask, is_reference, references, secrets_in
+from headgate_ground.masking import TABLE, Mask, is_reference, references, secrets_in
 
 #: Minimum length of a secret, in characters: masking by value must not damage other texts.
 SHORTEST = 8
@@ -98,6 +99,10 @@ class References:
     def mask(self, text: str) -> str:
         """Return the text with known secrets, and anything that looks like a secret, masked."""
         return self._mask(text)
+
+    def digest(self) -> str:
+        """Return a digest of what `mask` masks: the known secrets, and the table's version."""
+        return sha256("\0".join((TABLE, *self._mask.forms)).encode(errors="replace")).hexdigest()
 
     def mask_within(self, value: Any) -> Any:
         """Return a driver's JSON with its texts masked."""

@@ -5,8 +5,7 @@ level; lines without these (a stack trace, printed output) belong to the precedi
 """
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -66,30 +65,37 @@ def lines_of(data: bytes, start: int, *, whole: bool = False) -> Iterator[LogLin
 
 
 def select(
-    lines: Iterable[LogLine],
+    lines: Sequence[LogLine],
     *,
     words: str,
     least: Level | None,
     most: int,
+    most_masked: int,
     mask: Callable[[str], str],
-) -> tuple[list[LogLine], bool]:
-    """Return the newest masked lines that match, and whether these are all of them.
+) -> tuple[list[LogLine], int | None]:
+    """Return the newest masked lines that match, and the offset before which none was looked at.
 
-    Matching lines contain the words and belong to entries of at least this level. They must also
-    contain the words after masking, so that a search never reveals a secret.
+    The offset is None if these are all of them. Matching lines contain the words and belong to
+    entries of at least this level. They must also contain the words after masking, so that a search
+    never reveals a secret. It ends after `most` lines, or before more than `most_masked` characters
+    are masked, but masks at least one line.
     """
     wanted = words.casefold()
-    kept: deque[LogLine] = deque(maxlen=most)
-    count = 0
-    for line in lines:
+    kept: list[LogLine] = []
+    masked = 0
+    after: int | None = None  # the last line that was masked
+    for line in reversed(lines):
         if least is not None and (line.level is None or line.level < least):
             continue
         if wanted and wanted not in line.text.casefold():
             continue
+        masked += len(line.text)
+        if len(kept) == most or (after is not None and masked > most_masked):
+            return kept[::-1], after
+        after = line.at
         shown = mask(line.text)
         if wanted and wanted not in shown.casefold():
             continue
         shown = f"{shown[:LINE_LIMIT]}…" if len(shown) > LINE_LIMIT else shown
         kept.append(LogLine(line.at, line.level, shown))
-        count += 1
-    return list(kept), count <= most
+    return kept[::-1], None

@@ -5,12 +5,17 @@ code can write anything to its log, and a status may come from an older release,
 masked again before it is stored, sent or shown.
 """
 
-from collections.abc import Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 from django.conf import settings
 
+from controlplane.long_texts import IN_REQUEST, WebSearch
+from headgate_ground.masking import searched_by
 from queries.domain.errors import NotAllowed
 from queries.domain.failures.log_lines import Level, LogLine, lines_of, select
 from queries.domain.probes.questions import ProbeResult, read_result
@@ -25,8 +30,9 @@ from queries.services.local_references import local_references
 
 #: Most lines shown; the launcher returns at most 256 KiB.
 MOST_LINES = 5000
-#: Bytes of a log that a page shows, and that a search reads at a time.
-SHOWN, SEARCHED = 128 * 1024, 8 * 1024 * 1024
+#: Bytes of a log that a page shows, and that a search reads at a time. A page masks at most what it
+#: shows without a search.
+SHOWN, SEARCHED = IN_REQUEST, 8 * 1024 * 1024
 #: Bytes of a line, after which a download ends: a driver can write one without end, and a sparse
 #: file costs it nothing.
 MOST_OF_LINE = 16 * 1024 * 1024
@@ -100,19 +106,73 @@ def log_page(
     data = launcher.log_part(name, epoch, start=start, size=end - start)
     if after is not None and not data.endswith(b"\n"):  # an incomplete last line
         data = data[: data.rfind(b"\n") + 1]
-    lines = list(lines_of(data, start, whole=start in (0, after)))
-    kept, all_of_them = select(
-        lines, words=words, least=least, most=MOST_FOUND, mask=secrets_of(driver).mask
+    references = secrets_of(driver)
+    asked = (start, start in (0, after), words, least)
+    key = (sha256(data).digest(), references.digest(), *asked)
+    page = _pages.get(key)
+    if page is None:
+        page = _page(data, *asked, mask=references.mask)
+        _pages.put(key, page)
+    return page
+
+
+def _page(
+    data: bytes,
+    start: int,
+    whole: bool,
+    words: str,
+    least: Level | None,
+    *,
+    mask: Callable[[str], str],
+) -> LogPage:
+    """Return the lines of a part of a log that begins at `start`."""
+    lines = list(lines_of(data, start, whole=whole))
+    kept, unread = select(
+        lines, words=words, least=least, most=MOST_FOUND, most_masked=SHOWN, mask=mask
     )
-    older = kept[0].at if not all_of_them else lines[0].at if start and lines else start or None
+    older = unread if unread is not None else lines[0].at if start and lines else start or None
     return LogPage(kept, start + len(data), older, len(data))
 
 
+class _Pages:
+    """The pages shown last: viewers of one log, and reloads, do not mask it again."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._guard = threading.Lock()
+        self._kept: OrderedDict[Any, LogPage] = OrderedDict()
+
+    def get(self, key: Any) -> LogPage | None:
+        """Return a page by its content, position, secrets and search; None if it was not kept."""
+        with self._guard:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: Any, page: LogPage) -> None:
+        """Keep a page in place of the one that was used the longest ago."""
+        with self._guard:
+            self._kept[key] = page
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+
+_pages = _Pages(64)  # of 64 KiB each
+
+
 def whole_log(driver: Driver, *, launcher: Launcher) -> Iterator[str]:
-    """Yield a driver's log, masked, for a download; the first `next()` may raise `LogElsewhere`."""
+    """Yield a driver's log, masked, for a download; the first `next()` may raise `LogElsewhere`.
+
+    It is sent after the request's own context has ended, so it masks in one for itself.
+    """
     if driver.host != settings.HEADGATE_HOST:
         raise LogElsewhere(driver)
-    mask = secrets_of(driver).mask
+    references, search = secrets_of(driver), WebSearch()
+
+    def mask(text: str) -> str:
+        with searched_by(search):
+            return references.mask(text)
+
     name, epoch, start = driver.application.name, driver.epoch, 0
     total, rest = launcher.log_size(name, epoch), b""
     while start < total:

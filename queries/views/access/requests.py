@@ -1,4 +1,4 @@
-"""Middleware for every request: record the requester, and that the session is in use."""
+"""Middleware for every request: record the requester and the session's use, bound its masking."""
 
 import logging
 from collections.abc import Callable
@@ -9,6 +9,8 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 
+from controlplane.long_texts import WebSearch
+from headgate_ground.masking import searched_by
 from queries.services.access.asker import Asker, asked_by
 from queries.services.access.sessions import note_use
 
@@ -22,7 +24,10 @@ NOTED_EVERY = timedelta(minutes=1)
 
 
 class Requests:
-    """Record the requester and the use of the session; keep responses out of caches."""
+    """Record the requester and the use of the session; keep responses out of caches.
+
+    A request searches only the beginning of its texts for secrets in this process.
+    """
 
     def __init__(self, respond: Respond) -> None:
         self.respond = respond
@@ -30,7 +35,8 @@ class Requests:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """Return the view's response."""
         address = str(request.META.get("REMOTE_ADDR") or "")
-        with asked_by(Asker(address=address, browser=request.headers.get("User-Agent", ""))):
+        asker = Asker(address=address, browser=request.headers.get("User-Agent", ""))
+        with asked_by(asker), searched_by(WebSearch()):
             response = self.respond(request)
         response.headers.setdefault("Cache-Control", "no-store")  # static files never get here
         self._note_use(request)

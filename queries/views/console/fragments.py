@@ -20,6 +20,8 @@ from typing import Any
 from django.db.models import QuerySet
 from django.template.loader import render_to_string
 
+from controlplane.long_texts import WebSearch
+from headgate_ground.masking import searched_by
 from headgate_ground.tolerant.values import at_s
 from listeners.loops.each import Each
 from queries.views.console.numbers import whole
@@ -92,7 +94,8 @@ def stales(topic: str, message: str) -> bool:
 def draw(topic: str, changes: Changes, now: datetime) -> list[tuple[str, str]]:
     """Draw the fragments of a topic that the changes may affect."""
     kind, key = split(topic)
-    return list(TOPICS[kind].draw(key, changes, now))
+    with searched_by(WebSearch()):
+        return list(TOPICS[kind].draw(key, changes, now))
 
 
 def keys(changes: frozenset[str], kind: str) -> set[int]:

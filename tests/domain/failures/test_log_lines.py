@@ -16,6 +16,9 @@ java.lang.ArithmeticException: / by zero
 """
 
 
+_LIMITS = {"most": 100, "most_masked": 100_000}
+
+
 def _plain(text: str) -> str:
     return text
 
@@ -58,16 +61,35 @@ def test_parts_together_are_the_whole(data: bytes, cut: int) -> None:
     ],
 )
 def test_lines_are_found_by_words_and_level(words: str, least: Level | None, found: int) -> None:
-    lines = lines_of(LOG, 0, whole=True)
-    kept, complete = select(lines, words=words, least=least, most=100, mask=_plain)
-    assert (len(kept), complete) == (found, True)
+    lines = list(lines_of(LOG, 0, whole=True))
+    kept, unread = select(lines, words=words, least=least, **_LIMITS, mask=_plain)
+    assert (len(kept), unread) == (found, None)
+    assert kept == [line for line in lines if line in kept]
 
 
 def test_of_many_the_newest_are_kept() -> None:
     lines = [LogLine(number, None, f"line {number}") for number in range(10)]
-    kept, complete = select(lines, words="line", least=None, most=3, mask=_plain)
-    assert [line.at for line in kept] == [7, 8, 9]
-    assert not complete
+    limits = {"most": 3, "most_masked": 1000}
+    kept, unread = select(lines, words="line", least=None, **limits, mask=_plain)
+    assert ([line.at for line in kept], unread) == ([7, 8, 9], 7)
+    assert select(lines[-3:], words="", least=None, **limits, mask=_plain) == (lines[-3:], None)
+
+
+def test_no_more_is_masked_than_the_limit_and_at_least_one_line() -> None:
+    lines = [LogLine(number, None, f"line {number}") for number in range(10)]
+    masked: list[str] = []
+
+    def mask(text: str) -> str:
+        masked.append(text)
+        return text
+
+    limits = {"most": 100, "most_masked": 14}
+    assert select(lines, words="", least=None, **limits, mask=mask) == (lines[8:], 8)
+    assert masked == ["line 9", "line 8"]
+    # The words of the last line are only within a secret: the search goes on before it.
+    limits = {"most": 100, "most_masked": 0}
+    hidden = select(lines, words="line", least=None, **limits, mask=lambda text: "••••")
+    assert hidden == ([], 9)
 
 
 def test_a_search_does_not_tell_what_a_secret_is() -> None:
@@ -75,8 +97,8 @@ def test_a_search_does_not_tell_what_a_secret_is() -> None:
         return text.replace("hunter2", "••••")
 
     lines = [LogLine(0, None, "password hunter2")]
-    assert select(lines, words="hunter", least=None, most=9, mask=mask) == ([], True)
-    kept, _ = select(lines, words="password", least=None, most=9, mask=mask)
+    assert select(lines, words="hunter", least=None, **_LIMITS, mask=mask) == ([], None)
+    kept, _ = select(lines, words="password", least=None, **_LIMITS, mask=mask)
     assert kept[0].text == "password ••••"
 
 
@@ -85,7 +107,7 @@ def test_a_long_line_is_cut_after_it_was_masked() -> None:
     data = b"x" * (LINE_LIMIT - 50) + secret.encode() + b"y" * 100_000
     (line,) = lines_of(data, 0, whole=True)
     kept, _ = select(
-        [line], words="", least=None, most=9, mask=lambda text: text.replace(secret, "•")
+        [line], words="", least=None, **_LIMITS, mask=lambda text: text.replace(secret, "•")
     )
     assert "s" not in kept[0].text
     assert kept[0].text.endswith("…")

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client
+from django.test import Client, override_settings
 
+from controlplane.long_texts import IN_REQUEST
+from headgate_ground.masking import MASK, Here
 from queries.services.failures import driver_logs
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
@@ -190,3 +192,59 @@ def test_a_log_that_is_gone_says_so_where_it_would_stand(vera: Client, delays: S
     delays.look()
     answer = vera.get(f"/queries/delays/log/lines/?driver={epoch}").content.decode()
     assert "The log is empty" in answer
+
+
+def test_a_page_masks_64_kib_and_goes_on_before_them(
+    vera: Client, delays: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masked: list[int] = []
+    real = Here.mask
+
+    def noted(self: Here, text: str) -> str:
+        masked.append(len(text))
+        return real(self, text)
+
+    monkeypatch.setattr(Here, "mask", noted)
+    line = "26/11/23 16:13:29 WARN Utils: " + "-eyJ" * 500 + "\n"
+    delays.launcher.log("delays", delays.driver("delays").epoch, line * 200)
+    shown = 0
+    address = "/queries/delays/log/?level=warn"
+    while address:
+        masked.clear()
+        answer = vera.get(address).content.decode()
+        assert 0 < sum(masked) <= IN_REQUEST
+        shown += len(re.findall('class="log-line"', answer))
+        older = re.findall(r'rel="prev" href="(\?[^"]+)"', answer)
+        address = f"/queries/delays/log/{unescape(older[0])}" if older else ""
+    assert shown == 200
+
+
+def test_a_page_that_was_shown_is_not_masked_again_until_a_secret_becomes_known(
+    vera: Client, delays: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = _lines(vera, "/queries/delays/log/")
+    monkeypatch.setattr(Here, "mask", lambda self, text: "masked again")
+    assert _lines(vera, "/queries/delays/log/") == first
+    assert _lines(vera, "/queries/delays/log/?q=again") == []
+    monkeypatch.setenv("OF_LOG_PAGES", "a new secret")
+    with override_settings(SECRET_ENV_ALLOWLIST=["OF_LOG_PAGES"]):
+        assert set(_lines(vera, "/queries/delays/log/")) == {"masked again"}
+
+
+def test_a_download_masks_all_but_64_kib_in_another_process(
+    vera: Client, delays: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masked: list[int] = []
+    real = Here.mask
+
+    def noted(self: Here, text: str) -> str:
+        masked.append(len(text))
+        return real(self, text)
+
+    monkeypatch.setattr(Here, "mask", noted)
+    written = "".join(f"{number} password=hunter2hunter2\n" for number in range(10_000))
+    delays.launcher.log("delays", delays.driver("delays").epoch, written)
+    answer = vera.get("/queries/delays/log/download/")
+    text = b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]
+    assert text == written.replace("hunter2hunter2", MASK)
+    assert sum(masked) <= IN_REQUEST

@@ -1,0 +1,26 @@
+"""Mask texts for another process: one JSON line in, one JSON line out, until its input ends.
+
+A search for secrets keeps Python's lock, so a web process that searched a long text itself would
+answer nobody meanwhile, not even a health check. See `controlplane.long_texts`.
+"""
+
+import json
+import os
+import sys
+
+from headgate_ground.masking import Here
+
+
+def main() -> None:
+    """Answer questions until the asker closes the pipe or ends."""
+    os.nice(5)  # pages that need no long text come first
+    here = Here()
+    for line in sys.stdin.buffer:
+        kind, text = json.loads(line)
+        answer = here.mask(text) if kind == "mask" else sorted(here.find(text))
+        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
