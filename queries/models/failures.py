@@ -5,6 +5,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
+from headgate_ground.masking import TABLE, mask_text
 from queries.domain.states import GroupStatus
 
 
@@ -64,6 +65,9 @@ class Failure(models.Model):
     batch = models.BigIntegerField(null=True)
     offsets = models.JSONField(default=dict)
     log_tail = models.TextField(default="")
+    #: The version of the table of secrets with which the texts above were masked when stored;
+    #: "" if by an earlier release.
+    masked_with = models.CharField(max_length=8, default="", db_default="")
     conf = models.JSONField(default=dict)  # the application's, masked
     last_progress = models.JSONField(null=True)
     attempt = models.IntegerField(default=1)  # consecutive failures, including this one
@@ -74,3 +78,7 @@ class Failure(models.Model):
 
     def __str__(self) -> str:
         return self.error_class or self.error_type or "failure"
+
+    def shown(self, text: str) -> str:
+        """Return one of its texts, masked again if the table of secrets has changed since."""
+        return text if self.masked_with == TABLE else mask_text(text)

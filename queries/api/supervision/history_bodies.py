@@ -110,6 +110,14 @@ class RunDetailBody(RunBody):
     batches = BatchesBody(allow_null=True)
 
 
+class MaskedCause(serializers.CharField):
+    """A failure's root cause, masked again only if the table has changed since it was stored."""
+
+    def get_attribute(self, instance: Failure) -> str:
+        """Return the text."""
+        return instance.shown(instance.root_cause)
+
+
 @shows(
     Failure,
     "id=pk at query=run.query.name application=driver.application.name run=run_id "
@@ -121,7 +129,7 @@ class RunDetailBody(RunBody):
 class FailureBody(Body):
     """One failure of a run, or of a driver if `run` is null."""
 
-    root_cause = MaskedText()
+    root_cause = MaskedCause()
     offsets = MaskedObject()
 
 

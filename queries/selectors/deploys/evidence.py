@@ -8,7 +8,6 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Count, Max, Min, Q, QuerySet
 
-from headgate_ground.masking import mask_text
 from listeners.models import Progress
 from queries import host_pressure
 from queries.domain.deploys.judging import Basis, Seen, SeenFailure
@@ -211,7 +210,7 @@ def kept_failures(failures: Iterable[Failure]) -> list[dict[str, Any]]:
             "failure": one.pk,
             "title": one.group.title,
             "error_class": one.error_class,
-            "message": mask_text(one.root_cause or one.message)[:_LONGEST],
+            "message": one.shown(one.root_cause or one.message)[:_LONGEST],
             "batch": one.batch,
         }
         for one in failures

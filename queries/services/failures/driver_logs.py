@@ -223,11 +223,14 @@ def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult
 
 
 def mask_failure(failure: Failure) -> Failure:
-    """Mask a stored failure's texts in memory, with secrets that became known later too."""
-    masked = secrets_of(failure.driver).mask
+    """Mask a stored failure's texts in memory, with secrets that became known later too.
+
+    They were searched for unknown secrets when stored, and are again only if the table has changed.
+    """
+    references = secrets_of(failure.driver)
     for name in ("root_cause", "message", "log_tail"):
-        setattr(failure, name, masked(getattr(failure, name)))
-    failure.group.title = masked(failure.group.title)
+        setattr(failure, name, failure.shown(references.mask_known(getattr(failure, name))))
+    failure.group.title = references.mask(failure.group.title)
     return failure
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from django.db.models import F, Q
 
 from controlplane.nudge import changed
-from headgate_ground.masking import mask
+from headgate_ground.masking import TABLE, mask
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import GroupStatus, Reason
 from queries.domain.supervision.decision import Decision, Fault, QueryDecision
@@ -47,6 +47,7 @@ def record_failure(
         batch=fault.batch,
         offsets=fault.offsets,
         log_tail=log_tail,
+        masked_with=TABLE,
         conf=mask(driver.application_revision.spec.get("conf", {})),
         last_progress=fault.last_progress,
         attempt=choice.failures,

@@ -6,6 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from headgate_ground.masking import TABLE
 from queries.domain.protocol import Killer, RunError
 from queries.models.failures import Failure, FailureGroup
 from queries.services.failures import resolution
@@ -135,11 +136,29 @@ def test_no_secret_of_a_message_reaches_the_page(
     stage.fail("delays", RunError("", "java.lang.ArithmeticException", "/ by zero", STACK), batch=1)
     failure = Failure.objects.get()
     Failure.objects.update(
-        log_tail="token=abcdefabcdef", conf={"spark.x.password": "hunter2hunter2"}
+        masked_with="older",
+        log_tail="token=abcdefabcdef",
+        conf={"spark.x.password": "hunter2hunter2"},
     )
     page = _see(client, viewer, f"/failures/{failure.pk}/")
     assert "hunter2" not in page.html
     assert "abcdefabcdef" not in page.html
+
+
+def test_what_was_masked_with_this_table_when_stored_is_not_searched_again(
+    client: Client, viewer: User, broken: Stage
+) -> None:
+    failure = Failure.objects.get(run__query__name="delays")
+    assert failure.masked_with == TABLE
+    again = {"root_cause": "pwd=of_cause", "message": "pwd=of_message", "log_tail": "pwd=of_log"}
+    for masked_with, seen in ((TABLE, True), ("", False), ("older", False)):
+        Failure.objects.filter(pk=failure.pk).update(masked_with=masked_with, **again)
+        page = _see(client, viewer, f"/failures/{failure.pk}/").html
+        body = client.get(f"/api/v1/failures/{failure.pk}/").content.decode()
+        rows = client.get("/api/v1/queries/delays/failures/").content.decode()
+        assert [one in page for one in ("of_message", "of_log")] == [seen, seen]
+        assert [one in body for one in ("of_cause", "of_message", "of_log")] == [seen] * 3
+        assert ("of_cause" in rows) is seen
 
 
 def test_what_changed_since_the_last_good_run_is_shown_line_by_line(
