@@ -41,6 +41,7 @@ class Rule:
     event: str  # INSERT, UPDATE or DELETE
     when: str  # SQL; "same" compares two values, one of which may be NULL
     message: str
+    only: str = ""  # the database that needs it; "" for all
 
 
 _ALWAYS = "1 = 1"
@@ -82,6 +83,41 @@ RULES = (
     ),
     Rule("audit_anchor_changed", _ANCHOR, "UPDATE", _ALWAYS, "anchors cannot be changed"),
     Rule("audit_anchor_deleted", _ANCHOR, "DELETE", _ALWAYS, "anchors cannot be deleted"),
+    # INSERT OR REPLACE and UPDATE OR REPLACE remove the rows in their way without firing the
+    # triggers of DELETE, unless the connection has asked for that (PRAGMA recursive_triggers).
+    Rule(
+        "audit_entry_replaced",
+        _ENTRY,
+        "INSERT",
+        f"EXISTS (SELECT 1 FROM {_ENTRY} e "
+        "WHERE e.id = NEW.id OR e.uuid = NEW.uuid OR e.number = NEW.number)",
+        "entries of the audit log cannot be changed",
+        only="sqlite",
+    ),
+    Rule(
+        "audit_entry_taken_over",
+        _ENTRY,
+        "UPDATE",
+        f"EXISTS (SELECT 1 FROM {_ENTRY} e WHERE e.id <> OLD.id AND e.number = NEW.number)",
+        "entries of the audit log cannot be changed",
+        only="sqlite",
+    ),
+    Rule(
+        "audit_head_replaced",
+        _HEAD,
+        "INSERT",
+        f"EXISTS (SELECT 1 FROM {_HEAD})",
+        "the audit log only grows",
+        only="sqlite",
+    ),
+    Rule(
+        "audit_anchor_replaced",
+        _ANCHOR,
+        "INSERT",
+        f"EXISTS (SELECT 1 FROM {_ANCHOR} a WHERE a.id = NEW.id)",
+        "anchors cannot be changed",
+        only="sqlite",
+    ),
 )
 _EMPTIED = "audit_emptied"  # PostgreSQL only: TRUNCATE bypasses row triggers
 
@@ -108,12 +144,17 @@ def _after_migrations(using: str, **_: Any) -> None:
         AuditHead.objects.using(using).get_or_create(pk=1)
 
 
+def rules_of(connection: BaseDatabaseWrapper) -> list[Rule]:
+    """Return the rules that a connection's database needs."""
+    return [rule for rule in RULES if rule.only in ("", connection.vendor)]
+
+
 def guard(connection: BaseDatabaseWrapper) -> None:
     """Create the current triggers, replacing any existing ones."""
     unguard(connection)
     make = _sqlite if connection.vendor == "sqlite" else _postgresql
     with connection.cursor() as cursor:
-        for rule in RULES:
+        for rule in rules_of(connection):
             for statement in make(rule):
                 cursor.execute(statement)
         if connection.vendor == "postgresql":
@@ -129,10 +170,10 @@ def unguard(connection: BaseDatabaseWrapper) -> None:
     """Drop the triggers."""
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
-            for rule in RULES:
+            for rule in rules_of(connection):
                 cursor.execute(f"DROP TRIGGER IF EXISTS {rule.name}")
             return
-        for rule in RULES:
+        for rule in rules_of(connection):
             cursor.execute(f"DROP TRIGGER IF EXISTS {rule.name} ON {rule.table}")
         for table in (_ENTRY, _HEAD, _ANCHOR):
             cursor.execute(f"DROP TRIGGER IF EXISTS {_EMPTIED} ON {table}")
@@ -148,7 +189,7 @@ def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(asked)
         there = {row[0] for row in cursor.fetchall()}
-    return sorted({rule.name for rule in RULES} - there)
+    return sorted({rule.name for rule in rules_of(connection)} - there)
 
 
 def _sqlite(rule: Rule) -> list[str]:

@@ -17,7 +17,7 @@ from django.db import DatabaseError, connection, transaction
 
 from queries.domain.access.acts import Act
 from queries.domain.access.chain import Broken
-from queries.models.access.audit_guard import guard, missing_guards, unguard
+from queries.models.access.audit_guard import guard, missing_guards, rules_of, unguard
 from queries.models.access.audit_trail import AuditAnchor, AuditEntry, AuditHead
 from queries.services.access import audit_proof, audit_trail
 from queries.services.access.audit_trail import chain_entries, prune_audit_log, record_act
@@ -83,6 +83,50 @@ def test_without_its_triggers_the_database_takes_all_of_that(
     unguarded: None, statement: str
 ) -> None:
     _sql(statement)
+
+
+_REST = "at, kind, subject, actor, token, token_id, address, details, key, seal, mac"
+_EVES = _REST.replace("actor", "'eve'")
+REPLACED = [
+    *(
+        f"REPLACE INTO {ENTRY} ({columns}, {_REST}) SELECT {values}, {_EVES} "
+        f"FROM {ENTRY} WHERE number = 3"
+        for columns, values in (
+            ("id, uuid, number", "id, 'f' || substr(uuid, 2), number + 10"),
+            ("uuid, number", "uuid, number + 10"),
+            ("uuid, number", "'f' || substr(uuid, 2), number"),
+        )
+    ),
+    f"INSERT OR REPLACE INTO {HEAD} (id, number, mac) VALUES (1, 2, '')",
+    f"REPLACE INTO {ANCHOR} (id, number, mac, at, key, seal) "
+    f"SELECT (SELECT id FROM {ANCHOR}), number, mac, at, key, seal FROM {ENTRY} WHERE number = 4",
+    f"UPDATE OR REPLACE {ENTRY} SET number = 5, mac = '' WHERE number IS NULL",
+]
+
+
+@pytest.mark.parametrize("statement", REPLACED)
+def test_sqlite_replaces_no_row(log: None, now: datetime, statement: str) -> None:
+    if connection.vendor != "sqlite":
+        return  # has no REPLACE
+    record_act(Act.SIGNED_IN, actor="ada", now=now)  # not chained yet
+    _sql(
+        f"INSERT INTO {ANCHOR} (number, mac, at, key, seal) "
+        f"SELECT number, mac, at, key, seal FROM {ENTRY} WHERE number = 2"
+    )
+    before = [list(model.objects.values()) for model in (AuditEntry, AuditHead, AuditAnchor)]
+    with pytest.raises(DatabaseError, match=r"cannot be (changed|made)|only grows"):
+        _sql(statement)
+    after = [list(model.objects.values()) for model in (AuditEntry, AuditHead, AuditAnchor)]
+    assert after == before
+
+
+@pytest.mark.parametrize("statement", REPLACED)
+def test_without_its_triggers_sqlite_replaces_rows(
+    unguarded: None, now: datetime, statement: str
+) -> None:
+    if connection.vendor == "sqlite":
+        record_act(Act.SIGNED_IN, actor="ada", now=now)
+        _sql(statement)
 
 
 def test_the_whole_log_cannot_be_emptied_at_once(log: None) -> None:
@@ -182,7 +226,7 @@ def test_whoever_does_not_look_at_the_chain_sees_nothing(
 
 
 def test_triggers_that_are_gone_are_named(unguarded: None, now: datetime) -> None:
-    assert len(missing_guards(connection)) == 7
+    assert missing_guards(connection) == sorted(rule.name for rule in rules_of(connection))
     with pytest.raises(Broken, match=r"triggers are missing .* run manage\.py migrate"):
         audit_proof.prove(now=now)
 

@@ -10,7 +10,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.migrations import Migration
 
 from queries.domain.access.acts import Act
-from queries.models.access.audit_guard import RULES, missing_guards
+from queries.models.access.audit_guard import missing_guards, rules_of
 from queries.models.access.audit_trail import AuditAnchor, AuditEntry, AuditHead
 from queries.services.access import audit_trail
 from queries.services.access.audit_proof import prove
@@ -141,7 +141,7 @@ def test_a_table_that_a_migration_builds_anew_is_guarded_again(now: datetime) ->
         rebuild: Any = editor
         for table in (AuditEntry, AuditHead, AuditAnchor):
             rebuild._remake_table(table)  # what each AlterField does on SQLite
-    assert len(missing_guards(connection)) == len(RULES)
+    assert len(missing_guards(connection)) == len(rules_of(connection))
     emit_post_migrate_signal(verbosity=0, interactive=False, db="default")
     assert missing_guards(connection) == []
     with pytest.raises(DatabaseError, match="cannot be changed"), transaction.atomic():
