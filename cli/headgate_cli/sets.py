@@ -43,6 +43,14 @@ AcceptStateChange = Annotated[
     ),
 ]
 
+RequireChecked = Annotated[
+    bool,
+    typer.Option(
+        "--require-checked",
+        help="Refuse queries whose SQL could not be checked, instead of saving them unchecked.",
+    ),
+]
+
 PlanFile = Annotated[
     str,
     typer.Option(
@@ -71,6 +79,7 @@ class Request:
     prune: bool
     prune_running: bool = False
     accept_state_change: bool = False
+    require_checked: bool = False
     plan: str = ""  # a file with the response to a dry run; "" for none
 
     def body(self, server: Server) -> Json:
@@ -93,6 +102,7 @@ class Request:
             "prune_running": self.prune_running,
             # An earlier server does not know these fields.
             **({"accept_state_change": True} if self.accept_state_change else {}),
+            **({"require_checked": True} if self.require_checked else {}),
             **({"resolved": _resolved(self.plan)} if self.plan else {}),
         }
 

@@ -168,3 +168,13 @@ def test_no_file_is_written_outside_of_the_folder(
 
     with pytest.raises(Ended, match="which is outside the folder"):
         _inside(path)
+
+
+def test_sql_that_cannot_be_checked_is_refused_on_request(shell: Shell, jobs: Path) -> None:
+    what = ("-f", str(jobs), "--values", "prod.yaml")
+    for verb in ("apply", "deploy"):
+        refused = shell(verb, *what, "--require-checked", code=1)
+        said = f"{refused.out}{refused.err}"
+        assert "was not checked, and the request requires the check. Spark's parser" in said
+        assert not Query.objects.exists()
+    assert "SQL not checked: " in shell("apply", *what).out

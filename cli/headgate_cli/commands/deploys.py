@@ -18,6 +18,7 @@ from headgate_cli.sets import (
     Prune,
     PruneRunning,
     Request,
+    RequireChecked,
     Sets,
     ValueFiles,
     show,
@@ -51,6 +52,7 @@ def deploy(
     prune: Prune = False,
     prune_running: PruneRunning = False,
     accept_state_change: AcceptStateChange = False,
+    require_checked: RequireChecked = False,
     plan: PlanFile = "",
     canary: Annotated[
         list[str],
@@ -94,7 +96,15 @@ def deploy(
     """
     limit, there = Limit(timeout), server(context)
     request = Request(
-        names, value_files, values, owner, prune, prune_running, accept_state_change, plan
+        names,
+        value_files,
+        values,
+        owner,
+        prune,
+        prune_running,
+        accept_state_change,
+        require_checked,
+        plan,
     )
     body = {
         "apply": request.body(there),

@@ -17,6 +17,7 @@ from headgate_cli.sets import (
     Prune,
     PruneRunning,
     Request,
+    RequireChecked,
     Sets,
     ValueFiles,
     differing,
@@ -36,6 +37,7 @@ def apply(
     prune: Prune = False,
     prune_running: PruneRunning = False,
     accept_state_change: AcceptStateChange = False,
+    require_checked: RequireChecked = False,
     plan: PlanFile = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would change.")
@@ -51,7 +53,15 @@ def apply(
     """
     limit, there = Limit(timeout), server(context)
     request = Request(
-        names, value_files, values, owner, prune, prune_running, accept_state_change, plan
+        names,
+        value_files,
+        values,
+        owner,
+        prune,
+        prune_running,
+        accept_state_change,
+        require_checked,
+        plan,
     )
     answer = _sent(there, request, dry_run=dry_run)
     _show(answer, output, values=dry_run)

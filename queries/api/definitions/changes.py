@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView, BoundedJSONParser
 from queries.api.definitions.etags import check_if_match, etag
-from queries.api.definitions.trials import DRY_RUN, TrialBody
+from queries.api.definitions.trials import DRY_RUN, REQUIRE_CHECKED, TrialBody
 from queries.api.errors import invalid
 from queries.api.methods import Method, answers
 from queries.domain.code.git_references import settled
@@ -61,6 +61,8 @@ def changes(operation_id: str, body: Any, form: Any) -> Callable[[Method], Metho
     if operation_id.startswith("replace"):
         headers.append(IF_NONE_MATCH)
         more["responses"][201] = body
+    if operation_id.endswith("_query"):
+        headers.append(REQUIRE_CHECKED)
     return answers(
         operation_id, body, role=DEFINE, form=form, request=sent, parameters=headers, **more
     )

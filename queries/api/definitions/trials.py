@@ -19,6 +19,11 @@ from queries.domain.validation.skipped import Skip
 DRY_RUN = OpenApiParameter(
     "dry_run", OpenApiTypes.BOOL, description="Return what would change, without writing anything."
 )
+REQUIRE_CHECKED = OpenApiParameter(
+    "require_checked",
+    OpenApiTypes.BOOL,
+    description="Refuse SQL that could not be checked, with 422, instead of saving it unchecked.",
+)
 
 
 @described
@@ -40,6 +45,11 @@ class TrialBody(Body):
 def is_dry(view: ApiView) -> bool:
     """Return whether this is a dry run."""
     return bool(view.asked_flag("dry_run"))
+
+
+def requires_check(view: ApiView) -> bool:
+    """Return whether SQL that could not be checked must be refused."""
+    return bool(view.asked_flag("require_checked"))
 
 
 @contextmanager

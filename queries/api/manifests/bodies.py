@@ -62,6 +62,7 @@ class SetForm(Form):
     prune: Delete the owner's objects that are no longer in the set.
     prune_running: Prune running objects too: an operation stops them, then deletes them.
     accept_state_change: Also start queries whose state changes meaning.
+    require_checked: Refuse queries whose SQL could not be checked, changed or not.
     resolved: As returned by a dry run: these branches and tags are not resolved again.
     """
 
@@ -73,6 +74,7 @@ class SetForm(Form):
     prune = serializers.BooleanField(default=False)
     prune_running = serializers.BooleanField(default=False)
     accept_state_change = serializers.BooleanField(default=False)
+    require_checked = serializers.BooleanField(default=False)
     resolved = GitRefForm(many=True, required=False)
 
 

@@ -83,7 +83,7 @@ class QueriesView(ApiView):
         "create_query",
         QueryBody,
         inputs.QueryCreate,
-        parameters=[trials.DRY_RUN],
+        parameters=[trials.DRY_RUN, trials.REQUIRE_CHECKED],
         again=changes.or_trial(QueryBody),
     )
     def post(self, sent: Sent) -> Response:
@@ -91,7 +91,10 @@ class QueriesView(ApiView):
 
         An identical existing query is returned unchanged, with 200.
         """
-        if (same := repeated_creates.same_query(self.request.user, sent)) is not None:
+        same = repeated_creates.same_query(self.request.user, sent)
+        if same is not None:
+            if trials.requires_check(self):
+                catalog.refuse_unchecked(same)
             return _answer(same.name, self)
         return _create(self, sent)
 
@@ -136,9 +139,10 @@ class QueryView(changes.DefinitionView):
     def _store(self, row: Query) -> Any:
         """Return the function that stores a definition, or that only validates it."""
         if not trials.is_dry(self):
-            return partial(catalog.revise_query, query=row, **self.author)
-        python = self.author["python"]
-        check = partial(catalog.check_query, name=row.name, query=row, python=python)
+            how = {**self.author, "require_checked": trials.requires_check(self)}
+            return partial(catalog.revise_query, query=row, **how)
+        how = {"python": self.author["python"], "require_checked": trials.requires_check(self)}
+        check = partial(catalog.check_query, name=row.name, query=row, **how)
         newest = row.revisions.order_by("-number")[0].spec
         return trials.Trial(newest, check, normal_query)
 
@@ -257,11 +261,12 @@ class QueryFailuresView(ApiView):
 
 def _create(view: ApiView, sent: Sent) -> Response:
     sent["team"] = team_of_new_query(view.request.user, sent["application"], sent["team"])
+    require: dict[str, Any] = {"require_checked": trials.requires_check(view)}
     if trials.is_dry(view):
         asked = {name: held for name, held in sent.items() if name != "team"}
-        checked = catalog.check_query(**asked, python=view.author["python"])
+        checked = catalog.check_query(**asked, python=view.author["python"], **require)
         return trials.would_create(checked.skipped)
-    return _answer(catalog.create_query(**sent, **view.author).name, view, new=True)
+    return _answer(catalog.create_query(**sent, **view.author, **require).name, view, new=True)
 
 
 def _answer(name: str, view: ApiView, *, new: bool = False) -> Response:

@@ -49,6 +49,7 @@ class ApplySet(StrictForm):
     prune: bool = False
     prune_running: bool = False
     accept_state_change: bool = False  # start changes that silently alter the meaning of state
+    require_checked: bool = False  # refuse queries whose SQL could not be checked
     #: As returned by a dry run: these branches and tags are not resolved again.
     resolved: tuple[GitRef, ...] = ()
 

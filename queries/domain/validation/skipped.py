@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from queries.domain.errors import Problem
+
 
 class Check(StrEnum):
     """A check that needs something outside the definition."""
@@ -46,6 +48,20 @@ class Skip:
     def text(self) -> str:
         """Return it as one line."""
         return f"{self.word}: {self.why}"
+
+
+def unchecked_sql(skips: Iterable[Skip]) -> list[Problem]:
+    """Return the problem of SQL that was not checked, for a save that requires the check."""
+    return [
+        Problem(
+            "sql",
+            "",
+            f"was not checked, and the request requires the check. {one.why}",
+            "Send it again later." if one.again else "Omit require_checked (--require-checked).",
+        )
+        for one in skips
+        if one.check is Check.SQL
+    ]
 
 
 def as_json(skips: Iterable[Skip]) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Validate definitions and store them as immutable revisions, completely or not at all."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,6 +16,7 @@ from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem, StaleR
 from queries.domain.reasons import Because, Detail
 from queries.domain.validation import query_rules
 from queries.domain.validation.joining import kind_problem
+from queries.domain.validation.skipped import Skip, unchecked_sql
 from queries.models.access.teams import Team
 from queries.models.applications import (
     Application,
@@ -168,6 +170,7 @@ def create_query(
     checkpoint: str = "",
     team: Team | None = None,
     python: bool = False,
+    require_checked: bool = False,
 ) -> Query:
     """Create a query with revision 1, its checkpoint row and, if needed, its own application.
 
@@ -175,7 +178,7 @@ def create_query(
     application, created with `application_spec` or the defaults, for `team`. An empty `checkpoint`
     means `file://CHECKPOINTS_DIR/NAME`, with a number appended if an archived query left files
     there. Raises `Invalid` with every problem found (name taken, checkpoint held or nested, naming
-    the holder, …).
+    the holder, …), and with `require_checked` if its SQL could not be checked.
     """
     application_spec = _own_at_commit(application_spec, python)
     parsed = ask_spark(spec, *conf_around(None, application, application_spec))
@@ -188,6 +191,7 @@ def create_query(
         draft = drafted(seen=seen)
         _insist(python, draft)
         _refuse(draft.problems)
+        _refuse_unchecked(require_checked, draft.checked.skipped)
         assert draft.form is not None, "a draft without problems has a form"
         rows, own = DefinitionRows(actor=actor, now=now), draft.application_form
         host = draft.host or rows.application(draft.host_name, own, own=True, team=team)
@@ -208,12 +212,13 @@ def revise_query(
     now: datetime,
     gap_accepted: bool = False,
     python: bool = False,
+    require_checked: bool = False,
 ) -> QueryRevision:
     """Add a revision, used from the next start or restart; see `revise_application`.
 
     Switching async progress tracking off while the offset log has a gap raises `Invalid`, unless
     `gap_accepted` is set: the operation that switches it off safely sets this to restore a
-    definition.
+    definition. `require_checked` raises `Invalid` if the SQL could not be checked.
     """
     refuse_discovered(query)
     before = query.revisions.order_by("-number")[0]
@@ -231,7 +236,9 @@ def revise_query(
         insist_query(python, draft.form, query)
         _refuse(draft.problems)
         if draft.form is None or (after := parsing.as_json(draft.form)) == newest.spec:
+            _refuse_unchecked(require_checked, newest.skipped)
             return newest
+        _refuse_unchecked(require_checked, draft.checked.skipped)
         rows, number = DefinitionRows(actor=actor, now=now), newest.number + 1
         checked = checked_columns(draft.checked)
         revision = rows.query_revision(query, number, draft.form.kind, after, checked)
@@ -250,6 +257,7 @@ def check_query(
     checkpoint: str = "",
     query: Query | None = None,
     python: bool = False,
+    require_checked: bool = False,
 ) -> Checked:
     """Validate a query without writing; raises `Invalid`. `query` is the row being edited, if any.
 
@@ -272,7 +280,13 @@ def check_query(
     )
     _insist(python, draft, query)
     _refuse(draft.problems)
+    _refuse_unchecked(require_checked, draft.checked.skipped)
     return draft.checked
+
+
+def refuse_unchecked(query: Query) -> None:
+    """Raise `Invalid` if the SQL of a query's newest revision has not been checked."""
+    _refuse_unchecked(True, query.revisions.order_by("-number")[0].skipped)
 
 
 def one_at_a_time() -> None:
@@ -307,6 +321,11 @@ def _own_at_commit(spec: dict[str, Any] | None, python: bool) -> dict[str, Any] 
 def _refuse(problems: list[Problem]) -> None:
     if problems:
         raise Invalid(problems)
+
+
+def _refuse_unchecked(required: bool, skips: Iterable[Skip]) -> None:
+    if required:
+        _refuse(unchecked_sql(skips))
 
 
 def _refuse_stale(newest: int, expected: int | None) -> None:

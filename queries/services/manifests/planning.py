@@ -79,6 +79,8 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
         if one.kind is Kind.APPLICATION:
             hosts.pop(one.name, None)  # no query of the set can belong to it
     queries.plan_queries(of_kind[Kind.QUERY], present, hosts, user=user)
+    if asked.require_checked:
+        queries.refuse_unchecked(of_kind[Kind.QUERY], present)
     queries.look_for_orphans(
         of_kind[Kind.APPLICATION], of_kind[Kind.QUERY], present, hosts, found.leaving
     )

@@ -15,6 +15,7 @@ from queries.domain.manifests.forms import Manifest
 from queries.domain.states import Desired, Phase
 from queries.domain.triggers.cores import ground_of, held
 from queries.domain.validation.joining import joining_problems, team_problem
+from queries.domain.validation.skipped import unchecked_sql
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.roles import WRITE_PYTHON, may
@@ -207,6 +208,15 @@ def _validate(
             columns = checked_columns(item.checked)
             spec, by = item.after["spec"], columns["state_by"]
             item.state_change = change_of(row, spec, columns["state"], by)
+
+
+def refuse_unchecked(items: Iterable[SetItem], present: Present) -> None:
+    """Record a problem for SQL that is not checked, also of queries that do not change."""
+    for item in items:
+        row = present.query_revisions.get(item.query.pk) if item.query is not None else None
+        changes = row is None or item.spec_differs
+        skips = item.checked.skipped if changes or row is None else row.skipped
+        item.problems += below_spec(unchecked_sql(skips))
 
 
 def look_for_orphans(
