@@ -1,8 +1,8 @@
 """Authenticate by token: enforce its limits, record its last use, and block guessing.
 
 Wrong tokens are counted per IP address, each distinct token once: a script that keeps using one
-expired token is not blocked, but an address that tries many tokens is. Like wrong passwords, they
-are counted in the database, so the limit holds across all web processes.
+expired token is not blocked, but an address that tries many tokens is, except with valid ones.
+Like wrong passwords, they are counted in the database, so the limit holds across all web processes.
 """
 
 import logging
@@ -19,12 +19,13 @@ from rest_framework.exceptions import AuthenticationFailed, Throttled
 
 from queries.models.tokens import AccessToken, TokenGuess
 from queries.roles import limit_to
+from queries.services.access.proxies import note_proxy
 
 logger = logging.getLogger(__name__)
 
 #: Resolution of a token's last use: it is written at most this often.
 USED_EVERY = timedelta(minutes=1)
-#: Distinct wrong tokens allowed per address within the window; the next request must wait.
+#: Distinct wrong tokens allowed per address within the window; the next wrong one must wait.
 GUESSES_AT_MOST = 10
 GUESSES_WITHIN = timedelta(minutes=10)
 #: Guesses remembered across all addresses; the newest are kept.
@@ -32,7 +33,7 @@ _GUESSES_KEPT = 100_000
 
 
 def wait_s(address: str, *, now: datetime) -> float:
-    """Return the seconds until this IP address can try a token again; 0 if it already can."""
+    """Return the seconds until this IP address can try a wrong token again; 0 if it can now."""
     recent = _recent(address, now).order_by("-at").values_list("at", flat=True)
     oldest = recent[GUESSES_AT_MOST - 1 : GUESSES_AT_MOST].first()
     return (oldest + GUESSES_WITHIN - now).total_seconds() if oldest else 0.0
@@ -64,7 +65,7 @@ class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
     def authenticate(self, request: Any) -> tuple[Any, AccessToken] | None:
         """Return the user, restricted to the token's scope, and the token; None without a token.
 
-        Raises `Throttled` for an IP address with too many wrong guesses.
+        Raises `Throttled` for a wrong token from an IP address with too many before.
         """
         self._address = str(request.META.get("REMOTE_ADDR", ""))
         found: tuple[Any, AccessToken] | None = super().authenticate(request)
@@ -73,21 +74,31 @@ class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
         user, token = found
         limit_to(user, token)
         note_use(token)
+        note_proxy(request.META, now=timezone.now())
         return user, token
 
     def authenticate_credentials(self, token: bytes) -> Any:
-        """Return (user, token) for a token's text; raise `AuthenticationFailed` if it is wrong."""
-        if wait := wait_s(self._address, now=timezone.now()):
-            raise Throttled(wait, "Too many invalid tokens from your address.")
+        """Return (user, token) for a token's text; raise `AuthenticationFailed` if it is wrong.
+
+        A valid token is accepted whatever else its address sends: a token is too long to be
+        guessed, and many clients may share the address.
+        """
         try:
             return super().authenticate_credentials(token)
         except UnicodeDecodeError as error:
-            note_guess(self._address, token, now=timezone.now())
+            self._count(token)
             raise AuthenticationFailed("Invalid token.") from error
         except AuthenticationFailed:
-            note_guess(self._address, token, now=timezone.now())
-            logger.warning("received a wrong token from %s", self._address)
+            self._count(token)
             raise
+
+    def _count(self, token: bytes) -> None:
+        """Count a wrong token; raise `Throttled` if its address has sent too many before."""
+        now = timezone.now()
+        if wait := wait_s(self._address, now=now):
+            raise Throttled(wait, "Too many invalid tokens from your address.")
+        note_guess(self._address, token, now=now)
+        logger.warning("received a wrong token from %s", self._address)
 
 
 def note_use(token: AccessToken) -> None:

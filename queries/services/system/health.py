@@ -20,6 +20,7 @@ from django.db.models import Max
 from headgate_server import places
 from queries.domain.system import SETUP, Part, SystemHealth, clock, first_line, ok, problem, unknown
 from queries.services.access import root_worker
+from queries.services.access.proxies import PROXIES, proxies_part
 from queries.services.system.backlogs import backlog, loops
 from queries.services.system.checks import Check, checked
 from queries.services.system.places import DATA_ROOTS, SPARK_UI, data_roots_part, spark_ui_part
@@ -109,6 +110,7 @@ def checks(now: datetime) -> tuple[tuple[str, bool, Check], ...]:
         ("disk", False, _disk),
         ("walls", False, _walls),
         (ROOT_WORKER, True, _root_worker),
+        (PROXIES, False, lambda: proxies_part(now)),
         ("data", True, lambda: _data(now)),
         ("backlog", True, lambda: backlog(now)),
         ("loops", True, lambda: loops(now)),

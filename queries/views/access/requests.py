@@ -12,6 +12,7 @@ from django.utils import timezone
 from controlplane.long_texts import WebSearch
 from headgate_ground.masking import searched_by
 from queries.services.access.asker import Asker, asked_by
+from queries.services.access.proxies import note_proxy
 from queries.services.access.sessions import note_use
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ class Requests:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """Return the view's response."""
         address = str(request.META.get("REMOTE_ADDR") or "")
+        if "X-Forwarded-For" in request.headers and request.user.is_authenticated:
+            note_proxy(request.META, now=timezone.now())
         asker = Asker(address=address, browser=request.headers.get("User-Agent", ""))
         with asked_by(asker), searched_by(WebSearch()):
             response = self.respond(request)
