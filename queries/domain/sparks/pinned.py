@@ -68,8 +68,8 @@ _UNPINNED: Mapping[str, Spark] = {
 
 
 #: Keys that no log contains, but that decide how a checkpoint is written: its logs, or the files
-#: and rows of its state. Source: the `SQLConf` of 4.3.0 and its descriptions ("state between versions
-#: tends to be incompatible", "shouldn't be modified after running").
+#: and rows of its state. Source: the `SQLConf` of 4.3.0 and its descriptions, which warn that state
+#: does not fit between versions, or that a key must not change after the first run.
 FORMATS = frozenset(
     {
         SINK_NAMES,

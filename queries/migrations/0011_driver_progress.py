@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("queries", "0009_standbys")]
+    dependencies = [("queries", "0010_ticks_late")]
 
     operations = [
         migrations.AddField("driver", "advanced_at", models.DateTimeField(null=True)),
