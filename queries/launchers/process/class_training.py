@@ -17,7 +17,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from headgate_ground.files import read_file, replace_file, sync, take_lock
+from headgate_ground.files import (
+    open_plain,
+    read_file,
+    read_tail,
+    replace_file,
+    sync,
+    take_lock,
+)
+from headgate_ground.untrusted import make_folder
 from queries.domain.protocol import (
     ASSIGNMENT,
     DRIVER_LOG,
@@ -85,7 +93,7 @@ def _train(scratch: Path, draft: Path, spark: str) -> None:
     """Run the driver until its JVM has written the draft; raise `NotMade` if it does not."""
     folder = DriverFolder.make(scratch / "application" / "1")
     entries = _queries(scratch)
-    (folder.own / TMP).mkdir(mode=0o700)
+    os.close(make_folder(folder.own / TMP))
     replace_file(folder.control / SPEC, _spec(spark).dumps())
     replace_file(folder.control / POOLS, "<allocations/>")
     replace_file(folder.control / ASSIGNMENT, Assignment(1, 1, entries).dumps())
@@ -94,7 +102,8 @@ def _train(scratch: Path, draft: Path, spark: str) -> None:
     )
     env["JDK_JAVA_OPTIONS"] = f"{env.get('JDK_JAVA_OPTIONS', '')} {_AT_EXIT.format(draft=draft)}"
     log = folder.own / DRIVER_LOG
-    with log.open("wb") as output:
+    flags = os.O_WRONLY | os.O_CREAT
+    with os.fdopen(open_plain(log, flags, within=folder.root), "wb") as output:
         driver = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "queries.runtime.entry"),
@@ -120,7 +129,7 @@ def _train(scratch: Path, draft: Path, spark: str) -> None:
 
 
 def _have_committed(folder: DriverFolder, count: int) -> bool:
-    text = read_file(folder.own / STATUS)
+    text = read_file(folder.own / STATUS, within=folder.root)
     runs = Status.loads(text).runs if text else ()
     for run in runs:
         if run.state in (RunState.FAILED, RunState.REFUSED) and run.error is not None:
@@ -129,7 +138,7 @@ def _have_committed(folder: DriverFolder, count: int) -> bool:
 
 
 def _reason(log: Path, code: int) -> str:
-    last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+    last = read_tail(log, 2000, within=log.parent).strip().rpartition("\n")[2]
     return f"Java did not write its classes (exit code {code} of the driver): {last}"
 
 

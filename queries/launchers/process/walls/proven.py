@@ -140,7 +140,9 @@ def _try_bubblewrap(drivers: Path) -> None:
         raise Missing("bubblewrap is not installed; it is in the bubblewrap package.")
     with ground(drivers) as (folder, spec, hidden):
         env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
-        log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        log = open_plain(
+            folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, within=folder.root
+        )
         within = bubblewrap.Walls.raise_around(
             attempt(
                 folder, [hidden], filtered=not _unfiltered(), limits=limits.limits(account=False)
@@ -206,7 +208,9 @@ def _closed(home: Path) -> list[Path]:
 def _status_as(account: Account, argv: list[str], folder: DriverFolder) -> int:
     """Run a command in the same way as an account's driver; return its exit code."""
     env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
-    log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log = open_plain(
+        folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, within=folder.root
+    )
     calls, _ = limits.system_call_filter()
     try:
         return subprocess.run(
@@ -240,7 +244,7 @@ def insist_on_the_way(account: Account) -> None:
 
 
 def _judge(status: int | None, folder: DriverFolder, *, killed: bool) -> None:
-    said = read_tail(folder.own / DRIVER_LOG, 2000).strip().rpartition("\n")[2]
+    said = read_tail(folder.own / DRIVER_LOG, 2000, within=folder.root).strip().rpartition("\n")[2]
     if killed:  # by the kernel, for its memory, or by somebody
         raise Late("the trial was killed.")
     if any(os.strerror(code) in said for code in _USED_UP):

@@ -3,13 +3,13 @@
 import contextlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from headgate_ground.untrusted import make_folder, remove_tree
 from queries.domain.protocol import TMP, DriverSpec
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import identities
@@ -148,7 +148,7 @@ def ground(drivers: Path) -> Iterator[tuple[DriverFolder, DriverSpec, Path]]:
     trial = Path(tempfile.mkdtemp(prefix=".walls-", dir=drivers.resolve()))
     try:
         folder = DriverFolder.make(trial / "1")
-        (folder.own / TMP).mkdir(mode=0o700)
+        os.close(make_folder(folder.own / TMP))
         hidden = trial / "hidden"
         hidden.write_text("not for drivers")
         hidden.chmod(0o600)
@@ -156,7 +156,7 @@ def ground(drivers: Path) -> Iterator[tuple[DriverFolder, DriverSpec, Path]]:
         home, given = drivers.parent.resolve().as_uri(), (trial / GIVEN).as_uri()
         yield folder, replace(_SPEC, own_folders=(home,), data_roots=(given,)), hidden
     finally:
-        shutil.rmtree(trial, ignore_errors=True)
+        remove_tree(trial)
 
 
 _SPEC = DriverSpec(
