@@ -118,3 +118,17 @@ def test_a_slow_bubblewrap_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     assert walls.status_of(python) == 0
     walls.process.wait(60)
     os.close(walls.told)
+
+
+@pytest.mark.walls
+def test_no_process_within_walls_can_write_what_the_init_reports(tmp_path: Path) -> None:
+    forge = "for each in /proc/1/fd/*; do echo end 2 0 > $each && exit 7; done; exit 3"
+    shown = Mounts(["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"], ())
+    with (tmp_path / "log").open("wb") as log:
+        walls = bubblewrap.Walls.raise_around(
+            ["/bin/sh", "-c", forge], env=dict(os.environ), mounts=shown, log=log.fileno()
+        )
+    python = walls.begin()
+    assert walls.status_of(python) == 3 << 8
+    walls.process.wait(60)
+    os.close(walls.told)
