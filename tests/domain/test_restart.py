@@ -104,7 +104,8 @@ def test_the_decision_record_gives_the_constants_that_hold() -> None:
         f"{health.TRIGGER_FACTOR:g} × trigger + "
         f"max({health.P99_FACTOR:g} × p99 of a batch, {health.STALL_FLOOR_S:g} s)"
     )
-    assert rows["from spawn to Started"] == f"{settings.START_DEADLINE_S} s"
+    assert rows["a start without progress"] == f"{settings.START_DEADLINE_S} s"
+    assert rows["a start in all"] == f"{settings.START_MAX_S} s"
     assert rows["graceful stop"].startswith(f"{settings.STOP_DEADLINE_S} s, ")
     assert rows["leaving"].startswith(f"{LEAVE_S} s to SIGTERM, {LEAVE_S} s more")
     assert rows["drivers starting at once"].startswith("half the host's cores")

@@ -297,6 +297,7 @@ def test_a_driver_lives_until_it_is_killed_and_an_epoch_is_launched_once(ground:
     assert launcher.sight(NAME, 3).liveness in ALIVE
     first = ground.until(3, Liveness.ALIVE)
     assert first.process
+    assert first.cpu_s is not None  # it has not started yet
     assert set(first.process) <= {field.name for field in Driver._meta.get_fields()}
     assert (launcher.living(), launcher.highest_epoch(NAME)) == ([(NAME, 3)], 3)
     _launch(launcher, 3)
