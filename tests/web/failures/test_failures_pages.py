@@ -6,7 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from headgate_ground.masking import TABLE
+from controlplane.long_texts import IN_REQUEST
+from headgate_ground.masking import TABLE, Here
 from queries.domain.protocol import Killer, RunError
 from queries.models.failures import Failure, FailureGroup
 from queries.services.failures import resolution
@@ -159,6 +160,29 @@ def test_what_was_masked_with_this_table_when_stored_is_not_searched_again(
         assert [one in page for one in ("of_message", "of_log")] == [seen, seen]
         assert [one in body for one in ("of_cause", "of_message", "of_log")] == [seen] * 3
         assert ("of_cause" in rows) is seen
+
+
+def test_a_request_searches_no_more_than_64_kib_in_the_web_process(
+    client: Client, viewer: User, broken: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[int] = []
+    real = Here.mask
+
+    def noted(self: Here, text: str) -> str:
+        searched.append(len(text))
+        return real(self, text)
+
+    failure = Failure.objects.get(run__query__name="delays")
+    tail = f"pwd=of_log {'-eyJ' * 50_000} end"
+    Failure.objects.filter(pk=failure.pk).update(masked_with="older", log_tail=tail)
+    monkeypatch.setattr(Here, "mask", noted)
+    for address in (f"/failures/{failure.pk}/", f"/api/v1/failures/{failure.pk}/"):
+        client.force_login(viewer)
+        searched.clear()
+        shown = client.get(address).content.decode()
+        assert "-eyJ end" in shown
+        assert "of_log" not in shown
+        assert 0 < sum(searched) <= IN_REQUEST
 
 
 def test_what_changed_since_the_last_good_run_is_shown_line_by_line(
