@@ -7,7 +7,6 @@ where no code within walls can write.
 """
 
 import errno
-import os
 import socket
 import struct
 import time
@@ -20,19 +19,21 @@ from queries.domain.protocol import STORAGE_SOCKET, USED, Ident
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import identities
 
+#: Seconds for a connection to the JVM, which the kernel makes without its help.
+ANSWERS_WITHIN_S = 5.0
 _PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid (unix(7))
 
 
 def listens(directory: Path, ident: Ident | None) -> bool:
-    """Return whether there is a socket, and the JVM that must be listening is known."""
+    """Return whether something listens there, and the JVM that must be listening is known."""
     if ident is None or ident.jvm_pid is None:
         return False
     try:
-        os.close(untrusted.open_socket(DriverFolder.of(directory).own / STORAGE_SOCKET))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except NotPlain:
-        return True  # `connect` says what is wrong with it
+        connect(directory, ident, ANSWERS_WITHIN_S).close()
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+        return False  # refused: it exists a moment before anything listens there
+    except OSError:
+        return True  # whoever connects again is told what is wrong with it
     return True
 
 
