@@ -9,7 +9,7 @@ from queries.domain.failures.diagnosis import Classified
 from queries.domain.protocol import ExitReport, RunError, Want
 from queries.domain.reasons import Because
 from queries.domain.states import Candidacy, DriverState, Hold, Phase, Reason, RunOutcome
-from queries.domain.supervision.progress import Progress
+from queries.domain.supervision.observation import Progress
 
 
 class DriverAction(StrEnum):

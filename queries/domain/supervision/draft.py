@@ -8,8 +8,7 @@ from queries.domain.protocol import ExitReport, Hangs, Want
 from queries.domain.reasons import Because
 from queries.domain.states import DriverState, Hold, Phase, Reason
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd, ScriptDecision
-from queries.domain.supervision.observation import Observation, QuerySeen, RunSeen
-from queries.domain.supervision.progress import Progress
+from queries.domain.supervision.observation import Observation, Progress, QuerySeen, RunSeen
 
 
 @dataclass(slots=True)

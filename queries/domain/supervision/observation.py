@@ -15,7 +15,6 @@ from queries.domain.protocol import LEAVE_S, ExitReport, Hangs, RunStatus, Statu
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.restart import RestartPolicy
 from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, StopMode
-from queries.domain.supervision.progress import Progress
 
 
 class Liveness(StrEnum):
@@ -132,6 +131,15 @@ class QuerySeen:
     suspicion: Suspicion = Suspicion()  # determined only after several driver deaths in a row
     gone: bool = False  # its script no longer starts it
     remote: bool = False  # its checkpoint is not on a local disk
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """When a driver's start was last seen to have advanced, and how far."""
+
+    at: datetime
+    cpu_s: float = 0.0  # processor time used until then, by all of its processes
+    step: str = ""  # the newest step that it had reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,10 @@ time. The steps are the driver's own report, and an application's code can use p
 purpose, so no start may take longer than `Limits.start_max_s`.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from queries.domain.states import Phase, Reason
-
-if TYPE_CHECKING:
-    from queries.domain.supervision.observation import DriverSeen, Limits
+from queries.domain.supervision.observation import DriverSeen, Limits, Progress
 
 #: Seconds of processor time, by all of a driver's processes, that count as progress. Loading
 #: classes for a Spark session takes about 15 s; a JVM that only waits uses 2 s in some minutes.
@@ -21,16 +17,7 @@ LEAST_CPU_S = 2.0
 STEP_LENGTH = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """When a driver's start was last seen to have advanced, and how far."""
-
-    at: datetime
-    cpu_s: float = 0.0  # processor time used until then, by all of its processes
-    step: str = ""  # the newest step that it had reported
-
-
-def advanced(driver: "DriverSeen", now: datetime) -> Progress:
+def advanced(driver: DriverSeen, now: datetime) -> Progress:
     """Return how far a driver has come: a new mark if it advanced since the last, or the last."""
     mark = driver.progress or Progress(driver.created_at)
     seen = driver.sighting
@@ -41,7 +28,7 @@ def advanced(driver: "DriverSeen", now: datetime) -> Progress:
     return Progress(now, used, step)
 
 
-def is_stuck(*, began_at: datetime, advanced_at: datetime, limits: "Limits", now: datetime) -> bool:
+def is_stuck(*, began_at: datetime, advanced_at: datetime, limits: Limits, now: datetime) -> bool:
     """Return whether a start has not advanced for its limit, or has taken its maximum."""
     stuck = now - max(began_at, advanced_at) > timedelta(seconds=limits.start_s)
     return stuck or has_taken_longest(began_at, limits, now)
@@ -58,6 +45,6 @@ def waits_for_start(phase: Phase, reason: Reason, *, busy: bool) -> bool:
     return (phase, reason) in {(Phase.PENDING, Reason.WAITS_SLOT), given_up}
 
 
-def has_taken_longest(began_at: datetime, limits: "Limits", now: datetime) -> bool:
+def has_taken_longest(began_at: datetime, limits: Limits, now: datetime) -> bool:
     """Return whether a start has taken its maximum, which ends it even while it advances."""
     return now - began_at > timedelta(seconds=limits.start_max_s)

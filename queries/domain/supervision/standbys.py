@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from queries.domain.protocol import ExitReport
 from queries.domain.states import DriverState, Reason
 from queries.domain.supervision.decision import DriverAction
-from queries.domain.supervision.observation import DriverSeen, Limits, Liveness
+from queries.domain.supervision.observation import DriverSeen, Limits, Liveness, Progress
 from queries.domain.supervision.outcomes import exit_of, was_fenced
-from queries.domain.supervision.progress import Progress, advanced, is_stuck
+from queries.domain.supervision.progress import advanced, is_stuck
 
 #: A standby that dies is launched again after this long, twice as long after each further death
 #: within `COUNTED`, and at most after `LONGEST`.

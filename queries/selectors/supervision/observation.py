@@ -41,6 +41,7 @@ from queries.domain.supervision.observation import (
     DriverSeen,
     Limits,
     Observation,
+    Progress,
     QuerySeen,
     RunSeen,
     ScriptSeen,
@@ -48,7 +49,6 @@ from queries.domain.supervision.observation import (
     Slots,
     Suspicion,
 )
-from queries.domain.supervision.progress import Progress
 from queries.jvm.compiled import missing
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query

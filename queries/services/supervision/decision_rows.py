@@ -29,8 +29,7 @@ from queries.domain.states import (
     Verb,
 )
 from queries.domain.supervision.decision import DriverDecision, QueryDecision, ScriptDecision
-from queries.domain.supervision.observation import Sighting
-from queries.domain.supervision.progress import Progress
+from queries.domain.supervision.observation import Progress, Sighting
 from queries.domain.supervision.standbys import TAKES_OVER
 from queries.domain.validation.params import effective
 from queries.launchers.base import Launcher

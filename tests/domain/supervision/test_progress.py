@@ -17,13 +17,14 @@ from queries.domain.supervision.observation import (
     DriverSeen,
     Liveness,
     Observation,
+    Progress,
     QuerySeen,
     RunSeen,
     ScriptSeen,
     Sighting,
     Slots,
 )
-from queries.domain.supervision.progress import Progress, advanced, waits_for_start
+from queries.domain.supervision.progress import advanced, waits_for_start
 from tests.domain.supervision.seen import LIMITS, NOW
 
 BUSY = Pressure(share=99.4, load=90.4, cores=2)

@@ -11,8 +11,7 @@ from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import ExitReport, Status
 from queries.domain.states import DriverState, Reason
 from queries.domain.supervision.decision import DriverAction
-from queries.domain.supervision.observation import DriverSeen, Limits, Liveness, Sighting
-from queries.domain.supervision.progress import Progress
+from queries.domain.supervision.observation import DriverSeen, Limits, Liveness, Progress, Sighting
 from queries.domain.supervision.standbys import (
     CALM_AFTER,
     LONGEST,
