@@ -167,6 +167,7 @@ def test_the_health_check_names_a_frozen_holder(
         """Stands for Django's, whose test database is in memory."""
 
         settings_dict = {"NAME": str(writer.database)}
+        in_atomic_block = False
 
     monkeypatch.setattr(sqlite_writes, "connection", Connection)
     settings.HOME = type(settings.HOME)(writer.run.parent)
@@ -180,6 +181,9 @@ def test_the_health_check_names_a_frozen_holder(
     said = writes.problem_with_writes()
     assert f"(PID {writer.process.pid}) is stopped and holds the write lock" in said
     assert f"kill {writer.process.pid}" in said
+    monkeypatch.setattr(Connection, "in_atomic_block", True)
+    assert writes.problem_with_writes() == ""  # the lock is this thread's own
+    monkeypatch.setattr(Connection, "in_atomic_block", False)
     writer.process.kill()
     writer.process.wait(LIMIT_S)
     assert writes.problem_with_writes() == ""

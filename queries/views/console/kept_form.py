@@ -17,8 +17,10 @@ from headgate_ground.masking import is_secret_name, mask_text
 LONGEST_VALUE = 64 * 1024
 #: Fields of every form, which nobody types.
 _OURS = frozenset({"csrfmiddlewaretoken"})
-#: Fields that say where to go and which button was pressed.
-_UNTYPED = _OURS | {"next", "do", "base", "reviewed"}
+#: Fields that the forms fill in themselves: where to go, which button, and on which revision.
+_UNTYPED = _OURS | frozenset(
+    ["next", "do", "verb", "tab", "base", "reviewed", "revision", "suggestion"]
+)
 
 
 @dataclass(frozen=True, slots=True)
