@@ -24,8 +24,9 @@ from redis.retry import Retry
 from controlplane.home import Home, Trouble, read_line, write_private
 from headgate_ground.masking import MASK
 from headgate_server import places
-from installation.machine import claims, drivers, java, kafka, programs, valkey
+from installation.machine import claims, drivers, java, kafka, preparation, programs, valkey
 from installation.management.commands import stop
+from queries.jvm.compiled import jar_name
 from queries.launchers.process import identities
 
 _FAKE_JAVA = """#!/bin/sh
@@ -56,6 +57,19 @@ def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", str(_java(tmp_path / "b", "17.0.1") / "bin"))
     found = java.choose(tmp_path / "own")
     assert (found.home, found.origin) == (tmp_path / "a", "JAVA_HOME")
+
+
+def test_classes_that_cannot_be_compiled_stop_nothing_and_say_what_waits(
+    tmp_path: Path, settings: Settings
+) -> None:
+    settings.JARS_DIR = tmp_path / "jars"
+    assert preparation.lacks_java_classes()
+    said = preparation.compile_java_classes(tmp_path / "nowhere")
+    assert said.startswith("Java cannot be started")
+    assert said.endswith("Until then, queries with checkpoints on S3 or HDFS wait.")
+    (settings.JARS_DIR / jar_name()).touch()
+    assert not preparation.lacks_java_classes()
+    assert preparation.compile_java_classes(tmp_path / "nowhere") == ""
 
 
 def test_a_java_that_is_too_old_is_passed_over(

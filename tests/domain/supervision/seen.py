@@ -153,6 +153,7 @@ def _query_seen(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
         hangs=draw(hangs) if may_hang else Hangs.NOTHING,
         recent_failures=draw(recent_failures),
         suspicion=Suspicion(draw(candidacies), draw(up_to[9]), draw(up_to[2])),
+        remote=draw(yes_or_no),
     )
 
 
@@ -212,6 +213,7 @@ def _observations(draw: st.DrawFn) -> Observation:
         hold=draw(holds),
         paused=draw(yes_or_no),
         standby=driver is None and not silent and draw(yes_or_no),
+        no_classes="there is no Java" if driver is None and draw(yes_or_no) else "",
     )
 
 

@@ -61,6 +61,15 @@ def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observatio
 
 @settings(max_examples=examples(400))
 @given(observations)
+def test_no_run_on_a_remote_checkpoint_begins_where_our_classes_are_missing(
+    obs: Observation,
+) -> None:
+    for seen, choice in zip(obs.queries, decide(obs, NOW).queries, strict=True):
+        assert not (obs.no_classes and seen.remote and choice.open_run is not None)
+
+
+@settings(max_examples=examples(400))
+@given(observations)
 def test_no_decision_depends_on_what_is_said(obs: Observation) -> None:
     """The words beside a reason are handed on, never read."""
 
