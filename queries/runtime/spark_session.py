@@ -118,6 +118,16 @@ def stopped_while_starting(text: str) -> bool:
 #: the JVM's properties and environment (Spark: SQLConf, spark.sql.reflect.allowList). A sleep holds
 #: up only its own query.
 _REFLECT = r"java\.util\.UUID\.randomUUID,java\.lang\.Thread\.sleep"
+#: Which classes a schema in a text or in a file may name (`from_json`, Parquet's metadata). Without
+#: this, Spark makes an object of any class on its class path, also for authors of SQL alone; older
+#: than 4.3, it ignores these keys (Spark: SQLConf, ALLOW_CREATING_UDT_FROM_STRING). A connector's
+#: `conf` can list its own classes.
+_BY_SCHEMA = {
+    "spark.sql.udt.allowCreatingUDTFromString": "false",
+    "spark.sql.udt.allowedDynamicUDTClasses": (
+        "org.apache.spark.ml.linalg.VectorUDT,org.apache.spark.ml.linalg.MatrixUDT"
+    ),
+}
 
 
 def _ship_code(context: Any, roots: tuple[str, ...], folder: Path) -> None:
@@ -185,6 +195,7 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         "spark.sql.streaming.stopActiveRunOnRestart": "false",  # one live run, or a refusal
         "spark.submit.deployMode": "client",
         "spark.sql.reflect.allowList": _REFLECT,
+        **{name: spec.conf.get(name, value) for name, value in _BY_SCHEMA.items()},
         **packages.worker_conf(spec.packages, spec.master, references.resolve_all(spec.conf)),
     }
     if spec.master != "yarn":

@@ -304,6 +304,7 @@ from pyspark.sql import SparkSession
 from queries.domain.definitions.data_roots import DataRoots
 from queries.runtime import build
 from queries.runtime.failures.error_capture import StepFailed
+from queries.runtime.spark_session import _BY_SCHEMA
 from queries.secret_references import References
 
 home, guarded = sys.argv[1], sys.argv[2] == "guarded"
@@ -316,7 +317,16 @@ spark = (
 )
 roots = DataRoots((f"file://{home}/data",), (f"file://{home}/own",)) if guarded else None
 ticks = [{"name": "ticks", "format": "rate", "options": {}}]
+for name, value in _BY_SCHEMA.items() if guarded else ():
+    spark.conf.set(name, value)
 secret = f"{home}/own/secret_key"
+by_schema = {
+    "type": "struct",
+    "fields": [{"name": "v", "nullable": True, "metadata": {}, "type": {
+        "type": "udt", "class": "org.apache.spark.mllib.linalg.VectorUDT", "pyClass": None,
+        "sqlType": "string",
+    }}],
+}
 texts = {
     "path": f"SELECT s.value FROM ticks, text.`{secret}` s",
     "glob": f"SELECT s.value FROM ticks, text.`{home}/o*/secret_key` s",
@@ -329,6 +339,7 @@ texts = {
     "link": f"SELECT s.value FROM ticks, text.`{home}/data/link/secret_key` s",
     "reflect": "SELECT reflect('java.lang.System', 'getProperty', 'user.home') FROM ticks",
     "java_method": "SELECT java_method('java.lang.System', 'getenv', 'HOME') FROM ticks",
+    "schema": f"SELECT from_json('{{}}', '{json.dumps(by_schema)}') FROM ticks",
     "in a root": f"SELECT s.value FROM ticks, text.`{home}/data/flights/*` s",
 }
 found = {}
@@ -391,6 +402,14 @@ def test_what_spark_would_read_outside_of_the_roots_does_not_start(
 def test_sql_calls_no_methods_of_java(told: dict[str, dict[str, str]], attack: str) -> None:
     assert told["open"][attack] == ""
     assert "METHOD_NOT_ALLOWED" in told["guarded"][attack]
+
+
+@pytest.mark.spark
+def test_a_schema_in_sql_makes_no_object_of_a_class_that_it_names(
+    told: dict[str, dict[str, str]],
+) -> None:
+    assert told["open"]["schema"] == ""
+    assert told["guarded"]["schema"]
 
 
 @pytest.mark.spark

@@ -79,7 +79,7 @@ _RESERVED: tuple[tuple[str, str], ...] = (
     (r"spark\.pyspark\..+|spark\.python\.daemon\.module|spark\.python\.worker\.module", ""),
     (r"spark\.(sql\.)?redaction\..+|spark\.ui\.filters|spark\.authenticate.*", ""),
     (r"spark\.sql\.reflect\.allowList", "SQL must not call Java methods."),
-    (r"spark\.sql\.(maven\.additionalRemoteRepositories|udt\.allowedDynamicUDTClasses)", ""),
+    (r"spark\.sql\.(maven\.additionalRemoteRepositories|udt\..+)", ""),
 )
 #: Matches a JVM class name, alone or in a list.
 _CLASS = re.compile(r"(?:^|[\s,:;])((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?=$|[\s,:;])")
