@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from headgate_ground.tolerant.values import whole
+
 #: Percent of a minute in which some program waited for a processor. A driver that starts on two
 #: quiet cores reaches about 25.
 HIGH_SHARE = 80.0
@@ -38,6 +40,7 @@ def waiting_share(text: str) -> float | None:
     for line in text.splitlines():
         kind, *fields = line.split()[:4] or [""]
         values = dict(field.split("=", 1) for field in fields if "=" in field)
-        if kind == "some" and values.get("avg60", "").replace(".", "", 1).isdecimal():
-            return float(values["avg60"])
+        units, _, hundredths = values.get("avg60", "").partition(".")
+        if kind == "some" and (share := whole(units + hundredths[:2])) is not None:
+            return share / 10 ** len(hundredths[:2])
     return None
