@@ -402,6 +402,8 @@ DRIVER_MEMORY_BUDGET_MB = env.whole(  # 0: 80 % of the host's memory
 #: on a busy host, a healthy start may take many minutes (`queries.domain.supervision.progress`).
 START_DEADLINE_S = env.whole("HEADGATE_START_DEADLINE_S", 180, low=10, high=3600)
 START_MAX_S = max(START_DEADLINE_S, env.whole("HEADGATE_START_MAX_S", 1800, low=10, high=86400))
+#: Whether standbys start on a busy host, too: for hosts that always are, and still have room.
+STANDBYS_WHEN_BUSY = env.flag("HEADGATE_STANDBYS_WHEN_BUSY", False)
 OPERATION_DEADLINE_S = env.whole("HEADGATE_OPERATION_DEADLINE_S", 600, low=10, high=86400)
 STOP_DEADLINE_S = env.whole(  # then a graceful stop becomes immediate
     "HEADGATE_STOP_DEADLINE_S", 60, low=1, high=3600

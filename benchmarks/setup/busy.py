@@ -126,8 +126,8 @@ def _clone(revision: str, folder: Path) -> Path:
 def _turn(tree: Path, home: Path) -> Turn:
     system = Busy(home, pieces.free_port())
     system.folder = tree
-    for name in ("HEADGATE_START_DEADLINE_S", "HEADGATE_CLASS_ARCHIVES"):
-        system.environment.pop(name)  # the defaults are what is measured
+    for name in ("START_DEADLINE_S", "CLASS_ARCHIVES", "STANDBYS_WHEN_BUSY"):
+        system.environment.pop(f"HEADGATE_{name}")  # the defaults are what is measured
     try:
         system.up()
         for name in DEMO:

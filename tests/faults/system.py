@@ -70,6 +70,7 @@ class System(Programs):
             "HEADGATE_DEMO": "1",
             "HEADGATE_CLASS_ARCHIVES": "0",  # it would take half of the machine meanwhile
             "HEADGATE_START_DEADLINE_S": "300",
+            "HEADGATE_STANDBYS_WHEN_BUSY": "1",  # machines that run tests are
             **environment,
         }
         for name in ("DATABASE_URL", "DJANGO_ALLOW_ASYNC_UNSAFE"):

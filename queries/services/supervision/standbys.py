@@ -217,7 +217,7 @@ def _still_fits(row: Driver, launcher: Launcher) -> bool:
 
 def _may_start(rows: Rows, now: datetime) -> bool:
     """Return whether the driver is calm, and nobody waits for this host's memory or cores."""
-    if host_pressure.read_pressure().is_high:
+    if host_pressure.read_pressure().is_high and not settings.STANDBYS_WHEN_BUSY:
         return False
     driver = rows.driver
     if driver is None or driver.state != DriverState.LIVE or driver.end_wanted:

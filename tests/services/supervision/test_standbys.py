@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 
 from listeners.loops.troubles import current
 from queries import host_pressure
@@ -204,9 +205,9 @@ def test_a_standby_that_does_not_come_up_is_ended(stage: Stage) -> None:
 
 
 def test_a_standby_gives_its_memory_to_a_driver(
-    stage: Stage, waiting: Driver, settings: object
+    stage: Stage, waiting: Driver, settings: LazySettings
 ) -> None:
-    settings.DRIVER_MEMORY_BUDGET_MB = 2048  # type: ignore[attr-defined]
+    settings.DRIVER_MEMORY_BUDGET_MB = 2048
     stage.query("other")
     stage.launcher.obliging = True
     stage.start("other")
@@ -380,10 +381,22 @@ def test_no_standby_starts_on_a_busy_host(stage: Stage, monkeypatch: pytest.Monk
     assert launches(stage) == 2
 
 
-def test_a_standby_fits_whatever_the_limits_of_starts_are(
-    stage: Stage, waiting: Driver, settings: object
+def test_where_a_host_is_always_busy_standbys_start_if_an_admin_wants_that(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, settings: LazySettings
 ) -> None:
-    settings.START_DEADLINE_S, settings.START_MAX_S = 600, 3600  # type: ignore[attr-defined]
+    settings.STANDBYS_WHEN_BUSY = True
+    monkeypatch.setattr(host_pressure, "read_pressure", lambda: Pressure(90.0, 50.0, 2))
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    stage.up("delays", "flights")
+    stage.wait(60)
+    assert launches(stage) == 2
+
+
+def test_a_standby_fits_whatever_the_limits_of_starts_are(
+    stage: Stage, waiting: Driver, settings: LazySettings
+) -> None:
+    settings.START_DEADLINE_S, settings.START_MAX_S = 600, 3600
     assert fits(waiting, Frozen((), ""))
     stage.wait(5)
     assert stage.standby("flights").end_wanted == ""
