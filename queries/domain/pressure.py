@@ -41,6 +41,7 @@ def waiting_share(text: str) -> float | None:
         kind, *fields = line.split()[:4] or [""]
         values = dict(field.split("=", 1) for field in fields if "=" in field)
         units, _, hundredths = values.get("avg60", "").partition(".")
-        if kind == "some" and (share := whole(units + hundredths[:2])) is not None:
-            return share / 10 ** len(hundredths[:2])
+        share = whole(units + hundredths) if len(hundredths) == 2 else None
+        if kind == "some" and share is not None:
+            return share / 100
     return None

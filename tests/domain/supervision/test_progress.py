@@ -231,6 +231,7 @@ def test_when_a_host_is_busy(pressure: Pressure, high: bool, figure: str) -> Non
     ("text", "share"),
     [
         ("some avg10=6.95 avg60=18.30 avg300=13.24 total=8410709381\nfull avg10=0.00\n", 18.3),
+        ("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n", 0.0),
         ("full avg10=0.00 avg60=7.00 avg300=0.00 total=0\n", None),
         ("some avg10=6.95 avg60=much\n", None),
         ("\nsome\n", None),
