@@ -241,7 +241,7 @@ def storage_jvms_that_ended(stage: Stage, patch: pytest.MonkeyPatch, members: Me
             kind=DriverKind.STORAGE,
             host=settings.HEADGATE_HOST,
             state=DriverState.LIVE,
-            created_at=stage.now - timedelta(minutes=2),
+            created_at=stage.now - 2 * storage_jvms.LAUNCHED_WITHIN,
             operation=None,
         )
     patch.setattr(storage_jvms, "_end", lambda row, now: members(row))
