@@ -68,7 +68,6 @@ def _token(browser: Client) -> str:
     return browser.cookies["csrftoken"].value
 
 
-@pytest.mark.sql
 @pytest.mark.django_db(transaction=True)
 def test_after_a_busy_database_the_same_form_is_sent_again(browser: Client) -> None:
     token = _token(browser)

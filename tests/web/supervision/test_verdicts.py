@@ -227,14 +227,14 @@ def test_a_query_whose_source_is_away_is_not_progressing(
     look_at_sources(now=driver.ago(10), readers=brokers)
     word, evidence = verdict(vera)
     assert word == "Waiting"
-    assert "Its source has not responded for 1" in evidence
+    assert re.search(r"Its source has not responded for \d+ s", evidence)
     assert _count(vera, "WAITING", driver) == ["delays"]
     # It reads all the same: only Headgate cannot reach the source.
     driver.batches(end_s=2, every_s=5, duration_s=1, first=10, count=1)
     word, evidence = verdict(vera)
     assert word == "Progressing"
-    silent = "but Headgate has not received a response from the source for 1"
-    assert f"The query reaches its source, {silent}" in evidence
+    silent = r"but Headgate has not received a response from the source for \d+ s"
+    assert re.search(f"The query reaches its source, {silent}", evidence)
 
 
 def test_what_an_open_transaction_holds_back_is_not_idle(
