@@ -17,6 +17,7 @@ from queries.services.checkpoints import file_sinks, remote
 from queries.services.procedures import engine
 from queries.services.procedures.engine import advance, due_operations
 from queries.tasks import PROCEDURES
+from tests import pieces
 from tests.checkpoints.forms import write_checkpoint, write_output
 from tests.scenarios.stage import Stage
 from tests.storage.servers import StorageJvm
@@ -63,7 +64,9 @@ class Bench:
             spec["sink"] = {"format": "json", "options": {"path": sink}}
             if sink.startswith(self.store.root):
                 self.write_files(sink, range(batches))
-        query = self.stage.query("delays", **spec)
+        opens = ["s3"] if self.location.startswith("s3a://") else []
+        self.stage.application("delays", connectors=opens)
+        query = self.stage.query("delays", "delays", **spec)
         write_checkpoint(self.mine, batches=range(batches), store=store)
         if local:
             self.location = self.mine.as_uri()
@@ -153,5 +156,6 @@ def bench(
     monkeypatch.setattr(engine, "_leases", Leases(timedelta(hours=1)))
     settings.DATA_ROOTS = (store.root, str(tmp_path))
     settings.MIRRORS_DIR = tmp_path / "mirrors"
+    settings.CONNECTORS_DIR = pieces.s3_connector().parent
     settings.DRIVERS_DIR = s3_jvm.socket.parent / "drivers"
     return Bench(stage, store, s3_jvm, tmp_path)
