@@ -41,9 +41,17 @@ class StorageJvm:
         self.process.stdin.write(json.dumps({**told, "fs.defaultFS": "file:///"}) + "\n")
         self.process.stdin.flush()
         deadline = time.monotonic() + STARTS_WITHIN_S
-        while not self.socket.exists() and time.monotonic() < deadline:
+        while not self._listens() and time.monotonic() < deadline:
             time.sleep(0.05)
         self.storage = HadoopStorage(partial(connected, self.socket))
+
+    def _listens(self) -> bool:
+        """Return whether it accepts connections: its socket exists a moment before it does."""
+        try:
+            connected(self.socket, STARTS_WITHIN_S).close()
+        except OSError:
+            return False
+        return True
 
     def end(self) -> None:
         """End it as its Python does when that ends."""
