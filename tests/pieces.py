@@ -396,11 +396,15 @@ def postgres_server() -> Iterator[str]:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        port: int = trial.getsockname()[1]
-        return port
+    """Return a port of 127.0.0.1 that was free a moment ago, with the next one, for Spark UIs."""
+    for _ in range(100):
+        with socket.socket() as trial, socket.socket() as following:
+            trial.bind(("127.0.0.1", 0))
+            port: int = trial.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                following.bind(("127.0.0.1", port + 1))
+                return port
+    raise AssertionError("no two ports in a row are free")
 
 
 def _until(attempt: Any, error: type[Exception]) -> None:
