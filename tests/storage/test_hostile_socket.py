@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -116,16 +116,22 @@ def folder(tmp_path: Path) -> DriverFolder:
     return DriverFolder.make(tmp_path / "drivers/app/probes/1")
 
 
+@contextmanager
+def address_in(folder: Path) -> Iterator[str]:
+    """Yield a socket's address, which holds 107 bytes: a test's folder may need more."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{STORAGE_SOCKET}"
+    finally:
+        os.close(descriptor)
+
+
 @pytest.fixture
 def theirs(tmp_path: Path) -> Iterator[Path]:
     """Return the socket of another application's storage JVM: this process is that JVM."""
     own = DriverFolder.make(tmp_path / "drivers/other/probes/1").own
-    with socket.socket(socket.AF_UNIX) as listening:
-        folder = os.open(own, os.O_PATH | os.O_DIRECTORY)
-        try:  # an address holds 107 bytes, and a test's folder may need more
-            listening.bind(f"/proc/self/fd/{folder}/{STORAGE_SOCKET}")
-        finally:
-            os.close(folder)
+    with socket.socket(socket.AF_UNIX) as listening, address_in(own) as address:
+        listening.bind(address)
         listening.listen()
         yield own / STORAGE_SOCKET
 
@@ -144,8 +150,8 @@ def test_a_link_to_another_applications_socket_is_refused(
     folder: DriverFolder, theirs: Path
 ) -> None:
     (folder.own / STORAGE_SOCKET).symlink_to(theirs)
-    with socket.socket(socket.AF_UNIX) as plain:
-        plain.connect(str(folder.own / STORAGE_SOCKET))  # so a plain path would lead there
+    with socket.socket(socket.AF_UNIX) as plain, address_in(folder.own) as address:
+        plain.connect(address)  # so a plain path would lead there
     before = os.stat(theirs).st_mtime_ns
     with pytest.raises(OSError, match="is not a socket"):
         storage_socket.connect(folder.root, ident(os.getpid()), 5).close()
