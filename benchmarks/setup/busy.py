@@ -170,8 +170,7 @@ def _watch(system: Busy, loaded_s: float) -> Turn:
     while (passed := time.monotonic() - began) < loaded_s:
         seen.ready.append(system.ready())
         for name in DEMO:
-            body = system.ask(f"queries/{name}/") or {}
-            run = body.get("current_run") or {}
+            run = _open_run(system, name)
             if name not in seen.committed_s and run.get("first_commit_at"):
                 at = datetime.fromisoformat(run["first_commit_at"]) - started
                 seen.committed_s[name] = at.total_seconds()
@@ -192,6 +191,12 @@ def _watch(system: Busy, loaded_s: float) -> Turn:
     planned = {datetime.fromisoformat(row["due_at"]) for row in page["results"]}
     seen.decided = len({at for at in due if at < ended - timedelta(seconds=60)} & planned)
     return seen
+
+
+def _open_run(system: Busy, name: str) -> dict[str, Any]:
+    """Return a query's open run with its first commit; an empty one if there was no answer."""
+    current = (system.ask(f"queries/{name}/") or {}).get("current_run")
+    return (current and system.ask(f"runs/{current['id']}/")) or {}
 
 
 def _overdue_s(system: System, now: datetime) -> float:
