@@ -96,8 +96,9 @@ def _define(system: System, mode: str, source: Path) -> None:
 
 
 def _sparks_count(system: System, mode: str) -> int:
-    """Return the dropped events of Spark's own queue, from its own metrics."""
-    [spec] = (system.home / "drivers" / f"watched-{mode}").glob("*/control/spec.json")
+    """Return the dropped events of Spark's own queue in the newest driver, from its own metrics."""
+    epochs = (system.home / "drivers" / f"watched-{mode}").glob("*/control/spec.json")
+    spec = max(epochs, key=lambda spec: int(spec.parent.parent.name))  # a dead one is replaced
     given = json.loads(spec.read_text())
     token = jws.token(bytes.fromhex(given["ui_key"]), now=datetime.now(UTC))
     asked = urllib.request.Request(
