@@ -44,6 +44,7 @@ PHRASES: dict[Reason, str] = {
     Reason.COMPLETED: "read all available data",
     Reason.FAILED_RETRY: "failed; will be retried",
     Reason.FAILED_POISON: "same error on the same batch again",
+    Reason.FAILED_REPEATED: "same error again, with no batch in between",
     Reason.FAILED_FATAL: "cannot be fixed by a restart",
     Reason.DRIVER_DIED: "its driver died",
     Reason.HOST_SILENT: "its host is not responding",
@@ -210,6 +211,10 @@ class Detail(Enum):
     POISONS_EACH = (
         "The same error occurred on consecutive batches until the poison limit of {limit} was "
         "reached. {title}. {way_out}"
+    )
+    REPEATED = (
+        "The same error occurred {limit} times in a row, with no batch in between. {title}. "
+        "{way_out}"
     )
     DRIVER_FAILURE = "{title}"
     NOT_LAUNCHED = "{refusal}"

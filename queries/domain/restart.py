@@ -7,6 +7,7 @@ The constants are in the application's `RestartPolicy`; the reasons for its defa
 import zlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -27,6 +28,14 @@ class RestartPolicy(BaseModel):
     poison_limit: int = Field(default=3, ge=1, le=100)
     probe_every_s: float = Field(default=1800, gt=0, le=86400 * 7)
     restart_on_stall: bool = False
+
+
+class Earlier(NamedTuple):
+    """A failure since the counters were cleared."""
+
+    fingerprint: str
+    batch: int | None  # None: not in a batch, or unknown
+    committed: bool = False  # its run had committed a batch before it failed
 
 
 def delay(policy: RestartPolicy, n: int, *, key: str) -> timedelta:
@@ -53,7 +62,7 @@ def poisoned(
     *,
     fingerprint: str,
     batch: int | None,
-    recent: Sequence[tuple[str, int | None]],
+    recent: Sequence[Earlier],
 ) -> bool:
     """Return whether the same error on the same batch has reached the poison limit.
 
@@ -66,7 +75,28 @@ def poisoned(
         return False
     streak = 1
     for earlier in recent:
-        if earlier != (fingerprint, batch):
+        if (earlier.fingerprint, earlier.batch) != (fingerprint, batch):
             break
         streak += 1
+    return streak >= policy.poison_limit
+
+
+def repeated(
+    policy: RestartPolicy,
+    *,
+    fingerprint: str,
+    committed: bool,
+    recent: Sequence[Earlier],
+) -> bool:
+    """Return whether the same error has reached the poison limit with no batch in between.
+
+    `committed` says whether the run that has just failed had committed a batch. Unlike a poisoned
+    batch, a store that is set up wrongly also fails before any batch.
+    """
+    streak = 1
+    for earlier in recent:
+        if committed or earlier.fingerprint != fingerprint:
+            break
+        streak += 1
+        committed = earlier.committed
     return streak >= policy.poison_limit

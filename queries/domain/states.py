@@ -150,6 +150,7 @@ class Policy(StrEnum):
     """What a failure's category means for restarts (`restart.py`)."""
 
     RETRY = "RETRY"
+    LIMITED = "LIMITED"
     POISON = "POISON"
     FATAL = "FATAL"
 
@@ -292,6 +293,7 @@ class Reason(StrEnum):
     COMPLETED = "COMPLETED"
     FAILED_RETRY = "FAILED_RETRY"
     FAILED_POISON = "FAILED_POISON"
+    FAILED_REPEATED = "FAILED_REPEATED"
     FAILED_FATAL = "FAILED_FATAL"
     DRIVER_DIED = "DRIVER_DIED"
     HOST_SILENT = "HOST_SILENT"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queries.domain import restart
 from queries.domain.failures import crash_loops
 from queries.domain.protocol import LEAVE_S
-from queries.domain.restart import JITTER, RestartPolicy
+from queries.domain.restart import JITTER, Earlier, RestartPolicy
 from queries.domain.supervision.health import verdicts as health
 from queries.domain.supervision.observation import HOLDS_SLOT
 
@@ -53,15 +53,15 @@ def test_ten_minutes_of_health_forget_failures(proven: int | None, healthy: bool
     ("recent", "poisoned"),
     [
         ([], False),
-        ([("f", 4)], False),
-        ([("f", 4), ("f", 4)], True),
-        ([("f", 4), ("g", 4), ("f", 4)], False),
-        ([("f", 4), ("f", 3)], False),
-        ([("f", 4), ("f", 4), ("f", 4)], True),
+        ([Earlier("f", 4)], False),
+        ([Earlier("f", 4), Earlier("f", 4)], True),
+        ([Earlier("f", 4), Earlier("g", 4), Earlier("f", 4)], False),
+        ([Earlier("f", 4), Earlier("f", 3)], False),
+        ([Earlier("f", 4), Earlier("f", 4), Earlier("f", 4)], True),
     ],
 )
 def test_poison_is_the_same_error_on_the_same_batch_three_times(
-    recent: list[tuple[str, int | None]], poisoned: bool
+    recent: list[Earlier], poisoned: bool
 ) -> None:
     found = restart.poisoned(POLICY, fingerprint="f", batch=4, recent=recent)
     assert found is poisoned
@@ -71,13 +71,13 @@ def test_poison_is_the_same_error_on_the_same_batch_three_times(
     "recent",
     [
         [],
-        [("f", None), ("f", None)],
-        [("f", None), ("f", None), ("f", None), ("f", None)],
-        [("f", 4), ("f", 4)],
+        [Earlier("f", None), Earlier("f", None)],
+        [Earlier("f", None), Earlier("f", None), Earlier("f", None), Earlier("f", None)],
+        [Earlier("f", 4), Earlier("f", 4)],
     ],
 )
 def test_failures_without_a_known_batch_are_not_on_the_same_batch(
-    recent: list[tuple[str, int | None]],
+    recent: list[Earlier],
 ) -> None:
     assert not restart.poisoned(POLICY, fingerprint="f", batch=None, recent=recent)
     once = POLICY.model_copy(update={"poison_limit": 1})
@@ -85,7 +85,7 @@ def test_failures_without_a_known_batch_are_not_on_the_same_batch(
 
 
 def test_an_unknown_batch_between_ends_the_streak() -> None:
-    recent = [("f", 4), ("f", None), ("f", 4)]
+    recent = [Earlier("f", 4), Earlier("f", None), Earlier("f", 4)]
     assert not restart.poisoned(POLICY, fingerprint="f", batch=4, recent=recent)
 
 

@@ -60,10 +60,17 @@ class Advice:
     way_out: str
     remedy: Remedy = Remedy.NONE
     any_batch: bool = False  # all batches fail so, and commit: the poison limit counts them all
+    policy: Policy | None = None  # None: its category's
 
 
 #: Added only to failures within a batch: before any batch there is nothing to read again.
 AGAIN = ": the same batch is read again"
+
+#: How a failure is retried that new credentials end (`supervision.defined.run_ended`).
+RETRIES = (
+    "The query retries, in a new driver if no other query runs in its driver: drivers read "
+    "secrets, tickets and tokens when they start."
+)
 
 #: The advice for each category when no rule is more specific. Actions are placeholders: `subjects`.
 GENERAL: dict[Category, Advice] = {
@@ -81,10 +88,8 @@ GENERAL: dict[Category, Advice] = {
         ),
         Category.CREDENTIALS: (
             "The store rejected the keys, or they do not give access to this path.",
-            "The query retries. Correct the secrets that the application's configuration refers "
-            "to, such as fs.s3a.access.key and fs.s3a.secret.key, or have them given access to "
-            "the path; then restart the application, whose driver read the secrets when it "
-            "started.",
+            f"{RETRIES} Correct the secrets that the application's configuration refers to, such "
+            "as fs.s3a.access.key and fs.s3a.secret.key, or have them given access to the path.",
         ),
         Category.CAPACITY: (
             "There were not enough cores or memory at that moment.",
@@ -195,9 +200,15 @@ class Rule:
 
 
 def rule(
-    pattern: str, category: Category, meaning: str = "", way_out: str = "", *, text: str = ""
+    pattern: str,
+    category: Category,
+    meaning: str = "",
+    way_out: str = "",
+    *,
+    text: str = "",
+    policy: Policy | None = None,
 ) -> Rule:
-    """Return a rule; where it has no text, it uses its category's general advice."""
+    """Return a rule; where it has no text or policy, it uses its category's."""
     general = GENERAL[category]
-    advice = Advice(category, meaning or general.meaning, way_out or general.way_out)
+    advice = Advice(category, meaning or general.meaning, way_out or general.way_out, policy=policy)
     return Rule(pattern, advice, text)

@@ -1,15 +1,15 @@
 """Classify a failure: its category, what it means and what to do.
 
-Restarts depend on this: RETRY continues forever, POISON stops at the policy's limit, FATAL waits
-for an operator. Unknown failures are retried, because a wrong RETRY costs minutes and a wrong FATAL
-costs a night.
+Restarts depend on this: RETRY continues forever, POISON and LIMITED stop at the policy's limit,
+FATAL waits for an operator. Unknown failures are retried, because a wrong RETRY costs minutes and a
+wrong FATAL costs a night.
 """
 
 import re
 from dataclasses import dataclass, replace
 
-from queries.domain.failures import driver_exits, error_text
-from queries.domain.failures.categories import AGAIN, GENERAL, Advice, Category, Remedy
+from queries.domain.failures import driver_exits, error_text, kafka_rules, store_rules
+from queries.domain.failures.categories import AGAIN, GENERAL, Advice, Category, Remedy, Rule
 from queries.domain.failures.code_rules import (
     CONNECT,
     CONNECT_CONDITIONS,
@@ -20,7 +20,6 @@ from queries.domain.failures.code_rules import (
     module_missing,
     package_missing,
 )
-from queries.domain.failures.kafka_rules import detailed
 from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
 from queries.domain.failures.subjects import Subject, fitted
 from queries.domain.states import Policy
@@ -139,7 +138,8 @@ def classify(
         or _of_type(type_name, text)
         or GENERAL[Category.UNKNOWN]
     )
-    found = _classified(detailed(advice, text), title=title, subject=subject)
+    advice = store_rules.detailed(kafka_rules.detailed(advice, text), text)
+    found = _classified(advice, title=title, subject=subject)
     return found if in_batch else replace(found, way_out=found.way_out.replace(AGAIN, ""))
 
 
@@ -182,7 +182,7 @@ def _of_driver(advice: Advice, title: str) -> Classified:
 def _classified(advice: Advice, *, title: str, subject: Subject) -> Classified:
     return Classified(
         category=advice.category,
-        policy=advice.category.policy,
+        policy=advice.policy or advice.category.policy,
         title=" ".join(title.split())[:300] or "Unknown failure",
         meaning=advice.meaning,
         way_out=fitted(advice.way_out, subject),
@@ -229,6 +229,8 @@ def _of_user_code(name: str, error_class: str, type_name: str, text: str) -> Adv
     names = (name, error_class, *error_text.conditions(text))
     if not any(_USER_CODE.fullmatch(each) for each in names):
         return None
+    if store := _matching(store_rules.MESSAGES, type_name, text):
+        return store
     if _is_connection(type_name, text):
         return GENERAL[Category.CONNECTION]
     inner = [each for each in names if each not in error_text.WRAPPERS]
@@ -256,14 +258,25 @@ def _advice_for(name: str, text: str) -> Advice | None:
 def _of_condition(name: str, type_name: str, text: str) -> Advice | None:
     if not name or name in error_text.WRAPPERS:
         return None
-    if name.startswith("FAILED_READ_FILE") and _is_connection(type_name, text):
-        return GENERAL[Category.CONNECTION]  # a store that is not responding is not a bad file
-    return _advice_for(name, text)
+    advice = _advice_for(name, text)
+    reads = name.startswith("FAILED_READ_FILE")
+    if reads or (advice and advice.category is Category.STORAGE):
+        # The condition says which file it was; what its store answered is one of the causes.
+        if store := _matching(store_rules.MESSAGES, type_name, text):
+            return store
+        if reads and _is_connection(type_name, text):
+            return GENERAL[Category.CONNECTION]  # a store that is not responding is not a bad file
+    return advice
 
 
 def _of_message(text: str, type_name: str) -> Advice | None:
+    return _matching(MESSAGE_RULES, type_name, text)
+
+
+def _matching(rules: tuple[Rule, ...], type_name: str, text: str) -> Advice | None:
+    """Return the advice of the first of the rules that matches a failure's type or texts."""
     whole = f"{type_name}: {text}"
-    found = (rule.advice for rule in MESSAGE_RULES if re.search(rule.pattern, whole, re.IGNORECASE))
+    found = (rule.advice for rule in rules if re.search(rule.pattern, whole, re.IGNORECASE))
     return next(found, None)
 
 

@@ -53,6 +53,8 @@ _JAVA_NOT_OWN = re.compile(
 )
 #: What varies between occurrences of one failure.
 _VARYING = (
+    # of a request to a store: letters, digits and Base64, by the AWS SDK and hadoop-azure
+    (re.compile(r"\b(request ?id|rid|hostid)[:=] ?[^\s,;)\"]+", re.IGNORECASE), "<id>"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
     (re.compile(r"\b[a-z][a-z0-9+.-]{0,30}:/+[^\s'\",;)\]}]+", re.IGNORECASE), "<path>"),
     (re.compile(r"(?<![\w<>])(?:~|\.{1,2})?/[^\s'\",;)\]}]+"), "<path>"),

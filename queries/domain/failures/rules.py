@@ -5,7 +5,7 @@ no condition at all, so there is also a table of messages. Order matters: the fi
 wins, so narrower rules come first. Remedies contain the placeholders from `subjects`.
 """
 
-from queries.domain.failures import kafka_rules, state_rules, table_rules
+from queries.domain.failures import kafka_rules, state_rules, store_rules, table_rules
 from queries.domain.failures.categories import AGAIN, Category, Rule, rule
 from queries.domain.failures.code_rules import CONNECT
 
@@ -133,6 +133,7 @@ MESSAGE_RULES: tuple[Rule, ...] = (
     *kafka_rules.MESSAGES,
     *table_rules.MESSAGES,
     *state_rules.MESSAGES,
+    *store_rules.MESSAGES,
     rule(
         r"does not support async progress tracking"
         r"|Async progress tracking cannot be used with",
@@ -196,14 +197,6 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         "The query retries. If the failure persists, the function may need more memory.",
     ),
     rule(
-        # S3 by its SDK and by hadoop-aws, ADLS by its error codes, HDFS by Hadoop's client.
-        r"S3Exception: [^\n]{0,200}Status Code: 40[13]\b|InvalidAccessKeyId|SignatureDoesNotMatch"
-        r"|NoAuthWithAWSException|NoAwsCredentialsException|CredentialInitializationException"
-        r"|ExpiredToken|AuthorizationPermissionMismatch|InvalidAuthenticationInfo"
-        r"|Client cannot authenticate via",
-        Category.CREDENTIALS,
-    ),
-    rule(
         r"Permission denied|AccessControlException|AccessDeniedException",
         Category.STORAGE,
         "The drivers' account does not have permission to read or write a file.",
@@ -211,7 +204,7 @@ MESSAGE_RULES: tuple[Rule, ...] = (
     ),
     rule(
         r"Path does not exist|FileNotFoundException|NoSuchFileException|No such file or directory"
-        r"|NotDirectoryException|NoSuch(Key|Bucket|Upload)Exception",
+        r"|NotDirectoryException|NoSuch(Key|Upload)Exception",
         Category.STORAGE,
         "A file or folder does not exist.",
         "The query retries. Create the file or folder, or correct the path in the definition.",

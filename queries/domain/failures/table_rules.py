@@ -65,6 +65,15 @@ NOT_YET = Advice(
 
 CONDITIONS: tuple[Rule, ...] = (
     rule(
+        r"DELTA_STREAMING_SCHEMA_MISMATCH_ON_RESTART",
+        Category.EVOLVED,
+        "The schema of the source table changed after the query had been planned, so the plan no "
+        "longer fits the table.",
+        "No action is needed: the query is restarted immediately, up to three times, and each run "
+        "plans the query for the table as it is then. If it keeps failing, the part of the query "
+        "that the root cause names does not match the new schema.",
+    ),
+    rule(
         r"DELTA_STREAMING_(METADATA|SCHEMA)_EVOLUTION$"
         r"|DELTA_SCHEMA_CHANGED(_WITH_VERSION|_WITH_STARTING_OPTIONS)?$",
         Category.EVOLVED,

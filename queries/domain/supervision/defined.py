@@ -1,13 +1,12 @@
 """An application with defined queries: each has its own desired state and its own retries."""
 
-from queries.domain import restart
-from queries.domain.reasons import NOTHING, Because, Detail
+from queries.domain.failures.categories import Category
+from queries.domain.reasons import NOTHING
 from queries.domain.states import (
     DRIVER_FAILURES,
     Desired,
     Hold,
     Phase,
-    Policy,
     Reason,
     RunOutcome,
 )
@@ -28,18 +27,6 @@ def convict(draft: Draft) -> None:
     culprits.convict(draft)
 
 
-def driver_failed(draft: Draft, fault: Fault) -> None:
-    """Schedule the next attempt after a counted driver failure, or hold the query."""
-    draft.hold_reason = Because(Detail.DRIVER_FAILURE, {"title": fault.classified.title})
-    if fault.classified.policy is Policy.FATAL:
-        draft.hold = Hold.FAILED
-        draft.next_attempt_at = None
-        return
-    key = f"application:{draft.obs.application}"
-    wait = restart.delay(draft.obs.policy, draft.failures, key=key)
-    draft.next_attempt_at = draft.now + wait if wait else None
-
-
 def stopped_by_itself() -> bool:
     """Return False: a defined query that ends without being asked to has failed."""
     return False
@@ -48,34 +35,37 @@ def stopped_by_itself() -> bool:
 def run_ended(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:
     """Settle the end of a query's run: outcome, failure, next attempt."""
     assert work.run is not None
-    current = work.run.generation == work.seen.generation
+    current, committed = work.run.generation == work.seen.generation, work.run.committed
     work.ended, work.run = ended, None
     work.completed = ended.outcome is RunOutcome.COMPLETED and current
     if ended.fault is None:
         work.detail = NOTHING
     elif work.seen.desired is Desired.RUNNING and current:
-        _climb(draft, work, ended.fault)
-    if ended.outcome is RunOutcome.REFUSED:
-        _replace_stuck_driver(draft, ended)
+        _climb(draft, work, ended.fault, committed=committed)
+    if _needs_another_driver(draft, ended) and not any(work.run for work in draft.queries):
+        draft.end_wanted = draft.end_wanted or Reason.REPLACED
     if ended.outcome is RunOutcome.FAILED and draft.obs.failure_scope == "application":
         draft.end_wanted = draft.end_wanted or Reason.FAILURE_SCOPE
 
 
-def _replace_stuck_driver(draft: Draft, ended: RunEnd) -> None:
-    """End a driver in which a query's hanging start holds the lock that its next run needs.
+def _needs_another_driver(draft: Draft, ended: RunEnd) -> bool:
+    """Return whether the query's next run can succeed only in a new driver.
 
-    Only a new process releases the lock. While other queries are running in the driver, they take
-    precedence.
+    Only a new process reads secrets, tickets and tokens again, and only a new one releases the lock
+    that a hanging start holds. While other queries are running in the driver, they take precedence.
     """
-    driver = draft.obs.driver
-    status = driver.sighting.status if driver else None
-    error = ended.fault.error if ended.fault else None
-    ours = status and error and error.holder_pid and error.holder_pid == status.jvm_pid
-    if ours and not any(work.run for work in draft.queries):
-        draft.end_wanted = draft.end_wanted or Reason.REPLACED
+    if ended.fault is None:
+        return False
+    if ended.fault.classified.category is Category.CREDENTIALS:
+        return True
+    driver, error = draft.obs.driver, ended.fault.error
+    status = driver.sighting.status if driver and ended.outcome is RunOutcome.REFUSED else None
+    if status is None or error is None:
+        return False
+    return bool(error.holder_pid) and error.holder_pid == status.jvm_pid
 
 
-def _climb(draft: Draft, work: QueryDraft, fault: Fault) -> None:
+def _climb(draft: Draft, work: QueryDraft, fault: Fault, *, committed: bool) -> None:
     """Count a query's failure, and schedule its next attempt or hold the query."""
     work.failures += 1
     work.refused = bool(fault.error and fault.error.refused)
@@ -84,6 +74,7 @@ def _climb(draft: Draft, work: QueryDraft, fault: Fault) -> None:
         fault,
         failures=work.failures,
         recent=work.seen.recent_failures,
+        committed=committed,
         hold=work.hold,
         key=f"query:{work.seen.id}",
         now=draft.now,

@@ -50,9 +50,6 @@ class Subject(Protocol):
     def convict(self, draft: "Draft") -> None:
         """Hold the query that killed the driver, if that is proven."""
 
-    def driver_failed(self, draft: "Draft", fault: Fault) -> None:
-        """Schedule the next attempt after a counted driver failure, or hold the query or script."""
-
     def stopped_by_itself(self) -> bool:
         """Return whether a query that ended without a request was stopped rather than failed."""
 

@@ -3,13 +3,14 @@
 from typing import assert_never
 
 from queries.domain import restart
-from queries.domain.reasons import NOTHING
+from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import DriverState, Hold, Reason
 from queries.domain.supervision import culprits, script
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.draft import Draft
 from queries.domain.supervision.observation import DriverSeen, Liveness
 from queries.domain.supervision.outcomes import (
+    climb,
     driver_fault,
     exit_of,
     run_end,
@@ -97,7 +98,21 @@ def _end_driver(draft: Draft) -> None:
     runs = [work.run for work in draft.queries if work.run is not None]
     in_a_row = culprits.is_in_a_row((run.committed, run.candidacy) for run in runs)
     draft.deaths = draft.deaths + 1 if in_a_row else 0
-    draft.subject.driver_failed(draft, draft.fault)
+    rung = climb(
+        draft.obs.policy,
+        draft.fault,
+        failures=draft.failures,
+        recent=draft.obs.recent_failures,
+        committed=any(run.committed for run in runs),
+        hold=draft.hold,
+        key=f"application:{draft.obs.application}",
+        now=draft.now,
+    )
+    draft.hold, draft.next_attempt_at = rung.hold, rung.next_attempt_at
+    draft.hold_reason, draft.held = rung.detail, rung.held
+    if draft.obs.script is None and draft.hold is Hold.NONE:
+        title = draft.fault.classified.title
+        draft.hold_reason = Because(Detail.DRIVER_FAILURE, {"title": title})
 
 
 def _late(draft: Draft, driver: DriverSeen) -> str:
@@ -136,7 +151,8 @@ def _forget_failures(draft: Draft) -> None:
     for work in draft.queries:
         if work.run is None:
             continue
-        if work.run.committed and draft.hold is Hold.BROKEN:  # of a script
+        starts = draft.obs.script is None and work.run.proven_at is not None
+        if (work.run.committed or starts) and draft.hold is Hold.BROKEN:
             draft.hold, draft.failures, draft.hold_reason = Hold.NONE, 0, NOTHING
         if work.run.committed and work.hold is Hold.BROKEN:
             work.hold, work.failures, work.detail = Hold.NONE, 0, NOTHING

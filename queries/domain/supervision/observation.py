@@ -13,7 +13,7 @@ from queries.domain.failures.subjects import Subject
 from queries.domain.pressure import Pressure
 from queries.domain.protocol import LEAVE_S, ExitReport, Hangs, RunStatus, Status
 from queries.domain.reasons import NOTHING, Because
-from queries.domain.restart import RestartPolicy
+from queries.domain.restart import Earlier, RestartPolicy
 from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, StopMode
 
 
@@ -126,8 +126,7 @@ class QuerySeen:
     hangs: Hangs = Hangs.NOTHING  # of its open run, or of an ended run, in the open driver
     source_unreachable_since: datetime | None = None  # None: reachable, or unknown
     stalled: bool = False  # its health is STALLED (checked only if the policy depends on it)
-    #: (fingerprint, batch) of the newest failures since the counters were cleared, newest first.
-    recent_failures: tuple[tuple[str, int | None], ...] = ()
+    recent_failures: tuple[Earlier, ...] = ()  # newest first
     suspicion: Suspicion = Suspicion()  # determined only after several driver deaths in a row
     gone: bool = False  # its script no longer starts it
     remote: bool = False  # its checkpoint is not on a local disk
@@ -206,8 +205,6 @@ class ScriptSeen:
     phase: Phase
     reason: Reason
     detail: Because = NOTHING
-    #: (fingerprint, batch) of its newest failures since the counters were cleared, newest first.
-    recent_failures: tuple[tuple[str, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +223,7 @@ class Observation:
     slots: Slots
     limits: Limits
     failures: int = 0
+    recent_failures: tuple[Earlier, ...] = ()  # of its drivers, newest first
     #: How many of these are driver deaths in a row (`culprits.is_in_a_row`); determined only after
     #: several.
     deaths: int = 0

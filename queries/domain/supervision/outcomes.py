@@ -20,7 +20,7 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.domain.reasons import Because, Detail
-from queries.domain.restart import RestartPolicy
+from queries.domain.restart import Earlier, RestartPolicy
 from queries.domain.states import Desired, Hold, Phase, Policy, Reason, RunOutcome
 from queries.domain.supervision.decision import Fault, RunEnd
 from queries.domain.supervision.observation import DriverSeen, QuerySeen, RunSeen
@@ -38,6 +38,9 @@ ASKED_ENDS = frozenset(
         Reason.HOST_GONE,
     }
 )
+
+#: Policies that hold after the limit, and the reason for that hold.
+_HELD = {Policy.POISON: Reason.FAILED_POISON, Policy.LIMITED: Reason.FAILED_REPEATED}
 
 #: The exit that a shim reports if it found a later epoch: it never started a driver.
 FENCED = "FENCED"
@@ -206,33 +209,28 @@ def climb(
     fault: Fault,
     *,
     failures: int,
-    recent: Sequence[tuple[str, int | None]],
+    recent: Sequence[Earlier],
+    committed: bool,
     hold: Hold,
     key: str,
     now: datetime,
 ) -> Rung:
     """Return what follows a failure: a hold, rare attempts, or a retry after its delay.
 
-    `failures` includes this one, `recent` are the (fingerprint, batch) of earlier ones, newest
-    first, `hold` is the previous hold, and `key` spreads out the delays of different queries.
+    `failures` includes this one, `recent` are the earlier ones, newest first, `committed` says
+    whether a batch was committed before this one, `hold` is the previous hold, and `key` spreads
+    out the delays of different queries.
     """
     classified = fault.classified
     said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
     detail = Because(Detail.FAILURE, said)
     if classified.policy is Policy.FATAL:
         return Rung(Hold.FAILED, None, detail)
-    poison = classified.policy is Policy.POISON
-    before, batch = recent[: failures - 1], fault.batch
-    if classified.any_batch:
-        before, batch = [(print_, 0) for print_, _ in before], 0
-    poisoned = poison and restart.poisoned(
-        policy, fingerprint=fault.fingerprint, batch=batch, recent=before
-    )
-    if poisoned:
-        why = Detail.POISONS_EACH if classified.any_batch else Detail.POISONED
+    why = _over_the_limit(policy, fault, recent[: failures - 1], committed=committed)
+    if why is not None:
         detail = Because(why, said | {"batch": fault.batch, "limit": policy.poison_limit})
-    if poisoned or (poison and hold is Hold.BROKEN):
-        held = Reason.FAILED_POISON if poisoned else Reason.PROBE_FAILED
+    if why is not None or (classified.policy in _HELD and hold is Hold.BROKEN):
+        held = _HELD[classified.policy] if why is not None else Reason.PROBE_FAILED
         return Rung(Hold.BROKEN, now + timedelta(seconds=policy.probe_every_s), detail, held)
     wait = restart.delay(policy, failures, key=key)
     if classified.category is Category.EVOLVED and _again(fault, recent) < restart.AT_ONCE:
@@ -240,7 +238,25 @@ def climb(
     return Rung(Hold.NONE, now + wait if wait else None, detail)
 
 
-def _again(fault: Fault, recent: Sequence[tuple[str, int | None]]) -> int:
+def _over_the_limit(
+    policy: RestartPolicy, fault: Fault, before: Sequence[Earlier], *, committed: bool
+) -> Detail | None:
+    """Return why the failure is held, if it has repeated as often as its policy allows."""
+    classified, print_ = fault.classified, fault.fingerprint
+    if classified.policy is Policy.LIMITED:
+        over = restart.repeated(policy, fingerprint=print_, committed=committed, recent=before)
+        return Detail.REPEATED if over else None
+    if classified.policy is not Policy.POISON:
+        return None
+    batch = fault.batch
+    if classified.any_batch:
+        before, batch = [earlier._replace(batch=0) for earlier in before], 0
+    if not restart.poisoned(policy, fingerprint=print_, batch=batch, recent=before):
+        return None
+    return Detail.POISONS_EACH if classified.any_batch else Detail.POISONED
+
+
+def _again(fault: Fault, recent: Sequence[Earlier]) -> int:
     """Return how many times in a row the same failure occurred just before this one."""
-    before = takewhile(lambda earlier: earlier[0] == fault.fingerprint, recent)
+    before = takewhile(lambda earlier: earlier.fingerprint == fault.fingerprint, recent)
     return sum(1 for _ in before)

@@ -162,6 +162,12 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
         return Phase.BROKEN, held(work.held, work.seen.phase, work.seen.phase_reason), work.detail
     if draft.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
+    if draft.hold is Hold.BROKEN and not draft.driver_open:
+        return (
+            Phase.BROKEN,
+            held(draft.held, work.seen.phase, work.seen.phase_reason),
+            draft.hold_reason,
+        )
     if draft.lost:
         return Phase.PENDING, Reason.HOST_SILENT, silent(draft, Detail.WAITS_HOST)
     if draft.obs.paused:

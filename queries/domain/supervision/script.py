@@ -15,8 +15,7 @@ from queries.domain.states import (
     Reason,
     RunOutcome,
 )
-from queries.domain.supervision import outcomes
-from queries.domain.supervision.decision import DriverAction, Fault, RunEnd, ScriptDecision
+from queries.domain.supervision.decision import DriverAction, RunEnd, ScriptDecision
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.phases import (
     Named,
@@ -57,23 +56,6 @@ def has_completed(draft: Draft) -> bool:
     """Return whether the driver's script has ended on its own, with nothing left to run."""
     said = _report(draft)
     return said is not None and said.state is ScriptState.COMPLETED
-
-
-def driver_failed(draft: Draft, fault: Fault) -> None:
-    """Schedule the next attempt after a counted failure, or hold the script."""
-    seen = draft.obs.script
-    assert seen is not None
-    rung = outcomes.climb(
-        draft.obs.policy,
-        fault,
-        failures=draft.failures,
-        recent=seen.recent_failures,
-        hold=draft.hold,
-        key=f"application:{draft.obs.application}",
-        now=draft.now,
-    )
-    draft.hold, draft.next_attempt_at = rung.hold, rung.next_attempt_at
-    draft.hold_reason, draft.held = rung.detail, rung.held
 
 
 def run_ended(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:

@@ -20,6 +20,7 @@ from queries.domain.failures.code_rules import MODULE_ADDED_LATER
 from queries.domain.failures.context import left_out
 from queries.domain.failures.error_text import missing_module
 from queries.domain.protocol import Hangs, RunStatus
+from queries.domain.restart import Earlier
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
     Candidacy,
@@ -218,6 +219,7 @@ def observation(
         pressure=host_pressure.read_pressure(),
         limits=supervision_limits(),
         failures=application.failures,
+        recent_failures=_recent_of_drivers(application),
         deaths=_deaths(rows),
         next_attempt_at=application.next_attempt_at,
         hold=Hold(application.hold),
@@ -395,18 +397,15 @@ def _script(rows: Rows) -> ScriptSeen | None:
         phase=Phase(script.phase),
         reason=Reason(script.phase_reason),
         detail=script.phase_detail,
-        recent_failures=_recent_of_script(rows.application),
     )
 
 
-def _recent_of_script(application: Application) -> tuple[tuple[str, int | None], ...]:
-    if not application.failures:
-        return ()
+def _recent_of_drivers(application: Application) -> tuple[Earlier, ...]:
     rows = Failure.objects.filter(
         driver__application=application, driver__kind=DriverKind.SERVICE, run=None
-    ).order_by("-at", "-pk")
-    newest = rows.values_list("group__fingerprint", "batch")[: min(application.failures, 100)]
-    return tuple((fingerprint, batch) for fingerprint, batch in newest)
+    )
+    commits = Run.objects.filter(driver=OuterRef("driver"), first_commit_at__isnull=False)
+    return _earlier(rows, Exists(commits), application.failures)
 
 
 def _looks_for_a_culprit(rows: Rows) -> bool:
@@ -467,12 +466,23 @@ def _suspicion(query: Query) -> Suspicion:
     )
 
 
-def _recent(query: Query) -> tuple[tuple[str, int | None], ...]:
-    if not query.failures:
+def _recent(query: Query) -> tuple[Earlier, ...]:
+    return _earlier(
+        Failure.objects.filter(run__query=query), "run__first_commit_at", query.failures
+    )
+
+
+def _earlier(
+    rows: QuerySet[Failure], committed: str | Exists, failures: int
+) -> tuple[Earlier, ...]:
+    """Return the newest of these failures, at most as many as the counter says."""
+    if not failures:
         return ()
-    rows = Failure.objects.filter(run__query=query).order_by("-at", "-pk")
-    newest = rows.values_list("group__fingerprint", "batch")[: min(query.failures, 100)]
-    return tuple((fingerprint, batch) for fingerprint, batch in newest)
+    newest = rows.order_by("-at", "-pk").values_list("group__fingerprint", "batch", committed)
+    return tuple(
+        Earlier(print_, batch, bool(commit))
+        for print_, batch, commit in newest[: min(failures, 100)]
+    )
 
 
 def driver_seen(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | None:

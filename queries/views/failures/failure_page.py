@@ -196,11 +196,12 @@ def policy_words(failure: Failure) -> str:
             f"The first {AT_ONCE} retries are immediate, later ones after a delay that doubles up "
             f"to {policy.max_delay_s:g} s"
         )
-    if failure.policy == "POISON":
+    if failure.policy in ("POISON", "LIMITED"):
+        same = "on the same batch " if failure.policy == "POISON" else ""
         return (
-            f"{ladder}. If the same error occurs on the same batch {policy.poison_limit} times "
-            "without a commit in between, the query is marked as broken; then a retry probe "
-            f"runs every {policy.probe_every_s / 60:g} min."
+            f"{ladder}. If the same error occurs {same}{policy.poison_limit} times without a "
+            "commit in between, the query is marked as broken; then a retry probe runs every "
+            f"{policy.probe_every_s / 60:g} min."
         )
     return (
         f"{ladder}; retries continue indefinitely. The failure count resets after "

@@ -36,7 +36,6 @@ def _classified(type_name: str, text: str, error_class: str = "") -> Classified:
         "org.apache.hadoop.fs.PathIOException",
         "org.apache.hadoop.fs.ParentNotDirectoryException",
         "software.amazon.awssdk.services.s3.model.NoSuchKeyException",
-        "software.amazon.awssdk.services.s3.model.NoSuchBucketException",
     ],
 )
 def test_a_file_that_is_gone_is_storage_and_is_tried_again(type_name: str) -> None:

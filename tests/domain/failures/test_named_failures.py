@@ -8,7 +8,7 @@ from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify
 from queries.domain.failures.subjects import Subject
 from queries.domain.protocol import RunError
-from queries.domain.restart import RestartPolicy
+from queries.domain.restart import Earlier, RestartPolicy
 from queries.domain.states import Hold, Policy
 from queries.domain.supervision.outcomes import Rung, climb, fault_of
 
@@ -150,12 +150,14 @@ def test_starting_offsets_without_a_list_say_what_is_needed() -> None:
 def _climb(earlier: int, *, failures: int) -> Rung:
     error = RunError("", "org.apache.spark.sql.delta.DeltaRuntimeException", SCHEMA, SCHEMA)
     fault = fault_of(error, subject=Subject.SQL, batch=7)
-    recent = [(fault.fingerprint, 7)] * earlier + [("another", 7)] * (failures - 1 - earlier)
+    recent = [Earlier(fault.fingerprint, 7)] * earlier
+    recent += [Earlier("another", 7)] * (failures - 1 - earlier)
     return climb(
         RestartPolicy(),
         fault,
         failures=failures,
         recent=recent,
+        committed=False,
         hold=Hold.NONE,
         key="query:1",
         now=NOW,
@@ -202,7 +204,8 @@ def test_what_fails_each_batch_and_commits_it_is_held_after_the_poison_limit(
         RestartPolicy(),
         newest,
         failures=times,
-        recent=[(one.fingerprint, None) for one in reversed(faults[:-1])],
+        recent=[Earlier(one.fingerprint, None) for one in reversed(faults[:-1])],
+        committed=False,
         hold=Hold.NONE,
         key="query:1",
         now=NOW,

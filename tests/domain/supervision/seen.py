@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
+from queries.domain.failures.subjects import Subject
 from queries.domain.protocol import ExitReport, Hangs, RunError, RunState, RunStatus, Status, Want
 from queries.domain.reasons import Because, Detail
-from queries.domain.restart import RestartPolicy
+from queries.domain.restart import Earlier, RestartPolicy
 from queries.domain.states import (
     FAILED_PHASES,
     HELD_PHASES,
@@ -32,6 +33,7 @@ from queries.domain.supervision.observation import (
     Slots,
     Suspicion,
 )
+from queries.domain.supervision.outcomes import fault_of
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 LIMITS = Limits(start_s=180, start_max_s=1800, stop_s=60)
@@ -40,6 +42,8 @@ ERRORS = [
     RunError("", "java.net.ConnectException", "Connection refused", "Connection refused"),
     RunError("DATA_SOURCE_NOT_FOUND", "X", "no kafka", "[DATA_SOURCE_NOT_FOUND] no kafka"),
     RunError("", "py4j.protocol.Py4JNetworkError", "gone", "gone"),
+    RunError("", "X", "The specified bucket does not exist.", ""),
+    RunError("", "X", "The provided token has expired.", ""),
 ]
 
 #: Most of what is seen does not hang, so that the rest of the rules is tried as often.
@@ -59,7 +63,9 @@ stopped_phases = st.sampled_from(sorted(STOPPED_PHASES))
 waiting_phases = st.sampled_from(sorted(FAILED_PHASES | {Phase.PENDING}))
 reasons = st.sampled_from(list(Reason))
 #: All that `decide` gives for BROKEN (its own test says so): what is seen has come from it.
-BREAKS = frozenset({Reason.FAILED_POISON, Reason.KILLS_DRIVER, Reason.PROBE_FAILED})
+BREAKS = frozenset(
+    {Reason.FAILED_POISON, Reason.FAILED_REPEATED, Reason.KILLS_DRIVER, Reason.PROBE_FAILED}
+)
 breaks = st.sampled_from(sorted(BREAKS))
 stop_modes = st.sampled_from(list(StopMode))
 candidacies = st.sampled_from(list(Candidacy))
@@ -69,7 +75,10 @@ refusals = st.sampled_from(["held", "fenced", "foreign"])
 errors = st.sampled_from(ERRORS)
 maybe_errors = st.none() | errors
 hangs = st.sampled_from(SELDOM_HANGS)
-recent_failures = st.lists(st.tuples(st.just("f"), up_to[3]), max_size=4).map(tuple)
+prints = st.sampled_from([fault_of(one, subject=Subject.SQL).fingerprint for one in ERRORS[:5:4]])
+recent_failures = st.lists(st.builds(Earlier, prints, maybe_up_to_3, yes_or_no), max_size=4).map(
+    tuple
+)
 livenesses = st.sampled_from(list(Liveness))
 exit_codes = st.sampled_from(["0", "1", "SIGKILL", "UNKNOWN"])
 driver_states = st.sampled_from(sorted({DriverState.STARTING, DriverState.LIVE}))
@@ -208,6 +217,7 @@ def _observations(draw: st.DrawFn) -> Observation:
         slots=Slots(draw(up_to[3]), 2, draw(up_to[4096]), 4096, 1024),
         limits=LIMITS,
         failures=(failures := draw(up_to[5])),
+        recent_failures=draw(recent_failures),
         deaths=min(failures, draw(up_to[5])),
         next_attempt_at=draw(maybe),
         hold=draw(holds),

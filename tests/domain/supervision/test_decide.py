@@ -19,7 +19,7 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.domain.reasons import NOTHING, Because, Detail
-from queries.domain.restart import RestartPolicy
+from queries.domain.restart import Earlier, RestartPolicy
 from queries.domain.states import (
     RESTING_PHASES,
     Desired,
@@ -527,7 +527,7 @@ def test_the_same_error_at_the_same_batch_a_third_time_holds_the_query() -> None
     run = RunSeen(1, 1, 1, NOW, False, status=status)
     first = decide(_obs(_query(phase=Phase.RUNNING, run=run), _driver()), NOW)
     fault = _only(first).ended.fault
-    earlier = ((fault.fingerprint, 4), (fault.fingerprint, 4))
+    earlier = (Earlier(fault.fingerprint, 4), Earlier(fault.fingerprint, 4))
     query = _query(phase=Phase.RUNNING, run=run, failures=2, recent_failures=earlier)
     held = _only(decide(_obs(query, _driver()), NOW))
     assert (held.phase, held.hold) == (Phase.BROKEN, Hold.BROKEN)
@@ -537,6 +537,66 @@ def test_the_same_error_at_the_same_batch_a_third_time_holds_the_query() -> None
     assert _only(decide(_obs(committed, _driver()), NOW)).hold is Hold.NONE
     uncommitted = _only(decide(_obs(probing, _driver()), NOW))
     assert uncommitted.hold is Hold.BROKEN
+
+
+TOKEN = RunError("", "x.S3Exception", "The provided token has expired.", "")
+BUCKET = RunError("", "x.S3Exception", "The specified bucket does not exist.", "")
+
+
+def _failed(error: RunError) -> Decision:
+    status = RunStatus(run=1, query=1, state=RunState.FAILED, error=error)
+    run = RunSeen(1, 1, 1, NOW, False, status=status)
+    return decide(_obs(_query(phase=Phase.RUNNING, run=run), _driver()), NOW)
+
+
+def test_rejected_credentials_are_read_again_by_a_new_driver() -> None:
+    assert _failed(TOKEN).driver.end_wanted is Reason.REPLACED
+    assert _failed(BUCKET).driver.end_wanted is Reason.NONE
+
+
+def test_a_neighbour_that_runs_keeps_the_driver_whose_credentials_are_rejected() -> None:
+    status = RunStatus(run=1, query=1, state=RunState.FAILED, error=TOKEN)
+    failed = _query(phase=Phase.RUNNING, run=RunSeen(1, 1, 1, NOW, False, status=status))
+    other = RunStatus(run=2, query=2, state=RunState.RUNNING)
+    runs = _query(id=2, phase=Phase.RUNNING, run=RunSeen(2, 1, 1, NOW, False, status=other))
+    obs = replace(_obs(failed, _driver()), queries=(failed, runs))
+    assert decide(obs, NOW).driver.end_wanted is Reason.NONE
+
+
+def test_a_driver_that_a_wrong_configuration_ends_is_held_at_the_limit() -> None:
+    def ended(failures: int, print_: str = "", *, hold: Hold = Hold.NONE) -> Decision:
+        status = Status(epoch=1, applied_generation=1, at=NOW.isoformat(), error=BUCKET)
+        report = ExitReport("1", "0", core=False, oom=False, at=NOW.isoformat())
+        sighting = Sighting(Liveness.EXITED, status=status, exit=report)
+        earlier = (Earlier(print_, None),) * failures
+        obs = _obs(
+            _query(phase=Phase.STARTING, run=RunSeen(1, 1, 1, NOW, False)),
+            replace(_driver(), sighting=sighting),
+            failures=failures,
+            recent_failures=earlier,
+            hold=hold,
+        )
+        return decide(obs, NOW)
+
+    fault = ended(0).driver.fault
+    assert fault is not None
+    assert ended(1, fault.fingerprint).hold is Hold.NONE
+    assert ended(2, "another").hold is Hold.NONE
+    held = ended(2, fault.fingerprint)
+    assert (held.hold, held.next_attempt_at) == (Hold.BROKEN, NOW + timedelta(minutes=30))
+    choice = _only(held)
+    assert (choice.phase, choice.reason) == (Phase.BROKEN, Reason.FAILED_REPEATED)
+    assert "Create it" in choice.detail.text
+    assert _only(ended(3, "another", hold=Hold.BROKEN)).reason is Reason.PROBE_FAILED
+
+
+def test_a_driver_s_hold_ends_once_a_query_starts() -> None:
+    run = RunSeen(1, 1, 1, NOW, False, status=RunStatus(run=1, query=1, state=RunState.RUNNING))
+    starting = _obs(_query(phase=Phase.STARTING, run=run), _driver(), hold=Hold.BROKEN, failures=3)
+    assert decide(starting, NOW).hold is Hold.BROKEN
+    idle = _query(phase=Phase.STARTING, run=replace(run, proven_at=NOW))
+    proven = decide(replace(starting, queries=(idle,)), NOW)
+    assert (proven.hold, proven.failures) == (Hold.NONE, 0)
 
 
 def _ended(state: RunState, want: Want = Want.RUN, **fields: Any) -> RunSeen:
