@@ -200,6 +200,9 @@ def _completed(stage: Stage) -> None:
     stage.look()
 
 
+NO_BUCKET = RunError("", "x.S3Exception", "The specified bucket does not exist.", "")
+
+
 def _fail(stage: Stage, error: RunError, times: int, batch: int | None = None) -> None:
     for _ in range(times):
         if not Run.objects.filter(outcome=RunOutcome.OPEN):
@@ -319,6 +322,7 @@ STORIES: dict[Reason, Callable[[Stage], None]] = {
     Reason.COMPLETED: _completed,
     Reason.FAILED_RETRY: _failing(BROKEN_PIPE, 2),
     Reason.FAILED_POISON: _failing(DIVIDE, 3, 3),
+    Reason.FAILED_REPEATED: _failing(NO_BUCKET, 3),
     Reason.FAILED_FATAL: _failing(NO_SUCH_SOURCE, 1),
     Reason.DRIVER_DIED: _died,
     Reason.RETRY_DUE: _failing(BROKEN_PIPE, 1),
