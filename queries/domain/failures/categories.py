@@ -68,8 +68,8 @@ AGAIN = ": the same batch is read again"
 
 #: How a failure is retried that new credentials end (`supervision.defined.run_ended`).
 RETRIES = (
-    "The query retries, in a new driver if no other query runs in its driver: drivers read "
-    "secrets, tickets and tokens when they start."
+    "The query retries, in a new driver if no other query runs in its driver: each driver reads "
+    "secrets, tickets and tokens once."
 )
 
 #: The advice for each category when no rule is more specific. Actions are placeholders: `subjects`.
