@@ -79,6 +79,10 @@ def start_spark(
     ours = _reserved(spec, folder, references)
     conf = SparkConf(loadDefaults=False)
     conf.setAll({**_DEFAULTS, **references.resolve_all(spec.conf), **ours}.items())
+    if spec.master.startswith("local"):
+        # Spark would copy each connector's jar for an executor that is this JVM, which already has
+        # them: its class loader got them from spark-submit.
+        gateway.jvm.java.lang.System.clearProperty("spark.jars")
     try:
         context = SparkContext(conf=conf, gateway=gateway)
         if not spec.master.startswith("local"):
