@@ -1,13 +1,17 @@
 """Shared by `apply`, `diff` and `deploy`: the set that they send, and how a response is printed."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from headgate_cli import files
+from headgate_cli.asked import Files
 from headgate_cli.ends import problem_lines, refused
 from headgate_cli.files import Values
 from headgate_cli.output import paint, plain, write
@@ -70,17 +74,17 @@ _COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A set as given on the command line."""
+    """A set as given on the command line: each field is an option of the commands for sets."""
 
-    names: list[str]
-    value_files: list[str]
-    values: list[str]
-    owner: str
-    prune: bool
-    prune_running: bool = False
-    accept_state_change: bool = False
-    require_checked: bool = False
-    plan: str = ""  # a file with the response to a dry run; "" for none
+    names: Files
+    value_files: ValueFiles = field(default_factory=list)
+    values: Sets = field(default_factory=list)
+    owner: Owner = ""
+    prune: Prune = False
+    prune_running: PruneRunning = False
+    accept_state_change: AcceptStateChange = False
+    require_checked: RequireChecked = False
+    plan: PlanFile = ""
 
     def body(self, server: Server) -> Json:
         """Return the body of an apply without `dry_run`, uploading code next to manifests."""
@@ -105,6 +109,38 @@ class Request:
             **({"require_checked": True} if self.require_checked else {}),
             **({"resolved": _resolved(self.plan)} if self.plan else {}),
         }
+
+
+def takes_set(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of a `Request` in place of its parameter `request`."""
+    hints, own = get_type_hints(Request, include_extras=True), signature(command)
+    hints = {one.name: hints[one.name] for one in fields(Request)}
+    empty: dict[str, Any] = {
+        one.name: Parameter.empty if one.name == "names" else getattr(_NOTHING, one.name)
+        for one in fields(Request)
+    }
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=empty[name], annotation=hint)
+        for name, hint in hints.items()
+    ]
+    others = [
+        one.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, one in own.parameters.items()
+        if name != "request"
+    ]
+
+    @wraps(command)
+    def run(**given: Any) -> int:
+        request = Request(**{name: given.pop(name) for name in hints})
+        return command(request=request, **given)
+
+    run.__signature__ = own.replace(parameters=[*others[:1], *options, *others[1:]])  # type: ignore[attr-defined]
+    held = {name: hint for name, hint in command.__annotations__.items() if name != "request"}
+    run.__annotations__ = held | hints
+    return run
+
+
+_NOTHING = Request([])
 
 
 def _resolved(plan: str) -> list[Json]:

@@ -5,24 +5,13 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Files, Output, QueryName, Timeout, bare_name, server
+from headgate_cli.asked import Output, QueryName, Timeout, bare_name, server
 from headgate_cli.commands.manifests import REFUSED_SET
 from headgate_cli.ends import Code, Ended
 from headgate_cli.following import Limit, Progress, code_of, follow, told_if_interrupted
 from headgate_cli.output import Form, note, plain, say, show_document
 from headgate_cli.server import Json, Server
-from headgate_cli.sets import (
-    AcceptStateChange,
-    Owner,
-    PlanFile,
-    Prune,
-    PruneRunning,
-    Request,
-    RequireChecked,
-    Sets,
-    ValueFiles,
-    show,
-)
+from headgate_cli.sets import AcceptStateChange, Request, show, takes_set
 
 #: States of a deploy that has not ended yet.
 _OPEN = ("PENDING", "RUNNING")
@@ -43,23 +32,16 @@ class OnFailure(StrEnum):
     STOP = "stop"
 
 
+@takes_set
 def deploy(
     context: typer.Context,
-    names: Files,
-    value_files: ValueFiles = [],  # noqa: B006 (read only)
-    values: Sets = [],  # noqa: B006
-    owner: Owner = "",
-    prune: Prune = False,
-    prune_running: PruneRunning = False,
-    accept_state_change: AcceptStateChange = False,
-    require_checked: RequireChecked = False,
-    plan: PlanFile = "",
+    request: Request,
     canary: Annotated[
         list[str],
         typer.Option(
             parser=bare_name, help="Queries or applications in the first wave; repeatable."
         ),
-    ] = [],  # noqa: B006
+    ] = [],  # noqa: B006 (read only)
     size: Annotated[int, typer.Option(min=1, help="Number of queries in each later wave.")] = 5,
     first: Annotated[
         First,
@@ -95,17 +77,6 @@ def deploy(
     Exit code 0: SUCCEEDED. 2: it failed, was rolled back or cancelled; the receipt shows why.
     """
     limit, there = Limit(timeout), server(context)
-    request = Request(
-        names,
-        value_files,
-        values,
-        owner,
-        prune,
-        prune_running,
-        accept_state_change,
-        require_checked,
-        plan,
-    )
     body = {
         "apply": request.body(there),
         "waves": {"canary": canary, "size": size} | _first(first),

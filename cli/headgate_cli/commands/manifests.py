@@ -5,40 +5,21 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Files, Output, Timeout, Wait, application_name, query_name, server
+from headgate_cli.asked import Output, Timeout, Wait, application_name, query_name, server
 from headgate_cli.ends import Code, Ended, refused
 from headgate_cli.following import Limit, follow
 from headgate_cli.output import Form, note, nothing, say, show_document, yaml_text
 from headgate_cli.server import Json, Server
-from headgate_cli.sets import (
-    AcceptStateChange,
-    Owner,
-    PlanFile,
-    Prune,
-    PruneRunning,
-    Request,
-    RequireChecked,
-    Sets,
-    ValueFiles,
-    differing,
-    show,
-)
+from headgate_cli.sets import Request, differing, show, takes_set
 
 #: The response to a rejected set, whose body is the same as for an accepted one.
 REFUSED_SET = 422
 
 
+@takes_set
 def apply(
     context: typer.Context,
-    names: Files,
-    value_files: ValueFiles = [],  # noqa: B006 (read only)
-    values: Sets = [],  # noqa: B006
-    owner: Owner = "",
-    prune: Prune = False,
-    prune_running: PruneRunning = False,
-    accept_state_change: AcceptStateChange = False,
-    require_checked: RequireChecked = False,
-    plan: PlanFile = "",
+    request: Request,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would change.")
     ] = False,
@@ -52,17 +33,6 @@ def apply(
     application's `code.upload` is packed and uploaded.
     """
     limit, there = Limit(timeout), server(context)
-    request = Request(
-        names,
-        value_files,
-        values,
-        owner,
-        prune,
-        prune_running,
-        accept_state_change,
-        require_checked,
-        plan,
-    )
     answer = _sent(there, request, dry_run=dry_run)
     _show(answer, output, values=dry_run)
     if _is_refused(answer):
@@ -78,21 +48,16 @@ def apply(
     return Code.DONE
 
 
+@takes_set
 def diff(
     context: typer.Context,
-    names: Files,
-    value_files: ValueFiles = [],  # noqa: B006
-    values: Sets = [],  # noqa: B006
-    owner: Owner = "",
-    prune: Prune = False,
-    prune_running: PruneRunning = False,
+    request: Request,
     output: Output = Form.TABLE,
 ) -> int:
     """Show what `apply` would change, field by field. Exit code 4 if it would change anything.
 
     Nothing is written, but code is uploaded, because the changes depend on its digest.
     """
-    request = Request(names, value_files, values, owner, prune, prune_running)
     answer = _sent(server(context), request, dry_run=True)
     _show(answer, output, values=True)
     if _is_refused(answer):
