@@ -55,8 +55,10 @@ def with_digests(file: File, digest: Callable[[Path], str]) -> str:
     except (YAMLError, ValueError):
         return file.text
     changed = False
-    for document in documents:
-        code = _code(document)
+    for manifest in (
+        one for held in documents for one in (held if isinstance(held, list) else [held])
+    ):
+        code = _code(manifest)
         folder = code.get("upload") if code else None
         if code and isinstance(folder, str) and not folder.startswith(_DIGEST):
             code["upload"] = digest(_beside(file, folder))

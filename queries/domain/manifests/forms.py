@@ -143,6 +143,8 @@ def parse_manifest(raw: Any) -> Manifest:
         raise Invalid([Problem("manifest", str(raw)[:200], "is not an object.", way_out)])
     if raw.get("kind") not in set(Kind):
         way_out = f"Write one of {', '.join(Kind)}."
+        if "apiVersion" not in raw:  # what `headgate get -o yaml` prints, or another file
+            way_out += " `headgate export` prints existing objects as manifests; `get` does not."
         message = "is not a manifest kind."
         raise Invalid([Problem("kind", str(raw.get("kind", ""))[:200], message, way_out)])
     try:

@@ -83,13 +83,13 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def read_text(text: str) -> list[Any]:
-    """Return the non-empty documents in a YAML (or JSON) text.
+    """Return the non-empty documents in a YAML (or JSON) text; of a list, its items.
 
     Raises `Invalid` with the line if the text cannot be parsed.
     """
     try:
         _look_through(text)
-        return [one for one in yaml.load_all(text, Loader=_Loader) if one is not None]
+        documents = list(yaml.load_all(text, Loader=_Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
@@ -98,6 +98,8 @@ def read_text(text: str) -> list[Any]:
     except (yaml.YAMLError, ValueError) as error:  # a character or number out of range
         line = text.count("\n", 0, getattr(error, "position", 0))
         raise _no_yaml(" ".join(str(error).split())[:300], _line(text, line)) from None
+    found = (one for held in documents for one in (held if isinstance(held, list) else [held]))
+    return [one for one in found if one is not None]
 
 
 def _look_through(text: str) -> None:

@@ -115,3 +115,12 @@ def test_the_schema_is_made_from_the_models() -> None:
     text = str(schema)
     for name in (*ApplicationSpec.model_fields, "checkpoint", "pools", "escalate_to", "desired"):
         assert f"'{name}'" in text
+
+
+def test_an_object_that_is_no_manifest_is_answered_with_where_manifests_come_from() -> None:
+    for raw, exports in (({"name": "delays"}, True), (manifest("Topic"), False)):
+        with pytest.raises(Invalid) as refused:
+            parse_manifest(raw)
+        [problem] = refused.value.problems
+        assert problem.field == "kind"
+        assert ("`headgate export`" in problem.way_out) is exports

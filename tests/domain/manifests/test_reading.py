@@ -25,6 +25,7 @@ from queries.domain.manifests.reading import read_text, value_problems, with_val
         ),
         ("<<: {a: 1}", [{"<<": {"a": 1}}]),
         ("a: |\n  SELECT 1\n", [{"a": "SELECT 1\n"}]),
+        ("[{a: 1}, null, {b: 2}]", [{"a": 1}, {"b": 2}]),  # as `export -o json` prints them
     ],
 )
 def test_a_text_is_read_as_yaml_1_2(text: str, documents: list[Any]) -> None:
