@@ -1,13 +1,13 @@
 """Options that several commands share, and the connection to the server."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from headgate_cli.contexts import chosen
 from headgate_cli.kinds import kind_named
-from headgate_cli.output import Form
+from headgate_cli.output import Form, form_named, forms_named
 from headgate_cli.server import Server
 
 
@@ -31,7 +31,27 @@ def team_name(text: str) -> str:
     return kind_named("team").bare(text)
 
 
-Output = Annotated[Form, typer.Option("--output", "-o", help="Output format.")]
+def form_of_one(text: str | Form) -> Form:
+    """Return the format with a name; `wide` is the table, which has no more columns here."""
+    form = form_named(text)
+    return Form.TABLE if form is Form.WIDE else form
+
+
+_OUTPUT: Any = {
+    "metavar": "FORMAT",
+    "autocompletion": forms_named,
+    "help": "table, json, yaml, name or jsonpath=TEMPLATE.",
+}
+Output = Annotated[Form, typer.Option("--output", "-o", parser=form_of_one, **_OUTPUT)]
+ListOutput = Annotated[
+    Form,
+    typer.Option(
+        "--output",
+        "-o",
+        parser=form_named,
+        **_OUTPUT | {"help": "table, wide, json, yaml, name or jsonpath=TEMPLATE."},
+    ),
+]
 Timeout = Annotated[str, typer.Option("--timeout", help="Maximum wait: 90s, 10m, 2h.")]
 Wait = Annotated[
     bool, typer.Option("--wait", help="Wait until the operation ends, and return its outcome.")

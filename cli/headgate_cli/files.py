@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,14 +51,14 @@ class Set:
         return {"repository": self.checkout.repository, "commit": self.checkout.commit}
 
 
-def read(names: Iterable[str]) -> Set:
-    """Return the manifests in files and folders, sorted by path.
+def read(names: Collection[str]) -> Set:
+    """Return the manifests in files and folders, sorted by path, and those on stdin.
 
-    Folders are read recursively, except hidden ones and links to folders. Raises `Ended` for a path
-    that does not exist or contains nothing.
+    What stdin refers to is below the current folder. Folders are read recursively, except hidden
+    ones and links to folders. Raises `Ended` for a path that does not exist or contains nothing.
     """
     found: dict[Path, None] = {}
-    texts = [File("stdin", sys.stdin.read(), Path.cwd()) for name in names if name == STDIN][:1]
+    texts = [File("stdin", _stdin(), Path.cwd())] if STDIN in names else []
     for name in names:
         if name != STDIN:
             found |= dict.fromkeys(_below(Path(name)))
@@ -66,6 +66,13 @@ def read(names: Iterable[str]) -> Set:
     checkout = _checkout(top) if top else None
     files = [_file(path, checkout) for path in found]
     return Set([*texts, *files], checkout)
+
+
+def _stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode() if sys.stdin is not None else ""
+    except UnicodeDecodeError:
+        raise refused("stdin is not valid UTF-8.") from None
 
 
 def _below(path: Path) -> list[Path]:

@@ -72,7 +72,7 @@ class Progress:
     """Reports progress: as an updated line in a terminal, otherwise each line once."""
 
     def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
+        self._live = sys.stderr is not None and sys.stderr.isatty()
         self._shown = ""
         self._noted: set[str] = set()
 

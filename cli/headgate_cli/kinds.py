@@ -130,7 +130,7 @@ _BY_NAME = {word: kind for kind in KINDS for word in (kind.name, kind.plural)}
 
 def kind_named(name: str) -> Kind:
     """Return a kind by its singular or plural name; raise `Ended` if it is unknown."""
-    kind = _BY_NAME.get(name)
+    kind = _BY_NAME.get(name.lower())
     if kind is None:
         known = ", ".join(kind.plural for kind in KINDS)
         raise Ended(Code.USAGE, f"Unknown kind {name}.", f"Choose one of: {known}.")

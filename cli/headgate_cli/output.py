@@ -5,34 +5,69 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
+from dataclasses import dataclass
 from io import StringIO
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 import typer
+
+from headgate_cli.json_path import PathError, Template, read_template
 
 Row = Mapping[str, Any]
 #: Column title -> its cell.
 Columns = Mapping[str, Callable[[Row], Any]]
 
 
-class Form(StrEnum):
-    """Output format."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Output format: one word, or a template for the fields of a document."""
 
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
+    word: str
+    template: Template | None = None
+
+    TABLE: ClassVar["Form"]
+    WIDE: ClassVar["Form"]
+    JSON: ClassVar["Form"]
+    YAML: ClassVar["Form"]
+    NAME: ClassVar["Form"]
+
+    def __str__(self) -> str:
+        return self.word
+
+    @property
+    def is_document(self) -> bool:
+        """Return whether the format prints documents as a server returns them."""
+        return self in (Form.JSON, Form.YAML) or self.template is not None
 
 
-class ListForm(StrEnum):
-    """How a list is printed."""
+Form.TABLE, Form.WIDE, Form.NAME = Form("table"), Form("wide"), Form("name")
+Form.JSON, Form.YAML = Form("json"), Form("yaml")
+_FORMS = {form.word: form for form in (Form.TABLE, Form.WIDE, Form.JSON, Form.YAML, Form.NAME)}
+_JSONPATH = "jsonpath"
 
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
+
+def form_named(text: str | Form) -> Form:
+    """Return the format with a name, or of `jsonpath=TEMPLATE`; raise the library's usage error.
+
+    `wide` is a table with more columns where there are any.
+    """
+    if isinstance(text, Form):  # an option's default
+        return text
+    word, equals, held = text.partition("=")
+    if word == _JSONPATH:
+        try:
+            return Form(text, read_template(held))
+        except PathError as error:
+            raise typer.BadParameter(str(error)) from None
+    if equals or word not in _FORMS:
+        known = ", ".join(_FORMS)
+        raise typer.BadParameter(f"{text!r} is not one of {known} or {_JSONPATH}=TEMPLATE.")
+    return _FORMS[word]
+
+
+def forms_named(incomplete: str) -> list[str]:
+    """Return the formats that complete a word in a shell."""
+    return [word for word in (*_FORMS, f"{_JSONPATH}=") if word.startswith(incomplete)]
 
 
 def clean(text: str) -> str:
@@ -68,21 +103,49 @@ def in_cell(value: Any) -> str:
     return plain(value)
 
 
+#: Names of the streams that nobody reads any more, as after `| head -1`.
+_CLOSED = set[str]()
+
+
+def is_closed() -> bool:
+    """Return whether nobody reads the results any more: commands that only print can end."""
+    return "stdout" in _CLOSED
+
+
+def _put(name: str, text: str) -> None:
+    """Write a line to stdout or stderr; drop it if nobody reads it.
+
+    What a command does, and its exit code, do not depend on who reads its output. Raises OSError
+    for any other reason.
+    """
+    stream: TextIO | None = getattr(sys, name)
+    if stream is None:  # closed by the shell
+        return
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except OSError as error:
+        _CLOSED.add(name)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # for what is still buffered, which Python writes at exit
+        os.close(nowhere)
+        if not isinstance(error, BrokenPipeError):  # a full disk, for example
+            raise
+
+
 def say(text: str) -> None:
     """Print a result."""
-    sys.stdout.write(clean(text) + "\n")
-    sys.stdout.flush()
+    _put("stdout", clean(text))
 
 
 def note(text: str) -> None:
     """Print notes and errors, which are not results."""
-    sys.stderr.write(clean(text) + "\n")
-    sys.stderr.flush()
+    _put("stderr", clean(text))
 
 
-def coloured(stream: TextIO) -> bool:
+def coloured(stream: TextIO | None) -> bool:
     """Return whether to print colours to a stream (https://no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    return stream is not None and stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def paint(text: str, colour: str) -> str:
@@ -93,8 +156,7 @@ def paint(text: str, colour: str) -> str:
 
 def write(painted: str) -> None:
     """Print a line made by `paint`."""
-    sys.stdout.write(painted + "\n")
-    sys.stdout.flush()
+    _put("stdout", painted)
 
 
 def yaml_text(value: Any) -> str:
@@ -111,8 +173,12 @@ def yaml_text(value: Any) -> str:
 
 
 def show_document(value: Any, form: Form) -> None:
-    """Print a document for scripts: JSON or YAML."""
-    if form is Form.YAML:
+    """Print a document for scripts: JSON, YAML, or what a template takes from it."""
+    if form.template is not None:
+        say(form.template.of(value).removesuffix("\n"))
+        for path in form.template.missing(value):
+            note(f"Note: nothing is at {path}; `-o json` shows the fields.")
+    elif form is Form.YAML:
         say(yaml_text(value).rstrip("\n"))
     else:
         say(json.dumps(value, indent=2, ensure_ascii=False))
@@ -125,7 +191,7 @@ def show_rows(
     if form is Form.NAME:
         for row in rows:
             say(name(row))
-    elif form is Form.TABLE:
+    elif form in (Form.TABLE, Form.WIDE):
         show_table(rows, columns)
     else:
         show_document(rows[0] if one and rows else list(rows), form)

@@ -19,7 +19,7 @@ _COLUMNS: Columns = {
 def lineage(context: typer.Context, query: QueryName, output: Output = Form.TABLE) -> int:
     """Show the queries upstream and downstream of a query, and the data between them."""
     found: Json = server(context).get("queries", query, "lineage")
-    if output in (Form.JSON, Form.YAML):
+    if output.is_document:
         show_document(found, output)
     elif output is Form.NAME:
         for name in found["downstream"]:

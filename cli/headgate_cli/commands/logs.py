@@ -7,7 +7,7 @@ import typer
 from headgate_cli.asked import OfScript, Timeout, query_name, server
 from headgate_cli.ends import Code, Ended, refused
 from headgate_cli.following import Limit
-from headgate_cli.output import note, say
+from headgate_cli.output import is_closed, note, say
 from headgate_cli.server import Server
 
 #: Maximum lines that the API returns.
@@ -48,7 +48,7 @@ def logs(
     seen = log.lines(number, max(tail, WINDOW) if follow else tail)
     for line in seen[-tail:]:
         say(line)
-    while follow:
+    while follow and not is_closed():
         ended = log.has_ended(number)
         lines = log.lines(number, WINDOW)
         fresh, gap = new_lines(seen[-WINDOW:], lines)

@@ -1,5 +1,6 @@
 """`apply`, `diff` and `export`: desired state from files, and back to files."""
 
+import re
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -75,9 +76,7 @@ def export(
     ] = "",
     owner: Annotated[str, typer.Option(help="Only objects applied by this owner.")] = "",
     to: Annotated[str, typer.Option(help="Folder for the files; default: stdout.")] = "",
-    output: Annotated[
-        Form, typer.Option("--output", "-o", help="yaml or json, on stdout.")
-    ] = Form.YAML,
+    output: Output = Form.YAML,
 ) -> None:
     """Print existing objects as manifests, or write them to files. Secrets are masked."""
     narrowed = {"application": application, "query": query, "owner": owner}
@@ -88,7 +87,10 @@ def export(
         note(nothing("manifests", narrowed=bool(given)))
         return
     if not to:
-        if output is Form.JSON:
+        if output is Form.NAME:
+            for manifest in (one["manifest"] for one in held):
+                say(f"{_word(manifest['kind'])}/{manifest['metadata']['name']}")
+        elif output.is_document and output is not Form.YAML:
             show_document([one["manifest"] for one in held], output)
         else:
             say("---\n".join(yaml_text(one["manifest"]) for one in held).rstrip("\n"))
@@ -135,3 +137,8 @@ def _inside(path: str) -> PurePosixPath:
     if found.is_absolute() or ".." in found.parts or not found.parts:
         raise refused(f"The server returned the file name {path}, which is outside the folder.")
     return found
+
+
+def _word(kind: str) -> str:
+    """Return a manifest's kind as `get` takes it: AlertRule as alert-rule."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind).lower()

@@ -36,7 +36,7 @@ def preflight(
     asked = there.post("queries", query, "preflight", body=body)
     operation = followed(there, asked, limit, Progress())
     judged: Json = (operation.get("result") or {}).get("preflight") or {}
-    if output in (Form.JSON, Form.YAML):
+    if output.is_document:
         show_document(operation, output)
     elif output is Form.NAME:
         say(f"operation/{operation['id']}")

@@ -1,17 +1,26 @@
 """`get` and `describe`."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Output, Timeout, application_name, query_name, server, team_name
+from headgate_cli.asked import (
+    ListOutput,
+    Output,
+    Timeout,
+    application_name,
+    query_name,
+    server,
+    team_name,
+)
 from headgate_cli.commands.watching import watched
 from headgate_cli.ends import Code, Ended
 from headgate_cli.following import Limit
+from headgate_cli.json_path import Path, PathError, order, read_path
 from headgate_cli.kinds import Kind, kind_and_names, kind_named, names_of_kinds
 from headgate_cli.output import (
     Form,
-    ListForm,
     note,
     nothing,
     plain,
@@ -67,18 +76,21 @@ def get(
         bool, typer.Option("--watch", "-w", help="Keep watching, and print each row that changes.")
     ] = False,
     timeout: Timeout = "1h",
-    output: Annotated[
-        ListForm, typer.Option("--output", "-o", help="Output format.")
-    ] = ListForm.TABLE,
+    sort_by: Annotated[
+        str,
+        typer.Option(help="Field that sorts the rows, as in `-o json`: .phase or .health.verdict."),
+    ] = "",
+    output: ListOutput = Form.TABLE,
 ) -> None:
     """List objects, or print the named ones.
 
-    With --watch, print all rows and then each one that changes, until Ctrl-C or --timeout.
+    Several kinds are separated by commas: queries,applications. With --watch, print all rows and
+    then each one that changes, until Ctrl-C or --timeout.
 
     Kinds: queries, applications, operations, runs, revisions, failures, failure-groups, incidents,
     alert-rules, alert-channels, teams, deploys.
     """
-    chosen, names = kind_and_names(kind, names or [])
+    by = _sorting(sort_by)
     asked = {
         **{"query": query, "application": application, "team": team, "search": search},
         **{"phase": phase, "health": health, "desired": desired, "pool": pool},
@@ -86,23 +98,50 @@ def get(
         "open": "" if under_way is None else str(under_way).lower(),
     }
     filters = {name: value for name, value in asked.items() if value}
-    there = server(context)
-    path = () if names else _list(chosen, filters)
+    kinds = kind.split(",")
+    if len(kinds) > 1 and (names or watch):
+        message = "Several kinds can be listed, but not by name and not with --watch."
+        raise Ended(Code.USAGE, message, "Give one kind, or kinds without names.")
+    if watch and by:
+        raise Ended(Code.USAGE, "--watch prints rows as they change.", "Remove --sort-by.")
+    there, documents = server(context), {}
+    for each in kinds:
+        chosen, wanted = kind_and_names(each, names or [])
+        own = dict(filters)
+        look = _look(there, chosen, wanted, own, limit)  # takes the query that is in the path out
+        shown = chosen.wide if output is Form.WIDE else chosen.shown
+        if watch:
+            watched(look, chosen, shown, output, Limit(timeout), narrowed=bool(own))
+            return
+        rows = sorted(look(), key=order(by)) if by else look()
+        if not rows:
+            note(nothing(chosen.plural, narrowed=bool(own)))
+        if len(kinds) > 1 and output.is_document:
+            documents[chosen.plural] = rows
+            continue
+        if len(kinds) > 1 and rows and output is not Form.NAME:
+            say(f"{chosen.plural}:")
+        if rows or output.is_document:
+            show_rows(rows, shown, output, chosen.called, one=len(wanted) == 1)
+    if documents:
+        show_document(documents, output)
 
-    def look() -> list[Json]:
-        if names:
-            return [_one(there, chosen, name) for name in names]
-        return list(there.rows(*path, most=limit, **filters))
 
-    shown = chosen.wide if output is ListForm.WIDE else chosen.shown
-    form = Form.TABLE if output is ListForm.WIDE else Form(output)
-    if watch:
-        watched(look, chosen, shown, form, Limit(timeout), narrowed=bool(filters))
-    rows = look()
-    if not rows:
-        note(nothing(chosen.plural, narrowed=bool(filters)))
-    if rows or form is not Form.TABLE:
-        show_rows(rows, shown, form, chosen.called, one=len(names) == 1)
+def _sorting(text: str) -> Path | None:
+    try:
+        return read_path(text) if text else None
+    except PathError as error:
+        raise Ended(Code.USAGE, f"--sort-by: {error}") from None
+
+
+def _look(
+    there: Server, kind: Kind, names: list[str], filters: Json, limit: int
+) -> Callable[[], list[Json]]:
+    """Return what reads the named objects of a kind, or its list."""
+    if names:
+        return lambda: [_one(there, kind, name) for name in names]
+    below = _list(kind, filters)
+    return lambda: list(there.rows(*below, most=limit, **filters))
 
 
 def describe(

@@ -36,7 +36,7 @@ def schedule(
     else:
         found = there.get("queries", query, "schedule")
     runs = list(there.rows("queries", query, "schedule", "runs", most=_SHOWN))
-    if output in (Form.JSON, Form.YAML):
+    if output.is_document:
         show_document({**found, "runs": runs}, output)
         return Code.DONE
     if output is Form.NAME:

@@ -23,7 +23,7 @@ def upload(
     """
     there = server(context)
     found = sent(there, packed(path)) if path.is_dir() else sent_file(there, path)
-    if output in (Form.JSON, Form.YAML):
+    if output.is_document:
         show_document(found, output)
     else:
         note(f"{path}: {about(found)}")

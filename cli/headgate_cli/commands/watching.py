@@ -2,11 +2,21 @@
 
 import json
 from collections.abc import Callable
-from typing import NoReturn
 
 from headgate_cli.following import Limit
 from headgate_cli.kinds import Kind
-from headgate_cli.output import Columns, Form, cells_of, note, nothing, say, show_lines, yaml_text
+from headgate_cli.output import (
+    Columns,
+    Form,
+    cells_of,
+    is_closed,
+    note,
+    nothing,
+    say,
+    show_document,
+    show_lines,
+    yaml_text,
+)
 from headgate_cli.server import Json
 
 
@@ -18,20 +28,21 @@ def watched(
     limit: Limit,
     *,
     narrowed: bool,
-) -> NoReturn:
+) -> None:
     """Print rows whose cells have changed; raise `Ended` when the limit expires.
 
-    A document is one line of JSON, or one of several documents in YAML.
+    A document is one line of JSON, or one of several documents in YAML. Returns once nobody reads
+    the output any more.
     """
     before, widths = dict[str, list[str]](), list[int]()
     first = True
-    while True:
+    while not is_closed():
         rows = {kind.called(row): row for row in look()}
         cells = {name: cells_of(row, columns) for name, row in rows.items()}
         changed = [name for name, line in cells.items() if before.get(name) != line]
         if first and not rows:
             note(nothing(kind.plural, narrowed=narrowed))
-        if changed and form is Form.TABLE:
+        if changed and form in (Form.TABLE, Form.WIDE):
             titles = [] if widths else [list(columns)]
             widths = show_lines([*titles, *(cells[name] for name in changed)], widths)
         elif form is Form.NAME:
@@ -43,9 +54,13 @@ def watched(
         elif form is Form.YAML:
             for name in changed:
                 say(f"---\n{yaml_text(rows[name])}".rstrip("\n"))
+        elif form.template is not None:
+            for name in changed:
+                show_document(rows[name], form)
         for name in before.keys() - cells.keys():
             note(f"{name} is no longer in the list.")
         if changed:
             limit.moved()
         before, first = cells, False
-        limit.pause(f"watching {kind.plural}")
+        if not is_closed():
+            limit.pause(f"watching {kind.plural}")

@@ -1,0 +1,225 @@
+r"""The part of kubectl's JSONPath for `-o jsonpath=TEMPLATE` and `--sort-by PATH`.
+
+A template is text with expressions in braces: a path, `{range PATH}…{end}`, or a quoted text such
+as `{"\n"}`. A path consists of `.name` (`\.` for a dot in a name), `['name']`, `[0]`, `[-1]`,
+`[0:2]`, `[*]`, `.*` and `[?(@.name=="value")]`, which compares with ==, !=, <, <=, > or >=, or
+without a comparison asks whether the field is there. `.items` of a list is the list, as in kubectl.
+"""
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+#: Returns what a step finds below a value.
+Step = Callable[[Any], list[Any]]
+
+_NAME = re.compile(r"\.?((?:[^\s.,{}\[\]\\=!<>]|\\.)+)")
+_BRACKET = re.compile(
+    r"\[\s*(?:(?P<at>-?\d+)|(?P<low>-?\d*):(?P<high>-?\d*)|(?P<every>\*)"
+    r"|'(?P<name>[^']*)'|\"(?P<text>[^\"]*)\"|\?\((?P<filter>.+?)\))\s*\]"
+)
+_COMPARISON = re.compile(r"(?P<path>@[^=!<>]*?)\s*(?P<sign>==|!=|<=|>=|<|>)\s*(?P<value>.+)")
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+#: An expression in braces; braces in quotes do not end it.
+_EXPRESSION = re.compile(r"""\{((?:[^{}"']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')*)\}""")
+
+
+class PathError(ValueError):
+    """A path or template that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A path to values in a document."""
+
+    text: str
+    steps: tuple[Step, ...]
+
+    def of(self, value: Any) -> list[Any]:
+        """Return the values that the path leads to, none if a field is missing."""
+        found = [value]
+        for step in self.steps:
+            found = [below for one in found for below in step(one)]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What is printed for each value of a path."""
+
+    path: Path
+    parts: "tuple[Part, ...]"
+
+
+Part = str | Path | Range
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text with paths, and the paths that found nothing when it was last printed."""
+
+    parts: tuple[Part, ...]
+
+    def of(self, value: Any) -> str:
+        """Return the text for a document; values of one path are separated by spaces."""
+        return "".join(_texts(self.parts, value))
+
+    def missing(self, value: Any) -> list[str]:
+        """Return the outermost paths that lead to nothing in a document."""
+        paths = [part.path if isinstance(part, Range) else part for part in self.parts]
+        return [one.text for one in paths if isinstance(one, Path) and not one.of(value)]
+
+
+def read_path(text: str) -> Path:
+    """Return the path in a text, with or without braces; raise `PathError`."""
+    text = text.strip()
+    if text.startswith("{") and text.endswith("}"):
+        text = text[1:-1].strip()
+    rest, steps = text.removeprefix("$").removeprefix("@"), list[Step]()
+    while rest and rest != ".":
+        if rest.startswith(".["):
+            rest = rest[1:]
+        if found := _BRACKET.match(rest):
+            steps.append(_bracket(found))
+        elif found := _NAME.match(rest):
+            name = re.sub(r"\\(.)", r"\1", found[1])
+            steps.append(_every if name == "*" else _field(name))
+        else:
+            raise PathError(f"{text!r} cannot be read from {rest[:20]!r}: write .name, [0] or [*].")
+        rest = rest[found.end() :]
+    return Path(text, tuple(steps))
+
+
+def read_template(text: str) -> Template:
+    """Return the template in a text; a text without braces is a path. Raise `PathError`."""
+    if "{" not in text:
+        return Template((read_path(text),))
+    open_, ranges = [list[Part]()], list[Path]()
+    at = 0
+    for found in _EXPRESSION.finditer(text):
+        open_[-1] += _plain(text[at : found.start()])
+        at, said = found.end(), found[1].strip()
+        if said == "end":
+            if not ranges:
+                raise PathError("{end} has no {range}.")
+            parts = tuple(open_.pop())
+            open_[-1].append(Range(ranges.pop(), parts))
+        elif said.startswith("range "):
+            ranges.append(read_path(said.removeprefix("range ")))
+            open_.append([])
+        elif said[:1] in ("'", '"'):
+            open_[-1].append(str(_literal(said)))
+        else:
+            open_[-1].append(read_path(said))
+    open_[-1] += _plain(text[at:])
+    if ranges:
+        raise PathError("{range} has no {end}.")
+    return Template(tuple(open_[-1]))
+
+
+def order(wanted: Path) -> Callable[[Any], tuple[int, Any]]:
+    """Return the key that sorts documents by a path: numbers, texts, others, then missing ones."""
+
+    def key(document: Any) -> tuple[int, Any]:
+        found = next(iter(wanted.of(document)), None)
+        if found is None:
+            return 3, ""
+        if isinstance(found, bool | int | float):
+            return 0, found
+        return (1, found) if isinstance(found, str) else (2, _text(found))
+
+    return key
+
+
+def _texts(parts: tuple[Part, ...], value: Any) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Path):
+            yield " ".join(map(_text, part.of(value)))
+        else:
+            for one in part.path.of(value):
+                yield from _texts(part.parts, one)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _plain(text: str) -> list[Part]:
+    if "{" in text or "}" in text:
+        raise PathError(f"{text.strip()!r} has a brace without its other half.")
+    return [text] if text else []
+
+
+def _literal(text: str) -> Any:
+    """Return a quoted text, a number, true, false or null; raise `PathError`."""
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        text = json.dumps(text[1:-1]).replace("\\\\", "\\")
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise PathError(f"{text} is neither a quoted text nor a number.") from None
+
+
+def _bracket(found: re.Match[str]) -> Step:
+    if found["every"]:
+        return _every
+    if found["filter"] is not None:
+        return _filter(found["filter"])
+    if found["at"] is not None:
+        at = int(found["at"])
+        return lambda value: _slice(value, at, at + 1 if at != -1 else None)
+    if found["low"] is not None:
+        low, high = (int(found[end]) if found[end] else None for end in ("low", "high"))
+        return lambda value: _slice(value, low, high)
+    return _field(found["name"] if found["name"] is not None else found["text"])
+
+
+def _slice(value: Any, low: int | None, high: int | None) -> list[Any]:
+    return value[low:high] if isinstance(value, list) else []
+
+
+def _every(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _field(name: str) -> Step:
+    def step(value: Any) -> list[Any]:
+        if isinstance(value, list) and name == "items":
+            return [value]
+        return [value[name]] if isinstance(value, dict) and name in value else []
+
+    return step
+
+
+def _filter(text: str) -> Step:
+    compared = _COMPARISON.fullmatch(text.strip())
+    if compared is None:
+        asked = read_path(text)
+        return lambda value: [one for one in _every(value) if asked.of(one)]
+    asked, wanted = read_path(compared["path"]), _literal(compared["value"])
+    compare = _COMPARE[compared["sign"]]
+
+    def holds(one: Any) -> bool:
+        try:
+            return any(compare(found, wanted) for found in asked.of(one))
+        except TypeError:  # a text and a number have no order
+            return False
+
+    return lambda value: [one for one in _every(value) if holds(one)]
