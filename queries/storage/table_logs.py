@@ -3,25 +3,37 @@
 A Delta log can have a hundred thousand files, so it is usually not listed: the newest version is
 found by trying to read the next ones. It is listed if there are very many of these, or if a version
 that is needed is gone. Nothing is written.
+
+What a Delta table was as of a version is in a checksum, or follows from a checkpoint and the
+commits after it. A checkpoint is Parquet, so it is unpacked in a process within walls, not here.
 """
 
+import time
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from headgate_ground.tool_process import ToolFailed
 from queries.domain.tables.delta_log import (
     LAST_CHECKPOINT,
     LOG,
+    MOST_PARTS,
+    NEW,
+    SIDECARS,
+    Checkpoint,
     Commit,
     TableState,
+    checkpoints_in,
     checksum_name,
     commit_name,
+    commit_of,
     read_checksum,
     read_commit,
     read_last_checkpoint,
+    replayed,
     version_of,
 )
 from queries.domain.tables.iceberg_metadata import (
@@ -32,11 +44,14 @@ from queries.domain.tables.iceberg_metadata import (
     read_hint,
     read_metadata,
 )
+from queries.storage.checkpoint_process import CheckpointProcess
 from queries.storage.hadoop import Content, Listing, StorageFailed
 
 #: Maximum size, in bytes, of a commit or a checksum (enough for several thousand files), and of an
 #: Iceberg table's metadata (enough for about twenty thousand snapshots).
 MOST_OF_COMMIT, MOST_OF_METADATA = 4 * 1024 * 1024, 32 * 1024 * 1024
+#: Maximum size of one file of a checkpoint (a few hundred thousand files of the table), and of all.
+MOST_OF_CHECKPOINT, MOST_OF_CHECKPOINTS = 32 * 1024 * 1024, 256 * 1024 * 1024
 #: Commits per call, so that an answer has at most `hadoop.MOST_ANSWER`.
 COMMITS_PER_READ = 10
 #: Commits that are read in one pass, and files in the commits that are kept in memory. The rest of
@@ -44,6 +59,11 @@ COMMITS_PER_READ = 10
 COMMITS_PER_PASS, MOST_FILES = 500, 200_000
 MOST_NAMES = 200_000
 _TOO_LARGE = "has more than"
+#: Seconds until a checkpoint that could not be read is tried again.
+_AGAIN_S = 600.0
+
+#: Starts the process that unpacks checkpoints; raises `ToolFailed`.
+Unpack = Callable[[], CheckpointProcess]
 
 
 class Files(Protocol):
@@ -69,6 +89,10 @@ class DeltaLog:
     written: dict[int, datetime] = field(default_factory=dict)  # the times of the commits' files
     states: dict[int, TableState] = field(default_factory=dict)
     earliest: int | None = None  # the first version in the log; None: not looked for
+    hint: Content | None = None  # `_last_checkpoint`
+    bare: int | None = None  # a version of which only the checkpoint is there, not the commit
+    unread: dict[Checkpoint, tuple[str, float]] = field(default_factory=dict)  # why, when tried
+    unknown: str = ""  # why the table's state is unknown, as a sentence
 
     @property
     def state(self) -> TableState:
@@ -91,12 +115,15 @@ def read_delta(
     *,
     needed: Collection[int] = (),
     snapshots: Collection[int] = (),
+    whole: bool = False,
     known: DeltaLog | None = None,
+    unpack: Unpack | None = None,
 ) -> DeltaLog:
     """Return a Delta table's log: its newest version, and the commits from `needed` on.
 
     `needed` are the versions from which queries continue, and `snapshots` those as of which they
-    read the whole table. `known` is the previous result, which is updated.
+    read the whole table; with `whole`, the files of the newest version are counted, too. `known` is
+    the previous result, which is updated. Without `unpack`, checkpoints are not read.
     Raises `StorageFailed`, and `NoTable`.
     """
     place = f"{location}/{LOG}"
@@ -106,10 +133,14 @@ def read_delta(
     log.commits = {one: commit for one, commit in log.commits.items() if one >= first}
     log.written = {one: at for one, at in log.written.items() if one >= min(first, log.newest)}
     _read_states(files, place, log, snapshots)
+    counted = {*snapshots, log.newest} if whole else set(snapshots)
+    _work_out_states(files, place, log, counted, unpack)
     log.earliest = None
     for version in sorted(needed):
         if version <= log.newest and version not in log.commits:
             _take(files, place, log, [version])
+            if version in snapshots and version in log.states:
+                continue  # the table as of then can be read without that commit
             if version not in log.commits:
                 log.earliest = _earliest(files, place, log)
                 return log
@@ -138,7 +169,7 @@ def read_iceberg(
     if found is None:
         if known is not None and same:
             return known
-        raise NoTable(f"{place}/{metadata_name(version)} cannot be read as a table's metadata.")
+        raise NoTable(f"{place}/{metadata_name(version)}, which {HINT} names, does not exist.")
     while (newer := _metadata(files, place, found.version + 1)) is not None:
         found = newer  # the hint is written after the metadata
     return replace(found, hint=told)
@@ -150,28 +181,31 @@ def read_iceberg(
 def _goes_on(files: Files, place: str, known: DeltaLog) -> bool:
     """Return whether the newest known commit is still there: the table was not replaced."""
     name = commit_name(known.newest)
-    with suppress(StorageFailed):
-        found = files.read(place, [name], most=MOST_OF_COMMIT).get(name)
-        return found is not None and found.modified_at == known.written.get(
-            known.newest, found.modified_at
-        )
-    return False
+    try:
+        found = files.read(place, [name, LAST_CHECKPOINT], most=MOST_OF_COMMIT)
+    except StorageFailed as error:  # one that is too large has not been read before, either
+        return _TOO_LARGE in str(error) and known.newest not in known.written
+    hint, known.hint = known.hint, found.get(LAST_CHECKPOINT)
+    if name not in found:
+        return known.newest == known.bare and known.hint == hint
+    return found[name].modified_at == known.written.get(known.newest, found[name].modified_at)
 
 
 def _begin(files: Files, place: str) -> DeltaLog:
     """Return a log that is read up to a version that exists."""
-    found = files.read(place, [LAST_CHECKPOINT], most=MOST_OF_COMMIT).get(LAST_CHECKPOINT)
-    version = read_last_checkpoint(found.data) if found is not None else 0
-    log = DeltaLog(newest=-1 if version is None else version)
+    hint = files.read(place, [LAST_CHECKPOINT], most=MOST_OF_COMMIT).get(LAST_CHECKPOINT)
+    checkpoint = read_last_checkpoint(hint.data) if hint is not None else None
+    log = DeltaLog(newest=checkpoint.version if checkpoint is not None else -1, hint=hint)
     _take(files, place, log, [max(log.newest, 0)])
     if log.commits:
         log.newest = max(log.commits)
         return log
-    versions = _versions(files, place)
-    if not versions:
+    names = _names(files, place)
+    log.newest = max((*_versions(names), *checkpoints_in(names)), default=-1)
+    if log.newest < 0:
         raise NoTable(f"There is no Delta table at {place.removesuffix(f'/{LOG}')}.")
-    log.newest = max(versions)
     _take(files, place, log, [log.newest])
+    log.bare = None if log.newest in log.commits else log.newest
     return log
 
 
@@ -186,31 +220,41 @@ def _find_newest(files: Files, place: str, log: DeltaLog) -> None:
         if len(found) < width:
             return
         if log.newest - begin > COMMITS_PER_PASS:  # a list is cheaper, and what is old can wait
-            log.newest = max(_versions(files, place), default=log.newest)
+            log.newest = max(_versions(_names(files, place)), default=log.newest)
             _take(files, place, log, [log.newest])
             return
         width = COMMITS_PER_READ
 
 
 def _take(files: Files, place: str, log: DeltaLog, versions: Sequence[int]) -> None:
-    """Read commits, without those that are gone. One that is too large is not whole."""
+    """Read commits into a log, without those that are gone."""
+    commits, written = _commits(files, place, versions)
+    log.commits |= commits
+    log.written |= written
+
+
+def _commits(
+    files: Files, place: str, versions: Sequence[int]
+) -> tuple[dict[int, Commit], dict[int, datetime]]:
+    """Return commits, and the times of their files, without those that are gone.
+
+    One that is too large is not whole.
+    """
     names = {commit_name(version): version for version in versions}
     try:
         found = files.read(place, names, most=MOST_OF_COMMIT)
     except StorageFailed as error:
         if len(versions) > 1:
-            for version in versions:
-                _take(files, place, log, [version])
-            return
+            parts = [_commits(files, place, [version]) for version in versions]
+            return {k: v for one, _ in parts for k, v in one.items()}, {
+                k: v for _, one in parts for k, v in one.items()
+            }
         if _TOO_LARGE not in str(error):
             raise
-        log.commits[versions[0]] = Commit(versions[0], whole=False)
-        return
-    for name, content in found.items():
-        version = names[name]
-        log.commits[version] = read_commit(version, content.data)
-        if content.modified_at is not None:
-            log.written[version] = content.modified_at
+        return {versions[0]: Commit(versions[0], whole=False)}, {}
+    commits = {names[name]: read_commit(names[name], one.data) for name, one in found.items()}
+    times = {names[name]: one.modified_at for name, one in found.items()}
+    return commits, {version: at for version, at in times.items() if at is not None}
 
 
 def _read_states(files: Files, place: str, log: DeltaLog, snapshots: Collection[int]) -> None:
@@ -218,7 +262,8 @@ def _read_states(files: Files, place: str, log: DeltaLog, snapshots: Collection[
 
     Delta writes one a moment after its commit, so the one before may be the newest.
     """
-    wanted = {log.newest, log.newest - 1, *snapshots} - log.states.keys()
+    told = {one for one, state in log.states.items() if state.files is not None}
+    wanted = {log.newest, log.newest - 1, *snapshots} - told
     names = {checksum_name(one): one for one in sorted(wanted) if 0 <= one <= log.newest}
     kept = {log.newest, log.newest - 1, *snapshots, max(log.states, default=0)}
     log.states = {one: state for one, state in log.states.items() if one in kept}
@@ -232,43 +277,176 @@ def _read_states(files: Files, place: str, log: DeltaLog, snapshots: Collection[
         log.states[names[name]] = read_checksum(names[name], content.data)
 
 
+def _work_out_states(
+    files: Files, place: str, log: DeltaLog, counted: set[int], unpack: Unpack | None
+) -> None:
+    """Work out what no checksum describes: the newest version, and those in `counted`, with files.
+
+    What cannot be found out stays unknown, and `log.unknown` is the reason.
+    """
+    log.unknown = ""
+    for version in sorted({log.newest, *(one for one in counted if 0 <= one <= log.newest)}):
+        known = log.states.get(version)
+        if known is not None and _is_enough(known, count=version in counted):
+            continue
+        try:
+            base = _base(files, place, log, version, unpack, count=version in counted)
+            state = replayed(base, _between(files, place, log, base.version + 1, version))
+        except _Unknown as error:
+            log.unknown = str(error)
+            continue
+        keeps = version == log.newest and version in counted  # the next version builds on it
+        log.states[version] = state if keeps else replace(state, live=None)
+
+
+class _Unknown(Exception):
+    """A table's state cannot be worked out; the message is a sentence."""
+
+
+def _is_enough(state: TableState, *, count: bool) -> bool:
+    """Return whether a state says all that is needed of it, with the number of files or without."""
+    return bool(state.table) and state.conf is not None and not (count and state.files is None)
+
+
+def _base(
+    files: Files, place: str, log: DeltaLog, version: int, unpack: Unpack | None, *, count: bool
+) -> TableState:
+    """Return a state at or before a version from which it can be worked out; raise `_Unknown`."""
+    known = [
+        state
+        for at, state in log.states.items()
+        if version - COMMITS_PER_PASS <= at < version
+        and _is_enough(state, count=False)
+        and (state.live is not None or not count)
+    ]
+    if known:
+        return max(known, key=lambda state: state.version)
+    hinted = read_last_checkpoint(log.hint.data) if log.hint is not None else None
+    why = "its log has no checkpoint, and its first commits were removed or are very many."
+    if hinted is not None and hinted.version <= version and unpack is not None:
+        try:
+            return _checkpoint(files, place, log, hinted, unpack)
+        except _Unknown as error:
+            why = str(error)
+    if version < COMMITS_PER_PASS and (0 in log.commits or _commits(files, place, [0])[0]):
+        return NEW
+    if unpack is not None:
+        older = (at for at in checkpoints_in(_names(files, place)).items() if at[0] <= version)
+        newest = max(older, default=None)
+        if newest is not None:
+            return _checkpoint(files, place, log, newest[1], unpack)
+    raise _Unknown(why)
+
+
+def _between(files: Files, place: str, log: DeltaLog, first: int, last: int) -> Iterator[Commit]:
+    """Return the commits from one version to another; raise `_Unknown` if one is gone."""
+    if last - first >= COMMITS_PER_PASS:
+        raise _Unknown(f"its newest checkpoint is more than {COMMITS_PER_PASS} versions old.")
+    for begin in range(first, last + 1, COMMITS_PER_READ):
+        wanted = range(begin, min(begin + COMMITS_PER_READ, last + 1))
+        found = {one: log.commits[one] for one in wanted if one in log.commits}
+        if missing := [one for one in wanted if one not in found]:
+            found |= _commits(files, place, missing)[0]
+        for version in wanted:
+            if version not in found:
+                raise _Unknown(f"the commit of version {version:,} is missing in its log.")
+            yield found[version]
+
+
+def _checkpoint(
+    files: Files, place: str, log: DeltaLog, checkpoint: Checkpoint, unpack: Unpack
+) -> TableState:
+    """Return the table as of a checkpoint; raise `_Unknown` if it cannot be read.
+
+    One that could not be read is not tried again for a while.
+    """
+    now = time.monotonic()
+    log.unread = {one: told for one, told in log.unread.items() if now - told[1] < _AGAIN_S}
+    if checkpoint in log.unread:
+        raise _Unknown(log.unread[checkpoint][0])
+    try:
+        return _unpacked(files, place, checkpoint, unpack)
+    except (StorageFailed, ToolFailed) as error:
+        if isinstance(error, StorageFailed) and _TOO_LARGE not in str(error):
+            raise
+        why = f"its checkpoint of version {checkpoint.version:,} cannot be read: {error}"
+        log.unread[checkpoint] = why, time.monotonic()
+        raise _Unknown(why) from error
+
+
+def _unpacked(files: Files, place: str, checkpoint: Checkpoint, unpack: Unpack) -> TableState:
+    names, parts, size, more = list(checkpoint.names), [], 0, False
+    with unpack() as process:
+        while names:
+            name = names.pop(0)
+            if len(parts) == MOST_PARTS:
+                raise StorageFailed(f"it {_TOO_LARGE} {MOST_PARTS} files.")
+            found = files.read(place, [name], most=MOST_OF_CHECKPOINT).get(name)
+            if found is None:
+                raise ToolFailed(f"{name} does not exist.")
+            size += len(found.data)
+            if size > MOST_OF_CHECKPOINTS:
+                raise StorageFailed(f"it {_TOO_LARGE} {MOST_OF_CHECKPOINTS:,} bytes.")
+            if name.endswith(".json"):
+                part = read_commit(checkpoint.version, found.data)
+            else:
+                actions, left_out = process.actions(found.data)
+                part, more = commit_of(checkpoint.version, actions), more or left_out
+            names += [f"{SIDECARS}/{one}" for one in part.sidecars]
+            parts.append(part)
+    state = replayed(NEW, parts)
+    return replace(state, files=None, bytes=None, live=None) if more else state
+
+
 def _earliest(files: Files, place: str, log: DeltaLog) -> int:
     """Return the first version of the unbroken end of the log."""
-    versions = set(_versions(files, place))
+    versions = set(_versions(_names(files, place)))
     version = log.newest
     while version - 1 in versions:
         version -= 1
     return version
 
 
-def _versions(files: Files, place: str) -> list[int]:
+def _versions(names: Iterable[str]) -> list[int]:
+    found = (version_of(name) for name in names)
+    return [version for version in found if version is not None]
+
+
+def _names(files: Files, place: str) -> list[str]:
     listing = files.list(place, most=MOST_NAMES)
     if listing.more:
-        raise StorageFailed(f"{place} has more than {MOST_NAMES:,} names.")
-    found = (version_of(entry.name) for entry in listing.entries)
-    return [version for version in found if version is not None]
+        raise StorageFailed(f"{place} {_TOO_LARGE} {MOST_NAMES:,} names.")
+    return [entry.name for entry in listing.entries]
 
 
 # --- Iceberg ------------------------------------------------------------------------------
 
 
 def _metadata(files: Files, place: str, version: int) -> IcebergMetadata | None:
-    """Return the table as of a version; None if its metadata is missing or cannot be read."""
+    """Return the table as of a version; None if there is no such version.
+
+    Raises `NoTable` if its metadata cannot be read, and `StorageFailed` if it is too large.
+    """
     plain, packed = metadata_name(version), f"v{version}.gz.metadata.json"
     found = files.read(place, [plain, packed], most=MOST_OF_METADATA)
-    data = None
-    if plain in found:
-        data = found[plain].data
-    elif packed in found:
+    name = plain if plain in found else packed
+    if name not in found:
+        return None
+    data = found[name].data
+    if name == packed:
         with suppress(zlib.error):
-            data = zlib.decompressobj(31).decompress(found[packed].data, MOST_OF_METADATA)
-    table = read_metadata(data) if data is not None else None
-    return IcebergMetadata(version, table) if table is not None else None
+            data = zlib.decompressobj(31).decompress(data, MOST_OF_METADATA + 1)
+        if len(data) > MOST_OF_METADATA:
+            limit = f"{MOST_OF_METADATA} bytes, unpacked"
+            raise StorageFailed(f"{place}/{name} {_TOO_LARGE} {limit}.")
+    table = read_metadata(data)
+    if table is None:
+        raise NoTable(f"{place}/{name} cannot be read as a table's metadata.")
+    return IcebergMetadata(version, table)
 
 
 def _newest_metadata(files: Files, place: str) -> int | None:
-    listing = files.list(place, most=MOST_NAMES)
-    names = {entry.name.replace(".gz.", ".") for entry in listing.entries}
+    names = {name.replace(".gz.", ".") for name in _names(files, place)}
     versions = (read_hint(name[1:].partition(".")[0].encode()) for name in names)
     return max(
         (one for one in versions if one is not None and metadata_name(one) in names), default=None

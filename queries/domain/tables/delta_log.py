@@ -1,15 +1,16 @@
 """Parse the files of a Delta table's log (`_delta_log`), without Spark.
 
 `N.json` is the commit of version N: one action per line. `N.crc` describes the table as of version
-N; by default, Delta writes it with each commit. `_last_checkpoint` contains the version of the
-newest checkpoint.
+N; by default, Delta writes it with each commit, and other writers (delta-rs) never do. A checkpoint
+of version N has the actions that are in force as of it, in one or more files; `_last_checkpoint`
+contains the version of the newest one.
 
-Source: Delta's PROTOCOL.md ("Delta Log Entries", "Version Checksum File", "Last Checkpoint File"),
-checked with Delta 4.4.0.
+Source: Delta's PROTOCOL.md ("Delta Log Entries", "Version Checksum File", "Checkpoints", "Last
+Checkpoint File"), checked with Delta 4.4.0.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,10 +21,22 @@ from headgate_ground.tolerant.values import at_ms, count, whole
 
 LOG = "_delta_log"  # the log's folder in the table
 LAST_CHECKPOINT = "_last_checkpoint"
+SIDECARS = "_sidecars"  # the folder in the log with further files of checkpoints
 #: Delta's defaults (`DeltaConfigs`): a table's configuration has no entry for them.
 LOG_RETENTION, FILE_RETENTION = timedelta(days=30), timedelta(days=7)
 
+#: Live files of a table that are counted; of a table with more, they are unknown.
+MOST_LIVE = 100_000
+#: Files of one checkpoint that are read; Delta writes one for each million actions.
+MOST_PARTS = 200
+
 _COMMIT = re.compile(r"(\d{20})\.json")
+#: One file, one of several parts, or the main file of a "V2" checkpoint, which has a UUID.
+_CHECKPOINT = re.compile(
+    r"(?P<version>\d{20})\.checkpoint"
+    r"(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet|(?:\.[\da-f-]{36})?\.(?:parquet|json))"
+)
+_SIDECAR = re.compile(r"[\w.-]{1,200}\.parquet")
 _UNITS = {
     "week": timedelta(weeks=1),
     "day": timedelta(days=1),
@@ -43,10 +56,13 @@ class Commit:
     version: int
     at: datetime | None = None  # when it was committed; None if the commit does not say
     added: tuple[tuple[str, int | None], ...] = ()  # (path, bytes) of data that readers get
+    rearranged: tuple[tuple[str, int | None], ...] = ()  # added without new data, as by OPTIMIZE
     removed: tuple[tuple[str, datetime | None], ...] = ()  # (path, when it was removed)
+    changes: bool = False  # it removes data: an update, a delete, a merge or an overwrite
     txns: Mapping[str, int] = field(default_factory=dict)  # application id -> its version
     table: str = ""  # the table's id, if the commit sets it
     conf: Mapping[str, str] | None = None  # the table's configuration, if the commit sets it
+    sidecars: tuple[str, ...] = ()  # names of files with more actions, of a checkpoint
     whole: bool = True  # False: a line could not be read, so the other fields may be incomplete
 
 
@@ -60,6 +76,7 @@ class TableState:
     files: int | None = None
     bytes: int | None = None
     txns: Mapping[str, int] | None = None  # application id -> its newest version
+    live: Mapping[str, int | None] | None = None  # path -> bytes of each of its files
 
     @property
     def log_retention(self) -> timedelta | None:
@@ -74,6 +91,18 @@ class TableState:
         if self.conf is None:
             return None
         return _retention(self.conf, "delta.deletedFileRetentionDuration", FILE_RETENTION)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The files of one checkpoint, by name."""
+
+    version: int
+    names: tuple[str, ...]
+
+
+#: A table before its first commit.
+NEW = TableState(-1, txns={}, live={})
 
 
 def commit_name(version: int) -> str:
@@ -94,37 +123,75 @@ def version_of(name: str) -> int | None:
 
 def read_commit(version: int, text: bytes) -> Commit:
     """Return the contents of a commit; lines that cannot be read are skipped."""
+    return commit_of(version, [_object(line) for line in text.split(b"\n") if line.strip()])
+
+
+def commit_of(version: int, told: Iterable[Any]) -> Commit:
+    """Return the contents of a commit or of a checkpoint's file; what is no action is skipped."""
     actions, complete = [], True
-    for line in text.split(b"\n"):
-        if not line.strip():
-            continue
-        action = _object(line)
-        complete &= action is not None
-        actions.append(action or {})
+    for one in told:
+        complete &= isinstance(one, dict)
+        actions.append(one if isinstance(one, dict) else {})
     info = _first(actions, "commitInfo")
     meta = _first(actions, "metaData")
-    added, removed, txns = [], [], {}
+    added, rearranged, removed, changes, txns, sidecars = [], [], [], False, {}, []
     for action in actions:
         match action:
             case {"add": {"path": str(path), **file}}:
-                if file.get("dataChange") is not False:
-                    added.append((path, count(file.get("size"))))
+                into = rearranged if file.get("dataChange") is False else added
+                into.append((path, count(file.get("size"))))
             case {"remove": {"path": str(path), **file}}:
                 removed.append((path, at_ms(file.get("deletionTimestamp"))))
+                changes |= file.get("dataChange") is not False
             case {"txn": {"appId": str(app), "version": number}} if count(number) is not None:
                 txns[app] = number
-            case {"add": _} | {"remove": _} | {"txn": _}:
+            case {"sidecar": {"path": str(path)}} if _SIDECAR.fullmatch(path):
+                sidecars.append(path)
+            case {"add": _} | {"remove": _} | {"txn": _} | {"sidecar": _}:
                 complete = False
     return Commit(
         version=version,
         at=at_ms(info.get("inCommitTimestamp")) or at_ms(info.get("timestamp")),
         added=tuple(added),
+        rearranged=tuple(rearranged),
         removed=tuple(removed),
+        changes=changes,
         txns=txns,
         table=_text(meta.get("id")),
         conf=_conf(meta) if meta else None,
+        sidecars=tuple(sidecars),
         whole=complete,
     )
+
+
+def replayed(state: TableState, commits: Iterable[Commit]) -> TableState:
+    """Return the table as of the last of these commits, which follow `state` without a gap.
+
+    A checkpoint's files, in any order, are replayed on `NEW`. A commit that is not whole leaves its
+    table's ID, which commits hardly ever change, and nothing else.
+    """
+    version, table, conf = state.version, state.table, state.conf
+    txns = None if state.txns is None else dict(state.txns)
+    live = None if state.live is None else dict(state.live)
+    files, size = state.files, state.bytes
+    for commit in commits:
+        version, table = commit.version, commit.table or table
+        if commit.conf is not None or not commit.whole:
+            conf = commit.conf
+        if not commit.whole:
+            txns = live = None
+        if txns is not None:
+            txns |= commit.txns
+        files = size = None
+        if live is not None:
+            for path, _ in commit.removed:
+                live.pop(path, None)
+            live |= dict((*commit.rearranged, *commit.added))
+            live = live if len(live) <= MOST_LIVE else None
+    if live is not None:
+        sizes = [one for one in live.values() if one is not None]
+        files, size = len(live), sum(sizes) if len(sizes) == len(live) else None
+    return TableState(version, table, conf, files, size, txns, live)
 
 
 def read_checksum(version: int, text: bytes) -> TableState:
@@ -152,9 +219,39 @@ def read_checksum(version: int, text: bytes) -> TableState:
     )
 
 
-def read_last_checkpoint(text: bytes) -> int | None:
-    """Return the version in `_last_checkpoint`; None if it cannot be read."""
-    return count((_object(text) or {}).get("version"))
+def read_last_checkpoint(text: bytes) -> Checkpoint | None:
+    """Return the checkpoint that `_last_checkpoint` describes; None if it cannot be read."""
+    told = _object(text) or {}
+    version, parts, main = count(told.get("version")), told.get("parts"), told.get("v2Checkpoint")
+    if version is None:
+        return None
+    path = main.get("path") if isinstance(main, dict) else None
+    if isinstance(path, str) and _CHECKPOINT.fullmatch(path):
+        return Checkpoint(version, (path,))
+    begin = f"{version:020}.checkpoint"
+    if not count(parts):
+        return Checkpoint(version, (f"{begin}.parquet",))
+    parts = min(parts, MOST_PARTS + 1)  # one more than is read: too many
+    names = (f"{begin}.{part:010}.{parts:010}.parquet" for part in range(1, parts + 1))
+    return Checkpoint(version, tuple(names))
+
+
+def checkpoints_in(names: Iterable[str]) -> dict[int, Checkpoint]:
+    """Return a log's complete checkpoints by their versions, from the names in its folder."""
+    parts: dict[tuple[int, int], list[str]] = {}
+    found: dict[int, Checkpoint] = {}
+    for name in sorted(names):
+        known = _CHECKPOINT.fullmatch(name)
+        if known is None or (version := whole(known["version"])) is None:
+            continue
+        if known["parts"] is None:
+            found[version] = Checkpoint(version, (name,))
+            continue
+        own = parts.setdefault((version, int(known["parts"])), [])
+        own.append(name)
+        if len(own) == int(known["parts"]):
+            found[version] = Checkpoint(version, tuple(own))
+    return found
 
 
 def interval(text: str) -> timedelta | None:

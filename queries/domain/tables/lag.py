@@ -14,6 +14,7 @@ from queries.domain.kafka.retention import RUNNING_SHARE, Risk, span
 from queries.domain.tables.delta_log import Commit, TableState
 from queries.domain.tables.iceberg_metadata import IcebergTable, Snapshot
 from queries.domain.tables.offsets import DeltaOffset, IcebergOffset
+from queries.domain.tables.places import Changes
 
 
 class Removal(StrEnum):
@@ -64,6 +65,7 @@ class TableLag:
     unread_at: datetime | None = None  # when the first unread version was committed
     clock: Clock | None = None
     problem: str = ""  # why the query cannot continue from its offset, as a sentence
+    note: str = ""  # what is ahead: where it will fail, or what its first reading takes
 
 
 def delta_lag(
@@ -75,18 +77,20 @@ def delta_lag(
     initial: TableState | None = None,
     written: Mapping[int, datetime] | None = None,
     earliest: int | None = None,
+    changes: Changes = Changes.UNKNOWN,
 ) -> TableLag:
     """Return the lag behind a Delta table whose newest version is `latest`.
 
     `commits` are the unread versions, as far as known; `written` are their files' times, which
     determine their removal. `initial` is the table as of the offset's version, if the source is
     still reading the table as of that version. `earliest` is the log's first version, if known.
+    `changes` is what the source does with versions that change rows.
     """
     if state.table and offset.table != state.table:
         return TableLag(latest=latest + 1, problem=_REPLACED)
     first = commits.get(offset.version)
     begin = offset.version
-    rest = _rest(offset, first)
+    rest = _rest(offset, first, changes)
     if first is not None and offset.index >= 0 and not offset.initial and not rest and first.whole:
         begin += 1  # all of it is read
     if begin > latest + 1:
@@ -100,16 +104,20 @@ def delta_lag(
             problem=_removed(begin, earliest),
         )
     unread = range(begin, latest + 1)
+    given = {version: _given(commit, changes) for version, commit in commits.items()}
+    given[offset.version] = rest
     parts: list[tuple[int | None, int | None]] = []
+    fails: Commit | None = None  # the first version that the query cannot get past
     for version in unread:
         commit = commits.get(version)
         if version == offset.version and offset.initial:
             parts.append(_snapshot_rest(offset, initial))
-        elif commit is None or not commit.whole:
+        elif commit is None or not commit.whole or _is_unclear(commit, changes):
             parts.append((None, None))
+            if commit is not None and fails is None and _fails(commit, changes):
+                fails = commit
         else:
-            added = rest if version == offset.version else commit.added
-            parts.append((len(added), _total(size for _, size in added)))
+            parts.append((len(given[version]), _total(size for _, size in given[version])))
     times = written or {}
     return TableLag(
         next=begin,
@@ -119,8 +127,19 @@ def delta_lag(
         files=_total(files for files, _ in parts),
         bytes=_total(size for _, size in parts),
         unread_at=_committed_at(begin, commits, times) if unread else None,
-        clock=_delta_clock(offset, unread, commits, state, times, rest) if unread else None,
+        clock=_delta_clock(offset, unread, commits, state, times, given) if unread else None,
+        note=_failing(fails) if fails is not None else _reading(offset) if offset.initial else "",
     )
+
+
+def first_lag(state: TableState) -> TableLag:
+    """Return what a query without an offset will take of a Delta table: the table as it is.
+
+    Versions are unknown, as it may change before the query starts.
+    """
+    if state.files is None:
+        return TableLag(note=_FIRST)
+    return TableLag(files=state.files, bytes=state.bytes, note=f"{_FIRST} {_takes(state)}")
 
 
 def iceberg_lag(offset: IcebergOffset, table: IcebergTable) -> TableLag:
@@ -205,11 +224,54 @@ def _removed(begin: int, earliest: int) -> str:
     )
 
 
-def _rest(offset: DeltaOffset, first: Commit | None) -> Sequence[tuple[str, int | None]]:
+def _failing(commit: Commit) -> str:
+    options = "skipChangeCommits" if commit.added else "skipChangeCommits or ignoreDeletes"
+    return (
+        f"version {commit.version:,} {'changes' if commit.added else 'deletes'} rows of the table. "
+        f"The query will fail there, because its source does not set {options}. How many files it "
+        "will read is therefore unknown."
+    )
+
+
+def _reading(offset: DeltaOffset) -> str:
+    return (
+        f"the query is reading the table as of version {offset.version:,} for the first time; "
+        "later versions follow."
+    )
+
+
+_FIRST = "No batch has committed yet, so the lag is unknown."
+
+
+def _takes(state: TableState) -> str:
+    size = "" if state.bytes is None else f" with {state.bytes:,} bytes"
+    files = "1 file" if state.files == 1 else f"{state.files:,} files"
+    return f"As of version {state.version:,}, the first reading takes {files}{size}."
+
+
+def _rest(
+    offset: DeltaOffset, first: Commit | None, changes: Changes
+) -> Sequence[tuple[str, int | None]]:
     """Return the unread files of the offset's version; Delta counts its added files from 0."""
-    if first is None:
-        return ()
-    return first.added if offset.index < 0 else first.added[offset.index + 1 :]
+    given = () if first is None else _given(first, changes)
+    return given if offset.index < 0 else given[offset.index + 1 :]
+
+
+def _given(commit: Commit, changes: Changes) -> Sequence[tuple[str, int | None]]:
+    """Return the files of a version that a source reads."""
+    return () if commit.changes and changes is Changes.SKIP else commit.added
+
+
+def _fails(commit: Commit, changes: Changes) -> bool:
+    """Return whether a source fails at a version."""
+    if changes is Changes.PASS_DELETES:
+        return commit.changes and bool(commit.added)
+    return commit.changes and changes is Changes.FAIL
+
+
+def _is_unclear(commit: Commit, changes: Changes) -> bool:
+    """Return whether it is unknown what a source reads of a version."""
+    return _fails(commit, changes) or (commit.changes and changes is Changes.UNKNOWN)
 
 
 def _snapshot_rest(
@@ -236,14 +298,14 @@ def _delta_clock(
     commits: Mapping[int, Commit],
     state: TableState,
     written: Mapping[int, datetime],
-    rest: Sequence[tuple[str, int | None]],
+    given: Mapping[int, Sequence[tuple[str, int | None]]],
 ) -> Clock | None:
     clocks = []
     since = written.get(unread[0]) or _committed_at(unread[0], commits, {})
     at = _log_cut(since, state.log_retention)
     if since is not None and at is not None:
         clocks.append(Clock(at, since, Removal.LOG, unread[0]))
-    clocks += _vacuumed(offset, unread, commits, state.file_retention, rest)
+    clocks += _vacuumed(offset, unread, commits, state.file_retention, given)
     return min(clocks, key=lambda one: one.at, default=None)
 
 
@@ -265,7 +327,7 @@ def _vacuumed(
     unread: Sequence[int],
     commits: Mapping[int, Commit],
     retention: timedelta | None,
-    rest: Sequence[tuple[str, int | None]],
+    given: Mapping[int, Sequence[tuple[str, int | None]]],
 ) -> list[Clock]:
     """Return when files of unread versions that later versions removed can be deleted."""
     if retention is None:
@@ -283,8 +345,7 @@ def _vacuumed(
             at = _later(removed_at, retention)
             if mine is not None and removed_at is not None and at is not None:
                 found.append(Clock(at, removed_at, Removal.VACUUM, mine))
-        added = rest if version == offset.version else commit.added
-        holder |= {path: version for path, _ in added}
+        holder |= {path: version for path, _ in given[version]}
     return found
 
 

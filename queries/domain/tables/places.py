@@ -3,8 +3,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
+from headgate_ground.tolerant.values import whole
 from queries.domain.definitions.locations import NotALocation, canonical
 
 DELTA, ICEBERG = "delta", "iceberg"
@@ -18,6 +20,27 @@ CATALOG = "spark.sql.catalog."
 _DESCRIBED = re.compile(r"Delta(?:Source|Sink)\[(.+)\]")
 
 
+class Changes(StrEnum):
+    """What a Delta source does with versions that update or delete rows.
+
+    Source: `DeltaSource.validateCommitAndDecideSkipping`, Delta 4.4.0.
+    """
+
+    FAIL = "fail"
+    PASS_DELETES = "pass deletes"  # ignoreDeletes: fails if the version also adds files
+    READ = "read"  # ignoreChanges: the files that the version adds
+    SKIP = "skip"  # skipChangeCommits
+    UNKNOWN = "unknown"  # the options are in code; or it reads the change feed instead
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a Delta source without an offset begins; with neither: at the table as it is then."""
+
+    version: int | None = None  # startingVersion
+    unknown: bool = False  # at a time, after the newest version, or the options are in code
+
+
 @dataclass(frozen=True, slots=True)
 class TablePlace:
     """One table in a definition."""
@@ -26,6 +49,8 @@ class TablePlace:
     name: str  # as written: a path, or "catalog.db.table"
     location: str = ""  # the canonical location of its folder; "" if it is unknown
     problem: str = ""  # why its location is unknown, as a sentence
+    changes: Changes = Changes.UNKNOWN  # of a Delta source
+    start: Start = Start(unknown=True)  # of a Delta source
 
 
 def source_tables(spec: Mapping[str, Any], conf: Mapping[str, str]) -> list[TablePlace | None]:
@@ -70,9 +95,29 @@ def table_of(part: Any, conf: Mapping[str, str]) -> TablePlace | None:
     if part["format"] == ICEBERG and branch != MAIN:
         problem = f"The query uses the table's branch {branch}; Headgate reads only {MAIN}."
         return TablePlace(ICEBERG, name, problem=problem)
-    if part["format"] == DELTA or "/" in name:
-        return table_at(str(part["format"]), name)
+    if part["format"] == DELTA:
+        return replace(table_at(DELTA, name), changes=_changes(options), start=_start(options))
+    if "/" in name:
+        return table_at(ICEBERG, name)
     return _by_name(name, conf)
+
+
+def _changes(options: Mapping[str, str]) -> Changes:
+    on = {key for key, value in options.items() if value.strip().lower() == "true"}
+    if on & {"readchangefeed", "readchangedata"}:
+        return Changes.UNKNOWN
+    if "skipchangecommits" in on:
+        return Changes.SKIP
+    if on & {"ignorechanges", "ignorefiledeletion"}:
+        return Changes.READ
+    return Changes.PASS_DELETES if "ignoredeletes" in on else Changes.FAIL
+
+
+def _start(options: Mapping[str, str]) -> Start:
+    if "startingversion" in options:
+        version = whole(options["startingversion"].strip())
+        return Start(version, unknown=version is None)
+    return Start(unknown="startingtimestamp" in options)
 
 
 def _by_name(name: str, conf: Mapping[str, str]) -> TablePlace:

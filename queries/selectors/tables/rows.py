@@ -41,7 +41,7 @@ def columns(lag: TableLag) -> dict[str, Any]:
         "retention_ms": (clock.at - clock.since) // timedelta(milliseconds=1) if clock else None,
         "removed_version": clock.version if clock else None,
         "removal": _LOST if lag.problem else clock.removal if clock else "",
-        "error": lag.problem,
+        "error": lag.problem or lag.note,
     }
 
 

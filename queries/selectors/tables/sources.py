@@ -3,18 +3,20 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db.models import Q, QuerySet
 
 from listeners import selectors as heard
 from listeners.selectors import LatestLine
-from queries.checkpoints.logs import NotLocal
+from queries.checkpoints.logs import NotLocal, unknown_because
 from queries.domain.checkpoints.logs import Unreadable
 from queries.domain.states import Phase, RunOutcome
 from queries.domain.tables.places import (
     DELTA,
+    Changes,
+    Start,
     TablePlace,
     described_table,
     source_tables,
@@ -39,6 +41,7 @@ class TableReading:
     run: Run | None  # the open one
     tables: tuple[TablePlace, ...]
     offsets: tuple[Any, ...]  # one per source, in Spark's order; () if no batch has committed
+    unknown: str = ""  # why the offsets are unknown, as a sentence; "" also if there are none
 
     @property
     def running(self) -> bool:
@@ -88,15 +91,24 @@ def table_readings(
                 named = _described(line)
                 if line is None or not (line.progress or {}).get("sources"):
                     named = [table_at(DELTA, name) for name in seen.get(pk, ())]
-            tables = tuple({one.name: one for one in named}.values())
+            tables = tuple(_apart(named).values())
             read = True
             if tables:
                 location = checkpoints[pk].location if pk in checkpoints else ""
                 run = open_runs.get(pk)
-                offsets = tuple(_offsets(location, latest.get(pk), run))
-                found.append(TableReading(queries[pk], run, tables, offsets))
+                offsets, unknown = _offsets(location, latest.get(pk), run)
+                found.append(TableReading(queries[pk], run, tables, tuple(offsets), unknown))
         if not read and passed_over is not None:
             passed_over.add(pk)
+    return found
+
+
+def _apart(places: Iterable[TablePlace]) -> dict[str, TablePlace]:
+    """Return tables by name; of one that is read with different options, these are unknown."""
+    found: dict[str, TablePlace] = {}
+    for one in places:
+        if found.setdefault(one.name, one) != one:
+            found[one.name] = replace(one, changes=Changes.UNKNOWN, start=Start(unknown=True))
     return found
 
 
@@ -119,18 +131,22 @@ def conf_of(application: Application) -> Mapping[str, str]:
     return (newest.spec.get("conf") or {}) if newest is not None else {}
 
 
-def _offsets(location: str, latest: LatestLine | None, run: Run | None) -> list[Any]:
-    """Return the end offsets of the newest batch: of the log, or of the open run's progress."""
-    batch, offsets = -1, None
+def _offsets(location: str, latest: LatestLine | None, run: Run | None) -> tuple[list[Any], str]:
+    """Return the end offsets of the newest batch, and why they are unknown ("" if they are not).
+
+    They are those of the log, or of the open run's progress.
+    """
+    batch, offsets, unknown = -1, None, ""
     try:
-        logs = known_logs(location)
-        if (newest := logs.last_commit()) is not None:
+        logs = known_logs(location) if location else None
+        if logs is not None and (newest := logs.last_commit()) is not None:
             batch, offsets = newest, logs.readable_offsets(newest)
-    except (NotLocal, Unreadable, OSError):
-        pass
+            unknown = "" if offsets else f"The offsets of batch {newest:,} cannot be read."
+    except (NotLocal, Unreadable, OSError) as error:
+        unknown = unknown_because(error)
     told = (latest.progress or {}) if latest is not None else {}
     if run is not None and latest is not None and latest.run == run.pk:
         number = told.get("batchId")
         if told.get("runId") == run.spark_run_id and isinstance(number, int) and number > batch:
-            return [source.get("endOffset") for source in told.get("sources") or ()]
-    return list(offsets.sources.values()) if offsets is not None else []
+            return [source.get("endOffset") for source in told.get("sources") or ()], ""
+    return list(offsets.sources.values()) if offsets is not None else [], unknown

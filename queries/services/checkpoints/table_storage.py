@@ -1,14 +1,20 @@
 """Reach the storage that has a table: this host's disk, or the application's storage JVM."""
 
+import sys
 from datetime import datetime
 
+from django.conf import settings
+
+from headgate_ground.tool_process import ToolFailed
 from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.definitions.locations import local_path
 from queries.domain.tables.places import TablePlace
 from queries.launchers.base import Launcher, LaunchRefused
+from queries.launchers.process.walls import tools
 from queries.models.applications import Application
 from queries.services.checkpoints.storage_jvms import storage_of
 from queries.services.local_roots import data_roots, follow
+from queries.storage.checkpoint_process import CheckpointProcess
 from queries.storage.hadoop import StorageFailed
 from queries.storage.local_files import LocalFiles
 from queries.storage.table_logs import Files
@@ -38,6 +44,21 @@ def storage_of_table(
         return storage_of(application, launcher=launcher, now=now)
     except LaunchRefused as error:
         raise StorageFailed(str(error)) from error
+
+
+def open_checkpoints() -> CheckpointProcess:
+    """Start the process that reads the checkpoints of Delta logs, within walls, as Spark's parser.
+
+    Raises `ToolFailed`.
+    """
+    try:
+        process = tools.start(
+            [sys.executable, "-P", "-m", "queries.storage.checkpoint_actions"],
+            hidden=[settings.HEADGATE_HOME, settings.SECRETS_DIR],
+        )
+    except (LaunchRefused, OSError) as error:
+        raise ToolFailed(f"{CheckpointProcess.name} cannot be started: {error}") from error
+    return CheckpointProcess(process)
 
 
 def insist_allowed(

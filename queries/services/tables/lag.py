@@ -9,6 +9,7 @@ import copy
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -20,8 +21,8 @@ from queries.domain.definitions.locations import local_path
 from queries.domain.kafka.lag import PartitionLook, after
 from queries.domain.kafka.topic_ids import replaced_in
 from queries.domain.states import RunOutcome
-from queries.domain.tables.lag import TableLag, delta_lag, iceberg_lag
-from queries.domain.tables.offsets import delta_offset, iceberg_offset
+from queries.domain.tables.lag import TableLag, delta_lag, first_lag, iceberg_lag
+from queries.domain.tables.offsets import DeltaOffset, delta_offset, iceberg_offset
 from queries.domain.tables.places import DELTA, TablePlace
 from queries.launchers.base import Launcher
 from queries.models.checkpoints import TABLE, SourceLag
@@ -33,7 +34,7 @@ from queries.selectors.kafka.topic_ids import remembered_ids
 from queries.selectors.tables.rows import columns, is_lost
 from queries.selectors.tables.sources import TableReading, table_readings
 from queries.services.checkpoints.storage_jvms import NoStorage
-from queries.services.checkpoints.table_storage import Unknown, storage_of_table
+from queries.services.checkpoints.table_storage import Unknown, open_checkpoints, storage_of_table
 from queries.services.kafka.lag_rows import risk_columns, store_risk
 from queries.services.local_roots import data_roots
 from queries.storage.hadoop import StorageFailed
@@ -64,6 +65,7 @@ PASS_S = 20.0
 MOST_KEPT = 500
 
 _NOT_COMMITTED = "No batch has committed yet, so the lag is unknown."
+_NO_ID = "its log does not state it."
 _UNKNOWN_OFFSET = "The checkpoint has no offset for this table."
 
 #: What each process knows of the tables' logs, by location (Delta: of each query).
@@ -168,7 +170,9 @@ def _is_due(location: str, row: SourceLag | None, now: datetime) -> bool:
 
 
 def _lag(reading: TableReading, place: TablePlace, files: Files) -> TableLag:
-    if not reading.offsets:
+    if not reading.offsets and reading.unknown:
+        raise Unknown(reading.unknown)
+    if not reading.offsets and (place.format != DELTA or place.start.unknown):
         raise Unknown(_NOT_COMMITTED)
     alone = sum(one.format == place.format for one in reading.tables) == 1
     lags = (
@@ -186,6 +190,8 @@ def _delta_lags(
     reading: TableReading, place: TablePlace, files: Files, alone: bool
 ) -> list[TableLag]:
     offsets = [one for value in reading.offsets if (one := delta_offset(value))]
+    if not reading.offsets and place.start.version is not None:
+        offsets = [DeltaOffset("", place.start.version, -1)]
     # Not by the table alone: the query that is ahead would drop the commits that others still need.
     name = f"{reading.query.pk} {place.location}"
     _make_room(_DELTA)
@@ -194,21 +200,31 @@ def _delta_lags(
         place.location,
         needed={one.version for one in offsets},
         snapshots={one.version for one in offsets if one.initial},
+        whole=not reading.offsets,
         known=_DELTA.pop(name, None),  # removed, so that it is forgotten if the read fails
+        unpack=open_checkpoints,
     )
     _DELTA[name] = log
+    if not log.state.table:
+        raise Unknown(f"The table's ID is unknown, so the lag is, too: {log.unknown or _NO_ID}")
+    if not offsets and not reading.offsets:
+        return [first_lag(log.state)]
+    tables = {one.table for one in offsets}
+    own = [one for one in offsets if one.table in ("", log.state.table)]
+    if alone or (not own and len(tables) == sum(one.format == DELTA for one in reading.tables)):
+        own = offsets
     return [
         delta_lag(
-            one,
+            one if one.table else replace(one, table=log.state.table),
             latest=log.newest,
             commits=log.commits,
             state=log.state,
             initial=log.states.get(one.version),
             written=log.written,
             earliest=log.earliest,
+            changes=place.changes,
         )
-        for one in offsets
-        if alone or one.table == log.state.table
+        for one in own
     ]
 
 

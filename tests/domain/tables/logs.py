@@ -2,8 +2,13 @@
 
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+#: A log as writers other than Spark leave it, without checksums: its versions 0 to 4.
+WITHOUT_CHECKSUMS = Path(__file__).with_name("without_checksums")
+#: The ID of its table.
+UNCHECKED = "0b7c2a52-5d1e-4f0a-9a55-6f2b9f3c1d01"
 QUERY = "6c0579f7-9d0e-4ede-ba69-50222dd5fe2c"
 TABLE = "c0183fee-1b60-4f5a-88e1-0cf1868e6bf0"
 ICEBERG_QUERY = "f2abc593-d7fb-4200-b1aa-d00a377fb263"

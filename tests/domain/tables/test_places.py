@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from queries.domain.tables.places import TablePlace, described_table, sink_table, source_tables
+from queries.domain.tables.places import (
+    Changes,
+    Start,
+    TablePlace,
+    described_table,
+    sink_table,
+    source_tables,
+)
 
 CATALOG = {"spark.sql.catalog.ice.type": "hadoop", "spark.sql.catalog.ice.warehouse": "s3a://lake/"}
 
@@ -19,9 +26,38 @@ def test_a_delta_table_is_named_by_its_path() -> None:
         {"format": "kafka", "options": {}},
     )
     assert source_tables(spec, {}) == [
-        TablePlace("delta", "/data/flights/", "file:///data/flights"),
+        TablePlace(
+            "delta", "/data/flights/", "file:///data/flights", changes=Changes.FAIL, start=Start()
+        ),
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "start"),
+    [
+        ({"skipChangeCommits": "TRUE", "ignoreDeletes": "true"}, Changes.SKIP, Start()),
+        ({"skipchangecommits": "false"}, Changes.FAIL, Start()),
+        ({"ignoreChanges": True}, Changes.READ, Start()),
+        ({"ignoreFileDeletion": "true"}, Changes.READ, Start()),
+        ({"ignoreDeletes": "true", "startingVersion": "7"}, Changes.PASS_DELETES, Start(7)),
+        ({"readChangeFeed": "true", "skipChangeCommits": "true"}, Changes.UNKNOWN, Start()),
+        ({"startingVersion": "latest"}, Changes.FAIL, Start(unknown=True)),
+        ({"startingTimestamp": "2026-11-01"}, Changes.FAIL, Start(unknown=True)),
+    ],
+)
+def test_a_delta_sources_options_say_where_it_begins_and_what_it_does_with_changes(
+    options: dict[str, Any], changes: Changes, start: Start
+) -> None:
+    (found,) = source_tables(reading({"format": "delta", "options": {"path": "/t", **options}}), {})
+    assert found is not None
+    assert (found.changes, found.start) == (changes, start)
+
+
+def test_the_options_of_code_are_unknown() -> None:
+    found = described_table("DeltaSource[/data/flights]")
+    assert found is not None
+    assert (found.changes, found.start) == (Changes.UNKNOWN, Start(unknown=True))
 
 
 def test_a_path_that_is_not_absolute_is_named() -> None:

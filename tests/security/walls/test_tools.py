@@ -189,7 +189,7 @@ def test_a_process_that_has_been_taken_over_stops_no_worker(
 ) -> None:
     if why == "did not answer":
         monkeypatch.setattr("queries.spark_parser.process.STARTS_WITHIN_S", 1)
-        monkeypatch.setattr("queries.spark_parser.process._LEAVES_WITHIN_S", 1)
+        monkeypatch.setattr("headgate_ground.tool_process.LEAVES_WITHIN_S", 1)
     pipe = subprocess.PIPE
     argv = [sys.executable, "-c", HOSTILE[why]]
     process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
