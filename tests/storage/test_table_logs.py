@@ -122,11 +122,12 @@ def test_a_link_out_of_the_table_is_not_followed(tmp_path: Path) -> None:
         read_delta(LocalFiles(), tmp_path.as_uri(), needed=[0])
 
 
-def test_without_a_checksum_the_tables_state_is_unknown(tmp_path: Path) -> None:
+def test_without_a_checksum_the_tables_state_is_that_of_its_commits(tmp_path: Path) -> None:
     write_version(tmp_path, 0)
     (tmp_path / "_delta_log" / checksum_name(0)).unlink()
     log = read_delta(LocalFiles(), tmp_path.as_uri(), needed=[0])
-    assert (log.state.version, log.state.table, log.state.txns) == (0, "", None)
+    assert (log.state.version, log.state.txns, log.state.files) == (0, {QUERY: 0}, 0)
+    assert log.state.table == ""  # this one's first commit does not state it
 
 
 def write_metadata(table: Path, version: int, *, hint: bool = True, packed: bool = False) -> None:
@@ -164,6 +165,41 @@ def test_without_a_hint_the_newest_metadata_is_looked_for(tmp_path: Path) -> Non
     for version in (1, 2, 10):
         write_metadata(tmp_path, version, hint=False)
     assert read_iceberg(LocalFiles(), tmp_path.as_uri()).version == 10
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_metadata_that_is_too_large_is_not_absent(
+    tmp_path: Path, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_metadata(tmp_path, 2)
+    known = read_iceberg(LocalFiles(), tmp_path.as_uri())
+    write_metadata(tmp_path, 9, hint=False, packed=packed)
+    name = "v3.gz.metadata.json" if packed else "v3.metadata.json"
+    large = next((tmp_path / "metadata").glob("v9.*"))
+    limit = large.stat().st_size + 500  # the packed one is below it
+    monkeypatch.setattr(table_logs, "MOST_OF_METADATA", limit if packed else limit - 501)
+    large.rename(tmp_path / "metadata" / name)
+    for before in (None, known):
+        with pytest.raises(StorageFailed, match=rf"{name} has more than \d+ bytes") as raised:
+            read_iceberg(LocalFiles(), tmp_path.as_uri(), before)
+        assert ("unpacked" in str(raised.value)) is packed
+
+
+def test_a_hint_of_metadata_that_is_gone_is_named(tmp_path: Path) -> None:
+    write_metadata(tmp_path, 2)
+    (tmp_path / "metadata" / "version-hint.text").write_text("7")
+    with pytest.raises(NoTable, match=r"v7.metadata.json, which version-hint.text names, does not"):
+        read_iceberg(LocalFiles(), tmp_path.as_uri())
+
+
+def test_a_folder_with_too_many_names_is_not_one_without_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_logs, "MOST_NAMES", 2)
+    for version in (1, 2, 3):
+        write_metadata(tmp_path, version, hint=False)
+    with pytest.raises(StorageFailed, match="has more than 2 names"):
+        read_iceberg(LocalFiles(), tmp_path.as_uri())
 
 
 @pytest.mark.parametrize("read", [read_delta, read_iceberg])

@@ -22,11 +22,11 @@ from queries.selectors.hosts import mirror_of
 from queries.selectors.tables.sources import conf_of
 from queries.services.checkpoints.remote import fresh_mirror, readable_logs
 from queries.services.checkpoints.switching import current
-from queries.services.checkpoints.table_storage import Unknown, insist_allowed
+from queries.services.checkpoints.table_storage import Unknown, insist_allowed, open_checkpoints
 from queries.storage.hadoop import StorageFailed
 from queries.storage.local_files import LocalFiles
 from queries.storage.remote_checkpoint import Mirror
-from queries.storage.table_logs import Files, NoTable, read_delta, read_iceberg
+from queries.storage.table_logs import Files, NoTable, Unpack, read_delta, read_iceberg
 
 #: Newest commits that are searched for a query's batches in a Delta table without checksums.
 SEARCHED = 500
@@ -84,7 +84,7 @@ def fill(query: Query, place: TablePlace, mirror: Mirror, files: Files, *, now: 
     try:
         insist_allowed(place, query.application)
         identity = query_id(query)
-        found = _find(files, place, identity)
+        found = _find(files, place, identity, open_checkpoints)
         told = {"query": identity, "newest": found.newest, "certain": found.certain}
     except (Unknown, NoTable, NotAllowed) as error:
         told = {"problem": str(error)}
@@ -123,10 +123,10 @@ def _mirrored(query: Query, place: TablePlace, now: datetime) -> InTable:
     return InTable(count(told.get("newest")), told.get("certain") is True)
 
 
-def _find(files: Files, place: TablePlace, identity: str) -> InTable:
+def _find(files: Files, place: TablePlace, identity: str, unpack: Unpack | None = None) -> InTable:
     if place.format != DELTA:
         return in_iceberg(identity, read_iceberg(files, place.location).table)
-    log = read_delta(files, place.location)
+    log = read_delta(files, place.location, unpack=unpack)
     if log.state.txns is None:
         oldest = max(0, log.newest - SEARCHED + 1)
         log = read_delta(files, place.location, needed=[oldest], known=log)
