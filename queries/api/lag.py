@@ -104,12 +104,13 @@ class TableLineBody(Body):
     latest: Next version to be written.
     record_at: When the first unread version was committed.
     versions: Unread versions.
-    files: Files in the unread versions.
+    files: Files in the unread versions; before the first batch, those that it can read.
     arrival_rate: Versions per second.
     processing_rate: Versions per second.
     deleted_at: The earliest time at which something that the query needs can be removed.
     expires: What can be removed then, and how, as a sentence.
-    error: Why the numbers are old or missing, or what is lost.
+    error: Why the numbers are old or missing, what is lost, or at which version the query will
+    fail.
     """
 
 

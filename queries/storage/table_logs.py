@@ -375,7 +375,8 @@ def _checkpoint(
 
 
 def _unpacked(files: Files, place: str, checkpoint: Checkpoint, unpack: Unpack) -> TableState:
-    names, parts, size, more = list(checkpoint.names), [], 0, False
+    names, size, more = list(checkpoint.names), 0, False
+    parts: list[Commit] = []
     with unpack() as process:
         while names:
             name = names.pop(0)

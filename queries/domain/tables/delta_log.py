@@ -134,7 +134,9 @@ def commit_of(version: int, told: Iterable[Any]) -> Commit:
         actions.append(one if isinstance(one, dict) else {})
     info = _first(actions, "commitInfo")
     meta = _first(actions, "metaData")
-    added, rearranged, removed, changes, txns, sidecars = [], [], [], False, {}, []
+    added: list[tuple[str, int | None]] = []
+    rearranged: list[tuple[str, int | None]] = []
+    removed, changes, txns, sidecars = [], False, {}, []
     for action in actions:
         match action:
             case {"add": {"path": str(path), **file}}:
@@ -222,14 +224,18 @@ def read_checksum(version: int, text: bytes) -> TableState:
 def read_last_checkpoint(text: bytes) -> Checkpoint | None:
     """Return the checkpoint that `_last_checkpoint` describes; None if it cannot be read."""
     told = _object(text) or {}
-    version, parts, main = count(told.get("version")), told.get("parts"), told.get("v2Checkpoint")
+    version, parts, main = (
+        count(told.get("version")),
+        count(told.get("parts")),
+        told.get("v2Checkpoint"),
+    )
     if version is None:
         return None
     path = main.get("path") if isinstance(main, dict) else None
     if isinstance(path, str) and _CHECKPOINT.fullmatch(path):
         return Checkpoint(version, (path,))
     begin = f"{version:020}.checkpoint"
-    if not count(parts):
+    if not parts:
         return Checkpoint(version, (f"{begin}.parquet",))
     parts = min(parts, MOST_PARTS + 1)  # one more than is read: too many
     names = (f"{begin}.{part:010}.{parts:010}.parquet" for part in range(1, parts + 1))

@@ -13,11 +13,13 @@ from typing import Any
 import psutil
 import pytest
 
+from headgate_ground.tool_process import ToolFailed
 from queries.domain.definitions.sql_verdict import Question, View
 from queries.domain.sparks import OURS
 from queries.domain.walls import choose
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process.walls import proven, tools
+from queries.services.checkpoints.table_storage import open_checkpoints
 from queries.services.definitions.sql_check import start_parser
 from queries.spark_parser.parser import NoParser
 from queries.spark_parser.process import ParserProcess
@@ -123,6 +125,8 @@ def test_where_walls_are_required_and_missing_nothing_is_started(
         tools.start([sys.executable, "-c", ""])
     with pytest.raises(NoParser, match="it is not installed"):
         start_parser(OURS)
+    with pytest.raises(ToolFailed, match="it is not installed"):
+        open_checkpoints()
     assert not started
 
 
