@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 class SparkChange:
     """A preflight with another version of Spark than the one that wrote the checkpoint."""
 
-    back: Spark  # the version of the last good run
+    back: Spark | None  # the version of the last good run; None: no run is known
     to: Spark
     before: Written  # the checkpoint
     after: Written  # the copy, after the attempts

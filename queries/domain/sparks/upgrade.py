@@ -17,6 +17,7 @@ from queries.domain.sparks import SPARKS, Spark, is_older
 from queries.domain.sparks.conditions import conditions_between
 from queries.domain.sparks.pinned import (
     CHECKSUM,
+    ENCODING,
     JOIN_FORMAT,
     KEY_ORDER,
     MERGE,
@@ -39,6 +40,10 @@ WAY_OUT = (
 )
 
 
+#: Why there is no way back to what wrote a checkpoint before Headgate ran the query.
+NOT_HERE = "The checkpoint was written by Spark {}, which Headgate does not run."
+
+
 class NoWayBack(NotAllowed):
     """The version of Spark cannot continue the checkpoint."""
 
@@ -55,10 +60,31 @@ class Written:
     operators: tuple[str, ...] = ()  # names of the state operators, "" if unknown
 
     @property
-    def spark(self) -> Spark:
-        """Return the version that wrote the batch, inferred from the keys that it pinned."""
-        known = (PINS[key].since for key in self.conf if key in PINS)
-        return max(known, key=SPARKS.index, default=SPARKS[0])
+    def spark(self) -> Spark | None:
+        """Return the version that wrote the batch, inferred from the keys that it pinned.
+
+        None if they do not tell: 4.0 and 4.1 pin the same keys.
+        """
+        known = {PINS[key].since for key in self.conf if key in PINS} - {SPARKS[0]}
+        return max(known, key=SPARKS.index, default=None)
+
+    @property
+    def versions(self) -> str:
+        """Return the versions that may have written the batch, to follow "Spark" in a sentence.
+
+        Source: 4.0 was the first to pin the encoding of the state (SPARK-50526), and 4.1 added no
+        key. A log without any of these keys is continuous, or not Spark's.
+        """
+        if self.spark is not None:
+            return self.spark
+        if not self.conf.keys() & PINS.keys():
+            return "of an unknown version"
+        return "4.0 or 4.1" if ENCODING in self.conf else "3.5 or earlier"
+
+    @property
+    def back(self) -> Spark | None:
+        """Return the version that would continue the batch as before; None if none is here."""
+        return self.spark or (SPARKS[0] if ENCODING in self.conf else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +166,20 @@ def _state(written: Written) -> list[tuple[Spark, str]]:
     return found
 
 
-def as_json(old: Written, new: Written, spark: Spark, back: Spark) -> dict[str, Any]:
+def as_json(old: Written, new: Written, spark: Spark, back: Spark | None) -> dict[str, Any]:
     """Return what a change of version does to a checkpoint, in JSON form.
 
     `old` is the checkpoint before; `new` a copy on which `spark` has run, or `old` if it has not.
-    `back` is the version that wrote it until now.
+    `back` is the version that ran on it until now; None if only the checkpoint can tell ("from"),
+    which need not be a version that can be chosen here ("back" is "" then).
     """
+    back, known = back or old.back, back or old.versions
+    oldest = back or SPARKS[0]
     return {
-        "from": back,
+        "from": known,
+        "back": back or "",
         "to": spark,
-        "conditions": list(conditions_between(back, spark)),
+        "conditions": list(conditions_between(oldest, spark)),
         "added": [[one.key, one.value] for one in pins_added(old, spark)],
         "lost": [[one.key, one.value] for one in pins_lost(old, spark)],
         "format": [
@@ -163,7 +193,7 @@ def as_json(old: Written, new: Written, spark: Spark, back: Spark) -> dict[str, 
         ],
         "refused": cannot_go_back(old, spark),
         "doubts": list(doubts_about_going_back(old, spark)),
-        "no_way_back": cannot_go_back(new, back),
-        "back_doubts": list(doubts_about_going_back(new, back)),
-        "back_lost": [[one.key, one.value] for one in pins_lost(new, back)],
+        "no_way_back": cannot_go_back(new, back) if back else NOT_HERE.format(known),
+        "back_doubts": list(doubts_about_going_back(new, oldest)),
+        "back_lost": [[one.key, one.value] for one in pins_lost(new, oldest)],
     }

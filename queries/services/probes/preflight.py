@@ -239,11 +239,14 @@ def _judge(turn: StepContext) -> StepResult:
 
 
 def _change_of_spark(turn: StepContext, before: Written, spark: Spark) -> SparkChange | None:
-    """Return the change of version that was tried; None if the last good run had the same Spark."""
+    """Return the change of version that was tried; None if the last good run had the same Spark.
+
+    Without such a run, the checkpoint's own marks count.
+    """
     checkpoint = probe_steps.checkpoint_of(turn)
     run = last_good_run(checkpoint)
-    back = spark_of(run.driver.application_revision.spec) if run is not None else before.spark
-    if back == spark:
+    back = spark_of(run.driver.application_revision.spec) if run is not None else None
+    if (back or before.back) == spark:
         return None
     copy = CheckpointLogs(probe_steps.folder(turn, checkpoint) / "copy")
     unchanged = run is not None and digest(run.revision.spec) == turn.arguments["digest"]

@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from queries.domain.sparks import SPARKS, Spark
-from queries.domain.sparks.pinned import CHECKSUM, JOIN_FORMAT, KEY_ORDER, MERGE, PINS, pinned_by
+from queries.domain.sparks.pinned import (
+    CHECKSUM,
+    ENCODING,
+    JOIN_FORMAT,
+    KEY_ORDER,
+    MERGE,
+    PINS,
+    pinned_by,
+)
 from queries.domain.sparks.upgrade import (
     NoWayBack,
     Written,
@@ -37,8 +45,38 @@ def by(spark: Spark, *operators: str, fresh: bool = True, **more: Any) -> Writte
 
 @pytest.mark.parametrize("spark", SPARKS)
 def test_the_keys_in_the_log_say_which_version_wrote_it(spark: Spark) -> None:
-    assert by(spark).spark == spark
-    assert Written().spark == "4.1"
+    written = by(spark)
+    assert written.back == spark
+    assert written.versions == ("4.0 or 4.1" if spark == "4.1" else spark)
+
+
+#: What Spark 3.5 pins: the keys of 4.1 without the two that 4.0 added.
+BY_3_5 = {
+    key: PINS[key].old
+    for key in pinned_by("4.1")
+    - {ENCODING, "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan"}
+}
+
+
+@pytest.mark.parametrize(
+    ("conf", "versions"),
+    [
+        (BY_3_5, "3.5 or earlier"),
+        ({"spark.sql.shuffle.partitions": "200"}, "3.5 or earlier"),
+        ({}, "of an unknown version"),
+        ({"spark.sql.x": "1"}, "of an unknown version"),
+    ],
+)
+def test_a_log_of_an_older_spark_is_never_that_of_one_that_can_be_chosen(
+    conf: dict[str, str], versions: str
+) -> None:
+    written = Written(conf=conf)
+    assert (written.spark, written.back, written.versions) == (None, None, versions)
+    told = as_json(written, by("4.3", fresh=False), "4.3", None)
+    assert (told["from"], told["back"], told["to"]) == (versions, "", "4.3")
+    assert told["no_way_back"] == (
+        f"The checkpoint was written by Spark {versions}, which Headgate does not run."
+    )
 
 
 @pytest.mark.parametrize("spark", SPARKS)
@@ -123,7 +161,7 @@ def test_an_older_spark_loses_the_keys_that_it_does_not_know() -> None:
 def test_an_upgrade_says_whether_there_is_a_way_back() -> None:
     old = by("4.2", "stateStoreSave")
     told = as_json(old, by("4.3", "stateStoreSave", conf={CHECKSUM: "true"}), "4.3", "4.1")
-    assert (told["from"], told["to"], told["refused"]) == ("4.1", "4.3", "")
+    assert (told["from"], told["back"], told["to"], told["refused"]) == ("4.1", "4.1", "4.3", "")
     assert "checksum" in told["no_way_back"]
     assert [key for key, _ in told["added"]] == sorted(pinned_by("4.3") - pinned_by("4.2"))
     assert told["format"] == []

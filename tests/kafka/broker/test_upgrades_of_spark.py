@@ -106,7 +106,7 @@ class Story:
         )
         found = written_of(self.query)
         assert found is not None
-        assert found.spark == spark
+        assert found.back == spark
         assert found.operators == ("stateStoreSave",)
         assert pinned_by(spark) <= found.conf.keys()
 

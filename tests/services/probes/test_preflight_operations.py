@@ -24,7 +24,7 @@ from queries.domain.probes.questions import (
     read_task,
 )
 from queries.domain.sparks import Spark
-from queries.domain.sparks.pinned import CHECKSUM, PINS, pinned_by
+from queries.domain.sparks.pinned import CHECKSUM, ENCODING, PINS, pinned_by
 from queries.domain.states import DriverKind, DriverState, OperationOutcome, Reason
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
@@ -82,10 +82,12 @@ class Ground:
             (self.root / "state/0/0").mkdir(parents=True)
             (self.root / "state/0/0" / f"{batches}.snapshot").write_text("x")
 
-    def written_by(self, spark: Spark, operator: str, **more: str) -> None:
+    def written_by(
+        self, spark: Spark, operator: str, *, without: tuple[str, ...] = (), **more: str
+    ) -> None:
         """Let the newest batch be one that this version wrote, with state."""
         newest = max((self.root / "offsets").iterdir(), key=lambda one: int(one.name))
-        conf = {key: PINS[key].new for key in pinned_by(spark)} | more
+        conf = {key: PINS[key].new for key in pinned_by(spark) - {*without}} | more
         about = {"batchTimestampMs": 1, "batchWatermarkMs": 0, "conf": conf}
         newest.write_text(f"v1\n{json.dumps(about)}\n1")
         folder = self.root / "state/0/_metadata"
@@ -387,6 +389,15 @@ def test_another_spark_is_tried_on_the_copy_and_its_effects_are_reported(ground:
     operation = ground.advance(ground.begin())
     ground.launcher.answer(PASSED.dumps())
     assert "spark" not in ground.advance(operation).result["preflight"]  # the same one as before
+
+
+def test_a_checkpoint_of_an_older_spark_is_not_called_one_of_those_here(ground: Ground) -> None:
+    ground.commit(2)
+    ground.written_by("4.1", "stateStoreSave", without=(ENCODING,))
+    operation = ground.advance(ground.begin())
+    ground.launcher.answer(PASSED.dumps())
+    told = ground.advance(operation).result["preflight"]["spark"]
+    assert (told["from"], told["back"], told["to"]) == ("3.5 or earlier", "", "4.3")
 
 
 def test_a_spark_that_cannot_continue_the_checkpoint_is_not_even_started(ground: Ground) -> None:
