@@ -130,8 +130,8 @@ class SlowBatches:
             "python_ms": self._python_ms(jobs),
         }
 
-    def _stage(self, info: dict[str, Any], *, sampled: bool) -> dict[str, int]:
-        body = {
+    def _stage(self, info: dict[str, Any], *, sampled: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {
             "stage": info["stageId"],
             "tasks": info["numTasks"],
             "submitted": info["submissionTime"],
@@ -144,6 +144,7 @@ class SlowBatches:
             "write_ms": info["shuffleWriteTime"] // 1_000_000,  # Spark: ns
             "shuffle_rows": info["shuffleReadRecords"],
             "input_rows": info["inputRecords"],
+            "bytes": info["inputBytes"] + info["shuffleReadBytes"],
         }
         if not sampled:
             return body
@@ -152,9 +153,14 @@ class SlowBatches:
         metrics = longest.get("taskMetrics") or {}
         body["longest_ms"] = metrics.get("executorRunTime") or 0
         body["median_ms"] = (half.get("taskMetrics") or {}).get("executorRunTime") or 0
-        body["longest_rows"] = (metrics.get("inputMetrics") or {}).get("recordsRead", 0) + (
-            metrics.get("shuffleReadMetrics") or {}
-        ).get("recordsRead", 0)
+        read = metrics.get("inputMetrics") or {}
+        fetched = metrics.get("shuffleReadMetrics") or {}
+        body["longest_rows"] = read.get("recordsRead", 0) + fetched.get("recordsRead", 0)
+        body["longest_bytes"] = read.get("bytesRead", 0) + sum(
+            fetched.get(name, 0) for name in ("remoteBytesRead", "localBytesRead")
+        )
+        body["longest_executor"] = longest.get("executorId") or ""
+        body["longest_host"] = longest.get("host") or ""
         return body
 
     def _task(self, info: dict[str, Any], place: int) -> dict[str, Any]:

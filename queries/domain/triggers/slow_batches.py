@@ -18,6 +18,7 @@ class Cause(StrEnum):
     """What took a batch's time."""
 
     SKEW = "skew"
+    SLOW_TASK = "slow_task"  # one task of about as many rows as the others
     SPILL = "spill"
     GC = "gc"
     PYTHON = "python"
@@ -36,6 +37,7 @@ class Cause(StrEnum):
 
 
 _LABELS = {
+    Cause.SLOW_TASK: "one slow task",
     Cause.GC: "garbage collection",
     Cause.PYTHON: "Python",
     Cause.CORES: "waiting for cores",
@@ -44,14 +46,18 @@ _LABELS = {
 #: Phases of Spark's `durationMs`, by the cause that they are.
 _SOURCE = ("latestOffset", "getBatch", "setOffsetRange", "getOffset")
 _CHECKPOINT = ("walCommit", "commitOffsets", "commitBatch")
-#: The longest task is a skew from this multiple of the median task.
-SKEWED = 2.0
+#: The longest task is slow from this multiple of the median task …
+SLOW = 2.0
+#: … and skewed if it also read this multiple of an equal share of the rows or bytes.
+SKEWED = 1.5
 #: A smaller part of the batch is not mentioned, unless it is the largest one.
 WORTH_TELLING = 0.25
 #: Bytes of rows spilled per ms and core: sorting, writing, reading and merging (an estimate).
 SPILLED_PER_MS = 25_000
 #: A shuffle is too fine from this many tasks per core, if each has at most this many rows.
 _FINE_TASKS, _FINE_ROWS = 8, 1_000
+#: Characters of a name that a driver reports: a host's has at most 253.
+_NAME_LENGTH = 255
 #: A partition is named if its share of the rows differs by at most this from the task's.
 _SAME_SHARE = 0.1
 
@@ -75,17 +81,40 @@ class StageSeen:
     longest_ms: int = 0
     longest_rows: int = 0
     median_ms: int = 0
+    bytes: int = 0  # read, from sources and shuffles
+    longest_bytes: int = 0
+    longest_executor: str = ""  # Spark's id of it; "driver" with a local master
+    longest_host: str = ""
 
     @classmethod
     def read(cls, body: object) -> Self:
-        """Return the stage in a driver's evidence; anything impossible is 0."""
+        """Return the stage in a driver's evidence; anything impossible is 0, or ""."""
         known = body if isinstance(body, dict) else {}
-        return cls(**{one.name: count(known.get(one.name)) or 0 for one in fields(cls)})
+        texts = {name: _name(known.get(name)) for name in ("longest_executor", "longest_host")}
+        counts = {one.name: count(known.get(one.name)) or 0 for one in fields(cls)}
+        return cls(**{**counts, **texts})
 
     @property
     def rows(self) -> int:
         """Return the rows that the stage read."""
         return self.input_rows + self.shuffle_rows
+
+    @property
+    def share(self) -> float | None:
+        """Return the longest task's share of the rows or bytes; None if neither is known."""
+        read = ((self.longest_rows, self.rows), (self.longest_bytes, self.bytes))
+        return max((min(1.0, own / whole) for own, whole in read if whole), default=None)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Return whether one task took much longer than the others."""
+        return self.tasks > 1 and self.longest_ms >= SLOW * max(1, self.median_ms)
+
+    @property
+    def is_skewed(self) -> bool:
+        """Return whether that is because the task read much more than the others."""
+        share = self.share
+        return self.is_uneven and share is not None and share * self.tasks >= SKEWED
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +243,10 @@ def _inside(stage: StageSeen, seen: Evidence) -> dict[Cause, float]:
     idle = Cause.SHUFFLE if fine else Cause.CORES
     parts[idle] = parts.get(idle, 0.0) + ran - busy
     parts[Cause.CORES] = parts.get(Cause.CORES, 0.0) + waited
-    excess = stage.longest_ms - stage.median_ms
-    if _is_skewed(stage):
-        parts[Cause.SKEW] = min(ran, excess)
-        parts[Cause.WORK] = max(0.0, parts.get(Cause.WORK, 0.0) - parts[Cause.SKEW])
+    if stage.is_uneven:
+        uneven = Cause.SKEW if stage.is_skewed else Cause.SLOW_TASK
+        parts[uneven] = min(ran, stage.longest_ms - stage.median_ms)
+        parts[Cause.WORK] = max(0.0, parts.get(Cause.WORK, 0.0) - parts[uneven])
     return parts
 
 
@@ -225,10 +254,6 @@ def _is_fine(stage: StageSeen, cores: int) -> bool:
     """Return whether a stage reads a shuffle in far more tasks than its rows need."""
     many = stage.tasks >= _FINE_TASKS * cores
     return many and stage.input_rows == 0 and stage.shuffle_rows <= _FINE_ROWS * stage.tasks
-
-
-def _is_skewed(stage: StageSeen) -> bool:
-    return stage.tasks > 1 and stage.longest_ms >= SKEWED * max(1, stage.median_ms)
 
 
 def _wall(stage: StageSeen) -> int:
@@ -282,7 +307,10 @@ def _text(found: Found, seen: Evidence) -> str:
     ms = _time(found.ms)
     match found.cause:
         case Cause.SKEW:
-            return _skew(max(stages, key=lambda one: (_is_skewed(one), one.longest_ms)), seen)
+            return _skew(max(stages, key=lambda one: (one.is_skewed, one.longest_ms)), seen)
+        case Cause.SLOW_TASK:
+            alone = (one for one in stages if one.is_uneven and not one.is_skewed)
+            return _slow_task(max(alone, key=lambda one: one.longest_ms))
         case Cause.SPILL:
             size = _size(sum(one.spilled_bytes for one in stages))
             return f"its tasks spilled {size} to disk for lack of memory, which took about {ms}"
@@ -314,19 +342,44 @@ def _text(found: Found, seen: Evidence) -> str:
             return f"its {tasks} ran {_time(run)} in total on {_count(seen.cores, 'core')}"
 
 
-def _skew(stage: StageSeen, seen: Evidence) -> str:
+def _longest_task(stage: StageSeen) -> str:
     text = f"one of {stage.tasks:,} tasks took {_time(stage.longest_ms)}"
     text += f" (median {_time(stage.median_ms)})"
-    if not stage.rows or not stage.longest_rows:
-        return text
-    share = min(1.0, stage.longest_rows / stage.rows)
-    text += f"; it read {round(100 * share)} % of the rows"
+    if stage.longest_executor:
+        text += f" on executor {stage.longest_executor} at {stage.longest_host or 'unknown host'}"
+    return text
+
+
+def _slow_task(stage: StageSeen) -> str:
+    text = _longest_task(stage)
+    if stage.share is None:
+        return f"{text}; how much it read is unknown"
+    return (
+        f"{text}; it read {round(100 * stage.share)} % of the {_what(stage)}, not more than the "
+        "others, so its worker was slow or these rows take longer"
+    )
+
+
+def _what(stage: StageSeen) -> str:
+    """Return what the longest task's share is of."""
+    by_rows = min(1.0, stage.longest_rows / stage.rows) if stage.rows else None
+    return "rows" if by_rows is not None and by_rows == stage.share else "bytes"
+
+
+def _skew(stage: StageSeen, seen: Evidence) -> str:
+    share = stage.share or 0.0
+    text = f"{_longest_task(stage)}; it read {round(100 * share)} % of the {_what(stage)}"
     rows = sum(seen.partitions.values())
     if not stage.input_rows or not rows:
         return text
     name = max(seen.partitions, key=lambda one: seen.partitions[one])
     same = abs(seen.partitions[name] / rows - share) <= _SAME_SHARE
     return f"{text} ({name})" if same else text
+
+
+def _name(value: object) -> str:
+    """Return a name as a driver reported it; "" if it is not one."""
+    return value[:_NAME_LENGTH] if isinstance(value, str) else ""
 
 
 def _longest(names: Iterable[str], seen: Evidence) -> str:

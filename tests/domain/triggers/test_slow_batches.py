@@ -65,13 +65,46 @@ def test_a_skew_names_the_task_the_share_of_rows_and_the_partition() -> None:
         (STAGE, {}, "92 % of the rows."),
         (STAGE, {"partition 3 of topic orders": 5, "other": 5}, "92 % of the rows."),
         (replace(STAGE, input_rows=0, shuffle_rows=1_000), {"a": 9}, "92 % of the rows."),
-        (replace(STAGE, longest_rows=0), {}, "took 38 s (median 400 ms)."),
+        (
+            replace(STAGE, input_rows=0, longest_rows=0, bytes=800, longest_bytes=600),
+            {"a": 9},
+            "75 % of the bytes.",
+        ),
     ],
 )
 def test_a_partition_is_named_only_if_it_explains_the_task(
     stage: StageSeen, partitions: dict[str, int], end: str
 ) -> None:
     assert diagnose(seen(stage, partitions=partitions)).says.endswith(end)
+
+
+ON_ONE = replace(STAGE, longest_executor="3", longest_host="10.0.0.7")
+
+
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        (
+            replace(ON_ONE, longest_rows=130),
+            "one of 8 tasks took 38 s (median 400 ms) on executor 3 at 10.0.0.7; it read 13 % of "
+            "the rows, not more than the others, so its worker was slow or these rows take longer.",
+        ),
+        (
+            replace(ON_ONE, longest_rows=0, longest_host="", bytes=800, longest_bytes=100),
+            "on executor 3 at unknown host; it read 12 % of the bytes, not more than the others, "
+            "so its worker was slow or these rows take longer.",
+        ),
+        (
+            replace(STAGE, input_rows=0, longest_rows=0),
+            "one of 8 tasks took 38 s (median 400 ms); how much it read is unknown.",
+        ),
+    ],
+)
+def test_a_slow_task_with_an_equal_share_is_not_a_skew(stage: StageSeen, says: str) -> None:
+    found = diagnose(seen(stage))
+    assert found.causes[0].cause is Cause.SLOW_TASK
+    assert Cause.SKEW not in {one.cause for one in found.causes}
+    assert found.says.endswith(says)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +255,7 @@ def test_evidence_is_read_from_spark_and_the_driver() -> None:
         "stateOperators": [{"commitTimeMs": 30}, {}],
     }
     driver = {
-        "stages": [{"tasks": 3, "gc_ms": -1}, 5],
+        "stages": [{"tasks": 3, "gc_ms": -1, "longest_host": "h" * 300, "longest_executor": 4}, 5],
         "cores": 4,
         "python_ms": 9,
         "median_ms": 800,
@@ -240,7 +273,7 @@ def test_evidence_is_read_from_spark_and_the_driver() -> None:
         },
         foreach_batch=True,
         state_commit_ms=30,
-        stages=(StageSeen(tasks=3), StageSeen()),
+        stages=(StageSeen(tasks=3, longest_host="h" * 255), StageSeen()),
         cores=4,
         python_ms=9,
         median_ms=800,
@@ -260,6 +293,7 @@ _stages = st.builds(
         ("submitted", "first_task", "ended", "run_ms", "gc_ms", "spilled_bytes", "fetch_ms"), _ms
     ),
     **dict.fromkeys(("write_ms", "shuffle_rows", "input_rows", "longest_ms", "median_ms"), _ms),
+    **dict.fromkeys(("longest_rows", "bytes", "longest_bytes"), _ms),
 )
 
 

@@ -281,6 +281,9 @@ def test_a_light_query_waits_for_a_heavy_one(tmp_path: Path, java_home: str) -> 
     assert heavy[0] > 10 * light[0]  # task time
     assert light[2]["1"] > 2000  # of its wait, that for the heavy one
     assert light[1] >= light[2]["1"]
+    (stage, *_) = told["evidence"][1]["stages"]
+    assert stage["longest_executor"] == "driver"
+    assert stage["longest_host"]
     found = diagnose(evidence_of(*told["evidence"]))
     assert found.causes[0].cause is Cause.PYTHON
     assert "Python functions took" in found.says
