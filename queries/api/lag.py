@@ -119,12 +119,14 @@ class GapBody(Body):
     """Offsets [first, until) of one partition that were deleted before a batch committed them."""
 
 
-@shows(QueryLag, "topics tables total gaps certain seen_at errors unknown_because")
+@shows(QueryLag, "topics tables total gaps certain seen_at errors read_at unknown_because")
 class QueryLagBody(Body):
     """How far a query, running or stopped, is behind its Kafka sources and tables.
 
     total: Of the topics.
     certain: Whether the gaps are certainly lost: no open run can have fetched them.
+    errors: Why numbers are old or missing; each with its age if it is old.
+    read_at: When the sources were last asked, with or without an answer; null if never.
     unknown_because: "Unknown, because …": why the committed offsets are unknown; else empty.
     """
 

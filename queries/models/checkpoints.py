@@ -73,8 +73,8 @@ class Loss(models.Model):
         return f"{self.kind} {self.source}"
 
 
-#: Value of `partition` in a table's row; in a row with the reason for missing rows, it is -1.
-TABLE = -2
+#: Values of `partition` in a table's row, and in the row with the reason for missing or old rows.
+TABLE, NO_DATA = -2, -1
 
 
 class SourceLag(models.Model):
@@ -102,7 +102,7 @@ class SourceLag(models.Model):
     unread_since = models.DateTimeField(null=True)  # since when `committed` can be read
     replaced = models.BooleanField(default=False)  # `committed` belongs to a deleted topic
     seen_at = models.DateTimeField()  # of the broker's newest answer
-    error = models.TextField(default="")  # why the broker could not be queried
+    error = models.TextField(default="")  # of `NO_DATA` and tables: why the source has no answer
     table_format = models.CharField(max_length=10, default="", db_default="")  # "" for topics
     files = models.BigIntegerField(null=True)  # unread files of a table; null: unknown
     bytes = models.BigIntegerField(null=True)  # of these files; null: unknown

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from headgate_ground.masking import mask_text
@@ -16,6 +16,7 @@ from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.definitions.parsing import query_changes
 from queries.domain.errors import Missing
 from queries.domain.failures.crash_loops import CrashLoop
+from queries.domain.readings import Dated
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Desired, Phase, Reason, RunOutcome
 from queries.domain.supervision.executors import Executors, executors
@@ -161,7 +162,7 @@ class _Facts:
     telemetry: dict[int, DriverTelemetry]
     crash_loops: dict[int, CrashLoop]
     lags: dict[int, LagLine]
-    missing: dict[int, str]
+    missing: dict[int, Dated]
     reporters: Reporters
     specs: bool = True  # False: definitions are unreadable
 
@@ -280,7 +281,7 @@ def _health(
         latest=facts.latest.get(query.pk),
         telemetry=facts.telemetry.get(run.driver_id) if run else None,
         lag=facts.lags.get(query.pk),
-        source_error=facts.missing.get(query.pk, ""),
+        source_error=facts.missing.get(query.pk),
         now=now,
     )
     if health is None or query.verdict != health.verdict:
@@ -308,12 +309,20 @@ def _head(
             next_attempt_at=query.next_attempt_at,
             crash_loop=facts.crash_loops.get(query.pk),
             unreachable_since=query.source_unreachable_since,
-            risk=query.risk,
+            source_asked_at=asked.read_at if (asked := facts.missing.get(query.pk)) else None,
+            risk=_risk(query, facts.lags.get(query.pk), now),
             foreign=str(foreign or ""),
             missing=dropped.missing_batches,
             unrepaired=dropped.missing_batches - dropped.repaired,
         )
     )
+
+
+def _risk(query: Query, lag: LagLine | None, now: datetime) -> str:
+    """Return what a query will lose, with the age of the numbers that say so if they are old."""
+    if lag is None or lag.current:
+        return query.risk
+    return Dated(query.risk, lag.seen_at).at(now, fresh_for=timedelta(0))
 
 
 def _foreign(checkpoint: Checkpoint | None, now: datetime) -> ForeignBatches | None:

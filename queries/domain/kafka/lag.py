@@ -8,12 +8,14 @@ which partition is further behind than the others.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 #: Half-life of the smoothed rates, in seconds: triggers several seconds apart work in bursts.
 HALF_LIFE_S = 30.0
+#: A pass over the brokers runs every 5 s; anything older than this is not current.
+LAG_FRESH = timedelta(seconds=30)
 #: A partition is skewed if it is behind by at least this many offsets …
 SKEW_FLOOR = 1_000
 #: … and by this many times the mean of the source's other partitions.

@@ -6,11 +6,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from queries.domain.kafka.lag import Behind, PartitionLook, Unit, behind, skewed, total
+from queries.domain.kafka.lag import (
+    LAG_FRESH,
+    Behind,
+    PartitionLook,
+    Unit,
+    behind,
+    skewed,
+    total,
+)
 from queries.domain.kafka.losses import Gap, gaps_of
 from queries.domain.kafka.retention import Clock, Retention, clock
+from queries.domain.readings import Dated
 from queries.domain.states import RunOutcome
-from queries.models.checkpoints import TABLE, SourceLag
+from queries.models.checkpoints import NO_DATA, TABLE, SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.checkpoint_logs import logs_unknown
@@ -23,8 +32,6 @@ from queries.selectors.tables.lag import (
     table_totals,
 )
 
-#: A pass over the brokers runs every 5 s; anything older than this is not current.
-LAG_FRESH = timedelta(seconds=30)
 #: A table on a storage is read every 10 minutes.
 TABLE_FRESH = timedelta(minutes=11)
 
@@ -64,7 +71,8 @@ class QueryLag:
     gaps: list[Gap]  # deleted before a batch committed them
     certain: bool  # the gaps are lost: no open run may have fetched them
     seen_at: datetime | None  # when the oldest of these numbers was read
-    errors: tuple[str, ...]  # why numbers are old or missing
+    errors: tuple[str, ...]  # why numbers are old or missing, with their age if they are old
+    read_at: datetime | None  # when the sources were last asked, for these errors too
     unknown_because: str = ""  # a sentence, if it is unknown what the query has committed
 
     @property
@@ -109,8 +117,11 @@ def lag_of(query: Query, *, now: datetime) -> QueryLag:
         certain=bool(gaps) and not open_run.exists(),
         seen_at=min((row.seen_at for row in real), default=None),
         errors=tuple(
-            dict.fromkeys(row.error for row in rows if row.error and row.partition != TABLE)
+            Dated(row.error, row.seen_at).at(now, fresh_for=LAG_FRESH)
+            for row in rows
+            if row.partition == NO_DATA and row.error
         ),
+        read_at=max((row.seen_at for row in rows), default=None),
         unknown_because=_unknown_because(query, real),
     )
 
@@ -130,7 +141,7 @@ def lag_lines(
     `runs` are the queries' newest runs; if None, they are looked up.
     """
     rows: dict[int, list[SourceLag]] = defaultdict(list)
-    found = SourceLag.objects.filter(query__in=list(query_ids)).exclude(partition=-1)
+    found = SourceLag.objects.filter(query__in=list(query_ids)).exclude(partition=NO_DATA)
     for row in found:
         rows[row.query_id].append(row)
     if runs is None:
@@ -168,10 +179,14 @@ def _fresh_for(row: SourceLag) -> timedelta:
     return TABLE_FRESH if row.partition == TABLE else LAG_FRESH
 
 
-def missing_sources(query_ids: Iterable[int]) -> dict[int, str]:
-    """Return why brokers have no data for queries' sources: a topic does not exist."""
-    rows = SourceLag.objects.filter(query__in=list(query_ids), partition=-1).exclude(error="")
-    return dict(rows.order_by().values_list("query", "error"))
+def missing_sources(query_ids: Iterable[int]) -> dict[int, Dated]:
+    """Return why sources have no data or only old data, and when they were asked.
+
+    A topic does not exist, a partition has no leader, or the brokers do not respond.
+    """
+    rows = SourceLag.objects.filter(query__in=list(query_ids), partition=NO_DATA)
+    found = rows.exclude(error="").order_by().values_list("query", "error", "seen_at")
+    return {query: Dated(error, at) for query, error, at in found}
 
 
 def records_in(lag: QueryLag, gap: Gap) -> int | None:

@@ -19,7 +19,8 @@ from listeners.loops.each import Each
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
 from queries.checkpoints.logs import NotLocal
 from queries.domain.definitions.spec import TriggerKind
-from queries.domain.kafka.lag import Unit
+from queries.domain.kafka.lag import LAG_FRESH, Unit
+from queries.domain.readings import Dated
 from queries.domain.states import Phase
 from queries.domain.supervision.executors import idle_since
 from queries.domain.supervision.health.verdicts import (
@@ -35,7 +36,7 @@ from queries.domain.triggers.intervals import interval_ms
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.hosts import logs_at
-from queries.selectors.kafka.lag import LAG_FRESH, LagLine, lag_lines, missing_sources
+from queries.selectors.kafka.lag import LagLine, lag_lines, missing_sources
 
 logger = logging.getLogger(__name__)
 _each = Each("health", logger)
@@ -68,7 +69,7 @@ def healths(
                 latest=latest.get(query.pk),
                 telemetry=telemetry.get(runs[query.pk].driver_id),
                 lag=lags.get(query.pk),
-                source_error=errors.get(query.pk, ""),
+                source_error=errors.get(query.pk),
                 now=now,
             )
     return {pk: health for pk, health in found.items() if health is not None}
@@ -89,7 +90,7 @@ def health_of(
     latest: LatestLine | None,
     telemetry: DriverTelemetry | None,
     lag: LagLine | None,
-    source_error: str,
+    source_error: Dated | None,
     now: datetime,
 ) -> Health | None:
     """Return a query's health; None unless the query is RUNNING, or has a problem while starting.
@@ -135,7 +136,7 @@ def health_of(
             partitions=backlog.partitions if backlog else 0,
             unread=backlog.unread if backlog else (),
             unreachable_since=query.source_unreachable_since,
-            source_error=source_error if query.source_reachable else "",
+            source_error=source_error if query.source_reachable else None,
             committed=run.first_commit_at is not None,
             waiting_state=_waiting_state(told, run, spec),
             idle_cluster_since=idle_since(run.driver.executors_wanted),

@@ -21,7 +21,7 @@ from queries.domain.kafka.retention import Retention, risk
 from queries.domain.kafka.topic_ids import replaced_in
 from queries.domain.states import LossKind, RunOutcome
 from queries.domain.tables.lag import table_risk
-from queries.models.checkpoints import TABLE, SourceLag
+from queries.models.checkpoints import NO_DATA, TABLE, SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.kafka.lag import clock_of, look_of, measured, retention_of
@@ -236,18 +236,16 @@ def _store(
     error: str,
     now: datetime,
 ) -> None:
-    """Write a pass's rows; keep rows that were not seen, with the reason why they are old."""
+    """Write a pass's rows; keep rows that were not seen, and the reason in a row of this pass."""
     rows = SourceLag.objects.filter(query=reading.query)
     rows.filter(pk__in=[known[at].pk for at in gone]).delete()
     upsert(SourceLag, fresh.values(), "query", "source", "partition")
-    stale = known.keys() - fresh.keys() - gone
-    if stale:
-        why = error or "The partition currently has no leader."
-        rows.filter(pk__in=[known[at].pk for at in stale]).update(error=why)
-    elif error:  # no partition row can hold the reason: a separate one does
+    if not error and known.keys() - fresh.keys() - gone:
+        error = "A partition currently has no leader."
+    if error:
         names = ", ".join(source.name for source in reading.sources)[:255]
         SourceLag.objects.create(
-            query=reading.query, source=names, partition=-1, error=error, seen_at=now
+            query=reading.query, source=names, partition=NO_DATA, error=error, seen_at=now
         )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import TriggerKind
 from queries.domain.failures.crash_loops import CrashLoop
+from queries.domain.readings import Dated
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import JUDGED_PHASES, Desired, Phase, Reason, Verdict
 from queries.domain.supervision.health.head import About, Head, HeadFacts, compose
@@ -25,7 +26,7 @@ from tests.examples import examples
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 LOOP = CrashLoop(NOW - timedelta(minutes=5), NOW - timedelta(seconds=40), 6)
-GONE = "Topic flights does not exist."
+GONE = Dated("Topic flights does not exist.", NOW - timedelta(seconds=4))
 WAITS = Waiting(NOW - timedelta(hours=1), 3, emits=True)
 
 
@@ -56,7 +57,7 @@ seen = st.builds(
     unread=st.lists(st.tuples(past, past), max_size=2),
     arrival_rate=st.none() | st.floats(0, 100),
     unreachable_since=maybe_past,
-    source_error=st.sampled_from(["", "", GONE]),
+    source_error=st.sampled_from([None, None, GONE]),
     committed=st.booleans(),
     waiting_state=st.none() | st.just(WAITS),
 )
@@ -109,7 +110,9 @@ def test_what_is_said_together_can_be_true_together(seen: HealthSeen, facts: Hea
     if seen.unreachable_since is not None and not heard:
         assert verdict not in quiet, "what cannot be read is neither read nor empty"
     # There is nothing to read, or what should be read is not there, or waits.
-    assert not (verdict is Verdict.IDLE and (seen.source_error or seen.waiting))
+    since = [one.at + timedelta(milliseconds=one.duration_ms) for one in seen.batches[-1:]]
+    newer = seen.source_error and seen.source_error.read_at > max(since, default=seen.running_since)
+    assert not (verdict is Verdict.IDLE and (newer or seen.waiting))
     # A batch has committed, or none has.
     assert not ("first batch has committed" in said and not seen.committed)
     # An attempt is under way, or one is waited for.
@@ -163,6 +166,26 @@ def test_a_topic_that_is_gone_is_not_an_idle_source() -> None:
     found = judge(health_seen(idle_at=ago(2), batches=[batch], source_error=GONE))
     assert found.verdict is Verdict.WAITING
     assert found.reason.startswith("Topic flights does not exist. No new data for 6 min")
+
+
+def test_a_topic_is_gone_as_of_its_reading_and_until_the_query_has_read_since() -> None:
+    old = replace(GONE, read_at=ago(540))
+    seen = replace(health_seen(idle_at=ago(2), source_error=old), running_since=ago(9000))
+    earlier = Batch(12, ago(600), 10, 4)
+    assert judge(replace(seen, batches=[earlier])).reason.startswith(
+        "As of 02:51:00 UTC, 9 min ago: Topic flights does not exist. No new data for"
+    )
+    committed = judge(replace(seen, batches=[earlier, Batch(13, ago(300), 10, 4)]))
+    assert (committed.verdict, GONE.text in committed.reason) == (Verdict.IDLE, False)
+    begun = judge(replace(seen, running_since=ago(60)))
+    assert (begun.verdict, GONE.text in begun.reason) == (Verdict.IDLE, False)
+
+
+def test_a_source_that_nobody_asked_lately_is_silent_as_of_then() -> None:
+    facts = running(unreachable_since=ago(600), source_asked_at=ago(540))
+    assert compose(facts).sentence == (
+        "As of 02:51:00 UTC, 9 min ago: Source not reachable since 02:50:00 UTC."
+    )
 
 
 def test_what_only_idle_events_prove_has_not_committed() -> None:

@@ -81,7 +81,7 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80)},
             Verdict.STALLED,
-            "No batch, no event and no task for 80 s; the limit is 75 s. "
+            "No batch, no event and no finished task for 80 s; the limit is 75 s. "
             "Its driver still sends heartbeats.",
         ),
         (
@@ -255,9 +255,9 @@ FROZEN = replace(ENDLESS, backlog=9000, arrival_rate=40.0)
     ("silent_s", "changes", "verdict", "says"),
     [
         (14, {}, Verdict.CATCHING_UP, "Input 40 rows/s, processed 100 rows/s."),
-        (16, {}, Verdict.LAGGING, "Since then, no batch, no event and no task for 16 s."),
-        (59, {}, Verdict.LAGGING, "no batch, no event and no task for 59 s."),
-        (61, {}, Verdict.STALLED, "No batch, no event and no task for 61 s"),
+        (16, {}, Verdict.LAGGING, "Since then, no batch, no event and no finished task for 16 s."),
+        (59, {}, Verdict.LAGGING, "no batch, no event and no finished task for 59 s."),
+        (61, {}, Verdict.STALLED, "No batch, no event and no finished task for 61 s"),
         (50, {"task_at": ago(3)}, Verdict.CATCHING_UP, "Input 40 rows/s"),  # one long batch
         (50, {"trigger": TriggerKind.AVAILABLE_NOW}, Verdict.PROGRESSING, "50 s ago"),
         (50, {"arrival_rate": 120.0}, Verdict.LAGGING, "processed 100 rows/s."),
@@ -429,7 +429,7 @@ STARTED = replace(BASE, batches=(), last_event_at=ago(598))
         (
             {},
             Verdict.STALLED,
-            "No batch, no event and no task for 9 min; the limit is 75 s. "
+            "No batch, no event and no finished task for 9 min; the limit is 75 s. "
             "Its driver still sends heartbeats.",
         ),
         ({"task_at": ago(100)}, Verdict.STALLED, "for 100 s"),

@@ -84,12 +84,19 @@ def test_a_broker_that_is_silent_keeps_the_numbers_and_the_clock_runs_on(
     assert query.source_reachable is False
     assert query.source_unreachable_since == NOW + timedelta(minutes=5)
     assert "in 50 min" in query.risk
-    lag = lag_of(query, now=NOW)
-    assert (lag.total.records, lag.seen_at) == (50, NOW)
+    lag = lag_of(query, now=NOW + timedelta(minutes=10))
+    assert (lag.total.records, lag.seen_at, lag.read_at) == (
+        *(50, NOW),
+        NOW + timedelta(minutes=10),
+    )
     assert lag.errors == ("Connect to one:9092 failed: Connection refused",)
     other.refresh_from_db()
     assert other.source_reachable is True
     assert lag_of(other, now=NOW).seen_at == NOW + timedelta(minutes=10)
+    asked = f"{NOW + timedelta(minutes=10):%H:%M:%S}"
+    assert lag_of(query, now=NOW + timedelta(minutes=19)).errors == (
+        f"As of {asked} UTC, 9 min ago: Connect to one:9092 failed: Connection refused",
+    )
     brokers.said["one:9092"] = whole
     look_at_sources(now=NOW + timedelta(minutes=15), readers=brokers)
     query.refresh_from_db()

@@ -274,7 +274,7 @@ def test_stalled_unless_a_task_has_finished(vera: Client, stage: Stage) -> None:
     driver.beat(task_at=driver.ago(190))
     word, evidence = verdict(vera)
     assert word == "Stalled"
-    assert "No batch, no event and no task for 3 min" in evidence
+    assert "No batch, no event and no finished task for 3 min" in evidence
     assert "Its driver still sends heartbeats." in evidence
     driver.beat(task_at=driver.ago(2))
     assert verdict(vera)[0] == "Progressing"
@@ -289,7 +289,7 @@ def test_a_hang_in_the_first_batch_is_stalled_and_a_long_one_is_not(
     driver.beat(task_at=driver.ago(200))
     word, evidence = verdict(vera)
     assert word == "Stalled"
-    assert "No batch, no event and no task for 3 min" in evidence
+    assert "No batch, no event and no finished task for 3 min" in evidence
     assert _count(vera, "STALLED", driver) == ["delays"]
     assert "Stalled" in vera.get("/").content.decode()
     driver.beat(task_at=driver.ago(2))

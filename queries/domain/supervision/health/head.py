@@ -15,6 +15,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from queries.domain.failures.crash_loops import CrashLoop
+from queries.domain.kafka.lag import LAG_FRESH
+from queries.domain.readings import Dated
 from queries.domain.reasons import NOTHING, Because, phrase
 from queries.domain.states import (
     FAILED_PHASES,
@@ -55,6 +57,7 @@ class HeadFacts:
     next_attempt_at: datetime | None = None
     crash_loop: CrashLoop | None = None
     unreachable_since: datetime | None = None  # Headgate cannot reach its source
+    source_asked_at: datetime | None = None  # when the sources gave no answer last; None: they did
     risk: str = ""
     foreign: str = ""  # about batches made by another process
     missing: int = 0  # batches whose events did not arrive
@@ -104,7 +107,10 @@ def _sentence(facts: HeadFacts) -> tuple[About, str]:
     read = health is not None and health.source_answered
     wanted = facts.desired is Desired.RUNNING and facts.phase is Phase.RUNNING
     if wanted and since is not None and not read:
-        return About.SOURCE, f"Source not reachable since {since:%H:%M:%S} UTC."
+        silent = Dated(
+            f"Source not reachable since {since:%H:%M:%S} UTC.", facts.source_asked_at or facts.now
+        )
+        return About.SOURCE, silent.at(facts.now, fresh_for=LAG_FRESH)
     ill = health is not None and health.verdict in TROUBLED_VERDICTS
     if facts.phase not in TROUBLED_PHASES and not ill:
         if facts.risk:

@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS, TriggerKind
+from queries.domain.kafka.lag import LAG_FRESH
+from queries.domain.readings import Dated, span
 from queries.domain.states import Verdict
 from queries.domain.supervision.executors import NONE_FOR
 from queries.domain.supervision.health.watermarks import Waiting
@@ -73,7 +75,7 @@ class HealthSeen:
     unread: Sequence[tuple[datetime, datetime]] = ()
     arrival_rate: float | None = None  # records per second added to them
     unreachable_since: datetime | None = None  # its source does not answer; None: it does, or n/k
-    source_error: str = ""  # the brokers answer, but a topic that it reads is gone
+    source_error: Dated | None = None  # the brokers answer, but a topic that it reads is gone
     committed: bool = True  # this run has committed a batch; False: only idle events prove it
     waiting_state: Waiting | None = None  # state rows that are waiting for the watermark
     idle_cluster_since: datetime | None = None  # its driver has no executor; None: it has
@@ -110,7 +112,7 @@ def judge(seen: HealthSeen) -> Health:
     since = seen.unreachable_since
     if since is None or not _answered(seen, since) or found.verdict not in _READING:
         return found
-    silent = _span(seen.now - since)
+    silent = span(seen.now - since)
     text = (
         f"{found.reason} The query reaches its source, but Headgate has not received a response "
         f"from the source for {silent}."
@@ -136,7 +138,7 @@ def judge_start(seen: HealthSeen) -> Health | None:
     if silent > limit:
         return Health(
             Verdict.BLIND,
-            f"No event and no heartbeat for {_span(silent)}: the progress of its first batch "
+            f"No event and no heartbeat for {span(silent)}: the progress of its first batch "
             "is unknown.",
             seen.now - silent,
         )
@@ -172,7 +174,8 @@ def _zombie(seen: HealthSeen) -> Health | None:
         return None
     return Health(
         Verdict.ZOMBIE,
-        f"It should be running, but {' and '.join(gone)} {'have' if gone[1:] else 'has'} ended.",
+        f"It should be running, but {' and '.join(gone)} {'have' if gone[1:] else 'has'} ended."
+        f"{_late_heartbeat(seen)}",
         None,
     )
 
@@ -187,8 +190,8 @@ def _blind(seen: HealthSeen) -> Health | None:
         return None  # no commits either
     return Health(
         Verdict.BLIND,
-        f"No event for {_span(seen.now - word)}, but a commit was written to its checkpoint "
-        f"{_span(seen.now - seen.commits_at)} ago.",
+        f"No event for {span(seen.now - word)}, but a commit was written to its checkpoint "
+        f"{span(seen.now - seen.commits_at)} ago.",
         word,
     )
 
@@ -212,7 +215,7 @@ def _away(seen: HealthSeen) -> Health | None:
         return None
     return Health(
         Verdict.WAITING,
-        f"Its source has not responded for {_span(seen.now - since)}; the query continues "
+        f"Its source has not responded for {span(seen.now - since)}; the query continues "
         "automatically once the source responds.",
         since,
     )
@@ -223,9 +226,10 @@ def _idle(seen: HealthSeen) -> Health | None:
     idle = _nothing_to_read(seen)
     if idle is None:
         return None
-    if seen.source_error:
-        text = f"{seen.source_error} {idle.reason}"
-        return replace(idle, verdict=Verdict.WAITING, reason=text)
+    error = seen.source_error
+    if error is not None and error.read_at > _newest_batch(seen):
+        text = error.at(seen.now, fresh_for=LAG_FRESH)
+        return replace(idle, verdict=Verdict.WAITING, reason=f"{text} {idle.reason}")
     if seen.waiting_state is not None:
         idle = replace(idle, reason=f"{idle.reason} {seen.waiting_state}")
     if seen.waiting:
@@ -257,7 +261,7 @@ def _nothing_to_read(seen: HealthSeen) -> Health | None:
         return None
     if last is None:
         return Health(Verdict.IDLE, "No new data since it started.", seen.running_since)
-    waited = _span(seen.now - _end(last))
+    waited = span(seen.now - _end(last))
     return Health(
         Verdict.IDLE, f"No new data for {waited}; the last batch was {last.batch}.", _end(last)
     )
@@ -275,7 +279,7 @@ def _idle_epochs(seen: HealthSeen) -> Health | None:
     since = _end(read[-1]) if read else seen.running_since
     return Health(
         Verdict.IDLE,
-        f"No new data for {_span(seen.now - since)}; continuous epochs continue, the last is "
+        f"No new data for {span(seen.now - since)}; continuous epochs continue, the last is "
         f"{recent[-1].batch}.",
         since,
     )
@@ -286,28 +290,30 @@ def _stalled(seen: HealthSeen) -> Health | None:
     limit = stalled_after(seen)
     if seen.now - word <= limit:
         return None
-    heart = ""
-    if seen.heartbeat_at is not None:
-        age = seen.now - seen.heartbeat_at
-        late = age > timedelta(seconds=HEARTBEAT_LATE_S)
-        heart = (
-            f" Its driver's last heartbeat is {_span(age)} old."
-            if late
-            else (" Its driver still sends heartbeats.")
-        )
+    heart = _late_heartbeat(seen)
+    if not heart and seen.heartbeat_at is not None:
+        heart = " Its driver still sends heartbeats."
     if seen.trigger is TriggerKind.CONTINUOUS:
         return Health(
             Verdict.STALLED,
-            f"No continuous epoch for {_span(seen.now - word)}; the limit is {_span(limit)}. "
+            f"No continuous epoch for {span(seen.now - word)}; the limit is {span(limit)}. "
             f"It needs one core per source partition.{heart}",
             word,
         )
     return Health(
         Verdict.STALLED,
-        f"No batch, no event and no task for {_span(seen.now - word)}; the limit is "
-        f"{_span(limit)}.{heart}",
+        f"No batch, no event and no finished task for {span(seen.now - word)}; the limit is "
+        f"{span(limit)}.{heart}",
         word,
     )
+
+
+def _late_heartbeat(seen: HealthSeen) -> str:
+    """Return how old a driver's report is if it is old, as a sentence that follows another."""
+    beat = seen.heartbeat_at
+    if beat is None or seen.now - beat <= timedelta(seconds=HEARTBEAT_LATE_S):
+        return ""
+    return f" Its driver's last heartbeat is {span(seen.now - beat)} old."
 
 
 def _left_unread(seen: HealthSeen) -> Health | None:
@@ -331,7 +337,7 @@ def _left_unread(seen: HealthSeen) -> Health | None:
     return Health(
         Verdict.LAGGING,
         f"{_of_partitions(len(left), seen)} {'holds' if len(left) == 1 else 'hold'} records that "
-        f"no batch has read for {_span(seen.now - min(left))}.{cores}",
+        f"no batch has read for {span(seen.now - min(left))}.{cores}",
         min(left),
     )
 
@@ -361,8 +367,8 @@ def _behind(seen: HealthSeen) -> Health | None:
     if seen.trigger is TriggerKind.AVAILABLE_NOW:
         return None  # it reads what existed at its start, and ends
     if quiet:  # the rates are those of before
-        evidence = f"{evidence} Since then, no batch, no event and no task for "
-        return Health(Verdict.LAGGING, f"{evidence}{_span(seen.now - word)}.", word)
+        evidence = f"{evidence} Since then, no batch, no event and no finished task for "
+        return Health(Verdict.LAGGING, f"{evidence}{span(seen.now - word)}.", word)
     return Health(Verdict.LAGGING, evidence, since)
 
 
@@ -413,8 +419,8 @@ def _without_executors(seen: HealthSeen) -> Health | None:
         return None
     return Health(
         Verdict.STALLED,
-        f"Its driver has had no executor for {_span(seen.now - since)}; no tasks run until "
-        "the cluster provides one.",
+        f"Its driver has had no executor for {span(seen.now - since)}; no tasks run until "
+        f"the cluster provides one.{_late_heartbeat(seen)}",
         since,
     )
 
@@ -430,7 +436,7 @@ def _progressing(seen: HealthSeen) -> Health:
         return Health(
             Verdict.PROGRESSING,
             f"Continuous epoch {last.batch} read {last.rows} rows in {_ms(last.duration_ms)} and "
-            f"committed {_span(max(timedelta(0), seen.now - _end(last)))} ago.",
+            f"committed {span(max(timedelta(0), seen.now - _end(last)))} ago.",
             seen.running_since,
         )
     against = {
@@ -442,7 +448,7 @@ def _progressing(seen: HealthSeen) -> Health:
     return Health(
         Verdict.PROGRESSING,
         f"Batch {last.batch} took {_ms(last.duration_ms)}{against} and read {last.rows} rows, "
-        f"{_span(max(timedelta(0), seen.now - _end(last)))} ago.",
+        f"{span(max(timedelta(0), seen.now - _end(last)))} ago.",
         seen.running_since,
     )
 
@@ -453,6 +459,11 @@ def _newest(seen: HealthSeen) -> datetime:
     if seen.batches:
         words.append(_end(seen.batches[-1]))
     return max(word for word in words if word is not None)
+
+
+def _newest_batch(seen: HealthSeen) -> datetime:
+    """Return when this run's newest batch ended, or when it began to run without one."""
+    return _end(seen.batches[-1]) if seen.batches else seen.running_since
 
 
 def _sign_of_work(seen: HealthSeen) -> datetime:
@@ -470,12 +481,3 @@ def _ms(milliseconds: int) -> str:
 
 def _rate(rows: float) -> str:
     return f"{rows:,.0f} rows/s" if rows >= 100 else f"{rows:.3g} rows/s"
-
-
-def _span(length: timedelta) -> str:
-    seconds = max(0, round(length.total_seconds()))
-    if seconds < 120:
-        return f"{seconds} s"
-    if seconds < 7200:
-        return f"{seconds // 60} min"
-    return f"{seconds // 3600} h"
