@@ -15,6 +15,7 @@ from queries.checkpoints import batches, operators
 from queries.checkpoints.batches import Batch
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.operators import Operator
+from queries.domain.checkpoints.repeated_batches import is_uncounted
 from queries.domain.checkpoints.state_growth import Growth, growth
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
@@ -23,6 +24,8 @@ from queries.models.history import Operation
 from queries.selectors.first_or_missing import found
 from queries.selectors.supervision.observation import memory_mb
 
+#: How far back the Lag page names batches whose rows nobody counted, and of how many runs.
+UNCOUNTED_SHOWN, _RUNS = timedelta(days=1), 100
 #: How far back state is examined, and most batches read for that.
 STATE_SPAN = timedelta(hours=6)
 STATE_POINTS = 240
@@ -60,15 +63,32 @@ class Pinned:
     differs: bool  # both set it to different values: the checkpoint wins
 
 
-def rows_of(query: Query, shown: Iterable[Batch]) -> dict[int, int]:
+def rows_of(query: Query, shown: Iterable[Batch]) -> dict[int, int | None]:
     """Return the number of rows that each batch read; the newest run of a batch counts.
 
-    Batches whose progress events do not include this number are omitted.
+    Batches whose progress events do not include this number are omitted; it is None for those that
+    were repeated without reading their rows (`repeated_batches`).
     """
     numbers = [batch.number for batch in shown]
     told = Progress.objects.filter(query=query.pk, batch__in=numbers, body__has_key="numInputRows")
-    told = told.order_by("epoch", "seq")
-    return dict(told.values_list("batch", "num_input_rows"))
+    rows = dict(told.order_by("epoch", "seq").values_list("batch", "num_input_rows"))
+    empty = told.filter(batch__in=[number for number, read in rows.items() if read == 0])
+    bodies = dict(empty.order_by("epoch", "seq").values_list("batch", "body"))
+    unread = {number for number, body in bodies.items() if is_uncounted(body)}
+    return {number: None if number in unread else read for number, read in rows.items()}
+
+
+def uncounted_batches(query: Query, *, now: datetime) -> list[int]:
+    """Return the batches of the last day that were repeated without reading their rows, in order.
+
+    Such a batch is the first of its run, so only these are read.
+    """
+    runs = Run.objects.filter(query=query, first_commit_at__gt=now - UNCOUNTED_SHOWN)
+    newest = runs.order_by("-epoch").values_list("pk", flat=True)[:_RUNS]
+    first = Progress.objects.filter(run=OuterRef("run")).order_by("batch").values("batch")[:1]
+    rows = Progress.objects.filter(run__in=list(newest), num_input_rows=0, batch=Subquery(first))
+    found = rows.order_by("batch").values_list("batch", "body")
+    return sorted({batch for batch, body in found if is_uncounted(body)})
 
 
 def operator_lines(query: Query, logs: CheckpointLogs) -> list[OperatorLine]:

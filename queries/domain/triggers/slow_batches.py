@@ -91,8 +91,8 @@ class StageSeen:
         """Return the stage in a driver's evidence; anything impossible is 0, or ""."""
         known = body if isinstance(body, dict) else {}
         texts = {name: _name(known.get(name)) for name in ("longest_executor", "longest_host")}
-        counts = {one.name: count(known.get(one.name)) or 0 for one in fields(cls)}
-        return cls(**{**counts, **texts})
+        values: dict[str, Any] = {one.name: count(known.get(one.name)) or 0 for one in fields(cls)}
+        return cls(**{**values, **texts})
 
     @property
     def rows(self) -> int:

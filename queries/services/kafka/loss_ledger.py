@@ -21,6 +21,7 @@ from listeners.loops.backlogs import LEDGER, rows_left
 from listeners.loops.slices import BulkRun, Slice, bulk_work, lies_in_the_row
 from listeners.loops.troubles import each, set_aside
 from listeners.models import Cursor, Progress
+from queries.domain.checkpoints.repeated_batches import is_uncounted
 from queries.domain.kafka.losses import (
     Gap,
     Offsets,
@@ -237,8 +238,11 @@ def _judged(rows: list[Progress], now: datetime) -> list[_Batch]:
 
 
 def _lost_in(body: Mapping[str, Any]) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """Return a batch's late rows, and its source entries with missing rows."""
-    sources = body.get("sources") or ()
+    """Return a batch's late rows, and its source entries with missing rows.
+
+    A batch that was repeated without reading its rows says nothing about missing ones.
+    """
+    sources = () if is_uncounted(body) else body.get("sources") or ()
     return late_rows(body), [source for source in sources if shortfall(source) is not None]
 
 

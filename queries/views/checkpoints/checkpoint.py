@@ -15,6 +15,7 @@ from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.source_logs import log_offset
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.checkpoints.repeated_batches import UNCOUNTED
 from queries.domain.checkpoints.state_growth import RULE as GROWTH_RULE
 from queries.domain.errors import Missing
 from queries.domain.kafka.offset_ranges import is_kafka
@@ -44,7 +45,8 @@ class BatchLine:
 
     batch: Batch
     rows: int | None  # from the progress, otherwise counted by offsets
-    counted: bool  # by offsets, because there is no event
+    counted: bool  # by offsets, because no event counts them
+    repeated: str  # why an event does not count them; "" if one does, or there is none
     ends: tuple[tuple[str, str], ...]  # (source, how far it is read), in words
 
 
@@ -94,7 +96,8 @@ def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     context |= {
         "found": found,
         "pair": _lines(context["query"], [found.one, found.other]),
-        "rows_between": sum(rows.values()) if rows else None,
+        "rows_between": sum(read or 0 for read in rows.values()) if rows else None,
+        "uncounted": sum(read is None for read in rows.values()),
         "batches_between": found.other.number - found.one.number,
     }
     return render(request, "checkpoints/compare.html", context)
@@ -220,8 +223,9 @@ def _lines(query: Query, found: list[Batch]) -> list[BatchLine]:
     return [
         BatchLine(
             batch=batch,
-            rows=told.get(batch.number, batch.records),
-            counted=batch.number not in told and batch.records is not None,
+            rows=batch.records if told.get(batch.number) is None else told[batch.number],
+            counted=told.get(batch.number) is None and batch.records is not None,
+            repeated=UNCOUNTED if batch.number in told and told[batch.number] is None else "",
             ends=ends_of(batch),
         )
         for batch in found

@@ -11,12 +11,14 @@ from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
 
+from queries.domain.checkpoints.repeated_batches import UNCOUNTED
 from queries.domain.errors import HeadgateError
 from queries.domain.kafka.lag import SKEW_RULE
 from queries.domain.kafka.retention import span
 from queries.domain.states import LossKind, Verb
 from queries.models.definitions import Query
 from queries.roles import OPERATE, VIEW
+from queries.selectors.checkpoints import uncounted_batches
 from queries.selectors.kafka.lag import TopicLag, lag_of, records_in
 from queries.selectors.kafka.loss_ledger import loss, loss_totals, losses
 from queries.selectors.query_lines import QueryLine, query_line
@@ -70,6 +72,8 @@ def lag_context(query: Query, now: datetime) -> dict[str, Any]:
         "lag": lag,
         "topics": [(topic, kept_words(topic)) for topic in lag.topics],
         "totals": [(total, *KINDS[total.kind]) for total in loss_totals(query)],
+        "uncounted": uncounted_batches(query, now=now),
+        "why_uncounted": UNCOUNTED,
         "gone": sum(gap.offsets for gap in lag.gaps),
         "skew_rule": SKEW_RULE,
         "why_offsets": WHY_OFFSETS,

@@ -124,6 +124,16 @@ def test_what_fails_on_loss_has_lost_nothing_by_rows_that_are_missing() -> None:
     assert SourceLag.objects.get().holes  # offsets are not records there: transactions
 
 
+def test_a_batch_that_spark_repeated_without_reading_it_lost_nothing() -> None:
+    query, run = _running()
+    _seen(query, 160, NOW + timedelta(seconds=5))
+    times = {"durationMs": {"addBatch": 5, "triggerExecution": 9}, "numInputRows": 0}
+    _batch(run, 4, rows=0, start=100, end=200, late=times)
+    keep_ledger(now=NOW + timedelta(seconds=6))
+    assert not Loss.objects.exists()
+    assert not SourceLag.objects.get().holes
+
+
 def test_a_gap_is_written_once_whoever_saw_it() -> None:
     query, run = _running()
     _seen(query, 160, NOW + timedelta(seconds=5))

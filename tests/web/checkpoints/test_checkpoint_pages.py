@@ -100,6 +100,33 @@ def test_one_batch_names_its_files_and_those_that_are_gone(
     assert client.get("/queries/delays/checkpoint/batches/9/").status_code == 404
 
 
+def test_a_batch_that_was_repeated_and_not_counted_is_no_batch_of_zero_rows(
+    client: Client, viewer: User, stage: Stage, root: Path
+) -> None:
+    _query(stage, root)
+    stage.up("delays")
+    run = stage.run("delays")
+    run.first_commit_at = timezone.now()
+    run.save()
+    write_checkpoint(root, batches=range(4), source="kafka")
+    rows = batches(run, 2, first=2, until=timezone.now(), rows=0)
+    ends = [{"flights": {"0": end}} for end in (20, 30)]
+    rows[0].body |= {
+        "durationMs": {"addBatch": 900, "triggerExecution": 950},
+        "sources": [{"startOffset": ends[0], "endOffset": ends[1]}],
+    }
+    rows[0].save()
+    client.force_login(viewer)
+    text = Page(client, "/queries/delays/checkpoint/batches/2/").text
+    assert "Spark repeated this batch after a restart and read none of its rows" in text
+    assert "in no count. The figure below is counted from offsets." in text
+    assert "repeated" not in Page(client, "/queries/delays/checkpoint/batches/3/").text
+    listed = Page(client, "/queries/delays/checkpoint/").html
+    assert listed.count("Spark repeated the batch without reading it") == 1
+    lag = Page(client, "/queries/delays/lag/").text
+    assert "Batch 2 : Spark repeated this batch after a restart" in lag
+
+
 def test_two_batches_are_set_against_each_other(
     client: Client, viewer: User, stage: Stage, root: Path
 ) -> None:
