@@ -65,7 +65,7 @@ PHRASES: dict[Reason, str] = {
     Reason.TOOK_OVER: "a standby driver took over",
     Reason.GIVEN_UP: "ended, because another driver needs its memory",
     Reason.NOT_LAUNCHED: "could not be launched",
-    Reason.NOT_WANTED: "no query needs it",
+    Reason.NOT_WANTED: "no longer needed",
     Reason.REPLACED: "replaced by a new driver",
     Reason.SHUTDOWN: "installation stopped",
     Reason.RESUMED: "installation started again",
@@ -157,6 +157,7 @@ class Detail(Enum):
     UNPROVEN = "Spark has started it; it has not committed a batch or had an idle trigger yet."
     ALL_READ = "It has read all available data."
     # planned runs of a schedule
+    OVERLAPPED = "The run before it had not ended; it was {state}."
     START_REFUSED = "The start was refused: {about}"
     RUN_FAILED = "Its run failed ({why}). {about}"
     OVER_LIMIT = "Stopped at its schedule's limit of {seconds} s."

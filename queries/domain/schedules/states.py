@@ -21,7 +21,7 @@ OPEN_STATES = frozenset({PlannedState.WAITING, PlannedState.STARTED})
 class Skipped(StrEnum):
     """Why a planned time gave no run."""
 
-    OVERLAP = "overlap"  # its subject was still running
+    OVERLAP = "overlap"  # the run before it had not ended
     MISSED = "missed"  # nobody looked in time
     PAUSED = "paused"
     HELD = "held"  # its subject is FAILED or BROKEN: an operator must look first
@@ -32,7 +32,7 @@ class Skipped(StrEnum):
 
 #: One sentence for each reason for a skip.
 SKIPPED_WORDS = {
-    Skipped.OVERLAP: "The query was still running.",
+    Skipped.OVERLAP: "The run before it had not ended.",
     Skipped.MISSED: "Nothing looked at the schedule in time.",
     Skipped.PAUSED: "The schedule was paused.",
     Skipped.HELD: "The query is FAILED or BROKEN; an operator must look at it first.",

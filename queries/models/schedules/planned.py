@@ -111,7 +111,7 @@ class PlannedRun(models.Model):
     def why(self) -> str:
         """Why it was skipped, waits or failed, as one sentence."""
         if self.state == PlannedState.SKIPPED and self.skipped in set(Skipped):
-            return SKIPPED_WORDS[Skipped(self.skipped)]
+            return str(self.reason.text) or SKIPPED_WORDS[Skipped(self.skipped)]
         if self.state == PlannedState.WAITING:
             return "It starts when the run before it has ended."
         return str(self.reason.text)

@@ -136,7 +136,7 @@ def _handle(state_id: int, target: Target, now: datetime) -> bool:
     times = [at for _, at in due.planned]
     choices = choose(times, schedule, subject, now, more=due.more)
     for (key, _), choice in zip(due.planned, choices, strict=True):
-        _write(target, key, choice, schedule, now)
+        _write(target, key, choice, schedule, subject, now)
     PlannedRun.objects.filter(**target.columns, due_at__lt=now - KEPT).exclude(
         state__in=OPEN_STATES
     ).delete()
@@ -175,7 +175,14 @@ def _arrived(state: ScheduleState, schedule: Schedule, now: datetime) -> _Due:
     return _Due([(f"files {first.isoformat()}", at)], handled)
 
 
-def _write(target: Target, key: str, choice: Choice, schedule: Schedule, now: datetime) -> None:
+def _write(
+    target: Target,
+    key: str,
+    choice: Choice,
+    schedule: Schedule,
+    subject: Subject,
+    now: datetime,
+) -> None:
     row = PlannedRun(
         **target.columns,
         key=key,
@@ -183,6 +190,8 @@ def _write(target: Target, key: str, choice: Choice, schedule: Schedule, now: da
         state=choice.state,
         skipped=choice.skipped or "",
     )
+    if choice.skipped is Skipped.OVERLAP:
+        row.reason = Because(Detail.OVERLAPPED, {"state": str(subject.phase)})
     if choice.state is PlannedState.STARTED:
         _start(row, target, schedule, now)
     row.save(force_insert=True)

@@ -61,6 +61,18 @@ def test_a_time_during_the_run_is_skipped_or_waits_for_its_end(stage: Stage) -> 
     assert _states() == ["DONE", "STARTED", "SKIPPED duplicate"]
 
 
+def test_a_time_that_is_skipped_names_the_state_of_the_run_before_it(stage: Stage) -> None:
+    query = _planned(stage)
+    ticks.run_schedules(now=START + MINUTE)
+    Query.objects.filter(pk=query.pk).update(phase=Phase.BACKOFF)
+    ticks.run_schedules(now=START + 2 * MINUTE)
+    Query.objects.filter(pk=query.pk).update(phase=Phase.RUNNING)
+    ticks.run_schedules(now=START + 3 * MINUTE)
+    assert [row.why for row in PlannedRun.objects.filter(state="SKIPPED").order_by("due_at")] == [
+        f"The run before it had not ended; it was {phase}." for phase in ("BACKOFF", "RUNNING")
+    ]
+
+
 def test_after_a_week_without_a_look_one_run_is_made_up_for_and_each_other_time_is_named(
     stage: Stage,
 ) -> None:

@@ -43,7 +43,7 @@ def test_each_planned_run_has_its_times_and_its_reason(
     planned(stage)
     client.force_login(viewer)
     shown = client.get(TAB).content.decode()
-    assert "The query was still running." in shown
+    assert "The run before it had not ended." in shown
     assert "Division by zero." in shown
     assert "The last run took 53.0 s; half of the last 11 took 38.0 s or less." in shown
     assert shown.count('<rect class="beat-ok"') == 10
