@@ -82,6 +82,8 @@ def driver_fault(driver: DriverSeen, report: ExitReport, late: str) -> Fault | N
         return fault_of(error, subject=Subject.APPLICATION, batch=batch)
     if driver.end_wanted is Reason.START_TIMED_OUT:
         text = f"The driver's Spark session was not up in time. {late}"
+        if status is not None and status.ready:
+            text = f"The driver's Spark session came up after its start was given up. {late}"
         return _late(text, Subject.APPLICATION)
     classified = classify_exit(
         python=report.python, jvm=report.jvm, oom=report.oom, killed=report.killed

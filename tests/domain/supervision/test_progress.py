@@ -186,6 +186,26 @@ def test_the_failure_of_a_driver_says_why_its_start_was_given_up(
     assert said in fault.error.root_cause
 
 
+@pytest.mark.parametrize(
+    ("ready", "said"), [(False, "was not up in time"), (True, "came up after its start")]
+)
+def test_a_session_that_came_up_too_late_is_not_one_that_was_never_up(
+    ready: bool, said: str
+) -> None:
+    one = driver(mark=Progress(ago(181)))
+    status = Status(1, 1, "", ready=ready)
+    dead = replace(
+        one,
+        sighting=Sighting(Liveness.EXITED, exit=KILLED, status=status),
+        end_wanted=Reason.START_TIMED_OUT,
+        end_wanted_at=ago(3),
+    )
+    fault = decide(observed(dead, run_of(900)), NOW).driver.fault
+    assert fault is not None
+    assert fault.error is not None
+    assert f"The driver's Spark session {said}" in fault.error.root_cause
+
+
 def test_a_script_says_why_its_start_was_given_up() -> None:
     script = ScriptSeen(Desired.RUNNING, Phase.STARTING, Reason.NONE)
     stuck = observed(driver(mark=Progress(ago(181))), queries=(), script=script)
