@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.hosts import SILENT_AFTER
+from queries.domain.readings import Dated
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
     STOPPED_PHASES,
@@ -32,6 +33,8 @@ from queries.storage.remote_checkpoint import About, Mirror
 #: How long a worker that is asked to read a checkpoint may take to say anything: it writes at once
 #: that a storage JVM must start.
 UNANSWERED_AFTER = timedelta(seconds=30)
+#: A page that waits for a mirror has it read every 10 s, so an older problem may be over.
+PROBLEM_FRESH = timedelta(seconds=30)
 
 
 def placed_here(prefix: str = "") -> Q:
@@ -237,7 +240,8 @@ def about_mirror(
     mirror = mirror_of(location)
     about, since = mirror.about(), mirror.unanswered_since()
     if since is None or now - since < UNANSWERED_AFTER:
-        return about
+        problem = Dated(about.problem, about.tried_at or now)
+        return replace(about, problem=problem.at(now, fresh_for=PROBLEM_FRESH))
     here, there = settings.HEADGATE_HOST, elsewhere(application)
     why = (
         f"The worker on host {here} was asked to read the {what}, but nothing has arrived in "
@@ -248,6 +252,11 @@ def about_mirror(
     )
     way_out = way_to(there) if there else "Open Headgate on the worker's host."
     return replace(about, problem=f"{why} {way_out}")
+
+
+def read_at_of(location: str) -> datetime | None:
+    """Return when this host's mirror of a checkpoint was read; None if it is read directly."""
+    return None if local_path(location) is not None else mirror_of(location).about().read_at
 
 
 def logs_to_show(location: str) -> tuple[CheckpointLogs, About | None]:

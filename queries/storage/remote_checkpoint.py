@@ -45,6 +45,7 @@ class About:
 
     read_at: datetime | None  # the last success
     problem: str = ""  # of the latest attempt
+    tried_at: datetime | None = None  # that attempt; None: there was none
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class Mirror:
         """Return when it was read; nothing is known before the first time."""
         try:
             told = json.loads(read_file(self.folder / ABOUT) or "{}")
-            return About(time_of(told.get("read_at")), str(told.get("problem", "")))
+            at = modified_at(self.folder / ABOUT)
+            return About(time_of(told.get("read_at")), str(told.get("problem", "")), at)
         except (OSError, ValueError, AttributeError):
             return About(None)
 

@@ -15,6 +15,7 @@ from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
 from queries.selectors.access.teams import insist_clone
 from queries.selectors.definitions.definitions import query as query_of
+from queries.selectors.hosts import read_at_of
 from queries.services.checkpoints import clone, remote, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_clone, preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import WantedStart, offsets_of
@@ -27,12 +28,15 @@ class QueryBatchesView(ApiView):
     @lists("list_query_batches", bodies.BatchBody)
     def get(self, name: str) -> Response:
         """List the batches in the checkpoint's logs, newest first."""
-        logs = remote.readable_logs(current(query_of(name)).location, fresh_for=None)
+        location = current(query_of(name)).location
+        logs = remote.readable_logs(location, fresh_for=None)
+        read_at = read_at_of(location) or self.now
 
-        def fetch(after: Key | None, count: int) -> list[batches.Batch]:
-            return batches.page(logs, before=int(after[0]) if after else None, limit=count)
+        def fetch(after: Key | None, count: int) -> list[bodies.ReadBatch]:
+            found = batches.page(logs, before=int(after[0]) if after else None, limit=count)
+            return [bodies.ReadBatch(batch, read_at) for batch in found]
 
-        return page(self.request, fetch, lambda row: [row.number], bodies.BatchBody)
+        return page(self.request, fetch, lambda row: [row.batch.number], bodies.BatchBody)
 
 
 class QuerySnapshotsView(ApiView):

@@ -1,5 +1,7 @@
 """Request and response bodies for a query's checkpoint and actions on it."""
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar
 
 from rest_framework import serializers
@@ -23,14 +25,25 @@ class RangeBody(Body):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """A batch, and when the logs that it stands in were read."""
+
+    batch: Batch
+    read_at: datetime
+
+
 @shows(
-    Batch,
-    "batch=number state begun_at committed_at watermark sources ranges records "
-    "left_out_before problem watermark_after_9999 upgraded",
+    ReadBatch,
+    "batch=batch.number batch.state batch.begun_at batch.committed_at batch.watermark "
+    "batch.sources batch.ranges batch.records batch.left_out_before batch.problem "
+    "batch.watermark_after_9999 batch.upgraded read_at",
 )
 class BatchBody(Body):
     """One batch, as recorded in the checkpoint's logs.
 
+    read_at: When the logs were read: now, or earlier if the checkpoint is on a storage.
+    state: As of `read_at`: a batch that was in flight then may have committed since.
     sources: The end offset of each source (position or name), as Spark writes it.
     records: Computed from the offsets; Kafka only. Null if a topic was recreated.
     watermark_after_9999: Whether the watermark is null because it is after the year 9999.

@@ -1,5 +1,7 @@
 """A query's checkpoint over REST: batches, snapshots, and previews before acts."""
 
+import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from rest_framework.test import APIClient
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
+from queries.selectors.hosts import mirror_of
 from queries.services.procedures.engine import advance, due_operations
 from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import tree, write_checkpoint
@@ -146,6 +149,18 @@ def test_a_clone_is_a_query_of_its_own(as_author: APIClient, stage: Stage, root:
     _work(stage)
     assert as_author.get(accepted["Location"]).json()["result"]["clone"] == "two"
     assert Query.objects.get(name="two").revisions.get().spec["sink"]["format"] == "console"
+
+
+def test_batches_of_a_mirror_have_the_time_when_it_was_read(
+    as_viewer: APIClient, root: Path, settings: LazySettings, tmp_path: Path
+) -> None:
+    settings.MIRRORS_DIR = tmp_path / "mirrors"
+    Checkpoint.objects.update(location="s3a://bucket/delays")
+    mirror, at = mirror_of("s3a://bucket/delays"), timezone.now() - timedelta(minutes=9)
+    mirror.note("", read_at=at)
+    shutil.copytree(root, mirror.checkpoint)
+    mirrored = as_viewer.get(f"{ADDRESS}/batches/?limit=1").json()["results"][0]
+    assert datetime.fromisoformat(mirrored["read_at"]) == at
 
 
 def test_a_checkpoint_elsewhere_is_refused_with_the_reason(

@@ -259,7 +259,7 @@ def test_a_page_of_batches_always_renders(files: dict[str, bytes], tmp_path: Pat
     logs = CheckpointLogs(place)
     found = batches.page(logs)
     assert [one.number for one in found] == sorted(logs.begun(), reverse=True)
-    lines = [BatchLine(one, one.records, True, ends_of(one)) for one in found]
+    lines = [BatchLine(one, one.records, True, "", ends_of(one)) for one in found]
     query = Query(name="delays")
     drawn = render_to_string("checkpoints/_batches.html", {"lines": lines, "query": query})
     assert drawn.count("data-row ") + drawn.count("data-row>") == len(found)
