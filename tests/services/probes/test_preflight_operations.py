@@ -83,12 +83,12 @@ class Ground:
             (self.root / "state/0/0" / f"{batches}.snapshot").write_text("x")
 
     def written_by(
-        self, spark: Spark, operator: str, *, without: tuple[str, ...] = (), **more: str
+        self, spark: Spark, operator: str, conf: dict[str, str] | None = None, *, without: str = ""
     ) -> None:
         """Let the newest batch be one that this version wrote, with state."""
         newest = max((self.root / "offsets").iterdir(), key=lambda one: int(one.name))
-        conf = {key: PINS[key].new for key in pinned_by(spark) - {*without}} | more
-        about = {"batchTimestampMs": 1, "batchWatermarkMs": 0, "conf": conf}
+        pins = {key: PINS[key].new for key in pinned_by(spark) - {without}} | (conf or {})
+        about = {"batchTimestampMs": 1, "batchWatermarkMs": 0, "conf": pins}
         newest.write_text(f"v1\n{json.dumps(about)}\n1")
         folder = self.root / "state/0/_metadata"
         folder.mkdir(parents=True)
@@ -393,7 +393,7 @@ def test_another_spark_is_tried_on_the_copy_and_its_effects_are_reported(ground:
 
 def test_a_checkpoint_of_an_older_spark_is_not_called_one_of_those_here(ground: Ground) -> None:
     ground.commit(2)
-    ground.written_by("4.1", "stateStoreSave", without=(ENCODING,))
+    ground.written_by("4.1", "stateStoreSave", without=ENCODING)
     operation = ground.advance(ground.begin())
     ground.launcher.answer(PASSED.dumps())
     told = ground.advance(operation).result["preflight"]["spark"]
@@ -402,7 +402,7 @@ def test_a_checkpoint_of_an_older_spark_is_not_called_one_of_those_here(ground: 
 
 def test_a_spark_that_cannot_continue_the_checkpoint_is_not_even_started(ground: Ground) -> None:
     ground.commit(2)
-    ground.written_by("4.3", "stateStoreSave", **{CHECKSUM: "true"})
+    ground.written_by("4.3", "stateStoreSave", {CHECKSUM: "true"})
     operation = ground.advance(ground.upgrade("4.1"))
     assert operation.outcome == OperationOutcome.FAILED
     assert "Spark 4.1 cannot continue this checkpoint" in operation.detail.text
@@ -415,7 +415,7 @@ def test_an_application_is_not_saved_with_a_spark_that_would_strand_a_query(
     ground: Ground,
 ) -> None:
     ground.commit(2)
-    ground.written_by("4.3", "stateStoreSave", **{CHECKSUM: "true"})
+    ground.written_by("4.3", "stateStoreSave", {CHECKSUM: "true"})
     application = ground.query.application
     spec = application.revisions.get().spec
     with pytest.raises(Invalid) as raised:

@@ -100,6 +100,7 @@ def test_one_batch_names_its_files_and_those_that_are_gone(
     assert client.get("/queries/delays/checkpoint/batches/9/").status_code == 404
 
 
+@pytest.mark.sql("queries.selectors.checkpoints.uncounted_batches")
 def test_a_batch_that_was_repeated_and_not_counted_is_no_batch_of_zero_rows(
     client: Client, viewer: User, stage: Stage, root: Path
 ) -> None:
