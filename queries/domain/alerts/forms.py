@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from datetime import datetime, time
 from typing import Annotated, Any, TypeVar
-from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -19,6 +18,7 @@ from queries.domain.definitions.labels import parse_labels
 from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import StrictForm, Threshold
 from queries.domain.errors import Invalid, Problem
+from queries.domain.time_zones import zone_problem
 from queries.domain.validation.thresholds import threshold_problems
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
@@ -187,18 +187,9 @@ def _quiet(form: QuietHoursForm) -> list[Problem]:
         problems.append(
             Problem("quiet_hours.until", form.until, "is the same as the start.", way_out)
         )
-    try:
-        ZoneInfo(form.zone)
-    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
-        problems.append(_no_zone(form.zone))
-    except KeyError:
-        problems.append(_no_zone(form.zone))
+    if wrong := zone_problem("quiet_hours.zone", form.zone):
+        problems.append(wrong)
     return problems
-
-
-def _no_zone(zone: str) -> Problem:
-    way_out = "Write a name such as Europe/Berlin or UTC."
-    return Problem("quiet_hours.zone", zone[:200], "is not a valid time zone.", way_out)
 
 
 def _sound(form: _Form, problems: list[Problem]) -> _Form:

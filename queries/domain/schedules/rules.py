@@ -6,7 +6,8 @@ from queries.domain.definitions.data_roots import fixed_part
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.definitions.spec import Schedule
 from queries.domain.errors import Problem
-from queries.domain.schedules.cron import next_times, zone
+from queries.domain.schedules.cron import next_times
+from queries.domain.time_zones import zone_problem
 
 #: From which an expression is tried; which moment does not matter.
 _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,12 +30,8 @@ def schedule_problems(schedule: Schedule | None, *, ends: bool) -> list[Problem]
         message = f"has {value}." if given else "says nothing about when it starts the query."
         way_out = "Set exactly one of cron, after and files."
         return [*found, Problem("schedule", value, message, way_out)]
-    try:
-        zone(schedule.time_zone)
-    except ValueError:
-        way_out = 'Use a name such as "Europe/Berlin" or "UTC".'
-        field = "schedule.time_zone"
-        return [*found, Problem(field, schedule.time_zone, "is not a known time zone.", way_out)]
+    if wrong := zone_problem("schedule.time_zone", schedule.time_zone):
+        return [*found, wrong]
     return found + (_cron(schedule) if schedule.cron else _files(schedule))
 
 

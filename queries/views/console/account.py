@@ -1,7 +1,6 @@
 """The user's own account: display time zone, password, and sessions."""
 
 from typing import Any
-from zoneinfo import available_timezones
 
 from django.conf import settings
 from django.contrib import messages
@@ -14,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
+from queries.domain.time_zones import zone_names
 from queries.roles import VIEW
 from queries.selectors.access.sessions import name_of, sessions_of
 from queries.services.access.accounts import note_new_password
@@ -64,8 +64,8 @@ def account(request: HttpRequest) -> HttpResponseBase:
     chosen = request.COOKIES.get(ZONE, "")
     context: dict[str, Any] = {
         "form": form,
-        "zone": chosen if chosen == BROWSER or chosen in available_timezones() else "UTC",
-        "zones": sorted(available_timezones() - {"UTC"}),
+        "zone": chosen if chosen == BROWSER or chosen in zone_names() else "UTC",
+        "zones": sorted(zone_names() - {"UTC"}),
         "sessions": _sessions(request),
         "idle_hours": settings.SESSION_IDLE_MIN / 60,
         "longest_days": settings.SESSION_COOKIE_AGE // 86400,
@@ -92,7 +92,7 @@ def set_zone(request: HttpRequest) -> HttpResponseBase:
     """Store the chosen zone in a cookie; an unknown zone resets it to UTC."""
     response = redirect("account")
     zone = request.POST.get("zone", "")
-    if zone == BROWSER or zone in available_timezones() - {"UTC"}:
+    if zone == BROWSER or zone in zone_names() - {"UTC"}:
         response.set_cookie(ZONE, zone, max_age=THEME_AGE_S, samesite="Lax")
     else:
         response.delete_cookie(ZONE, samesite="Lax")

@@ -77,8 +77,8 @@ def quiet(**fields: Any) -> dict[str, Any]:
         (quiet(**{"from": "24:00"}), "quiet_hours.from", "is not a valid time."),
         (quiet(until="7"), "quiet_hours.until", "is not a valid time."),
         (quiet(until="22:00"), "quiet_hours.until", "is the same as the start."),
-        (quiet(zone="Nowhere/Here"), "quiet_hours.zone", "is not a valid time zone."),
-        (quiet(zone="../etc"), "quiet_hours.zone", "is not a valid time zone."),
+        (quiet(zone="Nowhere/Here"), "quiet_hours.zone", "is not an IANA time zone."),
+        (quiet(zone="../etc"), "quiet_hours.zone", "is not an IANA time zone."),
     ],
 )
 def test_a_rule_that_could_not_work_is_refused_by_its_field(

@@ -124,7 +124,7 @@ def test_what_spark_submit_would_take_is_right(form: ApplicationSpec) -> None:
         (
             spec({"module": "job"}, schedule={"cron": "0 3 * * *", "time_zone": "Mars"}),
             "schedule.time_zone",
-            "is not a known time zone.",
+            "is not an IANA time zone.",
         ),
     ],
 )

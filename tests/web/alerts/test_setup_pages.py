@@ -132,7 +132,7 @@ def test_a_rule_is_made_shown_changed_and_deleted(client: Client, admin: User) -
         ({"channels": []}, "has no channels"),
         ({"channels": ["nobody"]}, "is not an existing channel"),
         ({"labels": "Team=A"}, "is not a valid label"),
-        ({"zone": "Mars/North"}, "is not a valid time zone"),
+        ({"zone": "Mars/North"}, "is not an IANA time zone"),
         ({"from": "25:00"}, "is not a valid time"),
         ({"until": "22:00"}, "is the same as the start"),
         ({"escalate_to": []}, "has no channels"),

@@ -77,7 +77,7 @@ def test_the_next_times_are_shown_in_local_time_and_utc(client: Client, author: 
     [
         ({"schedule_cron": ""}, ""),
         ({"schedule_cron": "0 3 * *"}, "five fields"),
-        ({"schedule_cron": "0 3 * * *", "schedule_time_zone": "Mars"}, "is not a known time zone"),
+        ({"schedule_cron": "0 3 * * *", "schedule_time_zone": "Mars"}, "is not an IANA time zone"),
         ({"schedule_cron": "0 3 * * *", "schedule_limit_s": "x"}, "limit_s"),
         ({"schedule_cron": "0 3 30 2 *"}, "is not a valid cron expression"),
     ],
