@@ -96,7 +96,7 @@ class _Week:
         ticks.follow_schedule(self.query.revisions.get())
         self.kills = 0
         #: All times of the week, and of the hours by which the clock may run past its end.
-        self.times = due_times(self.schedule, self.begin, self.begin + 2 * WEEK, 100_000)
+        self.times = due_times(self.schedule, self.begin, self.begin + 2 * WEEK)
 
     # --- steps ----------------------------------------------------------------------------
     def tick(self) -> None:

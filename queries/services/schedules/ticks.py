@@ -148,7 +148,7 @@ def _due(state: ScheduleState, schedule: Schedule, now: datetime) -> _Due:
         return _ended(state, schedule)
     if schedule.kind == "files":
         return _arrived(state, schedule, now)
-    found = due_times(schedule, state.cursor, now, _AT_ONCE + 1)
+    found = due_times(schedule, state.cursor, now)[: _AT_ONCE + 1]
     times = found[:_AT_ONCE]
     cursor = times[-1] if times else state.cursor
     following = next_times(schedule, cursor, 1)

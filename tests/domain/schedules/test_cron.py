@@ -63,14 +63,22 @@ def test_however_often_one_looks_the_times_are_the_same(
     looked, cursor, now = [], begin, begin
     for hours in cuts:
         now += timedelta(hours=hours)
-        looked += due_times(schedule, cursor, now, 10_000)
+        looked += due_times(schedule, cursor, now)
         cursor = now
-    assert looked == due_times(schedule, begin, now, 10_000)
+    assert looked == due_times(schedule, begin, now)
     assert looked == sorted(set(looked))
 
 
-def test_a_planned_time_is_due_at_its_very_moment_and_never_more_than_asked_for() -> None:
+def test_a_planned_time_is_due_at_its_very_moment() -> None:
     schedule = Schedule(cron="* * * * *")
     begin = _utc(2026, 1, 1)
-    assert due_times(schedule, begin, begin + timedelta(minutes=1), 9) == [_utc(2026, 1, 1, 0, 1)]
-    assert len(due_times(schedule, begin, begin + timedelta(days=1), 9)) == 9
+    assert due_times(schedule, begin, begin + timedelta(minutes=1)) == [_utc(2026, 1, 1, 0, 1)]
+
+
+def test_rare_dates_are_found_and_dates_that_never_come_end() -> None:
+    leap = Schedule(cron="0 0 29 2 */7", time_zone="Europe/Berlin")  # only Sundays
+    assert next_times(leap, _utc(2026, 1, 1), 2) == [_utc(2032, 2, 28, 23), _utc(2060, 2, 28, 23)]
+    never = Schedule(cron="0 0 30 2 *")
+    with pytest.raises(ValueError, match="day-of-month"):
+        next_times(never, _utc(2026, 1, 1), 1)
+    assert next_times(Schedule(cron="0 0 */31 2 MON#5"), _utc(2026, 1, 1), 1) == []
