@@ -1,14 +1,17 @@
 """What each planned time gives: one start, one place in the queue, or one skip with its reason."""
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from queries.domain.definitions.spec import Schedule
 from queries.domain.schedules.states import PlannedState, Skipped
 from queries.domain.states import HELD_PHASES, STOPPED_PHASES, Desired, Phase
 
-#: A planned time that is handled later than this was missed.
+#: A planned time that is handled later than this was missed. What was handled up to a moment that
+#: is further ahead was handled by a clock that was wrong.
 LATE_AFTER = timedelta(minutes=1)
+#: A clock that shows an earlier time is wrong now: there were no schedules before.
+EARLIEST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +33,68 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What one planned time gives: a start (STARTED), a place in the queue, or a skip."""
+    """What one planned time gives: a start (STARTED), a place in the queue, or a skip.
 
-    due_at: datetime
+    Consecutive times that are skipped for the same reason are one choice.
+    """
+
+    due_at: datetime  # the newest
     state: PlannedState
     skipped: Skipped | None = None
+    times: int = 1
+    first_due_at: datetime | None = None  # the oldest; None: there is one
 
 
 def choose(
-    due: list[datetime], schedule: Schedule, subject: Subject, now: datetime, *, more: bool = False
+    due: list[datetime],
+    schedule: Schedule,
+    subject: Subject,
+    now: datetime,
+    *,
+    more: bool = False,
+    instead: PlannedState | Skipped | None = None,
 ) -> list[Choice]:
-    """Return the choice for each due time; at most one of them, the newest, starts or waits.
+    """Return the choices for the due times; at most one time, the newest, starts or waits.
 
     `more`: later due times follow in another call, so that none of these is the newest. The run
     for the newest of several ends or arrivals of files covers those before it.
+
+    `instead`: what becomes of a time that would start or wait, because the schedule is changed now:
+    WAITING, or the reason for which it is skipped.
     """
     earlier = Skipped.MISSED if schedule.kind == "cron" else Skipped.DUPLICATE
     passed = Skipped.PAUSED if subject.paused else earlier
     choices = [Choice(at, PlannedState.SKIPPED, passed) for at in due]
     if due and not more:
-        choices[-1] = _newest(due[-1], schedule, subject, now)
-    return choices
+        choices[-1] = _changed(_newest(due[-1], schedule, subject, now), subject, instead)
+    return _folded(choices)
+
+
+def _changed(choice: Choice, subject: Subject, instead: PlannedState | Skipped | None) -> Choice:
+    if instead is None or choice.skipped:
+        return choice
+    if isinstance(instead, Skipped):
+        return Choice(choice.due_at, PlannedState.SKIPPED, instead)
+    if subject.waiting:
+        return Choice(choice.due_at, PlannedState.SKIPPED, Skipped.DUPLICATE)
+    return Choice(choice.due_at, instead)
+
+
+def _folded(choices: list[Choice]) -> list[Choice]:
+    folded: list[Choice] = []
+    for one in choices:
+        last = folded[-1] if folded else None
+        if last is not None and one.skipped is not None and one.skipped is last.skipped:
+            first = last.first_due_at or last.due_at
+            folded[-1] = replace(one, times=last.times + 1, first_due_at=first)
+        else:
+            folded.append(one)
+    return folded
+
+
+def is_ahead(handled: datetime, now: datetime) -> bool:
+    """Return whether times were handled by a clock that was ahead, so that they are not due yet."""
+    return handled > now + LATE_AFTER and now >= EARLIEST
 
 
 def _newest(at: datetime, schedule: Schedule, subject: Subject, now: datetime) -> Choice:

@@ -27,7 +27,7 @@ class Skipped(StrEnum):
     HELD = "held"  # its subject is FAILED or BROKEN: an operator must look first
     HOST = "host"  # the host of its subject is not responding
     DUPLICATE = "duplicate"  # another planned run already waits, or begins now
-    REMOVED = "removed"  # the schedule, or its query, was removed while the time waited
+    REMOVED = "removed"  # the schedule, or its query, was removed before the time was handled
 
 
 #: One sentence for each reason for a skip.
@@ -38,5 +38,5 @@ SKIPPED_WORDS = {
     Skipped.HELD: "The query is FAILED or BROKEN; an operator must look at it first.",
     Skipped.HOST: "The query's host was not responding.",
     Skipped.DUPLICATE: "Another planned run covers it.",
-    Skipped.REMOVED: "The schedule was removed while this time was waiting.",
+    Skipped.REMOVED: "The schedule was removed before it started.",
 }

@@ -1,6 +1,9 @@
-"""What starts a query, in words."""
+"""What starts a query, and why a planned time did not, in words."""
+
+from datetime import datetime
 
 from queries.domain.definitions.spec import Schedule
+from queries.domain.schedules.states import SKIPPED_WORDS, Skipped
 
 
 def when_words(schedule: Schedule) -> str:
@@ -26,3 +29,15 @@ def listing_cost(schedule: Schedule) -> str:
             " a listing, and a storage JVM of the application runs on its host meanwhile."
         )
     return f"{a_day:,} listings a day on the application's host."
+
+
+def skipped_words(
+    why: Skipped, times: int, first: datetime | None, last: datetime, reason: str = ""
+) -> str:
+    """Return why a planned time was skipped; of several, how many and from when to when."""
+    reason = reason or SKIPPED_WORDS[why]
+    if first is None:
+        return reason
+    verb = "missed" if why is Skipped.MISSED else "skipped"
+    span = f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
+    return f"{times:,} due times were {verb}, {span}. {reason}"

@@ -9,7 +9,8 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from queries.domain.schedules.states import OPEN_STATES, SKIPPED_WORDS, PlannedState, Skipped
+from queries.domain.schedules.states import OPEN_STATES, PlannedState, Skipped
+from queries.domain.schedules.wording import skipped_words
 from queries.models.because import BecauseField
 
 
@@ -32,7 +33,8 @@ class ScheduleState(models.Model):
     )
     kind = models.CharField(max_length=5, default="cron")  # [S] `Schedule.kind`
     digest = models.CharField(max_length=64, default="")  # [S] of `when`; changed: begins again
-    #: [S] every planned time up to this one has its row; only rises, by compare-and-set
+    #: [S] every planned time up to this one is in a row, by compare-and-set; only falls where a
+    #: clock that was ahead had moved it
     cursor = models.DateTimeField()
     next_at = models.DateTimeField(null=True)  # [S] when the task must look again
     upstream = models.ForeignKey(  # [S] the query whose runs it follows; null: not found yet
@@ -63,7 +65,10 @@ class ScheduleState(models.Model):
 
 
 class PlannedRun(models.Model):
-    """One planned time of a schedule: the one run that it gave, or why it gave none. [S]"""
+    """One planned time of a schedule: the one run that it gave, or why it gave none. [S]
+
+    Consecutive times that were skipped at once, for the same reason, are one row.
+    """
 
     query = models.ForeignKey(  # null: a script's
         "queries.Query", null=True, on_delete=models.CASCADE, related_name="planned_runs"
@@ -72,7 +77,9 @@ class PlannedRun(models.Model):
         "queries.Application", null=True, on_delete=models.CASCADE, related_name="planned_runs"
     )
     key = models.CharField(max_length=120)  # the planned time, or what the upstream's run is
-    due_at = models.DateTimeField()
+    due_at = models.DateTimeField()  # of several times, the newest
+    first_due_at = models.DateTimeField(null=True)  # of several times, the oldest; null: it is one
+    due_times = models.PositiveIntegerField(default=1, db_default=1)
     state = models.CharField(max_length=8, choices=[(s, s) for s in PlannedState])
     skipped = models.CharField(max_length=12, default="")  # `Skipped`; "" unless SKIPPED
     #: why it waits, failed or was skipped, as a sentence
@@ -109,17 +116,28 @@ class PlannedRun(models.Model):
 
     @property
     def why(self) -> str:
-        """Why it was skipped, waits or failed, as one sentence."""
+        """Why it was skipped, waits or failed, in one or two sentences."""
         if self.state == PlannedState.SKIPPED and self.skipped in set(Skipped):
-            return str(self.reason.text) or SKIPPED_WORDS[Skipped(self.skipped)]
+            return skipped_words(
+                Skipped(self.skipped),
+                self.due_times,
+                self.first_due_at,
+                self.due_at,
+                reason=str(self.reason.text),
+            )
         if self.state == PlannedState.WAITING:
-            return "It starts when the run before it has ended."
+            return "It starts as soon as no earlier run is open."
         return str(self.reason.text)
 
     @property
     def late_s(self) -> float | None:
-        """Return the seconds from the planned time to the start; None if it has not started."""
-        return (self.started_at - self.due_at).total_seconds() if self.started_at else None
+        """Return the seconds from the planned time to the start; None if it has not started.
+
+        0.0 for a run that a clock that was ahead has started before its planned time.
+        """
+        if self.started_at is None:
+            return None
+        return max((self.started_at - self.due_at).total_seconds(), 0.0)
 
     @property
     def duration_s(self) -> float | None:

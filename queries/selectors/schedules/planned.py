@@ -65,20 +65,26 @@ def schedule_status(owner: Query | Application, *, now: datetime) -> ScheduleSta
     if schedule is None or state is None:
         raise Missing(f"{owner.name} has no schedule.", way_out="Add a schedule to its definition.")
     usage = _usage(owner, now)
+    coming = next_times(schedule, now, COMING) if schedule.kind == "cron" else []
+    overdue = is_overdue(state, schedule, now)
+    return ScheduleStatus(schedule, state, coming, overdue=overdue, usage=usage)
+
+
+def is_overdue(state: ScheduleState, schedule: Schedule, now: datetime) -> bool:
+    """Return whether nothing has looked at a planned time, or at the folder, for too long.
+
+    Also while its times are handled up to a moment in the future: a clock was wrong, and nothing
+    has looked since.
+    """
+    if schedule.kind == "after":
+        return False
     if schedule.kind == "files":
         since = state.looked_at or state.cursor
-        late = now - since > 3 * timedelta(seconds=schedule.look_s) + LATE_AFTER
-        return ScheduleStatus(schedule, state, [], overdue=late, usage=usage)
-    if schedule.kind == "after":
-        return ScheduleStatus(schedule, state, [], overdue=False, usage=usage)
+        longest = 3 * timedelta(seconds=schedule.look_s) + LATE_AFTER
+        return since > now + LATE_AFTER or now - since > longest
     passed = next_times(schedule, state.cursor, 1)
-    return ScheduleStatus(
-        schedule,
-        state,
-        next_times(schedule, max(now, state.cursor), COMING),
-        overdue=bool(passed) and now - passed[0] > LATE_AFTER,
-        usage=usage,
-    )
+    late = bool(passed) and now - passed[0] > LATE_AFTER
+    return late or state.cursor > now + LATE_AFTER
 
 
 def _usage(owner: Query | Application, now: datetime) -> Usage:

@@ -1,16 +1,21 @@
-"""Pause a schedule, and resume it; its planned times are skipped in between."""
+"""Pause a schedule, and resume it; its planned times are skipped in between.
+
+What is due at either moment is decided by the schedule as it was until then, whoever looks when.
+"""
 
 from datetime import datetime
 
 from django.db import transaction
 
 from queries.domain.access.acts import Act
+from queries.domain.schedules.states import Skipped
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.schedules.planned import ScheduleState
 from queries.selectors.schedules.planned import ScheduleStatus, schedule_status
 from queries.services.access.audit_trail import record_act
 from queries.services.schedules.targets import QueryTarget, ScriptTarget
+from queries.services.schedules.ticks import decide_due
 
 
 def pause(owner: Query | Application, *, actor: str, now: datetime) -> ScheduleStatus:
@@ -31,8 +36,10 @@ def _set(owner: Query | Application, *, paused: bool, actor: str, now: datetime)
         else ScriptTarget(owner.name, owner)
     )
     target.lock()  # as the task does, so that a time is not judged by both states
-    state = schedule_status(owner, now=now).state
+    status = schedule_status(owner, now=now)
+    state = status.state
     if (state.paused_at is not None) != paused:
+        decide_due(target, status.schedule, now, Skipped.PAUSED)
         ScheduleState.objects.filter(pk=state.pk).update(
             paused_at=now if paused else None, paused_by=actor if paused else ""
         )

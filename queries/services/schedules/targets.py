@@ -32,11 +32,20 @@ _REASON_LENGTH = 500
 Times = list[tuple[datetime, datetime | None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last schedule of what was deleted, and when that was."""
+
+    schedule: Schedule
+    at: datetime
+
+
 @dataclass
 class Target(ABC):
     """One row with a schedule; every method but `lock` expects that it is locked."""
 
     name: str
+    row: Query | Application
 
     @abstractmethod
     def lock(self) -> None:
@@ -48,13 +57,22 @@ class Target(ABC):
         """The columns by which its rows of schedules are found."""
 
     @property
-    @abstractmethod
     def generation(self) -> int:
         """How many requests it has had."""
+        return self.row.generation
 
-    @abstractmethod
     def schedule(self) -> Schedule | None:
         """Return the newest revision's schedule; None if it has none, or has been deleted."""
+        if self.row.archived_at is not None:
+            return None
+        return schedule_of(self.row.revisions.order_by("-number").first())
+
+    def ended(self) -> Ended | None:
+        """Return the schedule of a row that has been deleted; None if it has none, or lives."""
+        schedule = schedule_of(self.row.revisions.order_by("-number").first())
+        if self.row.archived_at is None or schedule is None:
+            return None
+        return Ended(schedule, self.row.archived_at)
 
     @abstractmethod
     def subject(self, *, paused: bool, waiting: bool) -> Subject:
@@ -91,17 +109,6 @@ class QueryTarget(Target):
     def columns(self) -> dict[str, Any]:
         """The query."""
         return {"query": self.row}
-
-    @property
-    def generation(self) -> int:
-        """The query's."""
-        return self.row.generation
-
-    def schedule(self) -> Schedule | None:
-        """Return the schedule of the query's newest revision."""
-        if self.row.archived_at is not None:
-            return None
-        return schedule_of(self.row.revisions.order_by("-number").first())
 
     def subject(self, *, paused: bool, waiting: bool) -> Subject:
         """Return the query's phase, and whether it has a run."""
@@ -149,16 +156,9 @@ class ScriptTarget(Target):
         """The application."""
         return {"application": self.row}
 
-    @property
-    def generation(self) -> int:
-        """The application's."""
-        return self.row.generation
-
     def schedule(self) -> Schedule | None:
-        """Return the schedule of the application's newest revision."""
-        if self.row.archived_at is not None or self.script is None:
-            return None
-        return schedule_of(self.row.revisions.order_by("-number").first())
+        """Return the schedule of the application's newest revision, if that has a script."""
+        return super().schedule() if self.script is not None else None
 
     def subject(self, *, paused: bool, waiting: bool) -> Subject:
         """Return the script's phase, and whether its application has a driver."""

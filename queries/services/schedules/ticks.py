@@ -5,6 +5,9 @@ handled, the rows of the planned times and the request to start are written in o
 process that is killed has written all of them or none. What was handled moves by compare-and-set,
 and a second row of the same planned time violates a constraint, so that two workers cannot both
 start.
+
+A change of a schedule first decides what was due until then, in its own transaction: what nobody
+had handled is not lost with the old schedule.
 """
 
 import logging
@@ -15,15 +18,24 @@ from hashlib import sha256
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from listeners.loops.troubles import each
+from queries.domain.access.acts import Act
 from queries.domain.definitions.spec import Schedule
-from queries.domain.errors import HeadgateError
+from queries.domain.errors import Conflict, HeadgateError, Invalid
 from queries.domain.reasons import Because, Detail
 from queries.domain.schedules import arrivals
 from queries.domain.schedules.cron import due_times, next_times
-from queries.domain.schedules.planning import Choice, Subject, choose, end_of
+from queries.domain.schedules.planning import (
+    EARLIEST,
+    LATE_AFTER,
+    Choice,
+    Subject,
+    choose,
+    end_of,
+    is_ahead,
+)
 from queries.domain.schedules.rendering import rendered
 from queries.domain.schedules.states import OPEN_STATES, PlannedState, Skipped
 from queries.domain.states import HELD_PHASES
@@ -31,16 +43,21 @@ from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
 from queries.models.schedules.planned import PlannedRun, ScheduleState
 from queries.selectors.schedules.planned import schedule_of
+from queries.services.access.audit_trail import record_act
 from queries.services.schedules import upstream
-from queries.services.schedules.targets import Target, target_of
+from queries.services.schedules.targets import ACTOR, Target, target_of
 
 logger = logging.getLogger(__name__)
 _each = each("schedules", logger)
 
-#: Planned times handled in one transaction; the rest of a long gap follows at once in the next.
+#: Ends of another query's runs handled in one transaction; the rest follow at once in the next.
 _AT_ONCE = 500
-#: How long planned runs are kept; their calendar shows 90 days.
+#: How long planned runs are kept; their calendar shows 90 days. Older times are not made up for.
 KEPT = timedelta(days=90)
+
+
+class _Overtaken(Conflict):
+    """Another worker has handled the schedule meanwhile."""
 
 
 def follow_schedule(revision: QueryRevision | ApplicationRevision) -> None:
@@ -55,16 +72,19 @@ def follow_schedule(revision: QueryRevision | ApplicationRevision) -> None:
         if isinstance(revision, QueryRevision)
         else {"application": revision.application}
     )
-    schedule = schedule_of(revision)
+    schedule, at = schedule_of(revision), revision.created_at
+    digest = "" if schedule is None else _digest(schedule)
     states = ScheduleState.objects.filter(**owner)
+    state = states.select_related("query", "application").first()
+    if state is not None and state.digest not in ("", digest):
+        _decide_before(revision, state, at, Skipped.REMOVED if schedule is None else None)
+        state = states.first()
     if schedule is None:
         if PlannedRun.objects.filter(**owner, state__in=OPEN_STATES).exists():
             states.update(digest="", next_at=None, kind="cron")
         else:
             states.delete()
         return
-    digest, at = sha256(_when(schedule).encode()).hexdigest(), revision.created_at
-    state = states.first()
     if state is not None and state.digest == digest:
         return
     if state is None:
@@ -78,6 +98,30 @@ def follow_schedule(revision: QueryRevision | ApplicationRevision) -> None:
         upstream.insist_it_ends(state, schedule)
 
 
+def _decide_before(
+    revision: QueryRevision | ApplicationRevision,
+    state: ScheduleState,
+    at: datetime,
+    instead: Skipped | None,
+) -> None:
+    """Decide what was due by the schedule that a new revision replaces."""
+    earlier: Any = type(revision).objects.filter(number__lt=revision.number)
+    if isinstance(revision, QueryRevision):
+        earlier = earlier.filter(query=revision.query)
+    else:
+        earlier = earlier.filter(application=revision.application)
+    try:
+        before = schedule_of(earlier.order_by("-number").first())
+    except Invalid:  # it could start nothing, and must not prevent its repair
+        return
+    if before is not None and _digest(before) == state.digest:
+        decide_due(target_of(state), before, at, instead or PlannedState.WAITING)
+
+
+def _digest(schedule: Schedule) -> str:
+    return sha256(_when(schedule).encode()).hexdigest()
+
+
 def _when(schedule: Schedule) -> str:
     if schedule.kind == "cron":
         return f"{schedule.cron}\n{schedule.time_zone}"
@@ -89,6 +133,9 @@ def _when(schedule: Schedule) -> str:
 def run_schedules(*, now: datetime) -> None:
     """Handle every schedule with a due time, and every planned run that is open."""
     due = Q(next_at__lte=now) | upstream.due()
+    if now >= EARLIEST:
+        ahead = now + LATE_AFTER
+        due |= Q(cursor__gt=ahead) | Q(newest_arrival_at__gt=ahead)
     open_runs = PlannedRun.objects.filter(state__in=OPEN_STATES)
     busy = Exists(open_runs.filter(query=OuterRef("query"))) | Exists(
         open_runs.filter(application=OuterRef("application"))
@@ -101,6 +148,28 @@ def run_schedules(*, now: datetime) -> None:
                 pass
 
 
+def decide_due(
+    target: Target, schedule: Schedule, now: datetime, instead: PlannedState | Skipped
+) -> None:
+    """Decide what is due by a schedule that is changed now, in the transaction of its change.
+
+    `instead`: what becomes of a time that would start: WAITING leaves it to the next tick; a
+    reason skips it, as it skips times that wait already.
+    """
+    target.lock()
+    state = _state(ScheduleState.objects.filter(**target.columns))
+    if state is None:
+        return
+    _recall(state, target, schedule, now)
+    waiting = PlannedRun.objects.filter(**target.columns, state=PlannedState.WAITING)
+    if isinstance(instead, Skipped):
+        waiting.update(state=PlannedState.SKIPPED, skipped=instead)
+    more = True
+    while more:
+        subject = target.subject(paused=state.paused_at is not None, waiting=waiting.exists())
+        more = _decide(target, state, schedule, subject, now, instead)
+
+
 @dataclass(frozen=True, slots=True)
 class _Due:
     """Planned times that are due, oldest first, and what is then handled."""
@@ -110,50 +179,124 @@ class _Due:
     more: bool = False
 
 
-@transaction.atomic
 def _handle(state_id: int, target: Target, now: datetime) -> bool:
     """Handle the next due times of one schedule; return whether more are due."""
+    try:
+        with transaction.atomic():
+            return _handled(state_id, target, now)
+    except _Overtaken:  # what was judged is old
+        return False
+
+
+def _handled(state_id: int, target: Target, now: datetime) -> bool:
     target.lock()
-    state = ScheduleState.objects.filter(pk=state_id).select_related("upstream").first()
+    state = _state(ScheduleState.objects.filter(pk=state_id))
     if state is None:
         return False
     schedule = target.schedule()
+    _recall(state, target, schedule, now)
     subject = _settle(target, state, schedule, now)
     if schedule is None:
+        if (ended := target.ended()) is not None:
+            decide_due(target, ended.schedule, ended.at, Skipped.REMOVED)
         if not PlannedRun.objects.filter(**target.columns, state__in=OPEN_STATES).exists():
             state.delete()
         return False
-    due = _due(state, schedule, now)
+    return _decide(target, state, schedule, subject, now)
+
+
+def _state(states: QuerySet[ScheduleState]) -> ScheduleState | None:
+    return states.select_related("upstream").first()
+
+
+def _decide(
+    target: Target,
+    state: ScheduleState,
+    schedule: Schedule,
+    subject: Subject,
+    now: datetime,
+    instead: PlannedState | Skipped | None = None,
+) -> bool:
+    """Write the rows of the next due times; return whether more are due."""
+    due = _due(state, target, schedule, now)
     if due.handled:
         moved = ScheduleState.objects.filter(
             **{name: getattr(state, name) for name in ("pk", *due.handled) if name != "next_at"}
         ).update(**due.handled)
-        if not moved:  # another worker was here since the state was read: what it judged is old
-            transaction.set_rollback(True)
-            return False
+        if not moved:
+            raise _Overtaken(way_out="Try again.")
+        for name, value in due.handled.items():
+            setattr(state, name, value)
     if not due.planned:
         return False
     times = [at for _, at in due.planned]
-    choices = choose(times, schedule, subject, now, more=due.more)
-    for (key, _), choice in zip(due.planned, choices, strict=True):
-        _write(target, key, choice, schedule, subject, now)
+    written = 0
+    for choice in choose(times, schedule, subject, now, more=due.more, instead=instead):
+        written += choice.times
+        _write(target, due.planned[written - 1][0], choice, schedule, subject, now)
     PlannedRun.objects.filter(**target.columns, due_at__lt=now - KEPT).exclude(
         state__in=OPEN_STATES
     ).delete()
     return due.more
 
 
-def _due(state: ScheduleState, schedule: Schedule, now: datetime) -> _Due:
+def _recall(state: ScheduleState, target: Target, schedule: Schedule | None, now: datetime) -> None:
+    """Bring back what a clock that was ahead has handled: those times are not due yet.
+
+    Planned times that gave no run are forgotten, and decided when they are due. Those that gave one
+    keep it, and are not run again.
+    """
+    if state.newest_arrival_at is not None and is_ahead(state.newest_arrival_at, now):
+        state.newest_arrival_at = now
+        state.first_arrival_at = min(state.first_arrival_at or now, now)
+        state.next_at = now
+        state.save(update_fields=["newest_arrival_at", "first_arrival_at", "next_at"])
+    if not is_ahead(state.cursor, now):
+        return
+    undone = PlannedRun.objects.filter(
+        **target.columns, due_at__gt=now, state__in=(PlannedState.SKIPPED, PlannedState.WAITING)
+    )
+    forgotten = 0
+    for row in undone if state.kind == "cron" else ():
+        forgotten += row.due_times
+        kept: list[datetime] = []
+        if schedule is not None and row.first_due_at is not None and row.first_due_at <= now:
+            among = due_times(schedule, row.first_due_at - timedelta(seconds=1), now)
+            own = PlannedRun.objects.filter(
+                **target.columns, due_at__range=(row.first_due_at, now), first_due_at=None
+            )
+            had = set(own.values_list("due_at", flat=True))
+            kept = [at for at in among if at not in had]
+        row.delete()
+        if kept:
+            forgotten -= len(kept)
+            row.key, row.due_at, row.due_times = kept[-1].isoformat(), kept[-1], len(kept)
+            row.first_due_at = kept[0] if len(kept) > 1 else None
+            row.save(force_insert=True)
+    record_act(
+        Act.SCHEDULE,
+        actor=ACTOR,
+        now=now,
+        subject=target.name,
+        clock_was_ahead_until=state.cursor.isoformat(),
+        times_not_due_yet=forgotten,
+    )
+    state.cursor = state.next_at = now
+    state.save(update_fields=["cursor", "next_at"])
+
+
+def _due(state: ScheduleState, target: Target, schedule: Schedule, now: datetime) -> _Due:
     if schedule.kind == "after":
         return _ended(state, schedule)
     if schedule.kind == "files":
         return _arrived(state, schedule, now)
-    found = due_times(schedule, state.cursor, now)[: _AT_ONCE + 1]
-    times = found[:_AT_ONCE]
+    times = due_times(schedule, max(state.cursor, now - KEPT), now)
     cursor = times[-1] if times else state.cursor
     following = next_times(schedule, cursor, 1)
     handled = {"cursor": cursor, "next_at": following[0] if following else None}
-    return _Due([(at.isoformat(), at) for at in times], handled, len(found) > _AT_ONCE)
+    rows = PlannedRun.objects.filter(**target.columns, due_at__gt=state.cursor)
+    had = set(rows.values_list("due_at", flat=True)) if times else set()  # see `_recall`
+    return _Due([(at.isoformat(), at) for at in times if at not in had], handled)
 
 
 def _ended(state: ScheduleState, schedule: Schedule) -> _Due:
@@ -187,6 +330,8 @@ def _write(
         **target.columns,
         key=key,
         due_at=choice.due_at,
+        first_due_at=choice.first_due_at,
+        due_times=choice.times,
         state=choice.state,
         skipped=choice.skipped or "",
     )
@@ -227,7 +372,9 @@ def _settle(
             _follow(row, target, schedule, subject, now)
         elif schedule is None:
             row.state, row.skipped = PlannedState.SKIPPED, Skipped.REMOVED
-        elif subject.at_rest and not paused:
+        elif paused:
+            row.state, row.skipped = PlannedState.SKIPPED, Skipped.PAUSED
+        elif subject.at_rest:
             _start(row, target, schedule, now)
         elif subject.phase in HELD_PHASES:
             row.state, row.skipped = PlannedState.SKIPPED, Skipped.HELD

@@ -1,6 +1,7 @@
 """What a planned time gives: exactly one start, place in the queue or named skip."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.planning import Choice, Subject, choose, end_of
+from queries.domain.schedules.planning import Choice, Subject, choose, end_of, is_ahead
 from queries.domain.schedules.states import PlannedState, Skipped
 from queries.domain.states import Desired, Phase
 
@@ -75,12 +76,55 @@ def test_each_time_has_one_choice_and_at_most_one_runs(
 ) -> None:
     times = [NOW - timedelta(seconds=one) for one in sorted(due, reverse=True)]
     choices = choose(times, _schedule(overlap=overlap, missed=missed), subject, NOW, more=more)
-    assert [one.due_at for one in choices] == times
+    # Each time is in one choice, in order, and choices that follow each other differ.
+    covered = [0, *accumulate(one.times for one in choices)]
+    assert covered[-1] == len(times)
+    for one, first, end in zip(choices, covered, covered[1:], strict=False):
+        assert one.due_at == times[end - 1]
+        assert one.first_due_at == (times[first] if one.times > 1 else None)
+    assert len(choices) <= 2
     assert all((one.state is PlannedState.SKIPPED) == bool(one.skipped) for one in choices)
     runs = [one for one in choices if not one.skipped]
     assert runs in ([], choices[-1:])
+    assert all(one.times == 1 for one in runs)
     assert not (runs and more)
     assert all(subject.at_rest for one in runs if one.state is PlannedState.STARTED)
+
+
+@pytest.mark.parametrize(
+    ("fields", "subject", "instead", "gives"),
+    [
+        ({}, {}, PlannedState.WAITING, PlannedState.WAITING),
+        ({}, {"waiting": True}, PlannedState.WAITING, Skipped.DUPLICATE),
+        ({}, {}, Skipped.REMOVED, Skipped.REMOVED),
+        ({"overlap": "queue"}, BUSY, Skipped.PAUSED, Skipped.PAUSED),
+        ({}, BUSY, Skipped.PAUSED, Skipped.OVERLAP),
+    ],
+)
+def test_a_change_decides_what_would_have_started(
+    fields: dict[str, Any],
+    subject: dict[str, Any],
+    instead: PlannedState | Skipped,
+    gives: PlannedState | Skipped,
+) -> None:
+    (choice,) = choose(
+        [NOW], _schedule(**fields), Subject(**(REST | subject)), NOW, instead=instead
+    )
+    assert (choice.skipped or choice.state) == gives
+
+
+@pytest.mark.parametrize(
+    ("handled", "now", "ahead"),
+    [
+        (NOW + timedelta(seconds=60), NOW, False),
+        (NOW + timedelta(seconds=61), NOW, True),
+        (NOW, datetime(1970, 1, 1, tzinfo=UTC), False),  # this clock is the wrong one
+    ],
+)
+def test_what_a_clock_that_was_ahead_has_handled_is_recognised(
+    handled: datetime, now: datetime, ahead: bool
+) -> None:
+    assert is_ahead(handled, now) is ahead
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """What is wrong with a schedule is named with its field and a way out."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from queries.domain.definitions.spec import Schedule
 from queries.domain.schedules.rules import schedule_problems
-from queries.domain.schedules.wording import listing_cost, when_words
+from queries.domain.schedules.states import Skipped
+from queries.domain.schedules.wording import listing_cost, skipped_words, when_words
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,12 @@ def test_what_starts_a_query_is_said_in_words() -> None:
     assert "288 listings a day. An object store" in listing_cost(files)
     here = listing_cost(Schedule(files="/data/in"))
     assert here == "1,440 listings a day on the application's host."
+
+
+def test_times_that_were_skipped_together_are_counted() -> None:
+    first, last = datetime(2026, 1, 1, 0, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+    assert skipped_words(Skipped.PAUSED, 1, None, last) == "The schedule was paused."
+    assert skipped_words(Skipped.PAUSED, 1440, first, last) == (
+        "1,440 due times were skipped, 2026-01-01 00:01 to 2026-01-02 00:00 UTC."
+        " The schedule was paused."
+    )
