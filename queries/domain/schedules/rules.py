@@ -7,12 +7,14 @@ from queries.domain.definitions.locations import NotALocation
 from queries.domain.definitions.spec import Schedule
 from queries.domain.errors import Problem
 from queries.domain.schedules.cron import next_times
+from queries.domain.schedules.dialects import Foreign, foreign
 from queries.domain.time_zones import zone_problem
 
 #: From which an expression is tried; which moment does not matter.
 _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 _STARTERS = ("cron", "after", "files")
 _WILD = set("*?[]{}")
+_SHAPE = 'Give minute, hour, day of month, month and day of week: "0 3 * * *" (03:00 daily).'
 
 
 def schedule_problems(schedule: Schedule | None, *, ends: bool) -> list[Problem]:
@@ -36,15 +38,29 @@ def schedule_problems(schedule: Schedule | None, *, ends: bool) -> list[Problem]
 
 
 def _cron(schedule: Schedule) -> list[Problem]:
+    message, way_out = "", _SHAPE
+    if (other := foreign(schedule.cron)) is not None:
+        message, way_out = f"{other.message}.", _translated(other) or _SHAPE
+    else:
+        try:
+            next_times(schedule, _ANY_TIME, 1)
+        except ValueError as error:
+            message = f"is not a valid cron expression: {error}."
+    if not message:
+        return []
+    return [Problem("schedule.cron", schedule.cron[:200], message, way_out)]
+
+
+def _translated(other: Foreign) -> str:
+    """Return how to write another scheduler's expression here; "" if that is not possible."""
+    zone = other.time_zone
+    if not other.cron or (zone and zone_problem("schedule.time_zone", zone)):
+        return ""
     try:
-        next_times(schedule, _ANY_TIME, 1)
-    except ValueError as error:
-        way_out = (
-            'Give minute, hour, day of month, month and day of week: "0 3 * * *" (03:00 daily).'
-        )
-        message = f"is not a valid cron expression: {error}."
-        return [Problem("schedule.cron", schedule.cron, message, way_out)]
-    return []
+        next_times(Schedule(cron=other.cron), _ANY_TIME, 1)
+    except ValueError:
+        return ""
+    return f'Write "{other.cron}"' + (f', and set time_zone to "{zone}".' if zone else ".")
 
 
 def _files(schedule: Schedule) -> list[Problem]:

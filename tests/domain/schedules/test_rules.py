@@ -67,3 +67,54 @@ def test_times_that_were_skipped_together_are_counted() -> None:
         "1,440 due times were skipped, 2026-01-01 00:01 to 2026-01-02 00:00 UTC."
         " The schedule was paused."
     )
+
+
+@pytest.mark.parametrize(
+    ("cron", "way_out"),
+    [
+        ("@daily", 'Write "0 0 * * *".'),
+        ("@Weekly", 'Write "0 0 * * 0".'),
+        ("@every 15m", 'Write "*/15 * * * *".'),
+        ("@every 1h0m0s", 'Write "0 * * * *".'),
+        ("@every 6h", 'Write "0 */6 * * *".'),
+        ("@every 24h", 'Write "0 0 * * *".'),
+        ("TZ=Europe/Berlin 0 3 * * *", 'Write "0 3 * * *", and set time_zone to "Europe/Berlin".'),
+        ("CRON_TZ=UTC @hourly", 'Write "0 * * * *", and set time_zone to "UTC".'),
+        ("0 0 12 * * ?", 'Write "0 12 * * *".'),
+        ("0 0/5 14,18 * * ?", 'Write "*/5 14,18 * * *".'),
+        ("0 15 10 ? * 2-6", 'Write "15 10 * * MON-FRI".'),
+        ("0 15 10 ? * MON-FRI 2026/1", ""),
+        ("0 15 10 ? * 6#3", 'Write "15 10 * * FRI#3".'),
+        ("0 15 10 ? * 6L", 'Write "15 10 * * 5L".'),
+        ("0 15 10 L * ?", 'Write "15 10 L * *".'),
+        ("0 15 10 15W * ?", ""),
+        ("0 0 3 * * 1-5", 'Write "0 3 * * 1-5".'),
+        ("0 0 3 ? * 0", 'Write "0 3 * * 0".'),
+        ("0 0 3 * * ? *", 'Write "0 3 * * *".'),
+        ("30 0 3 * * *", 'Write "0 3 * * *".'),
+        ("0 3 ? * 2 *", 'Write "0 3 * * MON".'),
+        ("0 3 * * ? 2027", ""),
+        ("0 3 ? * MON", 'Write "0 3 * * MON".'),
+        ("0 3 15W * *", ""),
+        ("@reboot", ""),
+        ("@every 7m", ""),
+        ("@every 90s", ""),
+        ("@every 36h", ""),
+        ("TZ=Mars 0 3 * * *", ""),
+        ("TZ=UTC 0 61 * * *", ""),
+    ],
+)
+def test_another_schedulers_expression_is_refused_with_its_translation(
+    cron: str, way_out: str
+) -> None:
+    (problem,) = schedule_problems(Schedule(cron=cron), ends=True)
+    assert problem.field == "schedule.cron"
+    if way_out:
+        assert problem.way_out == way_out
+    else:
+        assert problem.way_out.startswith("Give minute, hour")
+
+
+@pytest.mark.parametrize("cron", ["0 3 L * *", "0 3 LW * *", "0 3 * * 5#3", "0 3 * * 5L"])
+def test_what_five_fields_can_say_is_accepted(cron: str) -> None:
+    assert not schedule_problems(Schedule(cron=cron), ends=True)

@@ -1,0 +1,105 @@
+"""Expressions of other schedulers, and what they are as a cron expression with five fields.
+
+Read are the nicknames of vixie cron (`@daily`) and of Go (`@every 15m`), the prefixes `TZ=` and
+`CRON_TZ=`, and the six or seven fields of Quartz and Spring (seconds first) and of EventBridge
+(a year at the end).
+
+Sources: crontab(5); robfig/cron v3; Quartz's CronTrigger tutorial; Spring's CronExpression; the
+schedule expressions of EventBridge Scheduler.
+"""
+
+import re
+from dataclasses import dataclass
+
+_NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.+)")
+_EVERY = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:0+s)?")
+#: A day of the week of Quartz: 1 is Sunday, 7 is Saturday; not the number after `#` or `/`.
+_QUARTZ_DAY = re.compile(r"(?<![\d#/])[1-7](?!\d)")
+_DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """What another scheduler's expression has that a schedule's cannot have."""
+
+    message: str
+    cron: str = ""  # the same as five fields; "" if there is no such expression
+    time_zone: str = ""  # that belongs to `cron`; "" if the expression names none
+
+
+def foreign(expression: str) -> Foreign | None:
+    """Return what an expression is in another scheduler; None if it is not known as one's."""
+    text = expression.strip()
+    if found := _ZONE.fullmatch(text):
+        inner = foreign(found[2])
+        cron = inner.cron if inner is not None else " ".join(found[2].split())
+        return Foreign("names its time zone within the expression", cron, found[1])
+    if text.startswith("@"):
+        return _nickname(text.lower())
+    fields = text.upper().split()
+    if len(fields) in (6, 7):
+        return _longer(fields)
+    if len(fields) == 5 and "?" in fields:
+        return Foreign('has a "?", which is "*" here', _plain(fields))
+    if len(fields) == 5 and _has_nearest(fields[2]):
+        return Foreign('has a "W" (the weekday nearest to a date), which cannot be planned')
+    return None
+
+
+def _nickname(text: str) -> Foreign:
+    name, _, rest = text.partition(" ")
+    if name != "@every":
+        return Foreign("is a nickname", _NICKNAMES.get(text, ""))
+    found = _EVERY.fullmatch(rest.strip())
+    hours, minutes = (int(part or 0) for part in found.groups()) if found else (0, 0)
+    length, cron = 60 * hours + minutes, ""
+    if length and 60 % length == 0:
+        cron = f"*/{length} * * * *" if length < 60 else "0 * * * *"
+    elif length and length % 60 == 0 and 24 % (length // 60) == 0:
+        cron = f"0 */{length // 60} * * *" if length < 1440 else "0 0 * * *"
+    return Foreign("is an interval, and not times on a clock", cron)
+
+
+def _longer(fields: list[str]) -> Foreign:
+    """Return six or seven fields without seconds and year, if these do not matter.
+
+    Without a `?`, six fields are Spring's, whose days of the week are cron's. EventBridge has its
+    `?` in the third or fifth field, where Quartz has hours or months.
+    """
+    if len(fields) == 6 and "?" in (fields[2], fields[4]):
+        seconds, rest, year = "0", fields[:5], fields[5]
+    else:
+        seconds, rest, year = fields[0], fields[1:6], (fields[6:] or ["*"])[0]
+    if year not in ("*", "?"):
+        return Foreign("has a year, which cannot be planned")
+    if _has_nearest(rest[2]):
+        return Foreign('has a "W" (the weekday nearest to a date), which cannot be planned')
+    if "?" in fields and "0" not in re.split(r"[,\-]", rest[4]):
+        rest[4] = _QUARTZ_DAY.sub(lambda one: _DAYS[int(one[0]) - 1], rest[4])
+        # cron has no name before L: "6L" of Quartz is "5L".
+        rest[4] = re.sub("|".join(f"{day}(?=L)" for day in _DAYS), _number, rest[4])
+    if seconds not in ("0", "00"):
+        return Foreign("has seconds, which cannot be planned: leave them out", _plain(rest))
+    return Foreign("has more than five fields: it is another scheduler's", _plain(rest))
+
+
+def _number(day: re.Match[str]) -> str:
+    return str(_DAYS.index(day[0]))
+
+
+def _has_nearest(day: str) -> bool:
+    return "W" in day and day != "LW"
+
+
+def _plain(fields: list[str]) -> str:
+    """Return fields with cron's own words: `*` for `?`, and for a start at 0."""
+    return " ".join("*" if field == "?" else re.sub(r"^0/", "*/", field) for field in fields)
