@@ -119,6 +119,15 @@ KINDS = (
     _kind("alert-channel", "name kind enabled failing_since"),
     _kind("team", "name members applications"),
     _kind(
+        "schedule",
+        "name when due=tally.due done=tally.done failed=tally.failed skipped=tally.skipped "
+        "late=tally.late last=last.due_at state=last.state next=next_time",
+        "hours application",
+        "starts paused=paused_at overdue running=tally.running waiting=tally.waiting "
+        "latest_s=tally.latest_s ran_s=tally.ran_s rows=last.rows reason=last.reason problem",
+        single=False,
+    ),
+    _kind(
         "deploy",
         "id state owner actor created_at ended_at reason",
         "state owner query",

@@ -97,7 +97,9 @@ def plain(value: Any) -> str:
 
 
 def in_cell(value: Any) -> str:
-    """Return a value as a table cell: names separated by spaces, an empty list as –."""
+    """Return a value as a table cell: names and counts separated by commas, none as –."""
+    if isinstance(value, dict) and all(type(one) is int for one in value.values()):
+        return ", ".join(f"{clean(str(name))} {one}" for name, one in value.items()) or "–"
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ", ".join(map(plain, value)) or "–"
     return plain(value)

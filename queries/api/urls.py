@@ -69,6 +69,7 @@ urlpatterns = [
     _at(f"{_QUERY}lag/", lag.QueryLagView, "query-lag"),
     _at(f"{_QUERY}lineage/", lineage.QueryLineageView, "query-lineage"),
     _at("lineage/", lineage.LineageView, "lineage"),
+    _at("schedules/", schedules.SchedulesView, "schedules"),
     _at(f"{_QUERY}losses/", lag.QueryLossesView, "query-losses"),
     _at(f"{_QUERY}losses/<int:loss_id>/correct/", lag.QueryLossCorrectView, "query-loss-correct"),
     _at(f"{_QUERY}go-on/", lag.QueryGoOnView, "query-go-on"),

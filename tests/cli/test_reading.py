@@ -6,8 +6,10 @@ import time
 from datetime import timedelta
 
 import yaml
+from django.utils import timezone
 
 from queries.models.definitions import Query
+from queries.models.schedules.planned import ScheduleState
 from queries.services.schedules import ticks
 from tests.cli.conftest import COMMAND, LIMIT_S, Shell
 from tests.scenarios.stage import Stage
@@ -192,3 +194,20 @@ def test_a_schedule_shows_its_times_and_runs_and_is_paused_and_resumed(
     assert "STARTED" in lines
     assert json.loads(shell("schedule", "delays", "--resume", "-o", "json").out)["runs"]
     assert "exclude each other" in shell("schedule", "delays", "--pause", "--resume", code=64).err
+
+
+def test_all_schedules_show_what_they_did_last_night(shell: Shell, stage: Stage) -> None:
+    query = stage.query("delays", trigger={"kind": "available_now"}, schedule={"cron": "* * * * *"})
+    ticks.follow_schedule(query.revisions.get())
+    at = timezone.now().replace(second=0, microsecond=0)
+    ScheduleState.objects.update(cursor=at - timedelta(minutes=3), next_at=at)
+    ticks.run_schedules(now=at)
+    titles, delays = shell("get", "schedules").out.splitlines()
+    assert titles.split()[:6] == ["NAME", "WHEN", "DUE", "DONE", "FAILED", "SKIPPED"]
+    assert "delays  * * * * * in UTC  3" in delays
+    assert "missed 2" in delays
+    assert "STARTED" in delays
+    wide = json.loads(shell("get", "schedules", "--hours", "1", "-o", "json").out)
+    assert wide[0]["tally"]["running"] == 1
+    assert shell("get", "schedules", "-o", "name").out == "schedule/delays\n"
+    assert "cannot be filtered by --hours" in shell("get", "queries", "--hours", "1", code=64).err

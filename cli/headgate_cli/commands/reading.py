@@ -63,6 +63,9 @@ def get(
     status: Annotated[str, typer.Option(help="OPEN or RESOLVED.")] = "",
     state: Annotated[str, typer.Option(help="State of deploys: RUNNING, SUCCEEDED, …")] = "",
     owner: Filter = "",
+    hours: Annotated[
+        int, typer.Option(min=0, help="Hours that schedules look back; default 24.")
+    ] = 0,
     under_way: Annotated[
         bool | None,
         typer.Option("--open/--ended", help="Only operations in progress, or only ended ones."),
@@ -88,13 +91,13 @@ def get(
     then each one that changes, until Ctrl-C or --timeout.
 
     Kinds: queries, applications, operations, runs, revisions, failures, failure-groups, incidents,
-    alert-rules, alert-channels, teams, deploys.
+    alert-rules, alert-channels, teams, schedules, deploys.
     """
     by = _sorting(sort_by)
     asked = {
         **{"query": query, "application": application, "team": team, "search": search},
         **{"phase": phase, "health": health, "desired": desired, "pool": pool},
-        **{"status": status, "state": state, "owner": owner, "label": label},
+        **{"status": status, "state": state, "owner": owner, "label": label, "hours": hours},
         "open": "" if under_way is None else str(under_way).lower(),
     }
     filters = {name: value for name, value in asked.items() if value}

@@ -1,15 +1,26 @@
 """Schedules of queries and scripts over REST: next times, planned runs, pause and resume."""
 
 from django.db.models import QuerySet
+from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.derived import Body, shows
 from queries.api.methods import Nothing, answers, lists
+from queries.api.paging import Key, page, whole, whole_number, word
 from queries.domain.schedules.states import PlannedState
 from queries.models.schedules.planned import PlannedRun
 from queries.roles import OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.schedules.planned import ScheduleStatus, planned_runs, schedule_status
+from queries.selectors.schedules.recent import (
+    HOURS,
+    MOST_HOURS,
+    Ran,
+    ScheduleLine,
+    Tally,
+    place_of,
+    schedule_lines,
+)
 from queries.selectors.supervision.applications import application
 from queries.services.schedules import pauses
 
@@ -45,13 +56,16 @@ class ScheduleBody(Body):
 
 @shows(
     PlannedRun,
-    "due_at state skipped reason params started_at ended_at late_s duration_s "
-    "operation=operation.uuid",
+    "due_at first_due_at due_times state skipped reason params started_at ended_at late_s "
+    "duration_s operation=operation.uuid",
     state=PlannedState,
 )
 class PlannedRunBody(Body):
     """One planned time: the run that it gave, or why it gave none.
 
+    due_at: Of several times that were skipped at once, the newest.
+    first_due_at: Of several times, the oldest; null: it is one.
+    due_times: How many planned times this stands for.
     skipped: overlap, missed, paused, held, host, duplicate or removed; empty unless SKIPPED.
     reason: Why it waits, failed or was stopped; else empty.
     params: Values of parameters that the schedule gave; empty: the defaults.
@@ -59,6 +73,82 @@ class PlannedRunBody(Body):
     duration_s: Seconds from the start to the end; null until it has ended.
     operation: The start that it requested; null if there was none.
     """
+
+
+@shows(
+    Ran,
+    "due_at=planned.due_at state=planned.state skipped=planned.skipped reason=planned.why "
+    "started_at=planned.started_at late_s=planned.late_s duration_s=planned.duration_s rows",
+)
+class LastPlannedBody(Body):
+    """The newest planned run within the window.
+
+    reason: Why it waits, failed, was stopped or skipped; else empty.
+    rows: That its runs read; null: none stored, or it is a script's.
+    """
+
+
+@shows(
+    Tally,
+    "due done failed stopped running waiting skipped late latest_s ran_s",
+)
+class TallyBody(Body):
+    """What became of the planned times within the window.
+
+    due: Planned times.
+    running: Started, and not ended.
+    waiting: Queued until the run before has ended.
+    skipped: Times by reason: overlap, missed, paused, held, host, duplicate or removed.
+    late: Runs that started more than a minute after their planned time.
+    latest_s: The most that a run was late; null if none has started.
+    ran_s: Seconds that ended runs took.
+    """
+
+
+@shows(
+    ScheduleLine,
+    "name starts when next_time overdue paused_at=state.paused_at paused_by=state.paused_by "
+    "problem=state.problem tally last",
+)
+class ScheduleLineBody(Body):
+    """One schedule, and what it did within the window.
+
+    name: Of the query, or of the application whose script it starts.
+    starts: query or script.
+    when: What starts it, in words.
+    next_time: Null while it is paused, and without cron.
+    overdue: Whether nothing has looked at it for too long.
+    paused_at: Null if it is not paused.
+    problem: Why nothing can start it; empty if nothing is wrong.
+    last: Null if no time was planned within the window.
+    """
+
+
+class SchedulesView(ApiView):
+    """All schedules."""
+
+    @lists(
+        "list_schedules",
+        ScheduleLineBody,
+        parameters=[
+            whole("hours", HOURS, low=1, high=MOST_HOURS, about="Length of the window, until now."),
+            word("application"),
+        ],
+    )
+    def get(self) -> Response:
+        """List schedules by name, with what ran, was late, or was skipped in the last hours."""
+        hours = whole_number(self.request, "hours", HOURS, low=1, high=MOST_HOURS)
+
+        def fetch(after: Key | None, count: int) -> list[ScheduleLine]:
+            return schedule_lines(
+                now=self.now,
+                hours=hours,
+                application=self.asked("application"),
+                after=(str(after[0]), int(after[1])) if after else None,
+                limit=count,
+            )
+
+        return page(self.request, fetch, lambda line: list(place_of(line)), ScheduleLineBody)
 
 
 class QueryScheduleView(ApiView):

@@ -44,6 +44,7 @@ _ENTRIES = (
     Entry("Alerts", "alerts", "bell", ("alert", "incident")),
     Entry("Failures", "failures", "alert-triangle", ("failure",)),
     Entry("Runs", "runs", "history", ("run",)),
+    Entry("Schedules", "schedules", "clock", ("schedules",)),
     Entry("Checkpoints", "checkpoints", "flag-3", ("checkpoint",)),
     Entry("Connectors", "connectors", "puzzle", ("connector",)),
     Entry("Audit", "audit", "clipboard-list", ("audit",)),

@@ -1,8 +1,8 @@
-"""The schedule of a query or a script: next times, planned runs, their trend, and the pause."""
+"""All schedules, and that of a query or a script: planned runs, their trend, and the pause."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
 
@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from queries.domain.errors import HeadgateError, Missing
 from queries.domain.schedules.preview import preview
-from queries.domain.schedules.states import PlannedState
+from queries.domain.schedules.states import SKIPPED_WORDS, PlannedState, Skipped
 from queries.domain.schedules.wording import listing_cost
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -22,15 +22,21 @@ from queries.models.schedules.planned import PlannedRun
 from queries.roles import OPERATE, VIEW
 from queries.selectors.definitions import definitions
 from queries.selectors.schedules.planned import Usage, planned_runs, schedule_status
+from queries.selectors.schedules.recent import HOURS, ScheduleLine, place_of, schedule_lines
 from queries.selectors.supervision.applications import application
 from queries.services.schedules import pauses
 from queries.views.console.guard import by, needs
-from queries.views.console.paging import page_of
+from queries.views.console.numbers import whole
+from queries.views.console.paging import ROWS, page_of
 from queries.views.console.wording import duration_words
 from queries.views.supervision.query_page import head
 
 #: Runs in the trend of durations.
 _TREND = 40
+#: Planned runs of each schedule on the page of all schedules; its own page has all of them.
+_NEWEST = 10
+#: Hours that the page of all schedules can look back.
+_WINDOWS = (6, 12, 24, 48, 168)
 #: Seconds of runs from which they are set beside a stream that is always on.
 _A_DAY = 86_400
 #: Height and width of the picture, in the units of its view box.
@@ -138,8 +144,67 @@ def _change(kind: str, *, paused: bool) -> Callable[..., HttpResponseBase]:
     return change
 
 
+@needs(VIEW)
+def schedule_list(request: HttpRequest) -> HttpResponse:
+    """Show what every schedule did in the last hours: what ran, was late, was skipped and why."""
+    now = timezone.now()
+    asked = whole(request.GET.get("hours", "")) or HOURS
+    hours = asked if asked in _WINDOWS else HOURS
+    application = request.GET.get("application", "").strip().replace("\x00", "")
+    name, _, number = request.GET.get("after", "").replace("\x00", "").rpartition("~")
+    place = (name, whole(number) or 0) if name else None
+    lines = schedule_lines(
+        now=now,
+        hours=hours,
+        application=application,
+        after=place,
+        limit=ROWS + 1,
+        newest=_NEWEST,
+    )
+    following = "{}~{}".format(*place_of(lines[ROWS - 1])) if len(lines) > ROWS else ""
+    context = {
+        "lines": [Listed(line) for line in lines[:ROWS]],
+        "page": {"first": place is None, "next": following},
+        "hours": hours,
+        "windows": _WINDOWS,
+        "application": application,
+        "since": now - timedelta(hours=hours),
+        "now": now,
+    }
+    return render(request, "schedules/list.html", context)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One schedule on the page of all schedules."""
+
+    line: ScheduleLine
+
+    @property
+    def address(self) -> str:
+        """Return the address of its own page."""
+        kind = "query" if self.line.starts == "query" else "application"
+        return reverse(f"{kind}-schedule", args=[self.line.name])
+
+    @property
+    def skips(self) -> list[tuple[str, int, str]]:
+        """Return the reasons for which times were skipped: name, times, sentence; most first."""
+        found = sorted(self.line.tally.skipped.items(), key=lambda one: -one[1])
+        return [
+            (why, times, SKIPPED_WORDS[Skipped(why)] if why in set(Skipped) else "")
+            for why, times in found
+        ]
+
+    @property
+    def more(self) -> bool:
+        """Return whether the window has planned times that are not listed."""
+        listed = sum(one.planned.due_times for one in self.line.newest)
+        return self.line.tally.due > listed
+
+
 _QUERY, _APPLICATION = "queries/<query:name>/schedule/", "applications/<str:name>/schedule/"
 urlpatterns = [
+    path("schedules/", schedule_list, name="schedules"),
     path(_QUERY, schedule_tab, name="query-schedule"),
     path(f"{_QUERY}pause/", _change("query", paused=True), name="query-schedule-pause"),
     path(f"{_QUERY}resume/", _change("query", paused=False), name="query-schedule-resume"),

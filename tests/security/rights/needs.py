@@ -85,6 +85,7 @@ query-async: get v
 query-async-off: get d post d
 query-threshold-preview: get v
 schedule-preview: get v
+schedules: get v
 query-schedule: get v
 query-schedule-pause: post o
 query-schedule-resume: post o
@@ -222,6 +223,7 @@ query-thresholds: get v
 query-threshold-preview: post v
 query-schedule: get v
 query-planned-runs: get v
+schedules: get v
 query-schedule-pause: post o
 query-schedule-resume: post o
 query-lag: get v

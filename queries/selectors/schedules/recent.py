@@ -1,0 +1,232 @@
+"""What all schedules did lately: their planned times within a window, as counts and newest rows."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Count, F, Max, Q, QuerySet, Sum, Window
+from django.db.models.functions import Coalesce, RowNumber
+
+from listeners import selectors as heard
+from queries.domain.definitions.spec import Schedule
+from queries.domain.errors import Missing
+from queries.domain.schedules.cron import next_times
+from queries.domain.schedules.planning import LATE_AFTER
+from queries.domain.schedules.states import PlannedState
+from queries.domain.schedules.wording import when_words
+from queries.models.applications import Application, ApplicationRevision
+from queries.models.definitions import Query, QueryRevision
+from queries.models.drivers import Run
+from queries.models.schedules.planned import PlannedRun, ScheduleState
+from queries.selectors.newest import newest_revisions
+from queries.selectors.schedules.planned import is_overdue, schedule_of
+from queries.selectors.supervision.drift import newest_application_revisions
+
+#: Hours of the window: one night and the day around it; at most a week.
+HOURS, MOST_HOURS = 24, 168
+
+#: A schedule's place in the list: its name, then its number.
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One planned run, with the rows that its runs read."""
+
+    planned: PlannedRun
+    rows: int | None  # None: no batch is stored, or it is a script's
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the planned times within the window."""
+
+    due: int = 0
+    done: int = 0
+    failed: int = 0
+    stopped: int = 0
+    running: int = 0
+    waiting: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)  # times, by reason
+    late: int = 0  # runs that started more than a minute after their planned time
+    latest_s: float | None = None  # the most that a run was late; None: none has started
+    ran_s: float = 0.0  # that ended runs took
+
+
+@dataclass(frozen=True)
+class ScheduleLine:
+    """One schedule, and what it did within the window.
+
+    What its definition has is read when it is shown, so that one that cannot be read spoils no
+    other line.
+    """
+
+    owner: Query | Application
+    state: ScheduleState
+    revision: QueryRevision | ApplicationRevision | None
+    tally: Tally
+    newest: list[Ran]  # within the window, newest first
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        """Return the name of the query, or of the application whose script it starts."""
+        return self.owner.name
+
+    @property
+    def starts(self) -> str:
+        """Return what it starts: "query" or "script"."""
+        return "query" if isinstance(self.owner, Query) else "script"
+
+    @property
+    def last(self) -> Ran | None:
+        """Return the newest planned run within the window; None if there is none."""
+        return self.newest[0] if self.newest else None
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Return the schedule of the newest revision."""
+        schedule = schedule_of(self.revision)
+        if schedule is None:
+            raise Missing(f"{self.name} has no schedule.")
+        return schedule
+
+    @property
+    def when(self) -> str:
+        """Return what starts it, in words."""
+        return when_words(self.schedule)
+
+    @property
+    def next_time(self) -> datetime | None:
+        """Return its next planned time; None while it is paused, and without cron."""
+        if self.schedule.kind != "cron" or self.state.paused_at is not None:
+            return None
+        return next(iter(next_times(self.schedule, self.now, 1)), None)
+
+    @property
+    def overdue(self) -> bool:
+        """Return whether nothing has looked at it for too long."""
+        return is_overdue(self.state, self.schedule, self.now)
+
+
+def schedule_lines(
+    *,
+    now: datetime,
+    hours: int = HOURS,
+    application: str = "",
+    after: Place | None = None,
+    limit: int,
+    newest: int = 1,
+) -> list[ScheduleLine]:
+    """Return schedules by name, each with at most `newest` planned runs of the last hours."""
+    states = _states(application).select_related("query", "application")
+    if after is not None:
+        name, number = after
+        states = states.filter(Q(title__gt=name) | Q(title=name, pk__gt=number))
+    found = list(states.order_by("title", "pk")[:limit])
+    queries = [state.query_id for state in found if state.query_id is not None]
+    scripts = [state.application_id for state in found if state.application_id is not None]
+    rows = PlannedRun.objects.filter(Q(query__in=queries) | Q(application__in=scripts))
+    rows = rows.filter(due_at__gt=now - timedelta(hours=hours), due_at__lte=now)
+    tallies, ran = _tallies(rows), _newest(rows, newest)
+    of_queries, of_scripts = newest_revisions(queries), newest_application_revisions(scripts)
+    lines = []
+    for state in found:
+        owner = state.query or state.application
+        assert owner is not None, "a constraint of the table"
+        key = (state.query_id, state.application_id)
+        revision: QueryRevision | ApplicationRevision | None = (
+            of_queries.get(owner.pk) if isinstance(owner, Query) else of_scripts.get(owner.pk)
+        )
+        lines.append(ScheduleLine(owner, state, revision, tallies[key], ran[key], now))
+    return lines
+
+
+def place_of(line: ScheduleLine) -> Place:
+    """Return a schedule's place in the list."""
+    return line.name, line.state.pk
+
+
+def _states(application: str) -> Any:
+    living = Q(query__archived_at=None, application__archived_at=None)
+    states = ScheduleState.objects.filter(living).exclude(digest="")
+    if application:
+        of_queries = Q(query__application__name=application)
+        states = states.filter(of_queries | Q(application__name=application))
+    return states.annotate(title=Coalesce("query__name", "application__name"))
+
+
+_Key = tuple[int | None, int | None]  # of a query, of an application
+_COUNTED = {
+    PlannedState.DONE: "done",
+    PlannedState.FAILED: "failed",
+    PlannedState.STOPPED: "stopped",
+    PlannedState.STARTED: "running",
+    PlannedState.WAITING: "waiting",
+}
+
+
+def _tallies(rows: QuerySet[PlannedRun]) -> dict[_Key, Tally]:
+    late = F("started_at") - F("due_at")
+    groups = rows.order_by().values("query", "application", "state", "skipped")
+    groups = groups.annotate(
+        times=Sum("due_times"),
+        latest=Max(late, filter=Q(started_at__isnull=False)),
+        late=Count("pk", filter=Q(started_at__gt=F("due_at") + LATE_AFTER)),
+        took=Sum(F("ended_at") - F("started_at")),
+    )
+    found: dict[_Key, Tally] = defaultdict(Tally)
+    for one in groups:
+        tally = found[one["query"], one["application"]]
+        tally.due += one["times"]
+        if one["state"] == PlannedState.SKIPPED:
+            tally.skipped[one["skipped"]] = one["times"]
+        else:
+            setattr(tally, _COUNTED[PlannedState(one["state"])], one["times"])
+        tally.late += one["late"]
+        if one["latest"] is not None:
+            tally.latest_s = max(tally.latest_s or 0.0, one["latest"].total_seconds())
+        if one["took"] is not None:
+            tally.ran_s += one["took"].total_seconds()
+    return found
+
+
+def _newest(rows: QuerySet[PlannedRun], most: int) -> dict[_Key, list[Ran]]:
+    place = Window(
+        RowNumber(),
+        partition_by=[F("query"), F("application")],
+        order_by=[F("due_at").desc(), F("pk").desc()],
+    )
+    chosen = rows.annotate(place=place).filter(place__lte=most).select_related("operation")
+    planned = list(chosen.order_by("-due_at", "-pk"))
+    read = _rows_read(planned)
+    found: dict[_Key, list[Ran]] = defaultdict(list)
+    for one in planned:
+        found[one.query_id, one.application_id].append(Ran(one, read.get(one.pk)))
+    return found
+
+
+def _rows_read(planned: Iterable[PlannedRun]) -> dict[int, int]:
+    """Return the rows that the runs of planned runs read, by planned run."""
+    spans: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for one in planned:
+        if one.query_id is not None and one.operation is not None and one.generation is not None:
+            spans[one.query_id].append((one.operation.generation, one.generation, one.pk))
+    if not spans:
+        return {}
+    asked = Q()
+    for query, held in spans.items():
+        asked |= Q(query=query, generation__gte=min(low for low, _, _ in held))
+    runs = Run.objects.filter(asked)
+    owners: dict[int, int] = {}
+    for run, query, generation in runs.values_list("pk", "query", "generation"):
+        for low, high, pk in spans[query]:
+            if low <= generation <= high:
+                owners[run] = pk
+    found: dict[int, int] = defaultdict(int)
+    for run, (read, _) in heard.run_rows(sorted(owners)).items():
+        found[owners[run]] += read or 0
+    return found
