@@ -273,9 +273,15 @@ def _replayed(
         len(crossed_at), f"have fired {len(crossed_at):,} times"
     )
     first = f" (first {crossed_at[0]:%Y-%m-%d %H:%M} UTC)" if crossed_at else ""
+    if not spans:
+        return f"It would {times} in {days}{first}."
+    named = ", ".join(f"{one.since:%m-%d %H:%M} to {one.until:%m-%d %H:%M}" for one in spans)
+    if known * 2 < minutes:  # a count over a week would be read as a week's
+        some = f"{known:,} min" if known < 120 else f"{known / 60:,.0f} h"
+        return (
+            f"There are figures for only {some} of {days}; in these, it would {times}{first}. "
+            f"Longest times without figures: {named} UTC."
+        )
+    share = max(1, round(100 * (minutes - known) / minutes))
     text = f"It would {times} in {days}{first}."
-    if spans:
-        share = max(1, round(100 * (minutes - known) / minutes))
-        named = ", ".join(f"{one.since:%m-%d %H:%M} to {one.until:%m-%d %H:%M}" for one in spans)
-        text += f" There are no figures for {share} % of that time; longest: {named} UTC."
-    return text
+    return f"{text} There are no figures for {share} % of that time; longest: {named} UTC."

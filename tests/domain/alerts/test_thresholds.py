@@ -136,8 +136,20 @@ def test_a_replay_counts_crossings_and_names_the_times_without_figures() -> None
     assert found.crossed_at[0] < found.crossed_at[1]
     assert found.known_minutes < found.minutes == 1440
     assert found.unknown[0].since == since
-    assert found.text.startswith("It would have fired 2 times in the last 1 days (first 2026-03-02")
-    assert "There are no figures for 80 % of that time; longest: 03-01 12:00" in found.text
+    assert found.text.startswith("There are figures for only 5 h of the last 1 days; in these, it ")
+    assert "would have fired 2 times (first 2026-03-02" in found.text
+    assert "Longest times without figures: 03-01 12:00" in found.text
+    most = replay(BEHIND, points(*values), since=NOW - timedelta(minutes=400), until=NOW)
+    assert most.text.startswith("It would have fired 2 times in the last 0.278 days (first 2026")
+    assert "There are no figures for 26 % of that time; longest: 03-02 05:20" in most.text
+
+
+def test_a_replay_of_a_few_minutes_is_no_statement_about_a_week() -> None:
+    since = NOW - timedelta(days=7)
+    found = replay(BEHIND, points(*[3e6] * 30), since=since, until=NOW)
+    assert "would have fired once in the last" not in found.text
+    assert "100 %" not in found.text
+    assert found.text.startswith(f"There are figures for only {found.known_minutes} min of")
 
 
 def test_a_replay_without_figures_says_so() -> None:
