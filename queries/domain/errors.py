@@ -5,7 +5,7 @@ HeadgateError
 ├── NotAllowed         the state or the actor's rights forbid it now (409 / 403)
 │   ├── Forbidden
 │   └── SignInRefused    single sign-on does not let this user in (403)
-├── Conflict           another user or process has changed it or holds it (409)
+├── Conflict           something else has changed it, uses it or holds it (409)
 │   └── StaleRevision  If-Match names an older revision (412)
 ├── Missing            it does not exist (404)
 ├── TooMany            too many requests within a minute (429, try again)
@@ -81,7 +81,7 @@ class SignInRefused(NotAllowed):
 
 
 class Conflict(HeadgateError):
-    """Another user or process holds this or has changed it."""
+    """Something else has changed this, uses it or holds it."""
 
     code = "conflict"
 

@@ -38,6 +38,13 @@ def test_each_of_our_errors_has_its_line_in_the_table(kind: type[HeadgateError])
     assert problem_of(error)["status"] == TABLE[kind][0]
 
 
+def test_the_title_of_a_conflict_accuses_nobody() -> None:
+    # Most conflicts are with a state: a pool in use, a closed incident, a query that does not run.
+    form = problem_of(errors.Conflict("Pool night is used by delays."))
+    assert (form["status"], form["title"]) == (409, "Conflict with the current state")
+    assert "Check its current state" in form["way_out"]
+
+
 def test_no_token_is_401(client: Client, db: None) -> None:
     answer = client.get("/api/v1/queries/")
     assert "Token" in problem(answer, 401)["way_out"]
