@@ -51,10 +51,13 @@ class Limit:
         """Return the remaining seconds, 0 at the end."""
         return max(0.0, self._ends - time.monotonic())
 
-    def pause(self, what: str) -> None:
-        """Wait before the next request; raise `Ended` if the limit has expired."""
+    def pause(self, what: str, *, reads: bool = False) -> None:
+        """Wait before the next request; raise `Ended` if the limit has expired.
+
+        `reads` is for a command that only reads: nothing continues when it ends.
+        """
         if not self.left():
-            raise self.over(what)
+            raise self.over(what, reads=reads)
         time.sleep(min(self._pause, self.left()))
         self._pause = min(self._pause * 1.5, LONGEST_PAUSE_S)
 
@@ -62,9 +65,10 @@ class Limit:
         """Poll frequently again, because something has changed."""
         self._pause = FIRST_PAUSE_S
 
-    def over(self, what: str) -> Ended:
+    def over(self, what: str, *, reads: bool = False) -> Ended:
         """Return the end of a wait that took too long."""
-        way_out = "It continues in the background. To wait longer, use --timeout."
+        goes_on = "" if reads else "It continues in the background. "
+        way_out = f"{goes_on}To wait longer, use --timeout."
         return Ended(Code.TIMED_OUT, f"Not done within {self.text}: {what}.", way_out)
 
 

@@ -129,6 +129,8 @@ def test_a_watched_list_prints_each_row_that_changes(shell: Shell, stage: Stage)
             process.kill()
     over = shell("get", "queries", "-w", "--timeout", "1s", "-o", "name", code=3)
     assert over.out == "query/arrivals\nquery/delays\n"
+    assert "To wait longer, use --timeout." in over.err
+    assert "in the background" not in over.err  # a list that was only read
 
 
 def test_a_query_that_a_script_starts_is_found_by_its_name(shell: Shell, stage: Stage) -> None:

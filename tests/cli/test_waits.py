@@ -46,6 +46,7 @@ def test_a_restart_that_has_not_begun_is_no_run(shell: Shell, stage: Stage) -> N
     assert stage.phase("delays") == "RUNNING"  # of the run before
     done = shell("wait", "delays", "--for", "running", "--timeout", "1s", code=3)
     assert "Not done within 1s: delays: RUNNING" in done.err
+    assert "in the background" not in done.err
 
 
 def test_an_interrupted_wait_says_that_what_was_begun_goes_on(shell: Shell, stage: Stage) -> None:

@@ -67,12 +67,7 @@ def logs(
             else:
                 note(f"({log.what} {newer})")
                 number, seen = newer, []
-        try:
-            limit.pause(f"following {log.name}")
-        except Ended as end:
-            raise Ended(
-                Code.TIMED_OUT, end.message, "To follow the log for longer, use --timeout."
-            ) from None
+        limit.pause(f"following {log.name}", reads=True)
 
 
 class _Run:

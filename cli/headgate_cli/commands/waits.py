@@ -162,7 +162,7 @@ def _one(there: Server, it: _Query, what: For, limit: Limit) -> int:
             say(state)
             return end
         progress.tell(state)
-        limit.pause(state)
+        limit.pause(state, reads=True)
 
 
 def _said(held: Json) -> str:

@@ -63,4 +63,4 @@ def watched(
             limit.moved()
         before, first = cells, False
         if not is_closed():
-            limit.pause(f"watching {kind.plural}")
+            limit.pause(f"watching {kind.plural}", reads=True)
