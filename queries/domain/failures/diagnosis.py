@@ -68,6 +68,8 @@ _PLAN_TYPE = re.compile(
     r"|Namespace|Partition|Partitions|PermanentFunction|PermanentTable|Procedure|Struct|Table"
     r"|TempFunction|Temporary\w+|View)Exception"
 )
+#: Titles that py4j leaves if Java told it nothing more.
+_PY4J = ("Py4JError: An error occurred while calling", "Py4JNetworkError: ")
 #: File errors: `java.nio.file.FileSystemException`, its subclasses, and Hadoop's.
 _STORAGE_TYPE = re.compile(
     r"FileSystem(Exception|LoopException)|AtomicMoveNotSupportedException"
@@ -139,6 +141,8 @@ def classify(
         or GENERAL[Category.UNKNOWN]
     )
     advice = store_rules.detailed(kafka_rules.detailed(advice, text), text)
+    if title.startswith(_PY4J):  # it says what Python called, and not what went wrong
+        title = error_text.first_sentence(advice.meaning).removesuffix(".")
     found = _classified(advice, title=title, subject=subject)
     return found if in_batch else replace(found, way_out=found.way_out.replace(AGAIN, ""))
 
@@ -163,12 +167,16 @@ def classify_exit(
 
 
 def _title(name: str, type_name: str, text: str) -> str:
+    text = error_text.readable(text)
     sentence = error_text.first_sentence(error_text.innermost_line(text))
     kind = error_text.short_type(type_name)
     if _USER_CODE.fullmatch(name):  # "KeyError: 'price'" says more than that a function failed
         if "Traceback" in text:
             return sentence
         name = "" if kind not in ("", "Py4JException", "PythonException") else name
+    elif kind.startswith("Py4J") and (inner := error_text.exceptions(sentence)):
+        (name_of, sentence), *_ = inner  # of the Java method that py4j called
+        kind = error_text.short_type(name_of)
     head = name if name and name not in error_text.WRAPPERS else kind
     sentence = sentence.removeprefix(f"{head}: ")
     title = ": ".join(part for part in (head or name, sentence) if part)

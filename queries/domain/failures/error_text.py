@@ -149,6 +149,25 @@ def short_type(name: str) -> str:
     return re.split(r"[.$]", name)[-1][:NAME_LIMIT]
 
 
+#: py4j's own line, above the error of the Java method that it called.
+_CALLING = re.compile(r"\AAn error occurred while calling \S{1,200}(?: Trace:)?\s*\n:?[ \t]*")
+#: An object that Java printed: "FetchPosition{offset=5, …}", "GroupCoordinator@1a2b3c".
+_JAVA_OBJECT = re.compile(r"[ ]?\b[A-Z][\w$.]{0,100}\{[^{}]*\}|@[0-9a-f]{5,16}\b")
+#: "FetchPosition{…LeaderAndEpoch{leader=Optional[…" nests this deep, or deeper objects stay.
+_NESTED = 4
+
+
+def readable(text: str) -> str:
+    """Return an error's text without py4j's line above it and without objects that Java printed."""
+    text = _CALLING.sub("", text.lstrip(), count=1)
+    for _ in range(_NESTED):
+        without = _JAVA_OBJECT.sub("", text)
+        if without == text:
+            break
+        text = without
+    return text
+
+
 def first_sentence(text: str, *, limit: int = 160) -> str:
     """Return a message's first sentence without Spark's class and state, cut at `limit`."""
     text = _CONDITION.sub("", text.strip()[:LINE_LIMIT], count=1)

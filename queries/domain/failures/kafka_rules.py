@@ -151,7 +151,12 @@ def detailed(advice: Advice, text: str) -> Advice:
     if not gone:
         return advice
     first, last, partition = gone.groups()
-    detail = f" Partition {partition}: from offset {first} up to {last}."
+    # The range is what was to be read: only its beginning is missing.
+    most = int(last) - int(first)
+    detail = (
+        f" The batch was reading partition {partition} from offset {first} up to {last}; at most "
+        f"{most:,} of these offsets are lost, from the first one on."
+    )
     return replace(advice, meaning=advice.meaning + detail)
 
 

@@ -370,7 +370,49 @@ def test_lost_data_is_named_with_its_partition_and_offsets() -> None:
         root_cause=f"Some data may have been lost. {text}",
         message="",
     )
-    assert "Partition in-0: from offset 93635 up to 104204." in found.meaning
+    assert "reading partition in-0 from offset 93635 up to 104204; at most 10,569" in found.meaning
+
+
+@pytest.mark.parametrize(
+    ("type_name", "text", "title"),
+    [
+        (
+            "org.apache.kafka.clients.consumer.OffsetOutOfRangeException",
+            "Fetch position FetchPosition{offset=500, offsetEpoch=Optional[0], currentLeader="
+            "LeaderAndEpoch{leader=Optional[kafka-1:9092 (id: 1 rack: null)], epoch=0}} is out of "
+            "range for partition flights-0",
+            "OffsetOutOfRangeException: Fetch position is out of range for partition flights-0",
+        ),
+        (
+            "py4j.protocol.Py4JError",
+            "An error occurred while calling o75.start. Trace:\npy4j.Py4JException: Method "
+            "start([]) does not exist\n\tat py4j.reflection.ReflectionEngine.getMethod(R.java:3)",
+            "Py4JException: Method start([]) does not exist",
+        ),
+        (
+            "py4j.protocol.Py4JJavaError",
+            "An error occurred while calling o75.start.\n: java.lang.NoSuchMethodError: 'int x()'"
+            "\n\tat a.b(C.java)",
+            "NoSuchMethodError: 'int x()'",
+        ),
+        (
+            "py4j.protocol.Py4JError",
+            "An error occurred while calling o75.start",
+            "The driver process ended unexpectedly",
+        ),
+        (
+            "py4j.protocol.Py4JNetworkError",
+            "Answer from Java side is empty",
+            "The driver's JVM ended while the query was running",
+        ),
+        ("a.BError", f"{'A{' * 6}{'}' * 6} is bad", "BError: A{A{}} is bad"),
+    ],
+)
+def test_a_title_holds_no_object_of_java_and_no_words_of_py4j(
+    type_name: str, text: str, title: str
+) -> None:
+    found = classify(error_class="", type_name=type_name, root_cause=text, message=text)
+    assert found.title == title
 
 
 def test_division_by_zero_says_how_to_go_on() -> None:

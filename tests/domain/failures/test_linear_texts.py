@@ -86,6 +86,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "named_in": losses.named_in,
     "conditions": error_text.conditions,
     "first_sentence": error_text.first_sentence,
+    "readable": error_text.readable,
     "without_plan": error_text.without_plan,
     "top_frame": error_text.top_frame,
     "plan": _read_plans,
