@@ -25,6 +25,7 @@ class Offer:
     leads_to: str
     address: str
     dialog: bool  # confirmed in a dialog; otherwise on a separate page
+    helps: bool = True  # `Way.helps`
 
 
 #: Action -> (URL name, role, whether a dialog confirms it). For a query started by a script, the
@@ -68,7 +69,7 @@ def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[Off
             address = _address(name, query, way.act, way.number, request.path)
             if name == "query-edit" and way.act is Act.EDIT:
                 address += _place(failure, run)
-            found.append(Offer(way.words, way.leads_to, address, dialog))
+            found.append(Offer(way.words, way.leads_to, address, dialog, way.helps))
     return found
 
 

@@ -5,12 +5,12 @@ progress tracking have their own actions, which are shown separately with their 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from queries.domain.failures.categories import Category
 from queries.domain.failures.subjects import Subject
-from queries.domain.states import DOWN_PHASES, STOPPED_PHASES, Phase
+from queries.domain.states import DOWN_PHASES, STOPPED_PHASES, Phase, Policy
 
 
 class Act(StrEnum):
@@ -46,6 +46,7 @@ class Way:
     words: str
     leads_to: str
     number: int | None = None  # revision or batch
+    helps: bool = True  # False: it does not remove the failure
 
 
 #: The error is in the definition or in users' code.
@@ -132,15 +133,17 @@ def _going_on(seen: Seen) -> Iterator[Way]:
     if seen.subject is Subject.SCRIPT:
         yield from _of_the_script(seen)
         return
-    if seen.phase in DOWN_PHASES:
-        on = f" on revision {seen.newest}" if seen.newest != seen.revision else ""
-        yield Way(
-            Act.AGAIN,
-            "Start now",
-            f"Retries immediately{on}, with its counters reset.",
-        )
-    if seen.wanted:
-        yield Way(Act.STOP, "Stop retrying", "The query stays stopped until someone starts it.")
+    on = f" on revision {seen.newest}" if seen.newest != seen.revision else ""
+    again = Way(Act.AGAIN, "Start now", f"Retries immediately{on}, with its counters reset.")
+    stop = Way(Act.STOP, "Stop retrying", "The query stays stopped until someone starts it.")
+    found = [again, stop]
+    if seen.category.policy is Policy.FATAL and not on:
+        text = "It will fail again unless its cause was removed: a restart alone cannot fix this."
+        stop = replace(stop, words="Stop the query", helps=False)
+        found = [stop, replace(again, leads_to=text, helps=False)]
+    for way in found:
+        if seen.wanted if way.act is Act.STOP else seen.phase in DOWN_PHASES:
+            yield way
 
 
 def _of_the_script(seen: Seen) -> Iterator[Way]:

@@ -93,6 +93,16 @@ def named_in(text: str) -> list[Gap]:
     return sorted(found.values())
 
 
+def touch(gaps: Iterable[Gap], read: Sequence[Gap]) -> bool:
+    """Return whether gaps overlap what a failed batch was reading; True if that is unknown."""
+    return not read or any(
+        (gap.topic, gap.partition) == (one.topic, one.partition)
+        and max(gap.first, one.first) < min(gap.until, one.until)
+        for gap in gaps
+        for one in read
+    )
+
+
 # --- what Spark does not report ---------------------------------------------------------
 
 

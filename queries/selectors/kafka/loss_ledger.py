@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Count, QuerySet, Sum
@@ -38,6 +39,20 @@ def loss(query: Query, loss_id: int) -> Loss:
         losses(query).filter(pk=loss_id),
         f"The loss ledger of {query.name} has no entry {loss_id}.",
         way_out=f"GET /api/v1/queries/{query.name}/losses/ lists them.",
+    )
+
+
+def recorded_after(at: datetime, query: Query) -> list[Gap]:
+    """Return the first offsets that the ledger records as lost after a failure.
+
+    Corrected entries are left out: their offsets were not lost.
+    """
+    rows = losses(query).filter(noticed_at__gte=at, corrects=None, corrections=None)
+    known = rows.exclude(partition=None).exclude(from_offset=None).exclude(to_offset=None)
+    first = known.order_by("noticed_at").values("noticed_at")[:1]
+    return sorted(
+        Gap(row.source, row.partition or 0, row.from_offset or 0, row.to_offset or 0)
+        for row in known.filter(noticed_at=first)
     )
 
 

@@ -15,7 +15,7 @@ from queries.domain.failures.categories import Category, Remedy
 from queries.domain.failures.context import left_out
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
 from queries.domain.failures.subjects import Subject
-from queries.domain.kafka.losses import named_in
+from queries.domain.kafka.losses import named_in, touch
 from queries.domain.restart import AT_ONCE, RestartPolicy
 from queries.models.failures import Failure
 from queries.roles import DEFINE, OPERATE, VIEW, may
@@ -25,6 +25,7 @@ from queries.selectors.failures.occurrences import newest_failure_of
 from queries.selectors.failures.what_changed import failure_with_changes
 from queries.selectors.hosts import logs_at
 from queries.selectors.kafka.lag import lag_of, records_in
+from queries.selectors.kafka.loss_ledger import recorded_after
 from queries.selectors.query_lines import ProgressLine, progress_line
 from queries.selectors.triggers.replays import replays_of
 from queries.services.failures import resolution
@@ -53,9 +54,10 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "detail": detail,
         "offers": offers(request, failure, detail.good),
         "advice": (advice := advice_of(failure)),
-        "lost": _lost(failure, advice),
-        "to_earliest": advice.remedy is Remedy.TO_EARLIEST,
-        "async_gap": advice.remedy is Remedy.ASYNC_OFF and _has_sink(failure),
+        "lost": (lost := _lost(failure, advice)),
+        "to_earliest": (to_earliest := advice.remedy is Remedy.TO_EARLIEST),
+        "async_gap": (gap := advice.remedy is Remedy.ASYNC_OFF and _has_sink(failure)),
+        "own_act": to_earliest or gap or bool(lost and lost["certain"]),
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "causes": causes(failure.message),
         "offsets": _offsets(failure),
@@ -104,13 +106,23 @@ def _lost(failure: Failure, advice: Classified) -> dict[str, Any] | None:
     """Return the lost offsets, with the records that they contained; None for other failures."""
     if advice.category is not Category.SOURCE_LOST or failure.run is None:
         return None
-    lag = lag_of(failure.run.query, now=timezone.now())
-    gaps = lag.gaps or named_in(f"{failure.root_cause}\n{failure.message}")
+    query = failure.run.query
+    lag = lag_of(query, now=timezone.now())
+    read = named_in(f"{failure.root_cause}\n{failure.message}")
+    known = (
+        (recorded_after(failure.at, query), "as recorded in the loss ledger"),
+        (lag.gaps, "according to the broker now"),
+        (read, "the range that Spark could not read in full"),
+    )
+    gaps, known_from = next(
+        ((gaps, words) for gaps, words in known if gaps and touch(gaps, read)), ([], "")
+    )
     return {
         "gaps": [(gap, records_in(lag, gap)) for gap in gaps],
         "count": sum(gap.offsets for gap in gaps),
-        "now": bool(lag.gaps),  # by the broker's current offsets, otherwise as reported by Spark
-        "certain": lag.certain,
+        "known_from": known_from,
+        "most": gaps == read,
+        "certain": lag.certain and touch(lag.gaps, read),
     }
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from queries.domain.failures.categories import Category
 from queries.domain.failures.next_steps import Act, Seen, ways
 from queries.domain.failures.subjects import Subject
-from queries.domain.states import Phase
+from queries.domain.states import Phase, Policy
 
 BROKEN = Seen(
     category=Category.DATA,
@@ -44,7 +44,18 @@ def acts(seen: Seen) -> list[Act]:
     ],
 )
 def test_what_is_offered_follows_the_category(category: Category, offered: list[Act]) -> None:
-    assert acts(replace(BROKEN, category=category)) == [*offered, Act.AGAIN, Act.STOP]
+    last = [Act.AGAIN, Act.STOP]
+    if category.policy is Policy.FATAL:  # a restart cannot fix it
+        last.reverse()
+    found = ways(replace(BROKEN, category=category))
+    assert [way.act for way in found] == [*offered, *last]
+    hopeless = [way.act for way in found if not way.helps]
+    assert hopeless == (last if category.policy is Policy.FATAL else [])
+
+
+def test_a_start_on_another_revision_may_help() -> None:
+    (first, *_) = ways(replace(BROKEN, category=Category.SOURCE_LOST, newest=4))
+    assert (first.act, first.helps) == (Act.AGAIN, True)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +71,8 @@ def test_the_revision_that_ran_well_is_offered_where_a_newer_one_fails(
 ) -> None:
     seen = replace(BROKEN, category=category, good=2)
     found = ways(seen)
-    assert [way.act for way in found] == [*offered, Act.AGAIN, Act.STOP]
+    last = {Act.AGAIN, Act.STOP}
+    assert [way.act for way in found if way.act not in last] == offered
     assert [way.number for way in found if way.act is Act.BACK] == [2] * (Act.BACK in offered)
 
 

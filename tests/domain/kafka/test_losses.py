@@ -18,6 +18,7 @@ from queries.domain.kafka.losses import (
     shortfall,
     skipped,
     span_of,
+    touch,
     without,
 )
 from tests.domain.kafka.test_lag import NOW
@@ -62,6 +63,15 @@ def test_gaps_are_what_lies_between_the_committed_and_the_first_offset_left() ->
 )
 def test_sparks_words_name_partitions_and_offsets(text: str, gaps: list[Gap]) -> None:
     assert named_in(text) == gaps
+
+
+def test_what_is_gone_belongs_to_a_failure_if_it_was_reading_there() -> None:
+    read = [Gap("flights", 0, 500, 800)]
+    assert touch([Gap("flights", 0, 500, 650)], read)
+    assert not touch([Gap("flights", 1, 500, 650)], read)
+    assert not touch([Gap("flights", 0, 800, 900)], read)
+    assert not touch([], read)
+    assert touch([Gap("flights", 1, 0, 9)], [])  # it is unknown what it was reading
 
 
 def _progress(**fields: Any) -> dict[str, Any]:

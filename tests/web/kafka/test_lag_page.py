@@ -1,5 +1,6 @@
 """Lag, the clock, what is gone and the ledger: on the query's page, the list and a failure's."""
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -170,8 +171,28 @@ def test_once_the_broker_has_forgotten_sparks_words_tell_it(
     SourceLag.objects.all().delete()
     client.force_login(viewer)
     page = Page(client, f"/failures/{failed.pk}/")
-    assert "as Spark reported them then" in page.text
+    assert "at most 80 offsets" in page.text
+    assert "the range that Spark could not read in full" in page.text
     assert "/queries/delays/go-on/" not in client.get(f"/failures/{failed.pk}/").content.decode()
+
+
+def test_an_accepted_loss_stays_what_was_lost_and_not_what_was_read(
+    client: Client, viewer: User, delays: Query, brokers: Brokers, stage: Stage
+) -> None:
+    brokers.said["one:9092"] = said({0: (180, 5100), 1: (0, 100)})
+    lag.look_at_sources(now=timezone.now(), readers=brokers)
+    stage.start("delays")
+    stage.ready("delays")
+    stage.fail("delays", replace(LOST, message=LOST.message.replace("180", "5100")))
+    failure = Failure.objects.get()
+    gone = {"from_offset": 100, "to_offset": 180, "offsets": 80, "kind": LossKind.RETENTION}
+    later = failure.at + timedelta(minutes=2)
+    Loss.objects.create(query=delays, source="flights", partition=0, noticed_at=later, **gone)
+    SourceLag.objects.update(committed=5_100)  # it has gone on
+    client.force_login(viewer)
+    page = Page(client, f"/failures/{failure.pk}/").text
+    assert "80 offsets, as recorded in the loss ledger" in page
+    assert "5,000 offsets" not in page
 
 
 def test_a_wrong_count_is_told_and_the_right_one_goes_on(
