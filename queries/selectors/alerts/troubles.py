@@ -162,7 +162,14 @@ def _rows(more: Iterable[int], now: datetime) -> _Rows:
         groups={one.query_id: one for one in groups.order_by("last_seen") if one.query_id},
         runs=dict(runs.values_list("query", "pk")),
         replaced=_replaced([pk for pk, query in queries.items() if query.risk]),
-        slow=why_slow([pk for pk, one in queries.items() if one.verdict in _SLOW], now=now),
+        slow=why_slow(
+            {
+                pk: one.verdict_since
+                for pk, one in queries.items()
+                if one.verdict in _SLOW and one.verdict_since is not None
+            },
+            now=now,
+        ),
     )
 
 

@@ -1,12 +1,12 @@
 """Read a query's slow batches, each with the reason for its duration."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from listeners.models import Progress, SlowBatch
 from queries.domain.triggers.slow_batches import Cause, Diagnosis, Found, diagnose, evidence_of
@@ -57,17 +57,20 @@ def slow_batches(query: int, *, now: datetime) -> list[Explained]:
 _LONG_MS = 1_000
 
 
-def why_slow(queries: Collection[int], *, now: datetime) -> dict[int, str]:
-    """Return the sentence on the slowest batch of the last hour of each query that has one.
+def why_slow(since: Mapping[int, datetime], *, now: datetime) -> dict[int, str]:
+    """Return the sentence on the slowest batch of each query since it became slow.
 
-    The newest would change an incident's text every few seconds. Two database queries per 200
-    queries, and one more.
+    `since` is by query. An older batch does not explain what began after it, and a run's first
+    batch does not count: it also loads code and state. The newest would change an incident's text
+    every few seconds. Two database queries per 200 queries, and one more.
     """
-    if not queries:
+    if not since:
         return {}
-    rows = SlowBatch.objects.filter(query__in=queries, at__gt=now - RECENT)
-    ordered = rows.order_by("took_ms", "-pk").values_list("query", "pk")
-    slowest = sorted(dict(ordered).values())  # of each query, the last row counts
+    before = Progress.objects.filter(run=OuterRef("run"), batch__lt=OuterRef("batch"))
+    rows = SlowBatch.objects.filter(Exists(before), query__in=since, at__gt=now - RECENT)
+    ordered = rows.order_by("took_ms", "-pk").values_list("query", "pk", "at")
+    late_enough = {query: pk for query, pk, at in ordered if at >= since[query]}
+    slowest = sorted(late_enough.values())  # of each query, the last row counts
     found: dict[int, str] = {}
     for start in range(0, len(slowest), _AT_ONCE):
         evidence = SlowBatch.objects.filter(pk__in=slowest[start : start + _AT_ONCE])

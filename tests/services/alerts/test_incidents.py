@@ -150,25 +150,42 @@ def test_a_query_that_lags_is_one_only_after_a_while(alerts: Alerts, settings: A
     assert [one.kind for one in alerts.watch(60)] == [IncidentKind.LAGGING]
 
 
+def _slow(alerts: Alerts, batch: int, took_ms: int, *, ended: timedelta) -> None:
+    """Write a batch of delays that ended that long ago, with its driver's evidence."""
+    run, at = alerts.run("delays"), alerts.now - ended
+    batches(run, 1, first=batch, until=at, duration_ms=took_ms)
+    SlowBatch.objects.create(
+        driver=run.driver_id,
+        seq=batch,
+        query=run.query_id,
+        run=run.pk,
+        batch=batch,
+        took_ms=took_ms,
+        at=at,
+        body={"stages": []},
+    )
+
+
 def test_a_stalled_query_says_why_its_slowest_batch_was_slow(alerts: Alerts) -> None:
     alerts.query("delays")
     alerts.up("delays")
-    run = alerts.run("delays")
-    for number, took in enumerate((9_000, 4_000)):
-        batches(run, 1, first=number, until=alerts.now, duration_ms=took)
-        SlowBatch.objects.create(
-            driver=run.driver_id,
-            seq=number,
-            query=run.query_id,
-            run=run.pk,
-            batch=number,
-            took_ms=took,
-            at=alerts.now,
-            body={"stages": []},
-        )
+    for batch, took in enumerate((60_000, 9_000, 4_000)):
+        _slow(alerts, batch, took, ended=timedelta())
     alerts.set("delays", verdict="STALLED", verdict_since=alerts.now)
-    text = "Batch 0 took 9.0 s: the driver took 8.9 s outside Spark's tasks."
+    text = "Batch 1 took 9.0 s: the driver took 8.9 s outside Spark's tasks."  # 0 starts the run
     assert text in alerts.one().detail
+
+
+def test_a_batch_from_before_a_query_was_slow_is_not_blamed(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.watch(30 * 60)
+    alerts.commit("delays")
+    _slow(alerts, 1, 60_000, ended=timedelta(minutes=20))
+    alerts.set("delays", verdict="LAGGING", verdict_since=alerts.now - timedelta(minutes=15))
+    assert alerts.one().detail == "Lagging since 03:15:00 UTC."
+    _slow(alerts, 69, 5_000, ended=timedelta(minutes=1))
+    assert "Batch 69 took 5.0 s" in alerts.one().detail
 
 
 def test_records_about_to_be_deleted_are_an_incident(alerts: Alerts) -> None:
@@ -492,10 +509,10 @@ def test_the_reasons_of_many_slow_queries_are_read_together(alerts: Alerts) -> N
             alerts.query(name)
             alerts.up(name)
             run = alerts.run(name)
-            batches(run, 1, until=alerts.now, duration_ms=9_000)
+            batches(run, 2, until=alerts.now, duration_ms=9_000)
             SlowBatch.objects.create(
                 driver=run.driver_id,
-                **{"seq": seq, "query": run.query_id, "run": run.pk, "batch": 0},
+                **{"seq": seq, "query": run.query_id, "run": run.pk, "batch": 1},
                 **{"took_ms": 9_000, "at": alerts.now, "body": {"stages": []}},
             )
             alerts.set(name, verdict="STALLED", verdict_since=alerts.now)
