@@ -51,7 +51,8 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
         title = f"{message.step.capitalize()}: {title}"
     resolved = message.step == "resolved"
     kind = "success" if resolved else _TYPES.get(message.severity, "info")
-    text = "\n".join(filter(None, [message.text, message.url]))
+    facts = (f"{name}: {value}" for name, value in message.facts)
+    text = "\n".join(filter(None, [message.text, *facts, message.url]))
     if not sender.notify(body=text or title, title=title, notify_type=apprise.NotifyType(kind)):
         raise SendFailed("The chat service did not accept it.")
 

@@ -58,6 +58,11 @@ def first_line(error: Exception) -> str:
 
 SETUP = "setup"  # whether users and scripts can begin
 
+#: How the kernel's errors ENOSPC and EDQUOT read.
+FULL_DISK = ("No space left on device", "Disk quota exceeded")
+#: A part for each full file system of queries' data: this, and where it is mounted.
+OF_DATA = "disk "
+
 #: The parts that `/readyz` requires.
 READY_PARTS = ("database", "redis", "worker", "ingester", SETUP)
 #: Parts that `/readyz` reports in addition: if one of several hosts is silent, the others still

@@ -43,9 +43,22 @@ class Trouble:
         return self.queries[0] if len(self.queries) == 1 else None
 
 
-def of_query(kind: IncidentKind, query: int) -> str:
-    """Return the fingerprint for a query's problem."""
+#: Kinds that report one loss of a query, the most certain first. They share an incident: the loss
+#: is foreseen, fails the query, and is recorded.
+LOSS = (IncidentKind.FAILED, IncidentKind.RECORDS_LOST, IncidentKind.AT_RISK)
+_SHARED = frozenset({IncidentKind.RECORDS_LOST, IncidentKind.AT_RISK})
+
+
+def of_query(kind: IncidentKind, query: int, *, loses: bool = False) -> str:
+    """Return the fingerprint for a query's problem; `loses`: its source has lost data."""
+    if loses or kind in _SHARED:
+        kind = IncidentKind.RECORDS_LOST
     return f"{kind}:query:{query}"
+
+
+def of_disk(host: str, mount: str) -> str:
+    """Return the fingerprint for a full file system; "" is the one of HEADGATE_HOME."""
+    return f"{IncidentKind.DISK}:{host}:{mount}"[:200] if mount else IncidentKind.DISK.value
 
 
 #: Symptoms that a query shows if its source is unreachable, its driver keeps dying, or its host is
@@ -61,7 +74,10 @@ _SIGNS = frozenset(
 )
 #: Kinds that explain the symptoms of the queries they affect.
 _CAUSES = frozenset(
-    {IncidentKind.SOURCE_UNREACHABLE, IncidentKind.DRIVER_DEATHS, IncidentKind.HOST_SILENT}
+    {
+        *(IncidentKind.SOURCE_UNREACHABLE, IncidentKind.DRIVER_DEATHS, IncidentKind.HOST_SILENT),
+        IncidentKind.DISK,
+    }
 )
 #: The query is held, which explains why it keeps failing or makes no progress.
 _HOLDS = frozenset({IncidentKind.FAILED, IncidentKind.BROKEN})
@@ -87,12 +103,17 @@ def grouped(seen: Iterable[Trouble]) -> list[Trouble]:
 
 
 def _merged(same: list[Trouble]) -> Trouble:
-    first = same[0]
     if len(same) == 1:
-        return first
-    queries = {query.id: query for one in same for query in one.queries}
+        return same[0]
+    # What is seen without a query, such as a full disk, has none of a query's labels to match.
+    of_queries = [one for one in same if one.queries] or same
+    queries = {query.id: query for one in of_queries for query in one.queries}
     in_order = tuple(sorted(queries.values(), key=lambda query: query.name))
-    applications = {one.application for one in same}
+    first = min(of_queries, key=lambda one: LOSS.index(one.kind) if one.kind in LOSS else 0)
+    if len(in_order) == 1:
+        details = dict.fromkeys(one.detail for one in (first, *same) if one.detail)
+        return replace(first, detail=" ".join(details))
+    applications = {one.application for one in of_queries}
     return replace(
         first,
         title=f"{first.title}: {len(in_order):,} queries",
@@ -101,7 +122,7 @@ def _merged(same: list[Trouble]) -> Trouble:
         labels={
             name: value
             for name, value in first.labels.items()
-            if all(one.labels.get(name) == value for one in same)
+            if all(one.labels.get(name) == value for one in of_queries)
         },
         group=None,
         run=None,

@@ -74,6 +74,13 @@ SETTLED = frozenset({ChangeState.GOOD, ChangeState.ROLLED_BACK, ChangeState.LEFT
 #: States of changes that dropped out of their deploy; if a wave has several, the first here is
 #: shown.
 OUT = (ChangeState.KEPT, ChangeState.BAD)
+#: States in which its deploy decides what becomes of a query: it is judged or rolled back.
+IN_DEPLOYS_HANDS = frozenset(
+    {
+        *(ChangeState.WRITTEN, ChangeState.RESTARTED),
+        *(ChangeState.BAD, ChangeState.GOING_BACK),
+    }
+)
 
 
 class ChangeKind(StrEnum):

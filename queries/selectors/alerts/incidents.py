@@ -3,12 +3,23 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q, QuerySet, Sum
+from django.urls import reverse
 
 from headgate_ground.wire import Kind
 from listeners.models import Event
+from queries.domain.alerts.explanations import (
+    OF_APPLICATION,
+    OF_QUERY,
+    Explanation,
+    Fault,
+    Page,
+    Place,
+    explained,
+)
 from queries.domain.alerts.kinds import (
     DeliveryState,
     EntryKind,
@@ -16,10 +27,13 @@ from queries.domain.alerts.kinds import (
     IncidentState,
     Severity,
 )
+from queries.domain.alerts.troubles import LOSS
 from queries.domain.reasons import phrase
 from queries.models.alerts import Delivery, Incident
+from queries.models.checkpoints import Loss
 from queries.models.failures import Failure
 from queries.models.history import Operation, Transition
+from queries.selectors.failures.advice import advice_of
 from queries.selectors.first_or_missing import found
 
 #: Events this long before an incident opened are part of its history.
@@ -74,7 +88,65 @@ def open_incidents() -> int:
 def newest_failure(incident: Incident) -> Failure | None:
     """Return the newest failure of an incident's group; None if it has none."""
     group = incident.failure_group
-    return group.failures.select_related("run").first() if group else None
+    if group is None:
+        return None
+    rows = group.failures.select_related("run__query", "run__revision", "driver__application")
+    if incident.closed_at is not None:  # a later one belongs to a later incident
+        rows = rows.filter(at__lte=incident.closed_at)
+    return rows.first()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An incident's explanation, with the address of its next step's page, and the failure."""
+
+    why: Explanation
+    address: str  # from the root of the console
+    failure: Failure | None
+
+
+def told(incident: Incident) -> Told:
+    """Return what every channel and page states about an incident."""
+    failure = newest_failure(incident)
+    listed = [incident.query.name] if incident.query else incident.affected
+    about = explained(
+        IncidentKind(incident.kind),
+        incident.detail,
+        Place(
+            queries=listed,
+            more=max(0, incident.affected_count - len(listed)),
+            application=incident.application.name if incident.application else "",
+            run=incident.run_id,
+            host=incident.host,
+        ),
+        _fault(failure) if failure else None,
+    )
+    names: dict[Page, list[Any]] = {Page.SYSTEM: [], Page.CHANNELS: []}
+    names |= dict.fromkeys(OF_QUERY, listed[:1])
+    names |= {page: [incident.application and incident.application.name] for page in OF_APPLICATION}
+    names |= {Page.INCIDENT: [incident.uuid], Page.FAILURE: [failure and failure.pk]}
+    return Told(about, reverse(about.page, args=names[about.page]), failure)
+
+
+def _fault(failure: Failure) -> Fault:
+    advice = advice_of(failure)
+    return Fault(failure.shown(advice.title), advice.meaning, advice.way_out, failure.batch)
+
+
+def accepted_losses(incident: Incident) -> str:
+    """Return a sentence on the losses of its query that were accepted while it lasted, or ""."""
+    if incident.kind not in LOSS or incident.query_id is None:
+        return ""
+    rows = Loss.objects.filter(
+        query=incident.query_id, accepted_at__gte=incident.opened_at, accepted_at__isnull=False
+    )
+    if incident.closed_at is not None:
+        rows = rows.filter(accepted_at__lte=incident.closed_at)
+    by = sorted(set(rows.order_by().values_list("accepted_by", flat=True)))
+    if not by:
+        return ""
+    offsets = rows.aggregate(sum=Sum("offsets"))["sum"] or 0
+    return f"The loss of {offsets:,} offsets was accepted by {', '.join(by)}."
 
 
 def thread_dump(incident: Incident) -> Event | None:

@@ -6,16 +6,21 @@ not make its own assessments: its sources are phases, verdicts, risks, crash loo
 gaps, hosts, and system health.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Self
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q, Sum
+from django.db.models import Exists, OuterRef, Q, Subquery, Sum
 
 from listeners.models import Gap
+from queries.domain.alerts.explanations import OF_FAILURE
 from queries.domain.alerts.kinds import IncidentKind
-from queries.domain.alerts.troubles import Subject, Trouble, grouped, of_query
+from queries.domain.alerts.troubles import Subject, Trouble, grouped, of_disk, of_query
+from queries.domain.deploys.states import IN_DEPLOYS_HANDS, ChangeKind
+from queries.domain.failures.categories import Category
+from queries.domain.failures.crash_loops import CrashLoop
 from queries.domain.kafka.options import SERVERS
 from queries.domain.kafka.topic_ids import ids_of, replaced_in
 from queries.domain.reasons import why
@@ -32,15 +37,17 @@ from queries.domain.states import (
     Verdict,
 )
 from queries.domain.supervision.culprits import DEATHS
-from queries.domain.system import Part
+from queries.domain.system import OF_DATA, Part
 from queries.models.alerts import Channel
 from queries.models.applications import Application, Script
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.deploys.receipts import DeployChange
 from queries.models.drivers import Driver, Run
-from queries.models.failures import FailureGroup
+from queries.models.failures import Failure, FailureGroup
 from queries.selectors.alerts.rules import stopped_within
 from queries.selectors.alerts.thresholds import crossed_thresholds
+from queries.selectors.failures.full_disks import disk_text, full_disk_failures
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.hosts import silent_hosts
 from queries.selectors.kafka.loss_ledger import summed
@@ -60,6 +67,8 @@ _VERDICTS = {
     Verdict.BLIND: IncidentKind.BLIND,
     Verdict.LAGGING: IncidentKind.LAGGING,
 }
+#: Phases of a start, whose end shows what became of deleted records.
+_COMING = frozenset({Phase.PENDING, Phase.STARTING})
 #: Verdicts that a slow batch may explain.
 _SLOW = (Verdict.STALLED, Verdict.LAGGING)
 #: The incident kind for a driver, or a script, that supervision holds.
@@ -82,16 +91,19 @@ class _Rows:
     """The queries concerned, and the objects that their incidents link to."""
 
     queries: dict[int, Query]
-    groups: dict[int, FailureGroup]  # query -> its newest open group
+    failures: dict[int, Failure]  # query -> its newest one, or that of its driver
     runs: dict[int, int]  # query -> its open run
     replaced: set[int]  # queries with a topic that was deleted and recreated
     slow: dict[int, str] = field(default_factory=dict)  # query -> why its slowest batch was slow
+    full: set[int] = field(default_factory=set)  # failures because of a full disk
 
     def trouble(self, kind: IncidentKind, query: Query, detail: str = "") -> Trouble:
-        group = self.groups.get(query.pk)
+        failure = self.failures.get(query.pk) if kind in OF_FAILURE else None
+        group = failure.group if failure else None
+        loses = kind is IncidentKind.FAILED and failure is not None and _is_loss(failure)
         return Trouble(
             kind=kind,
-            fingerprint=of_query(kind, query.pk),
+            fingerprint=of_query(kind, query.pk, loses=loses),
             title=f"{query.name}: {kind.label.lower()}",
             detail=detail or (group.title if group else ""),
             queries=(Subject(query.pk, query.name),),
@@ -111,13 +123,13 @@ def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
     loops = crash_loops(now=now)
     losses, gaps = _losses(now), _gaps(now)
     moved = {one.query: one.text for one in moved_checkpoints(since=now - ONCE_FOR)}
-    rows = _rows({*loops, *losses, *gaps, *moved}, now)
+    rows = _rows({*loops, *losses, *gaps, *moved}, loops, now)
+    deploys = _Deploys.read()
     found: list[Trouble] = []
     for pk, query in rows.queries.items():
         found += _of_query(rows, query, now)
         if loop := loops.get(pk):
-            text = f"{loop.count:,} failures since {loop.first_at:%H:%M} UTC; retried with backoff."
-            found.append(rows.trouble(IncidentKind.CRASH_LOOP, query, text))
+            found.append(_crash_loop(rows, query, loop))
         found += (rows.trouble(kind, query, text) for kind, text in losses.get(pk, ()))
         if count := gaps.get(pk):
             text = (
@@ -133,10 +145,14 @@ def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
     found += _hosts()
     found += _of_headgate(problems)
     found += _channels(now)
-    return grouped(found)
+    return grouped(one for one in found if one.kind not in _DEPLOYED or not deploys.has(one))
 
 
-def _rows(more: Iterable[int], now: datetime) -> _Rows:
+def _is_loss(failure: Failure) -> bool:
+    return failure.category == Category.SOURCE_LOST
+
+
+def _rows(more: Iterable[int], loops: Mapping[int, CrashLoop], now: datetime) -> _Rows:
     troubled = (
         Q(phase__in=sorted(HELD_PHASES))
         | Q(verdict__in=list(_VERDICTS))
@@ -155,11 +171,12 @@ def _rows(more: Iterable[int], now: datetime) -> _Rows:
     some = (rows.filter(troubled, desired=Desired.RUNNING), rows.filter(hangs))
     found = [query for each in (*some, rows.filter(stopped)) for query in each.order_by()]
     queries = {query.pk: query for query in sorted(found, key=lambda query: query.name)}
-    groups = FailureGroup.objects.filter(query__in=queries, status=GroupStatus.OPEN)
+    failures = _failures(queries, loops)
     runs = Run.objects.filter(query__in=queries, outcome=RunOutcome.OPEN).order_by()
     return _Rows(
         queries=queries,
-        groups={one.query_id: one for one in groups.order_by("last_seen") if one.query_id},
+        failures=failures,
+        full=full_disk_failures(failures.values()),
         runs=dict(runs.values_list("query", "pk")),
         replaced=_replaced([pk for pk, query in queries.items() if query.risk]),
         slow=why_slow(
@@ -171,6 +188,95 @@ def _rows(more: Iterable[int], now: datetime) -> _Rows:
             now=now,
         ),
     )
+
+
+def _failures(queries: Mapping[int, Query], loops: Mapping[int, CrashLoop]) -> dict[int, Failure]:
+    """Return the newest failure in an open group of each query that fails, and of its driver.
+
+    One that is older than a query's crash loop does not explain it.
+    """
+    failing = {pk: one for pk, one in queries.items() if pk in loops or one.phase in HELD_PHASES}
+    if not failing:
+        return {}
+    homes = {one.application_id for one in failing.values()}
+    of_driver = Q(query=None, application__in=homes)
+    groups = FailureGroup.objects.filter(Q(query__in=failing) | of_driver, status=GroupStatus.OPEN)
+    last = Failure.objects.filter(group=OuterRef("pk")).order_by("-at", "-pk").values("pk")[:1]
+    newest = list(groups.order_by().annotate(last=Subquery(last)).values_list("last", flat=True))
+    rows = Failure.objects.filter(pk__in=newest).select_related("group").order_by("at", "pk")
+    own: dict[int, Failure] = {}
+    of_drivers: dict[int, Failure] = {}
+    for failure in rows.defer("message", "log_tail", "conf", "offsets", "last_progress"):
+        if failure.group.query_id is not None:
+            own[failure.group.query_id] = failure
+        else:
+            of_drivers[failure.group.application_id] = failure
+    found = {}
+    for pk, query in failing.items():
+        known = [one for one in (own.get(pk), of_drivers.get(query.application_id)) if one]
+        if pk in loops:
+            known = [one for one in known if one.at >= loops[pk].first_at]
+        elif pk in own:  # it is held because of its own failure
+            known = [own[pk]]
+        if known:
+            found[pk] = max(known, key=lambda one: (one.at, one.pk))
+    return found
+
+
+def _crash_loop(rows: _Rows, query: Query, loop: CrashLoop) -> Trouble:
+    """Return a query's crash loop with its cause, or the full disk that explains it."""
+    since = f"{loop.count:,} failures since {loop.first_at:%H:%M} UTC; retried with backoff."
+    failure = rows.failures.get(query.pk)
+    if failure is None:
+        return rows.trouble(IncidentKind.CRASH_LOOP, query, since)
+    if failure.pk not in rows.full:
+        cause = failure.group.title.removesuffix(".")
+        return rows.trouble(IncidentKind.CRASH_LOOP, query, f"{cause}. {since}")
+    mount, text = disk_text(failure, query)
+    host = query.application.host
+    where = " on ".join(filter(None, (mount, host)))
+    return replace(
+        rows.trouble(IncidentKind.DISK, query, f"{text} {query.name}: {since}"),
+        fingerprint=of_disk(host, mount or query.name),
+        title=f"Disk full: {where}" if mount else f"{query.name}: disk full",
+    )
+
+
+#: Kinds that a deploy deals with itself: it judges the query or driver, and rolls it back.
+_DEPLOYED = frozenset(
+    {
+        *(IncidentKind.FAILED, IncidentKind.BROKEN, IncidentKind.CRASH_LOOP),
+        *(IncidentKind.STALLED, IncidentKind.DRIVER_DEATHS, IncidentKind.PREFLIGHT_FAILING),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Deploys:
+    """The queries and applications that open deploys are judging or rolling back."""
+
+    queries: frozenset[int]
+    applications: frozenset[int]
+
+    @classmethod
+    def read(cls) -> Self:
+        rows = DeployChange.objects.filter(over=False, state__in=sorted(IN_DEPLOYS_HANDS))
+        found = list(rows.order_by().values_list("query", "application", "with_driver", "kind"))
+        return cls(
+            frozenset(query for query, *_ in found if query is not None),
+            frozenset(
+                application
+                for _, application, with_driver, kind in found
+                if application is not None and (with_driver or kind == ChangeKind.APPLICATION)
+            ),
+        )
+
+    def has(self, trouble: Trouble) -> bool:
+        """Return whether a problem is only of what a deploy deals with."""
+        home = trouble.application.id if trouble.application else None
+        if home in self.applications:
+            return True
+        return bool(trouble.queries) and all(one.id in self.queries for one in trouble.queries)
 
 
 def _replaced(queries: list[int]) -> set[int]:
@@ -197,7 +303,9 @@ def _of_query(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
         kind is not IncidentKind.LAGGING or _lasts(query.verdict_since, now)
     ):
         yield rows.trouble(kind, query, _verdict(rows, query))
-    if query.risk:
+    deleted = query.risk_at is not None and query.risk_at <= now
+    # While it starts: what is gone fails it, or is recorded as lost, within its first batch.
+    if query.risk and not (deleted and query.phase in _COMING):
         yield _risk(rows, query, now, IncidentKind.AT_RISK)
     yield from _ahead(rows, query, now)
     away = query.source_unreachable_since
@@ -402,7 +510,16 @@ def _hosts() -> Iterator[Trouble]:
 
 def _of_headgate(problems: Iterable[Part]) -> Iterator[Trouble]:
     for part in problems:
-        if kind := _PARTS.get(part.name):
+        if part.name.startswith(OF_DATA):
+            mount = part.name.removeprefix(OF_DATA)
+            yield Trouble(
+                kind=IncidentKind.DISK,
+                fingerprint=of_disk(settings.HEADGATE_HOST, mount),
+                title=f"Disk full: {mount} on {settings.HEADGATE_HOST}",
+                detail=part.sentence,
+                host=settings.HEADGATE_HOST,
+            )
+        elif kind := _PARTS.get(part.name):
             yield Trouble(
                 kind=kind,
                 fingerprint=kind,

@@ -20,10 +20,12 @@ from controlplane import fail_points
 from listeners.loops.leases import Lease, Leases
 from listeners.loops.troubles import each
 from queries.channels.base import Message, SendFailed
+from queries.domain.alerts.explanations import over
 from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentState, Severity, Step
 from queries.domain.alerts.routing import RoutedIncident, Rule, Telling, plan
 from queries.domain.secrets.bindings import channel as channel_named
 from queries.models.alerts import Channel, Delivery, Incident
+from queries.selectors.alerts.incidents import accepted_losses, told
 from queries.selectors.alerts.rules import gone_at, rules_in_force
 from queries.selectors.lineage.downstream import Downstream, in_words
 from queries.selectors.secrets import bound_to
@@ -69,12 +71,12 @@ def announce_incidents(*, now: datetime) -> int:
 
 def _announce(incident: Incident, rules: list[Rule], below: Downstream, now: datetime) -> int:
     with transaction.atomic():
-        told = of_incident(incident)
-        if not told.open:  # unsent messages of a closed incident are useless
+        routed = of_incident(incident)
+        if not routed.open:  # unsent messages of a closed incident are useless
             Delivery.objects.filter(
                 incident=incident, state=DeliveryState.WAITING, step__in=_WHILE_OPEN
             ).filter(Q(leased_until=None)).update(state=DeliveryState.SKIPPED, attempt_after=None)
-        found = plan(told, rules, list(_heard(incident)), now=now)
+        found = plan(routed, rules, list(_heard(incident)), now=now)
         downstream = _downstream(incident, below) if found.tellings else ""
         rows = [
             Delivery(
@@ -129,17 +131,28 @@ def _heard(incident: Incident) -> Iterator[Telling]:
 def message_of(
     incident: Incident, telling: Telling, now: datetime, *, downstream: str = ""
 ) -> Message:
-    """Return the message for one channel: what happened, where, and a link to the fix.
+    """Return the message for one channel: the cause, the place, the next step and its link.
 
-    `downstream` names the queries that read the affected ones' data.
+    `downstream` names the queries that read the affected ones' data. What was foreseen or seen
+    while an incident was open is not repeated once it is over.
     """
-    facts = [("Application", incident.application.name if incident.application else "")]
+    resolved = incident.closed_at is not None and telling.step is Step.RESOLVED
+    whole = told(incident)
+    text, facts = whole.why.cause, [("Where", whole.why.place)]
+    if resolved:
+        accepted = accepted_losses(incident)
+        text = over(IncidentKind(incident.kind), incident.closed_by, accepted)
+    else:
+        facts.append(("What to do", whole.why.step))
+        if settings.PUBLIC_URL:
+            facts.append(("Do it here", f"{settings.PUBLIC_URL}{whole.address}"))
+    facts += [("Application", incident.application.name if incident.application else "")]
     facts += [("Query", incident.query.name if incident.query else "")]
     if incident.affected_count > 1:
         facts.append(("Queries", _listed(incident)))
     facts += [("Downstream", downstream)]
     facts += [("Host", incident.host), ("Since", f"{incident.opened_at:%Y-%m-%d %H:%M:%S} UTC")]
-    if incident.closed_at and telling.step is Step.RESOLVED:
+    if incident.closed_at and resolved:
         facts.append(("Until", f"{incident.closed_at:%Y-%m-%d %H:%M:%S} UTC"))
         facts.append(("Closed by", incident.closed_by or "Headgate: its cause cleared"))
     address = f"{settings.PUBLIC_URL}/alerts/{incident.uuid}/" if settings.PUBLIC_URL else ""
@@ -149,7 +162,7 @@ def message_of(
         severity=incident.severity,
         kind=incident.kind,
         title=incident.title,
-        text=incident.detail,
+        text=text,
         url=address,
         at=now,
         labels=incident.labels,

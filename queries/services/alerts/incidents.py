@@ -110,7 +110,6 @@ def _open(trouble: Trouble, now: datetime) -> int:
     try:
         with transaction.atomic():
             row = Incident.objects.create(
-                kind=trouble.kind,
                 fingerprint=trouble.fingerprint,
                 opened_at=now,
                 first_opened_at=now,
@@ -143,9 +142,11 @@ def _reopen(known: Known, trouble: Trouble, now: datetime) -> int:
 
 
 def _update(known: Known, trouble: Trouble, now: datetime) -> int:
-    done = Incident.objects.filter(pk=known.id, state=IncidentState.OPEN).update(
-        quiet_since=None, **_evidence(trouble, now)
-    )
+    row = Incident.objects.filter(pk=known.id, state=IncidentState.OPEN)
+    # Rules select kinds and severities: another channel may have to hear of it now.
+    if row.exclude(kind=trouble.kind).update(announce_after=now):
+        _tell(known.id, EntryKind.UPDATED, now, text=f"{trouble.title}. {trouble.detail}")
+    done = row.update(quiet_since=None, **_evidence(trouble, now))
     if known.quiet_since is not None:
         _tell(known.id, EntryKind.UPDATED, now, text="The problem is back.", done=done)
     elif known.affected != len(trouble.queries):
@@ -156,6 +157,7 @@ def _update(known: Known, trouble: Trouble, now: datetime) -> int:
 def _evidence(trouble: Trouble, now: datetime) -> dict[str, object]:
     query = trouble.query
     return {
+        "kind": trouble.kind,
         "severity": trouble.kind.severity,
         "title": trouble.title[:300],
         "detail": trouble.detail,

@@ -18,11 +18,13 @@ import orjson
 import redis
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
+from django.urls import reverse
 
 from controlplane import redis_client, signs_of_life
 from controlplane.tls import own_certificate
 from headgate_ground.files import read_file, replace_file
 from queries.channels.base import Message, SendFailed
+from queries.domain.alerts.explanations import Place, explained
 from queries.domain.alerts.kinds import Step
 from queries.domain.alerts.watching import (
     KINDS,
@@ -175,16 +177,23 @@ class Watcher:
             Step.RESOLVED: f"Headgate: {saying.part} works again",
             Step.REMINDER: f"Headgate: {kind.label.lower()}, still",
         }.get(saying.step, f"Headgate: {kind.label.lower()}")
+        why = explained(kind, saying.sentence, Place(host=settings.HEADGATE_HOST))
+        facts = [("Where", why.place)]
+        if saying.step is not Step.RESOLVED:
+            facts.append(("What to do", why.step))
+            if settings.PUBLIC_URL:
+                facts.append(("Do it here", f"{settings.PUBLIC_URL}{reverse(why.page)}"))
         message = Message(
             key=f"headgate/{settings.HEADGATE_HOST}/{saying.part}/{saying.since:%Y%m%dT%H%M%SZ}",
             step=saying.step,
             severity=kind.severity,
             kind=kind,
             title=title,
-            text=saying.sentence,
+            text=saying.sentence if saying.step is Step.RESOLVED else why.cause,
             url="",
             at=now,
             facts=(
+                *facts,
                 ("Host", settings.HEADGATE_HOST),
                 ("Since", f"{saying.since:%Y-%m-%d %H:%M:%S} UTC"),
             ),

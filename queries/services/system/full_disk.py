@@ -8,9 +8,10 @@ from functools import cache
 from django.conf import settings
 
 from queries.domain.errors import Unavailable
+from queries.domain.system import FULL_DISK
 
 #: The messages of SQLite, PostgreSQL and Redis.
-_SIGNS = ("database or disk is full", "No space left on device", "Disk quota exceeded")
+_SIGNS = ("database or disk is full", *FULL_DISK)
 #: SQLite messages with many causes: it is a full disk if hardly anything is free.
 _MAYBE = ("disk I/O error", "unable to open database file", "Errors writing to the AOF file")
 _HARDLY_ANYTHING = 1_000_000  # bytes

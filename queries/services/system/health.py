@@ -18,12 +18,29 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Max
 
 from headgate_server import places
-from queries.domain.system import SETUP, Part, SystemHealth, clock, first_line, ok, problem, unknown
+from queries.domain.system import (
+    OF_DATA,
+    SETUP,
+    Part,
+    SystemHealth,
+    clock,
+    first_line,
+    ok,
+    problem,
+    unknown,
+)
+from queries.selectors.disks import home_disk
 from queries.services.access import root_worker
 from queries.services.access.proxies import PROXIES, proxies_part
 from queries.services.system.backlogs import backlog, loops
 from queries.services.system.checks import Check, checked
-from queries.services.system.places import DATA_ROOTS, SPARK_UI, data_roots_part, spark_ui_part
+from queries.services.system.places import (
+    DATA_ROOTS,
+    SPARK_UI,
+    data_disks,
+    data_roots_part,
+    spark_ui_part,
+)
 from queries.services.system.processes import redis_and_processes
 from queries.services.system.sqlite_writes import writes
 
@@ -115,6 +132,7 @@ def checks(now: datetime) -> tuple[tuple[str, bool, Check], ...]:
         ("backlog", True, lambda: backlog(now)),
         ("loops", True, lambda: loops(now)),
         (DATA_ROOTS, True, data_roots_part),
+        (OF_DATA.strip(), True, data_disks),
         (SPARK_UI, False, lambda: spark_ui_part(now=now)),
         (SETUP, True, _setup),
     )
@@ -233,8 +251,13 @@ def _disk() -> Part:
     except OSError as error:
         return problem("disk", f"The data folder cannot be read: {error.strerror}.")
     if free_mb < settings.DISK_WARNING_MB:
+        disk = home_disk()
         return problem(
-            "disk", f"Only {free_mb:,} MB are free where the data is stored. Free up disk space."
+            "disk",
+            f"Only {free_mb:,} MB are free where the data is stored, "
+            f"{settings.DISK_WARNING_MB - free_mb:,} MB less than HEADGATE_DISK_WARNING_MB: "
+            f"{settings.HEADGATE_HOME}{f', file system {disk.mount}' if disk else ''}. "
+            "Free up space there.",
         )
     return ok("disk", f"{free_mb:,} MB are free where the data is stored.")
 

@@ -10,8 +10,10 @@ from django.db import DatabaseError
 
 from controlplane.ports import port_is_free
 from controlplane.tls import own_certificate
-from queries.domain.system import Part, first_line, ok, problem
+from queries.domain.definitions.locations import local_path
+from queries.domain.system import OF_DATA, Part, first_line, ok, problem
 from queries.launchers.process.identities import read_identity
+from queries.selectors.disks import low_disks
 
 DATA_ROOTS = "data roots"
 SPARK_UI = "Spark UI"
@@ -37,6 +39,27 @@ def data_roots_part() -> Part:
         DATA_ROOTS,
         f"{', '.join(found)} {which} on host {settings.HEADGATE_HOST}; reads and writes there "
         "fail. Create or mount it, then restart the applications that use it.",
+    )
+
+
+def data_disks() -> tuple[Part, ...]:
+    """Check the free space of every local folder that queries may write to, on this host.
+
+    One part for each file system with too little space, named after where it is mounted; () if
+    there is none. The file system of HEADGATE_HOME is the part "disk".
+    """
+    from queries.selectors.secrets import all_given_roots
+    from queries.services.local_roots import root_location
+
+    try:
+        given = [root for roots in all_given_roots().values() for root in roots]
+    except DatabaseError:  # the part "data roots" says so
+        given = []
+    roots = (root_location(root) for root in (*settings.DATA_ROOTS, *given))
+    paths = [str(settings.CHECKPOINTS_DIR), *filter(None, map(local_path, roots))]
+    return tuple(
+        problem(f"{OF_DATA}{disk.mount}", f"{disk.sentence} Free up space there.")
+        for disk in low_disks(paths)
     )
 
 

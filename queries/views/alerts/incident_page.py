@@ -20,9 +20,9 @@ from queries.roles import OPERATE, VIEW
 from queries.selectors.alerts.incidents import (
     incident,
     incidents,
-    newest_failure,
     story,
     thread_dump,
+    told,
 )
 from queries.selectors.failures.what_changed import failure_with_changes
 from queries.selectors.kafka.lag import lag_of
@@ -48,10 +48,13 @@ _MOVING = ("status", "lead", "story", "affected")
 def incident_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Show one incident."""
     row = incident(uuid)
-    failure = newest_failure(row)
+    whole = told(row)
+    failure = whole.failure
     context = {
         **_moving(row, timezone.now()),
         "failure": failure,
+        "why": whole.why,
+        "next_address": whole.address,
         "offers": _offers(request, row, failure),
         "dump": thread_dump(row),
         "stuck": row.kind == IncidentKind.STUCK_STOP,

@@ -13,13 +13,13 @@ from django.utils import timezone
 from headgate_ground.masking import mask
 from queries.domain.failures.categories import Category, Remedy
 from queries.domain.failures.context import left_out
-from queries.domain.failures.diagnosis import Classified, classify, classify_exit
-from queries.domain.failures.subjects import Subject
+from queries.domain.failures.diagnosis import Classified
 from queries.domain.kafka.losses import named_in, touch
 from queries.domain.restart import AT_ONCE, RestartPolicy
 from queries.models.failures import Failure
 from queries.roles import DEFINE, OPERATE, VIEW, may
 from queries.selectors.definitions.definitions import query_definition
+from queries.selectors.failures.advice import advice_of
 from queries.selectors.failures.failures import failure_group, failures
 from queries.selectors.failures.occurrences import newest_failure_of
 from queries.selectors.failures.what_changed import failure_with_changes
@@ -159,35 +159,6 @@ def _concerns(failure: Failure, heard: Changes) -> bool:
     if heard is None or failure.group_id in keys(heard, "group"):
         return True
     return failure.run is not None and failure.run.query_id in keys(heard, "query")
-
-
-_REFUSED: dict[str, str] = {
-    Category.LOCK: "held",
-    Category.EARLIER_RUN: "own",
-    Category.FENCED: "fenced",
-    Category.OWNERSHIP: "foreign",
-}
-
-
-def advice_of(failure: Failure) -> Classified:
-    """Return the meaning of a stored failure, and what to do about it."""
-    if failure.run is None and not (failure.error_class or failure.error_type):
-        return classify_exit(
-            python=failure.driver.exit_python or "UNKNOWN",
-            jvm=failure.driver.exit_jvm or "UNKNOWN",
-            oom=failure.category == Category.MEMORY,
-            killed=failure.driver.exit_killed,
-            log_tail=failure.log_tail,
-        )
-    return classify(
-        error_class=failure.error_class,
-        type_name=failure.error_type,
-        root_cause=failure.root_cause,
-        message=failure.message,
-        refused=_REFUSED.get(failure.category, ""),
-        in_batch=failure.batch is not None,
-        subject=failure.run.subject if failure.run else Subject.APPLICATION,
-    )
 
 
 def policy_words(failure: Failure) -> str:

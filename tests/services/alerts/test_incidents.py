@@ -11,16 +11,23 @@ from django.test.utils import CaptureQueriesContext
 
 from listeners.models import Gap, SlowBatch
 from queries.domain.alerts.incidents import HOLD
-from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState
+from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, Step
+from queries.domain.alerts.routing import Telling
 from queries.domain.errors import Conflict, Invalid
+from queries.domain.protocol import RunError
 from queries.domain.states import LossKind, StopMode
-from queries.domain.system import Part, SystemHealth, ok, problem
+from queries.domain.system import OF_DATA, Part, SystemHealth, ok, problem
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Checkpoint, Query
+from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.models.failures import Failure, FailureGroup
 from queries.models.hosts import Host
 from queries.selectors.alerts.troubles import troubles
+from queries.selectors.disks import Disk
+from queries.selectors.failures import full_disks
 from queries.services.alerts import incidents as service
+from queries.services.alerts.deliveries import message_of
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
 
@@ -523,3 +530,146 @@ def test_the_reasons_of_many_slow_queries_are_read_together(alerts: Alerts) -> N
 
     first = asked("one")
     assert asked("two", "three", "four") == first
+
+
+FULL = RunError("", "java.io.IOException", "No space left on device", "No space left on device")
+LOST = RunError(
+    "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
+    "org.apache.spark.sql.kafka010.KafkaIllegalStateException",
+    "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost.",
+    "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost.",
+)
+
+
+def _loop(alerts: Alerts, name: str, error: RunError) -> None:
+    for _ in range(7):
+        alerts.fail(name, error)
+        alerts.pause(name)
+        alerts.look()
+
+
+def test_a_crash_loop_says_why_it_fails(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    _loop(alerts, "delays", BROKEN_PIPE)
+    incident = alerts.one()
+    assert incident.detail.startswith("ConnectException: Connection refused. 7 failures since ")
+    assert incident.failure_group is not None
+
+
+def test_a_failure_from_before_a_crash_loop_does_not_explain_it(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    _loop(alerts, "delays", BROKEN_PIPE)
+    rows = Failure.objects.all()
+    first = min(rows.values_list("at", flat=True))
+    group = FailureGroup.objects.get()
+    FailureGroup.objects.filter(pk=group.pk).update(status="RESOLVED")
+    assert "Connection refused" not in alerts.one().detail
+    old = FailureGroup.objects.create(
+        **{"query": group.query, "application": group.application, "fingerprint": "old"},
+        **{"title": "Old", "first_seen": first, "last_seen": first},
+    )
+    last = rows.latest("at")
+    rows.create(
+        **{"driver": last.driver, "run": last.run, "group": old, "category": "unknown"},
+        at=first - timedelta(hours=1),
+    )
+    assert "Old" not in alerts.one().detail
+
+
+def test_queries_on_a_full_disk_are_one_incident_with_path_and_missing_bytes(
+    alerts: Alerts, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.DISK_WARNING_MB = 1000
+    disk = Disk("/data/out", "/data", 7, size=50_000_000_000, free=3_000_000)
+    monkeypatch.setattr(full_disks, "fullest", lambda paths: disk)
+    for name in ("delays", "hours"):
+        alerts.query(name)
+        alerts.up(name)
+    for name in ("delays", "hours"):
+        _loop(alerts, name, FULL)
+    Failure.objects.update(at=alerts.now)
+    alerts.parts = (problem(f"{OF_DATA}/data", disk.sentence),)
+    host = alerts.row("delays").application.host
+    settings.HEADGATE_HOST = host
+    incident = alerts.one()
+    assert (incident.kind, incident.affected_count) == (IncidentKind.DISK, 2)
+    assert incident.title == f"Disk full: /data on {host}: 2 queries"
+    assert "No space left on device. /data/out is on the file system mounted at /data" in (
+        incident.detail
+    )
+    assert "3 MB of 50,000 MB are free, 997 MB too little" in incident.detail
+
+
+def test_a_full_file_system_of_a_data_root_is_an_incident(alerts: Alerts) -> None:
+    alerts.parts = (problem(f"{OF_DATA}/data", "3 MB of 50 MB are free."),)
+    incident = alerts.one()
+    assert incident.kind == IncidentKind.DISK
+    assert incident.title.startswith("Disk full: /data on ")
+
+
+def test_one_loss_is_one_incident_from_the_risk_to_the_ledger(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.set("delays", risk="150 offsets were deleted.", risk_at=alerts.now)
+    risk = alerts.one()
+    assert risk.kind == IncidentKind.AT_RISK
+    Incident.objects.update(announce_after=None)
+    alerts.fail("delays", LOST)
+    failed = alerts.one()
+    assert (failed.pk, failed.kind) == (risk.pk, IncidentKind.FAILED)
+    assert failed.announce_after == alerts.now  # rules may select another channel for it
+    assert failed.detail.endswith("150 offsets were deleted.")
+    Loss.objects.create(
+        query=alerts.row("delays"),
+        source="flights",
+        **{"kind": LossKind.SKIPPED, "records": 150, "noticed_at": alerts.now},
+    )
+    assert alerts.one().pk == risk.pk
+
+
+def test_records_that_are_gone_are_no_risk_while_the_query_starts(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    gone = {"risk": "150 offsets were deleted.", "risk_at": alerts.now}
+    alerts.set("delays", phase="STARTING", **gone)
+    assert alerts.watch() == []
+    alerts.set("delays", risk_at=alerts.now + timedelta(hours=1))
+    assert [one.kind for one in alerts.watch()] == [IncidentKind.AT_RISK]
+
+
+@pytest.mark.parametrize(
+    ("state", "paged"),
+    [("RESTARTED", False), ("GOING_BACK", False), ("GOOD", True), ("KEPT", True)],
+)
+def test_what_a_deploy_judges_or_takes_back_pages_nobody(
+    alerts: Alerts, state: str, paged: bool
+) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.fail("delays", NO_SUCH_SOURCE)
+    deploy = Deploy.objects.create(actor="ada", created_at=alerts.now)
+    change = DeployChange.objects.create(
+        deploy=deploy, wave=1, kind="Query", name="delays", query=alerts.row("delays"), state=state
+    )
+    assert bool(alerts.watch()) is paged
+    change.over = True  # it could not take it back
+    change.save()
+    assert [one.kind for one in alerts.watch()] == [IncidentKind.FAILED]
+
+
+def test_a_resolved_loss_says_who_accepted_it(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.set("delays", risk="150 offsets may be lost.", risk_at=alerts.now)
+    incident = alerts.one()
+    Loss.objects.create(
+        **{"query": alerts.row("delays"), "source": "flights", "kind": LossKind.RETENTION},
+        **{"offsets": 150, "noticed_at": alerts.now, "accepted_at": alerts.now},
+        accepted_by="ada",
+    )
+    incident.closed_at = alerts.now + timedelta(minutes=5)
+    message = message_of(incident, Telling(Step.RESOLVED, 1), alerts.now)
+    assert "The loss of 150 offsets was accepted by ada." in message.text
+    assert "may be lost" not in message.text

@@ -241,7 +241,7 @@ def test_the_preview_says_how_often_and_for_which_time_it_does_not_know(limits: 
     limits.samples(query, 100, records=3_000_000)
     found = preview(query, Threshold.model_validate(BEHIND), now=limits.now)
     assert len(found.crossed_at) == 1
-    assert found.text.startswith("There are figures for only 100 min of the last 7 days; in these")
+    assert found.text.startswith("There are figures for only 95 min of the last 7 days; in these")
     assert "it would have fired once (first " in found.text
 
 

@@ -114,7 +114,7 @@ def test_its_page_tells_what_happened_and_leads_to_the_way_out(
     page = _see(client, viewer, _address())
     for words in (
         "Failed to find the data source",
-        "What it means and what to do",
+        "View failure",
         "Opened",
         "delays RUNNING → FAILED",
         "Requested start",
