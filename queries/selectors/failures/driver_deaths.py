@@ -3,6 +3,7 @@
 from itertools import takewhile
 
 from django.db.models import Exists, OuterRef
+from django.db.models.functions import Coalesce
 
 from queries.domain.states import Candidacy, DriverKind
 from queries.domain.supervision.culprits import is_in_a_row
@@ -12,6 +13,18 @@ from queries.models.failures import Failure
 
 #: How many of an application's newest driver deaths are examined.
 DEATHS_JUDGED = 10
+
+
+def standby_after(failure: Failure) -> Driver | None:
+    """Return the standby that took over after a driver's death; None if a new driver started."""
+    if failure.run_id is not None:
+        return None
+    later = Driver.objects.filter(
+        application=failure.driver.application_id, kind=DriverKind.SERVICE
+    ).exclude(pk=failure.driver_id)
+    began = later.annotate(began=Coalesce("took_over_at", "created_at"))
+    newer = began.filter(began__gte=failure.at).order_by("began", "pk").first()
+    return newer if newer and newer.took_over_at is not None else None
 
 
 def deaths_in_a_row(application: Application, *, most: int, until: int | None = None) -> int:

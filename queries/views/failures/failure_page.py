@@ -20,6 +20,7 @@ from queries.models.failures import Failure
 from queries.roles import DEFINE, OPERATE, VIEW, may
 from queries.selectors.definitions.definitions import query_definition
 from queries.selectors.failures.advice import advice_of
+from queries.selectors.failures.driver_deaths import standby_after
 from queries.selectors.failures.failures import failure_group, failures
 from queries.selectors.failures.occurrences import newest_failure_of
 from queries.selectors.failures.what_changed import failure_with_changes
@@ -138,6 +139,7 @@ def _moving(failure: Failure, now: datetime) -> dict[str, Any]:
         "occurrences": failures().filter(group=group)[:OCCURRENCES_SHOWN],
         "more": max(0, group.count - OCCURRENCES_SHOWN),
         "replays": replays_of(failure),
+        "standby": standby_after(failure),
         "now": now,
     }
 

@@ -109,3 +109,20 @@ def test_a_lane_is_red_only_for_the_time_that_the_query_was_down(shared: Stage) 
     hour = timedelta(hours=1)
     assert first == pytest.approx(600 * (1 - (shared.now - down_from) / hour), abs=1)
     assert max(one.x + one.width for one in red) == pytest.approx(600, abs=2.1)
+
+
+def test_the_pages_of_a_killed_driver_and_its_query_say_that_a_standby_took_over(
+    client: Client, viewer: User, stage: Stage
+) -> None:
+    stage.application("flights", standby="own")
+    stage.query("delays", "flights")
+    standby = stage.stands_by("delays", "flights")
+    client.force_login(viewer)
+    assert "took over" not in read(client, "/queries/delays/")
+    stage.launcher.die("flights")
+    stage.look("flights")
+    failure = Failure.objects.get()
+    assert f"The standby driver (epoch {standby.epoch}) took over" in read(
+        client, f"/failures/{failure.pk}/"
+    )
+    assert "was a standby and took over" in read(client, "/queries/delays/")
