@@ -382,6 +382,7 @@ SPECTACULAR_SETTINGS = {
         "ChannelKindEnum": "queries.api.alerts.bodies.CHANNEL_KINDS",
         "EntryKindEnum": "queries.api.alerts.bodies.ENTRY_KINDS",
         "IncidentKindEnum": "queries.api.alerts.bodies.INCIDENT_KINDS",
+        "IncidentStateEnum": "queries.api.alerts.bodies.INCIDENT_STATES",
         "DeployStateEnum": "queries.api.deploys.bodies.DEPLOY_STATES",
         "DeployedStateEnum": "queries.api.deploys.bodies.CHANGE_STATES",
     },

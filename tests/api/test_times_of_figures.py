@@ -68,6 +68,7 @@ FACTS = {
     "ForeignBatchesBody": "first last",
     "GoodForm": ("batches deadline_minutes first_commit lag_not_worse minutes no_new_failures"),
     "GroupRoleBody": "id",
+    "ExplainedIncidentBody": "affected_count failure_group occurrence run",
     "IncidentBody": "affected_count failure_group occurrence run",
     "JarBody": "bytes",
     "LimitBody": "chosen",

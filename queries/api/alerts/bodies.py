@@ -9,6 +9,7 @@ from queries.api.schema import ObjectField
 from queries.channels.kinds import ChannelKind
 from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, Severity
 from queries.models.alerts import AlertRule, Channel, Incident, IncidentEntry, Maintenance
+from queries.selectors.alerts.incidents import told
 
 Form = serializers.Serializer[Any]
 
@@ -16,6 +17,7 @@ Form = serializers.Serializer[Any]
 CHANNEL_KINDS = [str(kind) for kind in ChannelKind]
 ENTRY_KINDS = [str(kind) for kind in EntryKind]
 INCIDENT_KINDS = [str(kind) for kind in IncidentKind]
+INCIDENT_STATES = [str(state) for state in IncidentState]
 
 
 @shows(
@@ -37,6 +39,33 @@ class IncidentBody(Body):
     """
 
     affected = serializers.ListField(child=serializers.CharField())
+
+
+@described
+class ExplainedIncidentBody(IncidentBody):
+    """One problem, with the explanation that messages and the incident's page show.
+
+    cause: Why there is an incident, from its newest failure or its evidence.
+    place: Query, batch, run, application and host.
+    next_step: What to do.
+    next_page: Path of the console's page on which to do it.
+    """
+
+    cause = serializers.CharField()
+    place = serializers.CharField()
+    next_step = serializers.CharField()
+    next_page = serializers.CharField()
+
+    def to_representation(self, instance: Incident) -> dict[str, Any]:
+        """Return the incident with its explanation."""
+        whole = told(instance)
+        vars(instance).update(
+            cause=whole.why.cause,
+            place=whole.why.place,
+            next_step=whole.why.step,
+            next_page=whole.address,
+        )
+        return super().to_representation(instance)
 
 
 @shows(IncidentEntry, "at kind actor text", kind=EntryKind)

@@ -50,7 +50,7 @@ class IncidentsView(ApiView):
 class IncidentView(ApiView):
     """One incident."""
 
-    @answers("get_incident", bodies.IncidentBody)
+    @answers("get_incident", bodies.ExplainedIncidentBody)
     def get(self, uuid: UUID) -> Incident:
         """Return an incident."""
         return incidents.incident(uuid)

@@ -86,7 +86,12 @@ def test_a_time_that_has_passed_is_refused(operator: User) -> None:
 def test_a_viewer_reads_and_does_nothing(viewer: User) -> None:
     address = f"/api/v1/incidents/{_incident().uuid}/"
     client = api(viewer)
-    assert client.get(address).json()["title"] == "delays: failed"
+    body = client.get(address).json()
+    assert body["title"] == "delays: failed"
+    assert "a restart cannot fix" in body["cause"]
+    assert body["next_step"].endswith(".")
+    assert client.get(body["next_page"]).status_code != 404
+    assert body["place"]
     assert client.post(f"{address}close/", {}, format="json").status_code == 403
     assert client.get("/api/v1/alert-channels/").status_code == 403
     assert client.get("/api/v1/alert-rules/").status_code == 200
