@@ -673,3 +673,38 @@ def test_a_resolved_loss_says_who_accepted_it(alerts: Alerts) -> None:
     message = message_of(incident, Telling(Step.RESOLVED, 1), alerts.now)
     assert "The loss of 150 offsets was accepted by ada." in message.text
     assert "may be lost" not in message.text
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/data/out/part-1'", "/data/out/part-1"),
+        ("java.nio.file.FileSystemException: /data/a: No space left on device", "/data/a"),
+        ("/data/a (No space left on device)", "/data/a"),
+        ("Disk quota exceeded: '/home/x'", "/home/x"),
+    ],
+)
+def test_the_path_of_a_full_disk_is_read_from_the_failure(
+    alerts: Alerts, monkeypatch: pytest.MonkeyPatch, text: str, path: str
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(full_disks, "fullest", lambda paths: asked.extend(paths))
+    alerts.query("delays")
+    alerts.up("delays")
+    _loop(alerts, "delays", replace(FULL, root_cause=text))
+    incident = alerts.one()
+    assert (incident.kind, set(asked)) == (IncidentKind.DISK, {path})
+    assert incident.detail.startswith(f"No space left on device: {path}. ")
+    assert incident.title == "delays: disk full"
+
+
+def test_a_full_disk_of_another_host_is_not_looked_up_here(
+    alerts: Alerts, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    _loop(alerts, "delays", FULL)
+    monkeypatch.setattr(full_disks, "fullest", lambda paths: pytest.fail("looked up here"))
+    settings.HEADGATE_HOST = "elsewhere"
+    held = Checkpoint.objects.get(query__name="delays").location.removeprefix("file://")
+    assert held in alerts.one().detail  # where it writes, if the failure does not say

@@ -1,5 +1,6 @@
 """The probes and the banner tell the system's own health, part by part."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -21,8 +22,10 @@ from controlplane.signs_of_life import Sign
 from controlplane.ticks import TICKS, Report, Run
 from installation.machine import claims
 from queries.domain.hosts import SILENT_AFTER
-from queries.domain.system import READY_PARTS, State
+from queries.domain.system import OF_DATA, READY_PARTS, State
 from queries.roles import Role
+from queries.selectors import disks
+from queries.selectors.disks import Disk
 from queries.services.system import health as system
 from queries.services.system import processes
 
@@ -234,3 +237,49 @@ def test_little_free_space_is_a_problem_but_the_system_stays_ready(
     disk = next(part for part in system.system_health(now).parts if part.name == "disk")
     assert disk.state is State.PROBLEM
     assert "disk" not in READY_PARTS
+
+
+@pytest.fixture
+def mounts(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) -> dict[str, Disk]:
+    """File systems by path, as a story wants them; all other paths are on HEADGATE_HOME's."""
+    settings.DISK_WARNING_MB = 1000
+    home = Disk("/home", "/", 1, size=50_000_000_000, free=9_000_000_000)
+    found: dict[str, Disk] = {}
+    monkeypatch.setattr(disks, "disk_of", lambda path: found.get(path, home))
+    return found
+
+
+@pytest.mark.django_db
+def test_every_local_data_root_with_little_space_is_a_problem_of_its_own(
+    now: datetime, settings: Settings, mounts: dict[str, Disk]
+) -> None:
+    settings.DATA_ROOTS = ["/data/in", "/data/out", "s3a://bucket/in", "/small", "/wide"]
+    full = Disk("/data/in", "/data", 2, size=50_000_000_000, free=3_000_000)
+    mounts["/data/in"] = mounts["/data/out"] = full
+    mounts["/small"] = Disk("/small", "/small", 3, size=100_000_000, free=60_000_000)
+    mounts["/wide"] = Disk("/wide", "/wide", 4, size=10**12, free=10**11)
+    parts = [one for one in system.system_health(now).parts if one.name.startswith(OF_DATA)]
+    assert [(one.name, one.state) for one in parts] == [("disk /data", State.PROBLEM)]
+    assert parts[0].sentence == (
+        "/data/in is on the file system mounted at /data: 3 MB of 50,000 MB are free, 997 MB too "
+        "little. Free up space there."
+    )
+
+
+def test_a_disk_is_found_for_what_does_not_exist_yet(tmp_path: Path) -> None:
+    found = disks.disk_of(str(tmp_path / "not" / "yet"))
+    assert found is not None
+    assert os.path.ismount(found.mount)
+    assert str(tmp_path).startswith(found.mount)
+    assert found.size >= found.free
+
+
+@pytest.mark.parametrize(("flag", "blocks"), [(os.ST_RDONLY, 10), (0, 0)])
+def test_what_nothing_can_be_written_to_is_not_watched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flag: int, blocks: int
+) -> None:
+    class Found:
+        f_flag, f_blocks, f_frsize, f_bavail = flag, blocks, 1, 0
+
+    monkeypatch.setattr(os, "statvfs", lambda path: Found)
+    assert disks.disk_of(str(tmp_path)) is None
