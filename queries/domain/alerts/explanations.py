@@ -29,9 +29,7 @@ class Page(StrEnum):
 
 
 #: Pages of exactly one query, and of exactly one application.
-OF_QUERY = frozenset(
-    {Page.QUERY, Page.LAG, Page.TRIGGER, Page.CHECKPOINT, Page.DEFINITION}
-)
+OF_QUERY = frozenset({Page.QUERY, Page.LAG, Page.TRIGGER, Page.CHECKPOINT, Page.DEFINITION})
 OF_APPLICATION = frozenset({Page.APPLICATION, Page.QUESTION})
 
 

@@ -47,6 +47,7 @@ from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure, FailureGroup
 from queries.selectors.alerts.rules import stopped_within
 from queries.selectors.alerts.thresholds import crossed_thresholds
+from queries.selectors.disks import home_disk
 from queries.selectors.failures.full_disks import disk_text, full_disk_failures
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.hosts import silent_hosts
@@ -233,12 +234,13 @@ def _crash_loop(rows: _Rows, query: Query, loop: CrashLoop) -> Trouble:
         cause = failure.group.title.removesuffix(".")
         return rows.trouble(IncidentKind.CRASH_LOOP, query, f"{cause}. {since}")
     mount, text = disk_text(failure, query)
-    host = query.application.host
-    where = " on ".join(filter(None, (mount, host)))
+    host = query.application.host or settings.HEADGATE_HOST
+    home = home_disk() if mount else None
+    own = home is not None and home.mount == mount  # the part "disk" reports it too
     return replace(
         rows.trouble(IncidentKind.DISK, query, f"{text} {query.name}: {since}"),
-        fingerprint=of_disk(host, mount or query.name),
-        title=f"Disk full: {where}" if mount else f"{query.name}: disk full",
+        fingerprint=of_disk(host, "" if own else mount or query.name),
+        title=f"Disk full: {mount} on {host}" if mount else f"{query.name}: disk full",
     )
 
 

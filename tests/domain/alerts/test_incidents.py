@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from queries.domain.alerts.incidents import HOLD, Act, Known, changes, names_of
 from queries.domain.alerts.kinds import IncidentKind as Kind
-from queries.domain.alerts.troubles import NAMED, Subject, Trouble, grouped, of_query
+from queries.domain.alerts.troubles import NAMED, Subject, Trouble, grouped, of_disk, of_query
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 FLIGHTS = Subject(1, "flights")
@@ -69,6 +69,28 @@ def test_what_its_queries_differ_in_is_not_said_of_a_trouble_of_several() -> Non
     (same,) = grouped([away(1), away(2)])
     assert same.application == FLIGHTS
     assert same.labels == {"team": "a"}
+
+
+def test_one_loss_is_one_trouble_told_by_what_is_most_certain() -> None:
+    risk = trouble(Kind.AT_RISK, detail="150 offsets were deleted.")
+    lost = trouble(Kind.RECORDS_LOST, detail="150 records were never read.")
+    failed = trouble(Kind.FAILED, fingerprint=of_query(Kind.FAILED, 1, loses=True), detail="Lost.")
+    other = trouble(Kind.FAILED, 2)
+    (one, two) = grouped([risk, lost, failed, other])
+    assert (one.kind, one.group) == (Kind.FAILED, 7)
+    assert one.detail == "Lost. 150 offsets were deleted. 150 records were never read."
+    assert (two.kind, two.detail) == (Kind.FAILED, "")
+
+
+def test_a_full_file_system_is_told_once_and_to_those_of_its_queries() -> None:
+    seen = Trouble(Kind.DISK, of_disk("a", "/data"), "Disk full: /data on a", "3 MB are free.")
+    failing = [
+        replace(trouble(Kind.DISK, query, seen.fingerprint), title=seen.title) for query in (1, 2)
+    ]
+    (one,) = grouped([seen, *failing, trouble(Kind.CRASH_LOOP, 1)])
+    assert one.title == "Disk full: /data on a: 2 queries"
+    assert one.labels == {"team": "a"}
+    assert of_disk("a", "") == Kind.DISK
 
 
 def test_signs_of_a_source_that_is_away_are_not_told_beside_it() -> None:

@@ -24,7 +24,7 @@ from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.models.failures import Failure, FailureGroup
 from queries.models.hosts import Host
 from queries.selectors.alerts.troubles import troubles
-from queries.selectors.disks import Disk
+from queries.selectors.disks import Disk, home_disk
 from queries.selectors.failures import full_disks
 from queries.services.alerts import incidents as service
 from queries.services.alerts.deliveries import message_of
@@ -708,3 +708,16 @@ def test_a_full_disk_of_another_host_is_not_looked_up_here(
     settings.HEADGATE_HOST = "elsewhere"
     held = Checkpoint.objects.get(query__name="delays").location.removeprefix("file://")
     assert held in alerts.one().detail  # where it writes, if the failure does not say
+
+
+def test_a_full_home_and_the_queries_that_fail_there_are_one_incident(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    home = home_disk()
+    assert home is not None
+    _loop(alerts, "delays", replace(FULL, root_cause=f"{home.path}/x: {FULL.root_cause}"))
+    alerts.parts = (problem("disk", "Only 12 MB are free where the data is stored."),)
+    incident = alerts.one()
+    assert incident.title.startswith(f"Disk full: {home.mount} on ")
+    assert "Only 12 MB are free" in incident.detail
+    assert "No space left on device" in incident.detail
