@@ -76,6 +76,16 @@ def missing(folder: Path) -> str:
     return why.rstrip(".")
 
 
+def compile_failed(folder: Path) -> bool:
+    """Return whether this process has failed to compile the jar, and it is still missing."""
+    return folder / jar_name() in _failed and existing(folder) is None
+
+
+def is_compiling(folder: Path) -> bool:
+    """Return whether a thread of this process compiles the jar, or waits for who does."""
+    return folder / jar_name() in _at_work
+
+
 def begin(folder: Path) -> None:
     """Compile the jar in a thread if it is missing, unless that has just failed or is in progress.
 
@@ -86,8 +96,8 @@ def begin(folder: Path) -> None:
         if jar in _at_work or existing(folder) is not None or _failed_lately(jar):
             return
         thread = threading.Thread(target=_try, args=(folder,), name="java classes", daemon=True)
+        thread.start()  # before it is noted: a host without room for a thread raises here
         _at_work[jar] = thread
-    thread.start()
 
 
 def wait(timeout_s: float) -> None:
@@ -134,6 +144,10 @@ def _try(folder: Path) -> None:
         our_jar(folder)
     except NotCompiled as error:
         logger.warning("%s", error)
+    except Exception as error:  # thread boundary: local checkpoints wait only for a known failure
+        logger.exception("our Java classes could not be compiled")
+        said = f"An error in Headgate: {type(error).__name__}."
+        _failed[folder / jar_name()] = time.monotonic(), said
     finally:
         with _guard:
             _at_work.pop(folder / jar_name(), None)

@@ -1,7 +1,10 @@
 """Our Java classes are compiled on the host, once for each version of their sources."""
 
 import os
+import subprocess
+import sys
 import threading
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,6 +89,46 @@ def test_a_failure_is_reported_again_before_it_is_tried_again(
     compiled.begin(tmp_path)
     compiled.wait(LIMIT_S)
     assert len(tried) == 2
+
+
+def test_whatever_goes_wrong_in_its_thread_is_known_as_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(sources: list[Path], target: Path, java_home: str) -> None:
+        raise ValueError("nobody has thought of this")
+
+    monkeypatch.setattr(compiled, "_compile", fails)
+    compiled.begin(tmp_path)
+    compiled.wait(LIMIT_S)
+    assert compiled.compile_failed(tmp_path)
+    assert compiled.missing(tmp_path) == "An error in Headgate: ValueError"
+
+
+def test_a_worker_that_ends_does_not_wait_for_the_compiler_and_takes_it_along(
+    tmp_path: Path,
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    # As Java does with py4j's server, it ends with its input.
+    java.write_text(f"#!/bin/sh\necho > {tmp_path}/begun\ncat\necho > {tmp_path}/ended\n")
+    java.chmod(0o755)
+    worker = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from queries.jvm import compiled\n"
+        "home = Path(sys.argv[1])\n"
+        "compiled.begin(home / 'jars')\n"
+        "while not (home / 'begun').exists():\n"
+        "    time.sleep(0.05)\n"
+    )
+    command = [sys.executable, "-c", worker, str(tmp_path)]
+    subprocess.run(
+        command, env={**os.environ, "JAVA_HOME": str(tmp_path)}, check=True, timeout=LIMIT_S
+    )
+    ends = time.monotonic() + LIMIT_S
+    while not (tmp_path / "ended").exists():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
 
 
 def test_a_jar_next_to_the_sources_is_used_and_nothing_is_compiled(
