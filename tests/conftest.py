@@ -11,12 +11,14 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from django.conf import LazySettings
 from django.conf import settings as django_settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import Group, User
@@ -28,6 +30,8 @@ from controlplane.home import Home
 from listeners.loops import slices
 from queries import host_pressure
 from queries.domain.pressure import Pressure
+from queries.jvm import compiled
+from queries.jvm.compiled import NotCompiled, our_jar
 from queries.models.access.teams import Grant
 from tests import (
     conftest_areas,
@@ -439,6 +443,32 @@ def story(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock(), transaction.atomic():
         yield
         transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def our_classes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have our Java classes at hand, as after `make run`; without Java, it is known that none are.
+
+    All processes of a test run share one compilation.
+    """
+    try:
+        jar = our_jar(tmp_path_factory.getbasetemp().parent / "headgate-classes")
+    except NotCompiled:
+        with suppress(NotCompiled):
+            our_jar(django_settings.JARS_DIR)
+    else:
+        django_settings.JARS_DIR.mkdir(exist_ok=True)
+        shutil.copy2(jar, django_settings.JARS_DIR)
+
+
+@pytest.fixture
+def no_java(monkeypatch: pytest.MonkeyPatch, settings: LazySettings, tmp_path: Path) -> None:
+    """Have no Java, so that no storage can be reached: compiling our classes has just failed."""
+    settings.JARS_DIR = tmp_path / "jars"
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setattr(compiled, "RETRY_S", 3600)  # it does not begin again on a slow machine
+    with pytest.raises(NotCompiled, match="Java cannot be started"):
+        our_jar(settings.JARS_DIR)
 
 
 @pytest.fixture

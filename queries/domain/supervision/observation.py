@@ -232,6 +232,7 @@ class Observation:
     hold_reason: Because = NOTHING
     code_ready: bool = True  # nothing needs to be fetched or installed before a driver may start
     no_classes: str = ""  # why this host lacks our Java classes (part of a sentence); "" if not
+    classes_failed: bool = False  # they could not be compiled
     paused: bool = False  # its host is being stopped: drivers end, desired states remain
     script: ScriptSeen | None = None  # None: its queries are defined, and have desired states
     standby: bool = False  # a standby driver may take over, and fits the current definition

@@ -52,7 +52,8 @@ def _want_driver(draft: Draft) -> None:
     if not obs.code_ready:
         draft.waits, draft.action = Reason.WAITS_CODE, DriverAction.PREPARE
         return
-    if obs.no_classes and any(_needs_classes(work) for work in draft.queries):
+    needed = any(map(_needs_classes, draft.queries))
+    if obs.no_classes and (needed or not (obs.classes_failed or obs.standby)):
         draft.waits, draft.action = Reason.WAITS_CLASSES, DriverAction.COMPILE
         return
     if obs.standby:  # it has started, or is starting, and has its memory: it needs no slot
@@ -68,7 +69,8 @@ def _want_driver(draft: Draft) -> None:
 def _needs_classes(work: QueryDraft) -> bool:
     """Return whether a driver without our Java classes could not run the query now or soon.
 
-    They keep a second driver out of a checkpoint that has no lock (`queries/jvm`).
+    They keep a second driver out of a checkpoint that has no lock (`queries/jvm`). A driver that
+    needs none waits only until they are compiled or cannot be, and a standby takes over at once.
     """
     wanted = work.seen.desired is Desired.RUNNING and not work.completed and not work.seen.gone
     return wanted and work.seen.remote and work.hold is not Hold.FAILED

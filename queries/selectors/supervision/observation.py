@@ -50,7 +50,7 @@ from queries.domain.supervision.observation import (
     Slots,
     Suspicion,
 )
-from queries.jvm.compiled import missing
+from queries.jvm.compiled import compile_failed, missing
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
@@ -226,6 +226,7 @@ def observation(
         hold_reason=application.hold_reason,
         code_ready=rows.driver is not None or not is_to_prepare(spec),
         no_classes=missing(settings.JARS_DIR) if rows.driver is None else "",
+        classes_failed=compile_failed(settings.JARS_DIR),
         paused=rows.paused,
         script=_script(rows),
         standby=standby,

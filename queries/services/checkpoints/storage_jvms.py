@@ -20,7 +20,7 @@ from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.reasons import phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
 from queries.domain.supervision.observation import PASSED, Liveness
-from queries.jvm.compiled import NotCompiled, our_jar
+from queries.jvm.compiled import COMPILING, begin, existing, is_compiling, missing
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
 from queries.models.drivers import Driver
@@ -121,6 +121,7 @@ def _open_row(application: Application) -> Driver | None:
 
 def _launch(application: Application, *, launcher: Launcher, now: datetime) -> Driver:
     revision = application.revisions.order_by("-number")[0]
+    jar = _our_jar()
     with transaction.atomic():
         Installation.get()
         Installation.objects.select_for_update().filter(pk=1).first()
@@ -137,7 +138,6 @@ def _launch(application: Application, *, launcher: Launcher, now: datetime) -> D
             application, revision, launcher=launcher, now=now, kind=DriverKind.STORAGE
         )
     try:
-        jar = our_jar(Path(settings.JARS_DIR))
         spec_ = driver_spec(row)
         handed = handed_to_storage(spec.conf, spec.env)
         launcher.launch_probe(
@@ -155,15 +155,26 @@ def _launch(application: Application, *, launcher: Launcher, now: datetime) -> D
             ),
             "{}",
         )
-    except NotCompiled as error:
-        _end(row, now)
-        raise LaunchRefused(str(error)) from error
     except LaunchRefused as error:
         _end(row, now)
         if error.passing:
             raise NoStorage(str(error)) from error
         raise
     return row
+
+
+def _our_jar() -> Path:
+    """Return the jar of our Java classes; if it is missing, begin to compile it.
+
+    Raises `NoStorage` while it is compiled, and `LaunchRefused` if that has just failed.
+    """
+    begin(settings.JARS_DIR)
+    waits = is_compiling(settings.JARS_DIR)  # before the look: it may end meanwhile
+    if (jar := existing(settings.JARS_DIR)) is not None:
+        return jar
+    if waits or not (why := missing(settings.JARS_DIR)):
+        raise NoStorage(f"{phrase(Reason.WAITS_CLASSES)}: {COMPILING}")
+    raise LaunchRefused(f"{why}.")
 
 
 def _make_room(launcher: Launcher) -> None:

@@ -23,7 +23,7 @@ from queries.domain.states import KINDS_IN_PLACE, DriverKind
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
 from queries.domain.validation.formats import connector_way_out
-from queries.jvm.compiled import NotCompiled, our_jar
+from queries.jvm.compiled import begin, existing, missing
 from queries.launchers.base import LaunchRefused
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
@@ -127,8 +127,9 @@ def launched_with(spec: DriverSpec) -> str:
     """Return a digest of what a driver is launched with: equal if a new one would be the same.
 
     The time limits of starts are left out: a standby fits whatever limits it was launched with.
+    So is why our classes are missing: a worker that has started again does not know it yet.
     """
-    same = replace(spec, start_deadline_s=None, start_max_s=None)
+    same = replace(spec, start_deadline_s=None, start_max_s=None, without_classes="")
     return hashlib.sha256(same.dumps().encode()).hexdigest()
 
 
@@ -137,12 +138,13 @@ def own_classes() -> tuple[tuple[str, ...], str]:
 
     Only checkpoints that are not local need them: an application that has one waits for them
     (`decide`). A driver without them refuses a run on its first one, and is replaced. Probes work
-    on local copies.
+    on local copies. If the jar is missing, it is compiled beside the caller, who does not wait:
+    the next driver may have it.
     """
-    try:
-        return (str(our_jar(settings.JARS_DIR)),), ""
-    except NotCompiled as error:
-        return (), str(error).rstrip(".")
+    if (jar := existing(settings.JARS_DIR)) is not None:
+        return (str(jar),), ""
+    begin(settings.JARS_DIR)
+    return (), missing(settings.JARS_DIR)
 
 
 def _folders(driver: Driver, runs_script: bool) -> tuple[str, ...]:

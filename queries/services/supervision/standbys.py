@@ -38,6 +38,7 @@ from queries.domain.supervision.standbys import (
     is_calm,
     may_take_over,
 )
+from queries.jvm.compiled import begin, compile_failed, existing
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.drivers import Driver
@@ -216,7 +217,11 @@ def _still_fits(row: Driver, launcher: Launcher) -> bool:
 
 
 def _may_start(rows: Rows, now: datetime) -> bool:
-    """Return whether the driver is calm, and nobody waits for this host's memory or cores."""
+    """Return whether the driver is calm, and nobody waits for this host's memory or cores.
+
+    It waits until our Java classes are compiled or cannot be: without them, it could not take over
+    every query.
+    """
     if host_pressure.read_pressure().is_high and not settings.STANDBYS_WHEN_BUSY:
         return False
     driver = rows.driver
@@ -224,6 +229,9 @@ def _may_start(rows: Rows, now: datetime) -> bool:
         return False
     runs = rows.runs.values()
     if not runs or not all(is_calm(run.proven_at, run.first_commit_at, now) for run in runs):
+        return False
+    begin(settings.JARS_DIR)
+    if existing(settings.JARS_DIR) is None and not compile_failed(settings.JARS_DIR):
         return False
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     drivers = list(open_drivers_here())
@@ -236,7 +244,6 @@ def _launch(rows: Rows, launcher: Launcher, now: datetime) -> None:
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     try:
         frozen = code.freeze(spec, launcher)
-        assignments.own_classes()  # compiled here if they are missing, not within the transaction
         with transaction.atomic():
             row = decision_rows.create_driver(
                 rows.application,

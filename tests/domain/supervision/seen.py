@@ -224,6 +224,7 @@ def _observations(draw: st.DrawFn) -> Observation:
         paused=draw(yes_or_no),
         standby=driver is None and not silent and draw(yes_or_no),
         no_classes="there is no Java" if driver is None and draw(yes_or_no) else "",
+        classes_failed=draw(yes_or_no),
     )
 
 

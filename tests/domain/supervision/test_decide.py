@@ -283,11 +283,17 @@ def test_its_neighbour_waits_with_it_even_if_the_query_itself_is_only_retried_la
         {"remote": True, "gone": True},
     ],
 )
-def test_other_queries_do_not_wait_for_our_classes(query: dict[str, Any]) -> None:
+def test_other_queries_go_without_our_classes_if_they_cannot_be_compiled(
+    query: dict[str, Any],
+) -> None:
     other = replace(_query(), id=99, name="local")
     seen = _query(**query)
-    decision = decide(_obs(seen, queries=(seen, other), no_classes=WITHOUT), NOW)
-    assert decision.driver.action is DriverAction.LAUNCH
+    obs = _obs(seen, queries=(seen, other), no_classes=WITHOUT)
+    assert decide(obs, NOW).driver.action is DriverAction.COMPILE  # it may take a second
+    ahead = decide(replace(obs, standby=True), NOW)
+    assert ahead.driver.action is DriverAction.TAKE_OVER
+    failed = decide(replace(obs, classes_failed=True), NOW)
+    assert failed.driver.action is DriverAction.LAUNCH
 
 
 @pytest.mark.parametrize(("used", "has_memory"), [(3072, True), (3073, False)])

@@ -162,15 +162,10 @@ def require_preflight(stage: Stage, name: str, location: str) -> None:
     Checkpoint.objects.filter(query__name=name).update(location=location)
 
 
+@pytest.mark.usefixtures("no_java")
 def test_a_required_preflight_that_could_not_try_the_checkpoint_ends_it_before_anything_is_written(
-    way: Way,
-    stage: Stage,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: LazySettings,
-    tmp_path: Path,
+    way: Way, stage: Stage
 ) -> None:
-    settings.JARS_DIR = tmp_path / "jars"
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # so the storage cannot be reached
     stage.query("a")
     stage.up("a")
     require_preflight(stage, "a", "s3a://flights/checkpoints/a")
@@ -187,17 +182,12 @@ def test_a_required_preflight_that_could_not_try_the_checkpoint_ends_it_before_a
     assert stage.run("a").epoch == epoch
 
 
+@pytest.mark.usefixtures("no_java")
 def test_nor_is_another_spark_written_that_was_not_tried_on_the_checkpoint(
-    way: Way,
-    stage: Stage,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: LazySettings,
-    tmp_path: Path,
+    way: Way, stage: Stage, settings: LazySettings, tmp_path: Path
 ) -> None:
-    settings.JARS_DIR = tmp_path / "jars"
     settings.SPARKS_DIR = tmp_path / "sparks"
     (tmp_path / "sparks" / "4.2" / "pyspark").mkdir(parents=True)
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
     stage.query("a")
     stage.up("a")
     require_preflight(stage, "a", "s3a://flights/checkpoints/a")
@@ -216,15 +206,8 @@ def test_nor_is_another_spark_written_that_was_not_tried_on_the_checkpoint(
     assert application.revisions.count() == 1
 
 
-def test_one_that_was_only_asked_for_does_not(
-    way: Way,
-    stage: Stage,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: LazySettings,
-    tmp_path: Path,
-) -> None:
-    settings.JARS_DIR = tmp_path / "jars"
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+@pytest.mark.usefixtures("no_java")
+def test_one_that_was_only_asked_for_does_not(way: Way, stage: Stage) -> None:
     stage.query("a")
     stage.up("a")
     Checkpoint.objects.update(location="s3a://flights/checkpoints/a")

@@ -48,11 +48,8 @@ def test_every_driver_has_what_a_first_checkpoint_that_is_not_local_needs() -> N
 
 
 @pytest.mark.django_db
-def test_a_driver_on_a_host_that_cannot_compile_our_classes_goes_without_them(
-    monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path
-) -> None:
-    settings.JARS_DIR = tmp_path / "jars"
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+@pytest.mark.usefixtures("no_java")
+def test_a_driver_on_a_host_that_cannot_compile_our_classes_goes_without_them() -> None:
     stage = Stage()
     stage.query("delays")
     stage.up("delays")

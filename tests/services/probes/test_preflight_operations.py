@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import LazySettings, settings
+from django.conf import settings
 from django.utils import timezone
 
 from queries import host_pressure
@@ -520,15 +520,10 @@ def test_a_later_revision_and_another_checkpoint_must_pass_again(ground: Ground)
 
 
 @pytest.mark.parametrize("where", ["object store", "continuous"])
+@pytest.mark.usefixtures("no_java")
 def test_a_preflight_that_could_not_try_the_checkpoint_has_not_passed(
-    ground: Ground,
-    where: str,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: LazySettings,
-    tmp_path: Path,
+    ground: Ground, where: str
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # so the storage cannot be reached
-    settings.JARS_DIR = tmp_path / "jars"
     _require(ground)
     ground.commit(2, continuous=where == "continuous")
     if where == "object store":
