@@ -167,6 +167,10 @@ class Detail(Enum):
     CODE_COMING = (
         "Its code is being fetched from git, or its packages are being installed, on this host."
     )
+    CLASSES_COMING = (
+        "Headgate's Java classes are being compiled on this host, which takes seconds, or minutes "
+        "on a busy host. Its driver starts then."
+    )
     CLASSES_MISSING = (
         "A checkpoint of the application is not on a local disk. Headgate's Java classes keep a "
         "second driver out of it, and this host does not have them: {why}. Headgate compiles them "

@@ -108,7 +108,9 @@ def test_a_sweep_never_waits_for_the_compiler(stage: Stage, compiler: Compiler) 
     _query(stage, "delays", LOCAL)
     stage.start("delays")
     stage.look()  # the compiler is at work until this test allows it to end
-    assert stage.row("delays").phase_reason == Reason.WAITS_CLASSES
+    row = stage.row("delays")
+    assert row.phase_reason == Reason.WAITS_CLASSES
+    assert "are being compiled on this host" in row.phase_detail.text
     compiler.works = True
     compiler.goes_on.set()
     _look(stage)

@@ -224,6 +224,8 @@ def taken(draft: Draft) -> Because:
     slots = draft.obs.slots
     if draft.waits is Reason.WAITS_CODE:
         return Because(Detail.CODE_COMING)
+    if draft.waits is Reason.WAITS_CLASSES and not draft.obs.classes_failed:
+        return Because(Detail.CLASSES_COMING)
     if draft.waits is Reason.WAITS_CLASSES:
         return Because(Detail.CLASSES_MISSING, {"why": draft.obs.no_classes})
     if draft.waits is Reason.WAITS_SLOT:

@@ -257,7 +257,10 @@ def test_a_query_whose_checkpoint_is_not_local_waits_for_our_classes_and_says_wh
     standby: bool,
 ) -> None:
     obs = _obs(_query(remote=True), no_classes=WITHOUT, standby=standby)
-    decision = decide(obs, NOW)
+    coming = _only(decide(obs, NOW))
+    assert (coming.phase, coming.reason) == (Phase.PENDING, Reason.WAITS_CLASSES)
+    assert coming.detail == Because(Detail.CLASSES_COMING)
+    decision = decide(replace(obs, classes_failed=True), NOW)
     choice = _only(decision)
     assert (choice.phase, choice.reason) == (Phase.PENDING, Reason.WAITS_CLASSES)
     assert choice.detail == Because(Detail.CLASSES_MISSING, {"why": WITHOUT})
