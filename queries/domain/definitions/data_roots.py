@@ -67,8 +67,7 @@ def parse_given_root(raw: Mapping[str, Any]) -> GivenRootForm:
     try:
         location = root_of(form.root)
     except NotALocation as error:
-        way_out = "Write an absolute path, or a URL such as s3a://bucket/folder."
-        problems.append(Problem("root", form.root[:200], str(error), way_out))
+        problems.append(Problem("root", form.root[:200], str(error), error.way_out))
     if problems:
         raise Invalid(problems)
     root = "/" if location == "file://" else local_path(location) or location
@@ -93,9 +92,9 @@ def fixed_part(text: str) -> str:
     Raises `NotALocation`, including when a wildcard could lead upwards.
     """
     if "\\" in text:
-        raise NotALocation("contains a backslash.")
+        raise NotALocation("contains a backslash.", "Write the path without it.")
     if _UP.search(text):
-        raise NotALocation('contains "..".')
+        raise NotALocation('contains "..".', "Write the path without it.")
     wild = _WILDCARD.search(text)
     return canonical(text[: text.rfind("/", 0, wild.start()) + 1] if wild else text)
 
@@ -122,7 +121,7 @@ class DataRoots:
         try:
             refused = self.refusal(resolved(fixed_part(text), resolve))
         except NotALocation as error:
-            refused = str(error)
+            return Problem(field, text[:200], str(error), error.way_out)
         return Problem(field, text[:200], refused, self.way_out) if refused else None
 
     @property

@@ -18,16 +18,27 @@ _SAME_STORE = {"s3": "s3a", "abfs": "abfss", "wasb": "wasbs"}
 _NAME_NODE_PORT = ":8020"  # HDFS's default (`HdfsClientConfigKeys.DFS_NAMENODE_RPC_PORT_DEFAULT`)
 #: Schemes that no Spark outside its vendor's platform can open, and what to write instead.
 _UNSUPPORTED = {
-    "s3n": "uses s3n://, which Hadoop removed in version 3. Write s3a://.",
-    "dbfs": "uses dbfs:/, which exists only on Databricks. Write the store's own URI.",
+    "s3n": ("uses s3n://, which Hadoop removed in version 3.", "Write s3a://."),
+    "dbfs": ("uses dbfs:/, which exists only on Databricks.", "Write the store's own URI."),
 }
 
-#: What to write instead of a text that is not a location.
-A_LOCATION = "Write an absolute path or a URI such as s3a://bucket/folder."
+_WITHOUT = "Write the path without it."
+#: A file system with a host or a service, as `fs.defaultFS` may be set to.
+_FILE_SYSTEM = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://[^/]+")
+#: The default file system of a Hadoop cluster whose configuration only its drivers read.
+NAMESERVICE = "hdfs://NAMESERVICE"
 
 
 class NotALocation(ValueError):
-    """The text cannot be a checkpoint location; the message is a sentence."""
+    """The text cannot be a location; the message and `way_out` are sentences."""
+
+    def __init__(
+        self,
+        message: str,
+        way_out: str = "Write an absolute path or a URI such as s3a://bucket/folder.",
+    ) -> None:
+        super().__init__(message)
+        self.way_out = way_out
 
 
 def canonical(text: str) -> str:
@@ -42,7 +53,7 @@ def canonical(text: str) -> str:
     found = _SCHEME.fullmatch(text)
     scheme, rest = (found[1].lower(), found[2]) if found else ("file", text)
     if scheme in _UNSUPPORTED:
-        raise NotALocation(_UNSUPPORTED[scheme])
+        raise NotALocation(*_UNSUPPORTED[scheme])
     authority = ""
     if rest.startswith("//"):
         authority, _, rest = rest[2:].partition("/")
@@ -56,13 +67,51 @@ def canonical(text: str) -> str:
             )
         authority = ""
     elif not authority:
-        raise NotALocation(f"does not name a bucket or host after {scheme}://.")
+        raise _without_authority(scheme, rest)
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise NotALocation('contains "..".')
+        raise NotALocation('contains "..".', _WITHOUT)
     if not parts:
         raise NotALocation("is the root of a file system.")
     return f"{scheme}://{authority}/{'/'.join(parts)}"
+
+
+def _without_authority(scheme: str, path: str) -> NotALocation:
+    """Return the error for a URI that only a default file system would complete."""
+    if scheme == "hdfs":
+        return NotALocation(
+            "does not name a nameservice or NameNode after hdfs://.",
+            f"Write {NAMESERVICE}{path}, with the cluster's own name: fs.defaultFS in core-site.xml "
+            "in HADOOP_CONF_DIR.",
+        )
+    return NotALocation(
+        f"does not name a bucket or host after {scheme}://.", f"Write {scheme}://BUCKET{path}."
+    )
+
+
+def names_file_system(text: str) -> bool:
+    """Return whether a path or URI means the same place with any default file system."""
+    found = _SCHEME.fullmatch(text.strip())
+    if found is None:
+        return False
+    return found[1].lower() == "file" or re.match(r"//[^/]", found[2]) is not None
+
+
+def in_full(text: str, file_system: str) -> str:
+    """Return a path as Hadoop completes it with a default file system (`Path.makeQualified`).
+
+    `file_system` is `fs.defaultFS`, such as "hdfs://host:8020". A relative path, and one that needs
+    nothing or that this file system cannot complete, stays as it is.
+    """
+    default = _FILE_SYSTEM.fullmatch(file_system.rstrip("/"))
+    if default is None or names_file_system(text):
+        return text
+    found = _SCHEME.fullmatch(text.strip())
+    scheme, rest = (found[1].lower(), found[2]) if found else (default[1], text.strip())
+    path = re.fullmatch(r"(?://)?(/(?!/).*)", rest, re.DOTALL)
+    if path is None or scheme != default[1]:
+        return text
+    return f"{default[0]}{path[1]}"
 
 
 def local_path(location: str) -> str | None:
@@ -150,5 +199,5 @@ def path_problem(field: str, text: str) -> Problem | None:
         way_out = "Start it with / or a scheme such as s3a://bucket/."
         return Problem(field, text, "is not absolute.", way_out)
     if ".." in rest.split("/"):
-        return Problem(field, text, 'contains "..".', "Write the path without it.")
+        return Problem(field, text, 'contains "..".', _WITHOUT)
     return None

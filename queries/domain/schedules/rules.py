@@ -67,11 +67,11 @@ def _files(schedule: Schedule) -> list[Problem]:
     if not schedule.files:
         return []
     message = "has a wildcard." if _WILD & set(schedule.files) else ""
+    way_out = "Give a folder, or a prefix of a bucket; files at any depth below it count."
     try:
         fixed_part(schedule.files)
     except NotALocation as error:
-        message = str(error)
+        message, way_out = str(error), error.way_out
     if not message:
         return []
-    way_out = "Give a folder, or a prefix of a bucket; files at any depth below it count."
     return [Problem("schedule.files", schedule.files[:200], message, way_out)]

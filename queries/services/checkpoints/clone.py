@@ -14,7 +14,7 @@ from django.db import transaction
 
 from headgate_ground.masking import unmask
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.definitions.locations import A_LOCATION, NotALocation, canonical, place_of
+from queries.domain.definitions.locations import NotALocation, canonical, place_of
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.kafka.topic_ids import as_json, as_of, ids_of
@@ -132,7 +132,7 @@ def _refuse_folder(query: Query, before: dict[str, Any], after: dict[str, Any]) 
     try:
         place = place_of(canonical(path))
     except NotALocation as error:
-        raise Invalid([Problem("sink.options.path", path, str(error), A_LOCATION)]) from error
+        raise Invalid([Problem("sink.options.path", path, str(error), error.way_out)]) from error
     with suppress(NotALocation):
         if place == place_of(canonical(_path(before))):
             problem = Problem(

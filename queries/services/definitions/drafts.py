@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from queries.domain.definitions import parsing
-from queries.domain.definitions.locations import A_LOCATION, HeldLocations, NotALocation
+from queries.domain.definitions.locations import HeldLocations, NotALocation
 from queries.domain.definitions.spec import (
     HOLDING_TRIGGERS,
     ApplicationSpec,
@@ -202,7 +202,7 @@ def checkpoint_store(of: Query | str, application: ApplicationSpec) -> list[Prob
 
 def no_location(checkpoint: str, error: NotALocation) -> Problem:
     """Return the problem for a checkpoint that is not a valid location."""
-    return Problem("checkpoint", checkpoint[:200], str(error), A_LOCATION)
+    return Problem("checkpoint", checkpoint[:200], str(error), error.way_out)
 
 
 class QueryDraft:

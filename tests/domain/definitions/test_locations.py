@@ -8,6 +8,7 @@ from queries.domain.definitions.locations import (
     NotALocation,
     canonical,
     checkpoint_problem,
+    in_full,
     overlaps,
 )
 
@@ -54,5 +55,45 @@ def test_two_names_of_one_place_are_one_place(one: str, other: str) -> None:
     ("text", "why"), [("s3n://bucket/x", "Write s3a://"), ("dbfs:/x", "only on Databricks")]
 )
 def test_a_scheme_that_spark_cannot_open_says_why(text: str, why: str) -> None:
-    with pytest.raises(NotALocation, match=why):
+    with pytest.raises(NotALocation) as found:
         canonical(text)
+    assert why in f"{found.value} {found.value.way_out}"
+
+
+@pytest.mark.parametrize(
+    ("text", "way_out"),
+    [
+        ("hdfs:///etl/ck", "Write hdfs://NAMESERVICE/etl/ck, with the cluster's own name"),
+        ("hdfs:/etl/ck", "Write hdfs://NAMESERVICE/etl/ck, with the cluster's own name"),
+        ("s3a:///etl/ck", "Write s3a://BUCKET/etl/ck."),
+    ],
+)
+def test_a_uri_without_a_host_is_refused_with_the_one_to_write(text: str, way_out: str) -> None:
+    with pytest.raises(NotALocation) as found:
+        canonical(text)
+    assert "does not name a" in str(found.value)
+    assert found.value.way_out.startswith(way_out)
+
+
+@pytest.mark.parametrize(
+    ("text", "default", "full"),
+    [
+        ("/etl/ck", "hdfs://nn:9000", "hdfs://nn:9000/etl/ck"),
+        (" /etl/ck", "hdfs://nn:9000/", "hdfs://nn:9000/etl/ck"),
+        ("/etl/*.json", "hdfs://ha", "hdfs://ha/etl/*.json"),
+        ("hdfs:///etl", "hdfs://ha", "hdfs://ha/etl"),
+        ("hdfs:/etl", "hdfs://ha", "hdfs://ha/etl"),
+        ("HDFS:/etl", "hdfs://ha", "hdfs://ha/etl"),
+        ("/etl", "s3a://bucket", "s3a://bucket/etl"),
+        # these stay as they are
+        ("/etl", "file:///", "/etl"),
+        ("/etl", "", "/etl"),
+        ("file:/etl", "hdfs://ha", "file:/etl"),
+        ("hdfs://nn/etl", "hdfs://ha", "hdfs://nn/etl"),
+        ("hdfs:///etl", "s3a://bucket", "hdfs:///etl"),
+        ("etl", "hdfs://ha", "etl"),
+        ("//nn/etl", "hdfs://ha", "//nn/etl"),
+    ],
+)
+def test_a_path_is_completed_as_hadoop_completes_it(text: str, default: str, full: str) -> None:
+    assert in_full(text, default) == full
