@@ -15,7 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.definitions.locations import A_LOCATION, NotALocation, canonical
+from queries.domain.definitions.locations import (
+    NotALocation,
+    canonical,
+    in_full,
+    names_file_system,
+)
 from queries.domain.protocol import (
     FoundQuery,
     KnownQuery,
@@ -188,12 +193,34 @@ class Meeting:
             text = f"{place}/{said.name}" if place else ""
         if not text:
             return ""
-        if ":" not in text.split("/", 1)[0]:
-            text = os.path.normpath(os.path.join(os.getcwd(), text))
+        bare = ":" not in text.split("/", 1)[0]
+        local = os.path.normpath(os.path.join(os.getcwd(), text)) if bare else text
+        full = ""
+        if not names_file_system(text):
+            plain = text if not bare or text.startswith("/") else f"/FOLDER/{text}"
+            full = in_full(plain, _default_of(frame.sparkSession))
+            full = "" if full == plain else full
         try:
-            return canonical(text)
+            asked = canonical(local)
         except NotALocation as error:
-            raise StartRefused(f"checkpointLocation {text[:200]} {error} {A_LOCATION}") from error
+            way_out = f"Write {full[:400]}." if full else error.way_out
+            raise StartRefused(f"checkpointLocation {text[:200]} {error} {way_out}") from error
+        if full:
+            self._require_known(said.name, asked, text, full)
+        return asked
+
+    def _require_known(self, name: str, asked: str, text: str, full: str) -> None:
+        """Raise for a path that Spark would complete with another file system than the disk's.
+
+        A query that has run before keeps the location that was recorded then.
+        """
+        known = self._known.get(identity(name, asked))
+        if known is not None and known.asked == asked:
+            return
+        raise StartRefused(
+            f"checkpointLocation {text[:200]} names no file system, and the default one here is not "
+            f"this host's disk. Write {full[:400]}, or {asked[:400]} for a folder of this host."
+        )
 
     def _register(self, said: Said, frame: Any, asked: str) -> FoundQuery:
         """Return the query with a new number; raise `StartRefused` if its start is not allowed."""
@@ -257,6 +284,12 @@ class Meeting:
     def _has_ended(self, run: MetRun) -> bool:
         status = self._around.board.read(-run.found.number)
         return status is None or status.state in ENDED
+
+
+def _default_of(session: Any) -> str:
+    """Return the file system of paths that name none (`fs.defaultFS`), as a session has it."""
+    conf = session._jsparkSession.sessionState().newHadoopConf()
+    return str(session._jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(conf).toString())
 
 
 def _temporary(said: Said, frame: Any) -> str:
