@@ -1,4 +1,4 @@
-"""A script's paths where the default file system is a cluster's, as on YARN: never another place."""
+"""A script's paths where the default file system is a cluster's: never another place."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -6,7 +6,7 @@ folders is data, and a folder of the control plane inside a data root is not.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -33,6 +33,7 @@ _CONF = re.compile(
     r"|kafka\.clusters\..+\.(location|file))",
     re.IGNORECASE,
 )
+_WAREHOUSE = re.compile(r"spark\.sql\.(catalog\..+\.)?warehouse(\.dir)?", re.IGNORECASE)
 #: Catalog options that specify a location if the value is a path or URL: "true" is neither.
 _CONF_OF_CATALOGS = re.compile(
     r"spark\.sql\.catalog\..+[.-](path|location|dir|file)", re.IGNORECASE
@@ -161,6 +162,25 @@ def places(spec: SqlQuery | PythonQuery) -> Iterator[tuple[str, str]]:
 def option_places(field: str, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the locations in a reader's or writer's options, skipping references to secrets."""
     yield from ((f"{field}.{key}", held) for key, held in options.items() if _is_place(key, held))
+
+
+def unnamed_places(named: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield those places, by field and text, that Hadoop completes with its default file system.
+
+    It does so for data, warehouses and checkpoints, but not for the files of a Kafka client.
+    """
+    for field, text in named:
+        path = text.strip()
+        if not path.startswith("/") or path.startswith("//"):
+            continue
+        _, is_option, option = field.partition(".options.")
+        _, is_conf, key = field.partition("conf.")
+        if is_option:
+            completed = option.lower() in PATHS
+        else:
+            completed = not is_conf or _WAREHOUSE.fullmatch(key) is not None
+        if completed:
+            yield field, text
 
 
 def conf_places(conf: Mapping[str, str]) -> Iterator[tuple[str, str]]:

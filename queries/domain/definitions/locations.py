@@ -27,6 +27,7 @@ _WITHOUT = "Write the path without it."
 _FILE_SYSTEM = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://[^/]+")
 #: The default file system of a Hadoop cluster whose configuration only its drivers read.
 NAMESERVICE = "hdfs://NAMESERVICE"
+_ITS_NAME = "with the cluster's own name: fs.defaultFS in core-site.xml in HADOOP_CONF_DIR."
 
 
 class NotALocation(ValueError):
@@ -81,8 +82,7 @@ def _without_authority(scheme: str, path: str) -> NotALocation:
     if scheme == "hdfs":
         return NotALocation(
             "does not name a nameservice or NameNode after hdfs://.",
-            f"Write {NAMESERVICE}{path}, with the cluster's own name: fs.defaultFS in core-site.xml "
-            "in HADOOP_CONF_DIR.",
+            f"Write {NAMESERVICE}{path}, {_ITS_NAME}",
         )
     return NotALocation(
         f"does not name a bucket or host after {scheme}://.", f"Write {scheme}://BUCKET{path}."
@@ -112,6 +112,17 @@ def in_full(text: str, file_system: str) -> str:
     if path is None or scheme != default[1]:
         return text
     return f"{default[0]}{path[1]}"
+
+
+def on_yarn(field: str, path: str) -> Problem:
+    """Return the problem of a path that only a YARN cluster's configuration completes."""
+    full = in_full(path, NAMESERVICE)[:400]
+    return Problem(
+        field,
+        path[:200],
+        "names no file system; on YARN, it would be in the cluster's default one.",
+        f"Write {full}, {_ITS_NAME} A folder of this host is file://{path.strip()[:400]}.",
+    )
 
 
 def local_path(location: str) -> str | None:

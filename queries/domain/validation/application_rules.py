@@ -20,7 +20,7 @@ from queries.domain.validation.code_rules import (
     package_problems,
     reserved,
 )
-from queries.domain.validation.stores import store_problems
+from queries.domain.validation.stores import store_problems, yarn_problems
 
 #: Spark rejects less: 1.5 × the 300 MB it reserves (INVALID_DRIVER_MEMORY).
 MEMORY_MIN_MB = 512
@@ -70,7 +70,9 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
     problems += spark_rules.conf_problems(spec.conf, spec.spark)
     conf = {**conf_of(surroundings.declared.values()), **spec.conf}
     problems += catalogs.untyped(spec.conf, conf)
-    problems += store_problems(conf_places(spec.conf), spec.connectors, surroundings.recipes)
+    named = list(conf_places(spec.conf))
+    problems += store_problems(named, spec.connectors, surroundings.recipes)
+    problems += yarn_problems(named, spec.master)
     problems += configuration.reference_problems("conf", spec.conf, allowed=surroundings.secret_env)
     problems += configuration.environment_problems(spec.env, allowed=surroundings.secret_env)
     for index, root in enumerate(surroundings.roots):

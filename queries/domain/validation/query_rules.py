@@ -30,7 +30,7 @@ from queries.domain.validation import formats, known_options, spark_rules, table
 from queries.domain.validation.application_rules import MEMBER, Surroundings
 from queries.domain.validation.code_rules import WITHOUT_CODE
 from queries.domain.validation.params import accepted, sql_params_problems
-from queries.domain.validation.stores import store_problems
+from queries.domain.validation.stores import store_problems, yarn_problems
 from queries.domain.validation.thresholds import threshold_problems
 
 #: A planned time with which a schedule's values are tried; which one does not matter.
@@ -69,7 +69,9 @@ def query_problems(
     offer = formats.Offer(
         application.connectors, application.spark, conf, declared=surroundings.declared
     )
-    problems += store_problems(places(spec), application.connectors, surroundings.recipes)
+    named = list(places(spec))
+    problems += store_problems(named, application.connectors, surroundings.recipes)
+    problems += yarn_problems(named, application.master)
     problems += formats.sink_problems(spec.sink, required=isinstance(spec, SqlQuery), offer=offer)
     problems += spark_rules.query_problems(spec, application.spark)
     problems += threshold_problems(spec.thresholds)

@@ -6,6 +6,8 @@ client for it; without one, the first start fails with "No FileSystem for scheme
 
 from collections.abc import Iterable
 
+from queries.domain.definitions.data_roots import unnamed_places
+from queries.domain.definitions.locations import on_yarn
 from queries.domain.errors import Problem
 from queries.domain.validation.formats import NEEDS
 
@@ -24,6 +26,16 @@ def connector_of(place: str) -> str:
     """Return the connector that opens a place, a path or URL; "" if Spark itself does."""
     scheme, colon, _ = place.strip().partition(":")
     return _CONNECTORS.get(scheme.lower(), "") if colon else ""
+
+
+def yarn_problems(places: Iterable[tuple[str, str]], master: str) -> list[Problem]:
+    """Return a problem for each place that a YARN cluster would complete, and Headgate would not.
+
+    Everywhere else, drivers set the default file system to the host's disk.
+    """
+    if master != "yarn":
+        return []
+    return [on_yarn(field, text) for field, text in unnamed_places(places)]
 
 
 def store_problems(

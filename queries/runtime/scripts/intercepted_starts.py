@@ -218,8 +218,8 @@ class Meeting:
         if known is not None and known.asked == asked:
             return
         raise StartRefused(
-            f"checkpointLocation {text[:200]} names no file system, and the default one here is not "
-            f"this host's disk. Write {full[:400]}, or {asked[:400]} for a folder of this host."
+            f"checkpointLocation {text[:200]} names no file system, and the default one is not the "
+            f"host's disk. Write {full[:400]}, or {asked[:400]} for a folder of this host."
         )
 
     def _register(self, said: Said, frame: Any, asked: str) -> FoundQuery:

@@ -26,7 +26,7 @@ from queries.domain.sparks.upgrade import WAY_OUT, cannot_go_back
 from queries.domain.validation import application_rules, query_rules
 from queries.domain.validation.joining import joining_problems
 from queries.domain.validation.skipped import Check, Skip
-from queries.domain.validation.stores import connector_of, store_problems
+from queries.domain.validation.stores import connector_of, store_problems, yarn_problems
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.code import root_of
@@ -125,7 +125,9 @@ def _problems(
     parsed: SqlVerdict | None,
 ) -> list[Problem]:
     problems = _faults(form, around, counts)
-    problems += local_roots.data_problems(form, around.host_name)
+    named = {one.field for one in problems}  # a place that is refused needs no second advice
+    outside = local_roots.data_problems(form, around.host_name)
+    problems += [one for one in outside if one.field not in named]
     problems += unbound_secrets(
         parsing.as_json(form), holder_named(around.host_name), parsing.as_json(around.application)
     )
@@ -163,7 +165,14 @@ class Places:
         return {one for one in retired_locations() if one not in self._held}
 
     def of(
-        self, name: str, checkpoint: str, *, host_name: str, host: Application | None, own: bool
+        self,
+        name: str,
+        checkpoint: str,
+        *,
+        host_name: str,
+        host: Application | None,
+        own: bool,
+        master: str,
     ) -> tuple[str, list[Problem]]:
         """Return a new query's location and its problems; if it has none, reserve it.
 
@@ -172,6 +181,8 @@ class Places:
         """
         problems = []
         if checkpoint:
+            if problems := yarn_problems([("checkpoint", checkpoint)], master):
+                return "", problems
             try:
                 location = local_roots.canonical_checkpoint(checkpoint)
             except NotALocation as error:
@@ -240,8 +251,14 @@ class QueryDraft:
             self.problems += misnamed
             if checkpoint or not misnamed:
                 own = self.host is None or self.host.own
-                about: dict[str, Any] = {"host_name": self.host_name, "host": self.host, "own": own}
-                self.location, found = Places().of(name, checkpoint, **about)
+                self.location, found = Places().of(
+                    name,
+                    checkpoint,
+                    host_name=self.host_name,
+                    host=self.host,
+                    own=own,
+                    master=self.application_form.master,
+                )
                 self.problems += found
         try:
             self.form = parsing.parse_query(spec)
@@ -417,7 +434,12 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
     blamed |= {f"conf.{key}": f"conf.{key}" for key in (SOURCE_NAMES, SINK_NAMES)}
     if not set(before.pools) <= set(after.pools):
         blamed["pool"] = "pools"
-    other = "connectors"
+    old, new = before.application, after.application
+    other = (
+        "master"
+        if old.master != new.master and old.connectors == new.connectors
+        else ("connectors")
+    )
     if before.application.spark != after.application.spark:
         blamed["trigger.kind"] = other = "spark"
     known |= {(one.field, one.message) for one in checkpoint_store(query, before.application)}

@@ -142,7 +142,14 @@ def _place(
     host, checkpoint = hosts.get(item.host), manifest.checkpoint
     row = host.row if host else None
     own = item.own is not None or (row is not None and row.own)
-    item.location, found = places.of(item.name, checkpoint, host_name=item.host, host=row, own=own)
+    item.location, found = places.of(
+        item.name,
+        checkpoint,
+        host_name=item.host,
+        host=row,
+        own=own,
+        master=host.form.master if host else "",
+    )
     item.problems += below_spec(found)
     if host is not None:
         item.problems += below_spec(checkpoint_store(item.location, host.form))

@@ -23,12 +23,15 @@ PYTHON: dict[str, Any] = {"kind": "python", "function": "jobs:build"}
 
 
 def _problems(
-    spec: dict[str, Any], connectors: tuple[str, ...] = (), conf: dict[str, str] | None = None
+    spec: dict[str, Any],
+    connectors: tuple[str, ...] = (),
+    conf: dict[str, str] | None = None,
+    master: str = "local[4]",
 ) -> dict[str, str]:
     found = query_problems(
         parse_query(spec),
         application=ApplicationSpec(
-            connectors=connectors, conf=conf or {}, python_path=("/code",), master="local[4]"
+            connectors=connectors, conf=conf or {}, python_path=("/code",), master=master
         ),
         pools=(),
         surroundings=Surroundings(recipes=RECIPES),
@@ -69,6 +72,60 @@ def test_sources_tables_and_configuration_are_looked_at_too() -> None:
         ApplicationSpec(conf=conf), surroundings=Surroundings(recipes=RECIPES)
     )
     assert [one.field for one in found] == ["conf.spark.eventLog.dir"]
+
+
+_ON_YARN = "names no file system; on YARN, it would be in the cluster's default one. "
+
+
+def test_a_place_without_a_file_system_is_refused_on_yarn_with_the_one_to_write() -> None:
+    files = {"format": "text", "options": {"path": "/data/in/*.txt"}}
+    spec = {
+        **SQL,
+        "sources": [{"name": "f", **files}],
+        "tables": [{"name": "t", **files}],
+        "sql": "SELECT value FROM f JOIN json.`/data/names` AS n USING (value)",
+        "trigger": {"kind": "available_now"},
+        "schedule": {"files": "/data/in"},
+        "conf": {"spark.sql.catalog.lake.warehouse": "/lake"},
+    }
+    said = {field: text for field, text in _problems(spec, master="yarn").items() if "YARN" in text}
+    assert said.keys() == {
+        "sources.0.options.path",
+        "tables.0.options.path",
+        "sql",
+        "sink.options.path",
+        "schedule.files",
+        "conf.spark.sql.catalog.lake.warehouse",
+    }
+    assert said["sink.options.path"] == (
+        f"{_ON_YARN}Write hdfs://NAMESERVICE/data/out, with the cluster's own name: fs.defaultFS "
+        "in core-site.xml in HADOOP_CONF_DIR. A folder of this host is file:///data/out."
+    )
+    assert not any("YARN" in text for text in _problems(spec, master="spark://host:7077").values())
+
+
+@pytest.mark.parametrize("place", ["hdfs://nn/out", "file:///data/out", "file:/data/out"])
+def test_a_place_with_its_file_system_is_the_same_on_yarn(place: str) -> None:
+    spec = {**SQL, "sink": {"format": "parquet", "options": {"path": place}}}
+    assert "sink.options.path" not in _problems(spec, master="yarn")
+
+
+def test_a_file_that_hadoop_does_not_open_is_the_hosts_own_on_yarn() -> None:
+    options = {
+        "kafka.bootstrap.servers": "b:9092",
+        "subscribe": "t",
+        "kafka.ssl.truststore.location": "/data/ca.pem",
+    }
+    spec = {**SQL, "sources": [{"name": "f", "format": "kafka", "options": options}]}
+    assert not any("truststore" in field for field in _problems(spec, ("kafka",), master="yarn"))
+
+
+def test_a_warehouse_of_an_application_on_yarn_names_its_file_system() -> None:
+    conf = {"spark.sql.warehouse.dir": "/lake", "spark.eventLog.dir": "/logs"}
+    found = application_problems(
+        ApplicationSpec(conf=conf, master="yarn"), surroundings=Surroundings(recipes=RECIPES)
+    )
+    assert [one.field for one in found] == ["conf.spark.sql.warehouse.dir"]
 
 
 @pytest.mark.parametrize("place", ["/data/s3a", "file:///x", "hdfs://one/x", "s3a", ""])

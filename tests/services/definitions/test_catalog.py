@@ -161,6 +161,23 @@ def test_a_location_that_is_none_is_refused(location: str) -> None:
     assert set(problems(error)) == {"checkpoint"}
 
 
+def test_on_yarn_a_checkpoint_names_its_file_system() -> None:
+    application(master="yarn")
+    with pytest.raises(Invalid) as error:
+        create(application="shared", checkpoint="/user/etl/ck")
+    assert "Write hdfs://NAMESERVICE/user/etl/ck" in problems(error)["checkpoint"]
+    assert create(application="shared", checkpoint="file:///data/ck").checkpoints.get().location
+
+
+def test_an_application_does_not_move_to_yarn_under_a_path_that_would_move(tmp_path: Path) -> None:
+    sink = {"format": "parquet", "options": {"path": f"{tmp_path}/data/out"}}
+    shared = application()
+    create(application="shared", spec={**rate(), "sink": sink})
+    with pytest.raises(Invalid) as error:
+        catalog.check_application(application=shared, spec={"master": "yarn"}, python=True)
+    assert "sink.options.path names no file system" in problems(error)["master"]
+
+
 def test_a_revision_equal_to_the_newest_adds_nothing() -> None:
     query = create()
     same = catalog.revise_query(
