@@ -187,7 +187,9 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         "spark.app.name": spec.application,
         "spark.master": spec.master,
         "spark.scheduler.mode": spec.scheduler_mode,
-        "spark.sql.warehouse.dir": spec.conf.get("spark.sql.warehouse.dir", f"{tmp}/warehouse"),
+        "spark.sql.warehouse.dir": spec.conf.get(
+            "spark.sql.warehouse.dir", f"file://{tmp}/warehouse"
+        ),
         "spark.ui.enabled": str(not spec.probe).lower(),
         **_guarded_ui(spec),
         "spark.ui.killEnabled": "false",

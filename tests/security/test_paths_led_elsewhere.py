@@ -419,6 +419,7 @@ def test_a_path_without_a_scheme_is_a_local_one(tmp_path: Path) -> None:
 
     assert conf("local[2]")["spark.hadoop.fs.defaultFS"] == "file:///"
     assert "spark.hadoop.fs.defaultFS" not in conf("yarn")
+    assert conf("yarn")["spark.sql.warehouse.dir"].startswith("file:///")  # the driver's own folder
 
 
 # --- in Spark ----------------------------------------------------------------------------------

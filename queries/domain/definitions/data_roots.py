@@ -122,7 +122,7 @@ class DataRoots:
         try:
             refused = self.refusal(resolved(fixed_part(text), resolve))
         except NotALocation as error:
-            return Problem(field, text[:200], str(error), error.way_out)
+            return Problem(field, text[:200], str(error), f"{error.way_out} {self.way_out}")
         return Problem(field, text[:200], refused, self.way_out) if refused else None
 
     @property

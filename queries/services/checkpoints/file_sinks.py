@@ -16,7 +16,7 @@ from controlplane.nudge import read_sink_soon
 from listeners.models import Latest
 from queries.checkpoints.file_sink import FileSink
 from queries.checkpoints.sink_log import ASIDE, LOG, SinkLog
-from queries.domain.definitions.locations import NotALocation, canonical, local_path
+from queries.domain.definitions.locations import NotALocation, canonical, local_path, on_yarn
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import NotAllowed
 from queries.domain.walls import Mode
@@ -33,6 +33,7 @@ from queries.services.checkpoints.remote import (
 )
 from queries.services.checkpoints.storage_jvms import stages
 from queries.services.checkpoints.table_sinks import (
+    completed_on_yarn,
     fill,
     is_remote,
     mirror_location,
@@ -69,7 +70,9 @@ def sink_of(query: Query) -> tuple[str, str]:
 def file_sink(query: Query) -> FileSink | None:
     """Return the file sink whose log belongs to the query's checkpoint; None for other sinks."""
     kind, path = sink_of(query)
-    return FileSink.at(path) if path and (kind == "file" or kind in FILES) else None
+    if not path or (kind != "file" and kind not in FILES) or completed_on_yarn(query, path):
+        return None
+    return FileSink.at(path)
 
 
 def remote_sink(query: Query) -> str:
@@ -81,6 +84,13 @@ def remote_sink(query: Query) -> str:
     kind, path = sink_of(query)
     if not path or (kind != "file" and kind not in FILES):
         return ""
+    if completed_on_yarn(query, path):
+        problem = on_yarn("path", path)
+        raise NotAllowed(
+            f"{query.name} writes files to {path}, whose log Headgate cannot find: the path "
+            f"{problem.message}",
+            way_out=f"{problem.way_out} Then restart the query.",
+        )
     try:
         place = canonical(path)
     except NotALocation as error:

@@ -14,12 +14,15 @@ from headgate_ground.files import read_file, replace_file
 from headgate_ground.tolerant.values import count
 from listeners.models import Latest
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.errors import NotAllowed
+from queries.domain.definitions.data_roots import unnamed_places
+from queries.domain.definitions.locations import on_yarn
+from queries.domain.errors import NotAllowed, in_words
 from queries.domain.tables.places import DELTA, TablePlace, described_table, sink_table
 from queries.domain.tables.replay import InTable, in_delta, in_iceberg, unknown
 from queries.models.definitions import Query
 from queries.selectors.hosts import mirror_of
 from queries.selectors.tables.sources import conf_of
+from queries.selectors.triggers.cores import newest_application_spec
 from queries.services.checkpoints.remote import fresh_mirror, readable_logs
 from queries.services.checkpoints.switching import current
 from queries.services.checkpoints.table_storage import Unknown, insist_allowed, open_checkpoints
@@ -42,8 +45,20 @@ def table_of(query: Query) -> TablePlace | None:
     if not revision.spec.get("sink"):  # of code
         latest = Latest.objects.filter(query=query.pk).first()
         sink = (latest.progress or {}).get("sink") if latest else None
-        return described_table((sink or {}).get("description"))
-    return sink_table(revision.spec, conf_of(query.application))
+        place = described_table((sink or {}).get("description"))
+    else:
+        place = sink_table(revision.spec, conf_of(query.application))
+    if place is None or not completed_on_yarn(query, place.name):
+        return place
+    problem = in_words([on_yarn("path", place.name)])
+    return TablePlace(place.format, place.name, problem=f"The table's path {problem}")
+
+
+def completed_on_yarn(query: Query, path: str) -> bool:
+    """Return whether only a YARN cluster's configuration says on which file system a path is."""
+    if next(unnamed_places([("path", path)]), None) is None:
+        return False
+    return newest_application_spec(query.application).master == "yarn"
 
 
 def effects(

@@ -125,9 +125,7 @@ def _problems(
     parsed: SqlVerdict | None,
 ) -> list[Problem]:
     problems = _faults(form, around, counts)
-    named = {one.field for one in problems}  # a place that is refused needs no second advice
-    outside = local_roots.data_problems(form, around.host_name)
-    problems += [one for one in outside if one.field not in named]
+    problems += local_roots.data_problems(form, around.host_name)
     problems += unbound_secrets(
         parsing.as_json(form), holder_named(around.host_name), parsing.as_json(around.application)
     )
