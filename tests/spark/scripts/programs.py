@@ -162,6 +162,14 @@ def main(how):
             print("REFUSED", error, flush=True)
         rate("named").start()
         spark.streams.awaitAnyTermination()
+    if how == "elsewhere":
+        spark.conf.set("fs.defaultFS", "hdfs://nn:9")  # as a cluster's configuration does on YARN
+        for place in ("/etl/ck", "ck", "hdfs:///etl/ck"):
+            try:
+                rate("elsewhere").start(checkpointLocation=place)
+            except Exception as error:
+                print("REFUSED", error, flush=True)
+        rate("here").start(checkpointLocation="file://" + os.path.abspath("ck")).awaitTermination()
     if how == "swallows":
         spark.readStream.format("rate").load().writeStream.foreachBatch(boom).queryName("bad").start()
         while True:

@@ -83,6 +83,18 @@ def test_a_second_query_without_a_name_is_refused_with_the_line_to_add(
     assert 'Add .queryName("…") with a unique name before its .start()' in driver.log()
 
 
+def test_a_path_of_a_clusters_file_system_is_refused_with_the_uri_to_write(
+    driver: ScriptUnderTest,
+) -> None:
+    launch(driver, "elsewhere")
+    driver.wait_line("here", RunState.RUNNING)
+    assert len(driver.status().found) == 1
+    refused = [line for line in driver.log().splitlines() if "REFUSED" in line]
+    assert len(refused) == 3, refused
+    for line, write in zip(refused, ("/etl/ck", "/FOLDER/ck", "/etl/ck"), strict=True):
+        assert f"Write hdfs://nn:9{write}" in line
+
+
 def test_a_query_that_failed_and_is_not_started_again_ends_all(driver: ScriptUnderTest) -> None:
     launch(driver, "swallows")
     driver.wait_line("bad", RunState.FAILED)
