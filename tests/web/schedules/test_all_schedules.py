@@ -8,7 +8,9 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from queries.domain.reasons import Because, Detail
 from queries.domain.schedules.states import PlannedState, Skipped
+from queries.domain.states import Phase
 from queries.models.definitions import QueryRevision
 from queries.models.schedules.planned import PlannedRun, ScheduleState
 from queries.services.schedules import ticks
@@ -60,6 +62,8 @@ def night(stage: Stage) -> Stage:
             if late_s is not None:
                 row.started_at = at + timedelta(seconds=late_s)
                 row.ended_at = row.started_at + timedelta(seconds=30)
+            if skipped == Skipped.OVERLAP:
+                row.reason = Because(Detail.OVERLAPPED, {"state": str(Phase.RUNNING)})
             if skipped == Skipped.MISSED:
                 row.due_times, row.first_due_at = 12, at - 12 * MINUTE
             row.save()
@@ -135,7 +139,12 @@ def test_a_schedule_that_cannot_be_read_spoils_no_other(
     assert "Paused by otto" in words(shown)
 
 
-@pytest.mark.sql("queries.selectors.schedules.recent.schedule_lines")
+@pytest.mark.sql(
+    "queries.selectors.schedules.recent.schedule_lines",
+    "queries.selectors.schedules.recent._states",
+    "queries.selectors.schedules.recent._tallies",
+    "queries.selectors.schedules.recent._newest",
+)
 def test_the_page_shows_each_schedule_with_its_night(
     client: Client, viewer: User, night: Stage
 ) -> None:
@@ -145,7 +154,7 @@ def test_the_page_shows_each_schedule_with_its_night(
     assert "1, up to 1 min 30 s" in shown
     assert "Paused by otto" in shown
     assert "12 due times were missed" in shown
-    assert "The query was still running." in shown
+    assert "The run before it had not ended; it was RUNNING." in shown
     one = words(client.get("/schedules/?application=idle&hours=6").content.decode())
     assert "idle 30 2" in one
     assert "delays 30 2" not in one
