@@ -1,8 +1,8 @@
 """Expressions of other schedulers, and what they are as a cron expression with five fields.
 
 Read are the nicknames of vixie cron (`@daily`) and of Go (`@every 15m`), the prefixes `TZ=` and
-`CRON_TZ=`, and the six or seven fields of Quartz and Spring (seconds first) and of EventBridge
-(a year at the end).
+`CRON_TZ=`, the six or seven fields of Quartz and Spring (seconds first) and of EventBridge (a year
+at the end), and EventBridge's `cron(…)` and `rate(1 hour)`.
 
 Sources: crontab(5); robfig/cron v3; Quartz's CronTrigger tutorial; Spring's CronExpression; the
 schedule expressions of EventBridge Scheduler.
@@ -22,9 +22,13 @@ _NICKNAMES = {
 }
 _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.+)")
 _EVERY = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:0+s)?")
+_WRAPPED = re.compile(r"(cron|rate)\((.*)\)", re.IGNORECASE)
+_RATE = re.compile(r"(\d+) +(minute|hour|day)s?", re.IGNORECASE)
+_MINUTES = {"minute": 1, "hour": 60, "day": 1440}
 #: A day of the week of Quartz: 1 is Sunday, 7 is Saturday; not the number after `#` or `/`.
 _QUARTZ_DAY = re.compile(r"(?<![\d#/])[1-7](?!\d)")
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_STEPS_FROM = re.compile(r"(?<!-)\b([A-Z]{3})/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,10 @@ def foreign(expression: str) -> Foreign | None:
         inner = foreign(found[2])
         cron = inner.cron if inner is not None else " ".join(found[2].split())
         return Foreign("names its time zone within the expression", cron, found[1])
+    if found := _WRAPPED.fullmatch(text):
+        if found[1].lower() == "rate":
+            return _rate(found[2].strip())
+        return foreign(found[2]) or Foreign("has parentheses", " ".join(found[2].split()))
     if text.startswith("@"):
         return _nickname(text.lower())
     fields = text.upper().split()
@@ -61,11 +69,21 @@ def _nickname(text: str) -> Foreign:
         return Foreign("is a nickname", _NICKNAMES.get(text, ""))
     found = _EVERY.fullmatch(rest.strip())
     hours, minutes = (int(part or 0) for part in found.groups()) if found else (0, 0)
-    length, cron = 60 * hours + minutes, ""
-    if length and 60 % length == 0:
-        cron = f"*/{length} * * * *" if length < 60 else "0 * * * *"
-    elif length and length % 60 == 0 and 24 % (length // 60) == 0:
-        cron = f"0 */{length // 60} * * *" if length < 1440 else "0 0 * * *"
+    return _interval(60 * hours + minutes)
+
+
+def _rate(text: str) -> Foreign:
+    found = _RATE.fullmatch(text)
+    return _interval(int(found[1]) * _MINUTES[found[2].lower()] if found else 0)
+
+
+def _interval(minutes: int) -> Foreign:
+    """Return an interval as times on a clock, if it divides an hour or a day."""
+    cron = ""
+    if minutes and 60 % minutes == 0:
+        cron = f"*/{minutes} * * * *" if minutes < 60 else "0 * * * *"
+    elif minutes and minutes % 60 == 0 and 24 % (minutes // 60) == 0:
+        cron = f"0 */{minutes // 60} * * *" if minutes < 1440 else "0 0 * * *"
     return Foreign("is an interval, and not times on a clock", cron)
 
 
@@ -83,13 +101,24 @@ def _longer(fields: list[str]) -> Foreign:
         return Foreign("has a year, which cannot be planned")
     if _has_nearest(rest[2]):
         return Foreign('has a "W" (the weekday nearest to a date), which cannot be planned')
-    if "?" in fields and "0" not in re.split(r"[,\-]", rest[4]):
-        rest[4] = _QUARTZ_DAY.sub(lambda one: _DAYS[int(one[0]) - 1], rest[4])
-        # cron has no name before L: "6L" of Quartz is "5L".
-        rest[4] = re.sub("|".join(f"{day}(?=L)" for day in _DAYS), _number, rest[4])
+    if "?" in fields:
+        rest[4] = _weekdays_of_quartz(rest[4])
+    elif "*" not in (rest[2][0], rest[4][0]):
+        days = "a day of the month and a day of the week, which must both match there"
+        return Foreign(f"has {days}: in five fields, one of them is enough")
     if seconds not in ("0", "00"):
         return Foreign("has seconds, which cannot be planned: leave them out", _plain(rest))
     return Foreign("has more than five fields: it is another scheduler's", _plain(rest))
+
+
+def _weekdays_of_quartz(field: str) -> str:
+    """Return days of the week that Quartz counts from 1, by their names."""
+    if "0" in re.split(r"[,\-]", field):
+        return field
+    named = _QUARTZ_DAY.sub(lambda one: _DAYS[int(one[0]) - 1], "SAT" if field == "L" else field)
+    # Steps from a day end on Saturday, and cron has no name before L: "6L" of Quartz is "5L".
+    named = _STEPS_FROM.sub(r"\1-SAT/", named)
+    return re.sub("|".join(f"{day}(?=L)" for day in _DAYS), _number, named)
 
 
 def _number(day: re.Match[str]) -> str:
