@@ -193,11 +193,12 @@ def _handled(state_id: int, target: Target, now: datetime) -> bool:
     state = _state(ScheduleState.objects.filter(pk=state_id))
     if state is None:
         return False
-    schedule = target.schedule()
-    _recall(state, target, schedule, now)
+    schedule, ended = target.schedule(), target.ended()
+    if ended is None:
+        _recall(state, target, schedule, now)
     subject = _settle(target, state, schedule, now)
     if schedule is None:
-        if (ended := target.ended()) is not None:
+        if ended is not None:
             decide_due(target, ended.schedule, ended.at, Skipped.REMOVED)
         if not PlannedRun.objects.filter(**target.columns, state__in=OPEN_STATES).exists():
             state.delete()

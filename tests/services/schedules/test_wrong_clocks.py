@@ -86,6 +86,14 @@ def test_a_time_that_waits_since_before_it_was_due_is_decided_when_it_is_due(sta
     ]
 
 
+def test_a_query_deleted_after_the_clock_was_wrong_loses_no_due_time(stage: Stage) -> None:
+    _planned(stage, cron="* * * * *", missed="skip")
+    ticks.run_schedules(now=START + 10 * DAY)
+    Query.objects.update(archived_at=START + 3.5 * MINUTE)
+    ticks.run_schedules(now=START + 5 * MINUTE)
+    assert _rows()[0] == ("SKIPPED missed", 3, START + 3 * MINUTE)
+
+
 def test_a_definition_saved_by_a_clock_that_was_ahead_starts_at_once(stage: Stage) -> None:
     _planned(stage)
     ScheduleState.objects.update(cursor=START + 400 * DAY, next_at=START + 400 * DAY)
