@@ -65,4 +65,8 @@ def test_the_night_is_one_click_away(
 
 def test_a_narrow_page_scrolls_only_downwards(look: Open, night: Stage, viewer: User) -> None:
     page = look(viewer, "/schedules/", narrow=True)
+    row = page.get_by_role("row").filter(has_text="60 missed").first
+    skipped = row.locator('[data-is="Skipped"]').bounding_box()
+    assert skipped is not None
+    assert skipped["x"] + skipped["width"] <= 390  # seen without scrolling sideways
     assert too_wide(page, ["/schedules/"]) == []
