@@ -1,13 +1,16 @@
 """The shared base of all API endpoints: permissions, formats, and errors."""
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, ClassVar
 
 from django.conf import settings
+from django.db import DatabaseError
 from django.utils import timezone
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.exceptions import NotAcceptable, ParseError
@@ -25,12 +28,15 @@ from queries.api.schema import ProblemSchema
 from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
 from queries.models.access.kept_answers import KeptAnswer
+from queries.models.lock_waits import again_if_busy
 from queries.models.tokens import AccessToken
 from queries.roles import VIEW, WRITE_PYTHON, may
 from queries.selectors.access.insisting import insist_at, insist_scope
 from queries.services.access.asker import note_token
 from queries.services.access.by_token import ByToken
 from queries.services.idempotency_keys import digest_of, free_key, keep_answer, take_key
+
+logger = logging.getLogger(__name__)
 
 #: Maximum nesting of a request body. A definition has about six levels.
 DEEPEST = 50
@@ -216,7 +222,8 @@ class ApiView(APIView):
                 self._streamed = body
                 body = body.digest()
             digest = digest_of("POST", request.get_full_path(), body)
-            row = take_key(user=self.actor, key=key, digest=digest, now=self.now)
+            take = partial(take_key, user=self.actor, key=key, digest=digest, now=self.now)
+            row = again_if_busy(take)
             if row.status is not None:
                 raise _Answered(row)
             self._taken = row
@@ -231,9 +238,14 @@ class ApiView(APIView):
                 names = ("Location", "ETag")
                 headers = {name: response[name] for name in names if name in response}
                 body = json.loads(EscapingRenderer().render(response.data) or b"null")
-                keep_answer(row, status=response.status_code, headers=headers, body=body)
+                told = {"status": response.status_code, "headers": headers, "body": body}
+                keep = partial(keep_answer, row, **told)
             else:
-                free_key(row)
+                keep = partial(free_key, row)
+            try:
+                again_if_busy(keep)
+            except DatabaseError:  # the request is done: its sender must still get the response
+                logger.exception("the response to a request with a key was not kept")
         return response
 
     def handle_exception(self, exc: Exception) -> Any:

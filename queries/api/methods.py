@@ -5,7 +5,7 @@ body renders the returned value; a complete response is sent unchanged.
 """
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from django.http.response import HttpResponseBase
@@ -20,6 +20,7 @@ from queries.api.operation_bodies import OperationBody
 from queries.api.paging import PAGING, page_of_rows
 from queries.api.schema import describe, listed
 from queries.models.history import Operation
+from queries.models.lock_waits import again_if_busy
 from queries.roles import DEFINE, OPERATE, VIEW
 
 Method = Callable[..., Any]
@@ -55,7 +56,10 @@ def _method(
             sent = view.read(form, request.data or {}) if form is not None else {}
             if form not in (None, Nothing):
                 key["sent"] = sent
-            found = method(view, **key)
+            act = partial(method, view, **key)
+            # What a POST has done in part is not repeated here: its sender repeats it, with its
+            # key.
+            found = act() if request.method == "POST" else again_if_busy(act)
             return found if isinstance(found, HttpResponseBase) else show(view, found)
 
         answer.role = role  # type: ignore[attr-defined]

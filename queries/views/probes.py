@@ -6,10 +6,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import path
+from django.urls import path, reverse
 from django.utils import timezone
 
 from queries.domain.errors import HeadgateError, Missing
@@ -25,6 +24,7 @@ from queries.services.probes import record_search, xray
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.probe_steps import MOST_ROWS, ROWS, SHOWN_FOR
 from queries.views.checkpoints.checkpoint import cost_of
+from queries.views.console.errors import refused
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
@@ -36,8 +36,7 @@ def try_revision(request: HttpRequest, name: str) -> HttpResponseBase:
     try:
         operation = begin_preflight(query=definitions.query(name), spec=None, **by(request))
     except HeadgateError as error:
-        messages.error(request, str(error))
-        return redirect("query-definition", name)
+        return refused(request, error, reverse("query-definition", args=[name]))
     return redirect("operation", operation.uuid)
 
 

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import path
+from django.urls import path, reverse
 from django.views.decorators.cache import never_cache
 
 from queries.domain.errors import Conflict, HeadgateError, Invalid
@@ -18,6 +18,7 @@ from queries.services.access.group_roles import (
     change_group_role,
     remove_group_role,
 )
+from queries.views.console.errors import refused
 from queries.views.console.guard import by, needs
 
 
@@ -56,7 +57,7 @@ def change(request: HttpRequest, row_id: int) -> HttpResponseBase:
                 request, f"Members of {row.group} get the {row.role} role at their next sign-in."
             )
     except HeadgateError as error:
-        messages.error(request, str(error))
+        return refused(request, error, reverse("user-groups"))
     return redirect("user-groups")
 
 

@@ -16,7 +16,7 @@ from queries.selectors.access.teams import team_named, teams, tokens_of_team
 from queries.selectors.supervision.applications import application
 from queries.services.access import teams as service
 from queries.services.definitions import team as ownership
-from queries.views.console.errors import answered
+from queries.views.console.errors import answered, refused
 from queries.views.console.guard import by, needs
 
 
@@ -65,7 +65,7 @@ def change_team(request: HttpRequest, name: str) -> HttpResponseBase:
         service.set_members(team=row, members=request.POST.getlist("member"), **by(request))
         messages.success(request, f"The members of {name} were saved.")
     except HeadgateError as error:
-        messages.error(request, str(error))
+        return refused(request, error, reverse("team", args=[name]))
     return redirect("team", name)
 
 
@@ -75,8 +75,7 @@ def delete_team(request: HttpRequest, name: str) -> HttpResponseBase:
     try:
         service.delete_team(team=team_row(name), **by(request))
     except HeadgateError as error:
-        messages.error(request, str(error))
-        return redirect("team", name)
+        return refused(request, error, reverse("team", args=[name]))
     messages.success(request, f"Team {name} was deleted.")
     return redirect("teams")
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import path
+from django.urls import path, reverse
 from django.utils import timezone
 
 from queries.domain.alerts.kinds import IncidentKind, IncidentState
@@ -29,6 +29,7 @@ from queries.selectors.kafka.lag import lag_of
 from queries.selectors.lineage.downstream import NAMED, Downstream
 from queries.services.alerts import incidents as service
 from queries.views.alerts.incident_list import urlpatterns as list_urls
+from queries.views.console.errors import refused
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
@@ -143,7 +144,7 @@ def act(request: HttpRequest, uuid: UUID, verb: str) -> HttpResponse:
     try:
         messages.success(request, _ACTS[verb](row, request))
     except HeadgateError as error:
-        messages.error(request, str(error))
+        return refused(request, error, reverse("incident", args=[row.uuid]))
     return redirect("incident", row.uuid)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import path
+from django.urls import path, reverse
 from django.utils import timezone
 
 from queries.channels.kinds import KINDS, ChannelKind
@@ -23,6 +23,7 @@ from queries.selectors.alerts.incidents import delivery_line
 from queries.selectors.manifests.owners import owned
 from queries.services.alerts import setup
 from queries.services.alerts.deliveries import try_channel
+from queries.views.console.errors import refused
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 
@@ -121,8 +122,7 @@ def channel_act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
         try:
             setup.delete_channel(row, **by(request))
         except HeadgateError as error:
-            messages.error(request, str(error))
-            return redirect("alert-channel", row.name)
+            return refused(request, error, reverse("alert-channel", args=[row.name]))
         messages.success(request, f"Channel {name} was deleted.")
         return redirect("alert-channels")
     try_channel(row, **by(request))

@@ -7,7 +7,7 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import path
+from django.urls import path, reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
@@ -34,6 +34,7 @@ from queries.services.console.tokens import (
     create_token,
     revoke_token,
 )
+from queries.views.console.errors import refused
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 
@@ -174,7 +175,7 @@ def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
             done = f"now has the {role} role" if role else "no longer has a role"
         messages.success(request, f"{user.username} {done}.")
     except HeadgateError as error:
-        messages.error(request, str(error))
+        return refused(request, error, reverse("users"))
     return redirect("users")
 
 

@@ -99,8 +99,7 @@ class Problems:
         kept = kept_form(request)
         if kept is None or kept.typed:
             return _page(request, "problem.html", error, _status_of_page(request, error))
-        messages.error(request, str(error))
-        return redirect(next_address(request, _where_it_came_from(request)))
+        return refused(request, error, next_address(request, _where_it_came_from(request)))
 
 
 def _where_it_came_from(request: HttpRequest) -> str:
@@ -110,12 +109,14 @@ def _where_it_came_from(request: HttpRequest) -> str:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Handle any other error; a full disk is reported as such, with 503.
+    """Handle any other error; a full disk and a busy database are reported as such, with 503.
 
-    Neither page reads the database, which may be the part that has failed.
+    No page reads the database, which may be the part that has failed.
     """
     kept = kept_form(request)
-    if (problem := full_disk(sys.exc_info()[1])) is None:
+    error = sys.exc_info()[1]
+    problem = Busy() if error is not None and is_busy(error) else full_disk(error)
+    if problem is None:
         if is_script(request):
             return _line("The server reported an error; the details are in its log.", 500)
         return HttpResponse(render_to_string("500.html", {"kept": kept}), status=500)
@@ -123,7 +124,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
         answer = _line(f"{problem.message} {problem.way_out}", 503)
     else:
         answer = _plain(problem.message, problem.way_out, 503, kept=kept)
-    answer["Retry-After"] = str(RETRY_AFTER_S)
+    answer["Retry-After"] = str(getattr(problem, "retry_after_s", RETRY_AFTER_S))
     return answer
 
 
@@ -183,11 +184,22 @@ def answered(
     try:
         found = ask()
     except HeadgateError as error:
-        if wants_json(request):
-            return JsonResponse({"tone": "bad", "text": str(error)})
-        messages.error(request, str(error))
-        return redirect(back)
+        return refused(request, error, back)
     return told(request, said if isinstance(said, str) else said(found), back)
+
+
+def refused(request: HttpRequest, error: HeadgateError, back: str) -> HttpResponse:
+    """Report why a form was not carried out, in place or as a message on `back`.
+
+    Raises the error again if something was typed in the form: `Problems` keeps that on its page.
+    """
+    if wants_json(request):
+        return JsonResponse({"tone": "bad", "text": str(error)})
+    kept = kept_form(request)
+    if kept is not None and kept.typed:
+        raise error
+    messages.error(request, str(error))
+    return redirect(back)
 
 
 def _page(request: HttpRequest, template: str, error: HeadgateError, status: int) -> HttpResponse:

@@ -20,6 +20,7 @@ _OURS = frozenset({"csrfmiddlewaretoken"})
 #: Fields that the forms fill in themselves: where to go, which button, and on which revision.
 _UNTYPED = _OURS | frozenset(
     ["next", "do", "verb", "tab", "base", "reviewed", "revision", "suggestion"]
+    + ["accept_state_change"]
 )
 
 

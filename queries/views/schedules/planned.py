@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from statistics import median
 from typing import Any
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import path, reverse
 from django.utils import timezone
 
-from queries.domain.errors import HeadgateError, Missing
+from queries.domain.errors import Missing
 from queries.domain.schedules.preview import preview
 from queries.domain.schedules.states import SKIPPED_WORDS, PlannedState, Skipped
 from queries.domain.schedules.wording import listing_cost
@@ -25,6 +25,7 @@ from queries.selectors.schedules.planned import Usage, planned_runs, schedule_st
 from queries.selectors.schedules.recent import HOURS, ScheduleLine, place_of, schedule_lines
 from queries.selectors.supervision.applications import application
 from queries.services.schedules import pauses
+from queries.views.console.errors import answered
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 from queries.views.console.paging import ROWS, page_of
@@ -133,13 +134,9 @@ def _change(kind: str, *, paused: bool) -> Callable[..., HttpResponseBase]:
 
     @needs(OPERATE, "POST")
     def change(request: HttpRequest, name: str) -> HttpResponseBase:
-        try:
-            act(find(name), **by(request))
-        except HeadgateError as error:
-            messages.error(request, str(error))
-        else:
-            messages.success(request, f"The schedule of {name} {said}.")
-        return redirect(f"{kind}-schedule", name)
+        ask = partial(act, find(name), **by(request))
+        back = reverse(f"{kind}-schedule", args=[name])
+        return answered(request, ask, f"The schedule of {name} {said}.", back)
 
     return change
 

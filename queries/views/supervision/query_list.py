@@ -34,6 +34,7 @@ from queries.selectors.supervision.applications import applications
 from queries.selectors.supervision.query_filters import LABELS, Filters, queries
 from queries.selectors.supervision.query_groups import RANK, counts
 from queries.services.console.saved_views import forget_view, save_view
+from queries.views.console.errors import refused
 from queries.views.console.fragments import (
     Changes,
     Drawn,
@@ -158,8 +159,7 @@ def keep_view(request: HttpRequest) -> HttpResponse:
     try:
         view = save_view(user=user, name=called, asked=asked, now=timezone.now())
     except Invalid as error:
-        messages.error(request, str(error))
-        return redirect(address)
+        return refused(request, error, address)
     messages.success(request, f"View {view.name} was saved.")
     return redirect(address)
 

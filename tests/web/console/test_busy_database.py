@@ -11,15 +11,18 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import QuerySet
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
+from queries.models.access.teams import Team
 from queries.models.definitions import Query
 from queries.models.hosts import Host
 from queries.models.lock_waits import again_if_busy, is_busy
 from queries.selectors.supervision.observation import read_rows
 from queries.services.console.tokens import create_token
 from queries.services.supervision import hosts, reconcile
+from queries.views.console.errors import server_error
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.sql
@@ -78,6 +81,97 @@ def test_the_api_answers_503_and_when_to_try_again(client: Client, operator: Use
         "/api/v1/queries/delays/start/", content_type="application/json", headers=headers
     )
     assert again.status_code == 202
+
+
+def _busy_once(monkeypatch: pytest.MonkeyPatch, where: str, *, times: int = 1) -> list[int]:
+    """Make the first calls of a service wait for the database in vain; return all its calls."""
+    act, called = import_string(where), list[int]()
+
+    def acts(*given: Any, **named: Any) -> Any:
+        called.append(1)
+        if len(called) <= times:
+            raise _of(_sqlite(5))
+        return act(*given, **named)
+
+    monkeypatch.setattr(where, acts)
+    return called
+
+
+@pytest.fixture
+def by_token(transactional_db: None) -> dict[str, Any]:
+    """Return how an admin's program sends JSON."""
+    root = User.objects.create_superuser("root")
+    _, text = create_token(
+        user=root, name="tests", actor="tests", now=timezone.now(), scope="admin"
+    )
+    return {
+        "content_type": "application/json",
+        "headers": {"Authorization": f"Token {text}"},
+    }
+
+
+TEAMS = "/api/v1/teams/"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("method", "data", "service", "status"),
+    [
+        ("put", {"members": ["root"]}, "set_members", 200),
+        ("delete", None, "delete_team", 204),
+    ],
+)
+def test_the_api_tries_a_change_that_is_safe_to_repeat_again(
+    client: Client,
+    by_token: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    data: Any,
+    service: str,
+    status: int,
+) -> None:
+    Team.objects.create(name="data", created_at=timezone.now())
+    called = _busy_once(monkeypatch, f"queries.services.access.teams.{service}")
+    answer = getattr(client, method)(f"{TEAMS}data/", data, **by_token)
+    assert answer.status_code == status, answer.content
+    assert len(called) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_api_leaves_it_to_the_sender_to_repeat_a_post(
+    client: Client, by_token: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = _busy_once(monkeypatch, "queries.services.access.teams.create_team")
+    by_token["headers"]["Idempotency-Key"] = "once"
+    busy = client.post(TEAMS, {"name": "data"}, **by_token)
+    assert (busy.status_code, busy["Retry-After"], len(called)) == (503, "5", 1)
+    assert client.post(TEAMS, {"name": "data"}, **by_token).status_code == 201
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_is_answered_even_where_the_answer_cannot_be_kept(
+    client: Client, by_token: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = _busy_once(monkeypatch, "queries.api.base.keep_answer", times=2)
+    by_token["headers"]["Idempotency-Key"] = "once"
+    assert client.post(TEAMS, {"name": "data"}, **by_token).status_code == 201
+    assert len(called) == 2
+    assert Team.objects.get().name == "data"
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json"])
+def test_outside_of_a_view_a_busy_database_is_no_error_of_the_server(
+    accept: str, rf: RequestFactory
+) -> None:
+    request = rf.post("/queries/new/", {"sql": "SELECT 1"}, headers={"accept": accept})
+    try:
+        raise _of(_sqlite(5))
+    except OperationalError:
+        answer = server_error(request)
+    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+    page = answer.content.decode()
+    assert "The database is busy with other writes; nothing was changed." in page
+    assert ("SELECT 1" in page) is (accept == "text/html")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,14 +1,20 @@
 """An error page after a form keeps what was typed, and offers to send it once more."""
 
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils import timezone
 
+from queries.domain.errors import Invalid, Problem
 from queries.models.access.teams import Team
+from queries.models.alerts import Incident
+from queries.models.applications import Application
+from queries.views.console import errors
 from tests.web.console.test_busy_database import held_by_another
 
 NEW_TEAM = "/settings/teams/new/"
@@ -124,6 +130,58 @@ def test_a_conflict_and_a_wrong_character_keep_the_form_too(browser: Client) -> 
     token = _token(browser)
     answer = browser.post(NEW_TEAM, {"name": "a\0b", "csrfmiddlewaretoken": token})
     assert (answer.status_code, "name" in _form(answer).fields) == (422, True)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("address", "sent", "service"),
+    [
+        ("/settings/teams/data/members/", {"member": "root"}, "access.teams.service.set_members"),
+        ("/applications/ticks/team/", {"team": "data"}, "access.teams.ownership.give_application"),
+        ("/alerts/{uuid}/note/", {"text": "It is n5"}, "alerts.incident_page.service.note"),
+        ("/saved-views/", {"view": "mine"}, "supervision.query_list.save_view"),
+    ],
+)
+def test_a_view_that_explains_a_refusal_itself_keeps_what_was_typed(
+    browser: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    sent: dict[str, str],
+    service: str,
+) -> None:
+    now = timezone.now()
+    Team.objects.create(name="data", created_at=now)
+    Application.objects.create(name="ticks", created_at=now)
+    times = dict.fromkeys(("opened_at", "first_opened_at", "seen_at"), now)
+    incident = Incident.objects.create(kind="disk", severity="critical", title="Full", **times)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Invalid([Problem("text", "", "was refused.", "Wait.")])
+
+    monkeypatch.setattr(f"queries.views.{service}", refuse)
+    to = address.format(uuid=incident.uuid)
+    answer = browser.post(to, sent | {"csrfmiddlewaretoken": _token(browser)})
+    assert (answer.status_code, "was refused." in answer.content.decode()) == (422, True)
+    form = _form(answer)
+    assert form.attributes["action"] == to
+    assert sent.items() <= form.fields.items()
+    script = browser.post(to, sent, headers={"accept": "application/json"} | _proof(browser))
+    assert (script.json()["tone"], "was refused." in script.json()["text"]) == ("bad", True)
+
+
+def _proof(browser: Client) -> dict[str, str]:
+    return {"x-csrftoken": _token(browser)}
+
+
+def test_no_view_turns_a_refusal_into_a_message_by_itself() -> None:
+    """`refused` does, where nothing was typed that a redirect would lose."""
+    views = Path(errors.__file__).parents[1]
+    found = {
+        str(file.relative_to(views))
+        for file in views.rglob("*.py")
+        if "messages.error(" in file.read_text()
+    }
+    assert found == {"console/errors.py", "console/shell.py"}
 
 
 @pytest.mark.django_db(transaction=True)
