@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ from queries.domain.supervision.outcomes import fault_of
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 LIMITS = Limits(start_s=180, start_max_s=1800, stop_s=60)
+FREE = Slots(starting=0, limit=2, memory_used_mb=0, memory_budget_mb=4096, memory_needed_mb=1024)
 ERRORS = [
     RunError("DIVIDE_BY_ZERO", "ArithmeticException", "Division by zero", "Division by zero"),
     RunError("", "java.net.ConnectException", "Connection refused", "Connection refused"),
@@ -182,6 +184,24 @@ def _sighting(draw: st.DrawFn) -> Sighting:
         codes = draw(exit_codes), draw(exit_codes)
         report = ExitReport(*codes, False, draw(yes_or_no), NOW.isoformat())
     return Sighting(liveness=liveness, status=status, exit=report, without_files=draw(yes_or_no))
+
+
+def observation(*queries: QuerySeen, driver: DriverSeen | None, **fields: Any) -> Observation:
+    """Return an application with these queries, on a host with room for its driver."""
+    base = Observation(
+        application=1,
+        name="app",
+        generation=0,
+        seen_generation=0,
+        reached_generation=0,
+        policy=RestartPolicy(),
+        failure_scope="query",
+        queries=queries,
+        driver=driver,
+        slots=FREE,
+        limits=LIMITS,
+    )
+    return replace(base, **fields)
 
 
 @st.composite

@@ -9,23 +9,20 @@ from hypothesis import given, settings
 
 from queries.domain.protocol import ExitReport, RunState, RunStatus, Status
 from queries.domain.reasons import NOTHING, Detail
-from queries.domain.restart import RestartPolicy
 from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, RunOutcome
 from queries.domain.supervision.culprits import DEATHS, TURN, is_in_a_row
 from queries.domain.supervision.decide import decide
 from queries.domain.supervision.decision import Decision, DriverAction
 from queries.domain.supervision.observation import (
     DriverSeen,
-    Limits,
     Liveness,
     Observation,
     QuerySeen,
     RunSeen,
     Sighting,
-    Slots,
     Suspicion,
 )
-from tests.domain.supervision.seen import NOW, observations
+from tests.domain.supervision.seen import NOW, observation, observations
 from tests.examples import examples
 
 BEFORE = NOW - timedelta(seconds=5)
@@ -62,22 +59,8 @@ def seen(*queries: QuerySeen, exit_: tuple[str, str] | None = None, **fields: An
     report = ExitReport(*exit_, core=False, oom=False, at=NOW.isoformat()) if exit_ else None
     sighting = Sighting(Liveness.EXITED if exit_ else Liveness.ALIVE, status=status, exit=report)
     driver = DriverSeen(1, 1, DriverState.LIVE, 0, BEFORE, sighting)
-    base = Observation(
-        application=1,
-        name="flights",
-        generation=0,
-        seen_generation=0,
-        reached_generation=0,
-        policy=RestartPolicy(),
-        failure_scope="query",
-        queries=queries,
-        driver=driver,
-        slots=Slots(0, 2, 0, 4096, 1024),
-        limits=Limits(180, 1800, 60),
-        failures=DEATHS,
-        deaths=fields.get("failures", DEATHS),
-    )
-    return replace(base, **fields)
+    deaths = {"failures": DEATHS, "deaths": fields.get("failures", DEATHS)}
+    return observation(*queries, **({"driver": driver} | deaths | fields))
 
 
 def opened(decision: Decision) -> list[int]:

@@ -41,7 +41,7 @@ from queries.domain.supervision.observation import (
     Slots,
 )
 from queries.domain.supervision.transitions import TRANSITIONS
-from tests.domain.supervision.seen import BREAKS, ERRORS, LIMITS, NOW, observations
+from tests.domain.supervision.seen import BREAKS, ERRORS, LIMITS, NOW, observation, observations
 from tests.examples import examples
 
 
@@ -190,20 +190,7 @@ def _query(**fields: Any) -> QuerySeen:
 
 
 def _obs(query: QuerySeen, driver: DriverSeen | None = None, **fields: Any) -> Observation:
-    base = Observation(
-        application=1,
-        name="app",
-        generation=0,
-        seen_generation=0,
-        reached_generation=0,
-        policy=RestartPolicy(),
-        failure_scope="query",
-        queries=(query,),
-        driver=driver,
-        slots=Slots(0, 2, 0, 4096, 1024),
-        limits=LIMITS,
-    )
-    return replace(base, **fields)
+    return observation(query, driver=driver, **fields)
 
 
 def _driver(liveness: Liveness = Liveness.ALIVE, *, ready: bool = True) -> DriverSeen:

@@ -9,7 +9,6 @@ import pytest
 from queries.domain.pressure import Pressure, waiting_share
 from queries.domain.protocol import ExitReport, RunState, RunStatus, Status
 from queries.domain.reasons import NOTHING
-from queries.domain.restart import RestartPolicy
 from queries.domain.states import Desired, DriverState, Phase, Reason
 from queries.domain.supervision.decide import decide
 from queries.domain.supervision.decision import DriverAction
@@ -22,10 +21,9 @@ from queries.domain.supervision.observation import (
     RunSeen,
     ScriptSeen,
     Sighting,
-    Slots,
 )
 from queries.domain.supervision.progress import advanced, waits_for_start
-from tests.domain.supervision.seen import LIMITS, NOW
+from tests.domain.supervision.seen import NOW, observation
 
 BUSY = Pressure(share=99.4, load=90.4, cores=2)
 KILLED = ExitReport("SIGKILL", "SIGKILL", core=False, oom=False, at=NOW.isoformat())
@@ -66,20 +64,7 @@ def observed(one: DriverSeen | None, run: RunSeen | None = None, **fields: Any) 
         *(Phase.STARTING if run else Phase.PENDING, Reason.NONE, NOTHING),
         run=run,
     )
-    base = Observation(
-        application=1,
-        name="delays",
-        generation=0,
-        seen_generation=0,
-        reached_generation=0,
-        policy=RestartPolicy(),
-        failure_scope="query",
-        queries=(query,),
-        driver=one,
-        slots=Slots(0, 2, 0, 4096, 1024),
-        limits=LIMITS,
-    )
-    return replace(base, **fields)
+    return observation(query, driver=one, **fields)
 
 
 def run_of(age_s: float, **status: Any) -> RunSeen:

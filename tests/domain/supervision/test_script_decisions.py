@@ -22,12 +22,10 @@ from queries.domain.supervision.observation import (
     RunSeen,
     ScriptSeen,
     Sighting,
-    Slots,
 )
-from tests.domain.supervision.seen import LIMITS, NOW, desires, observations
+from tests.domain.supervision.seen import FREE, LIMITS, NOW, desires, observation, observations
 from tests.examples import examples
 
-FREE = Slots(starting=0, limit=2, memory_used_mb=0, memory_budget_mb=4096, memory_needed_mb=1024)
 TAKEN = replace(FREE, starting=2)
 RUNNING = ScriptSeen(Desired.RUNNING, Phase.RUNNING, Reason.NONE)
 scripts = st.builds(
@@ -49,24 +47,8 @@ def seen(script: ScriptSeen = RUNNING, **changes: Any) -> Observation:
         created_at=NOW,
         sighting=Sighting(Liveness.ALIVE, status=status),
     )
-    held: dict[str, Any] = {
-        "generation": 1,
-        "seen_generation": 1,
-        "reached_generation": 1,
-        "queries": (),
-        "driver": driver,
-        "slots": FREE,
-        **changes,
-    }
-    return Observation(
-        application=1,
-        name="job",
-        policy=held.pop("policy", RestartPolicy()),
-        failure_scope="query",
-        limits=LIMITS,
-        script=script,
-        **held,
-    )
+    generations = dict.fromkeys(("generation", "seen_generation", "reached_generation"), 1)
+    return observation(script=script, **{"driver": driver, **generations, **changes})
 
 
 @settings(max_examples=examples(300))
