@@ -15,7 +15,7 @@ from django.utils import timezone
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.exceptions import NotAcceptable, ParseError
 from rest_framework.negotiation import DefaultContentNegotiation
-from rest_framework.parsers import JSONParser
+from rest_framework.parsers import BaseParser
 from rest_framework.permissions import BasePermission
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -73,10 +73,20 @@ class AnyForm(DefaultContentNegotiation):
             return renderers[0], renderers[0].media_type
 
 
-class BoundedJSONParser(JSONParser):
-    """Parse JSON in UTF-8, up to DATA_UPLOAD_MAX_MEMORY_SIZE bytes and `DEEPEST` levels deep."""
+class BoundedJSONParser(BaseParser):
+    """Parse JSON in UTF-8, up to `most` bytes and `DEEPEST` levels deep.
+
+    It is no `JSONParser`: for these, REST framework reads the body first, up to Django's limit.
+    """
+
+    media_type = "application/json"
 
     times = 1  # factor for a body's maximum size
+
+    @classmethod
+    def most(cls) -> int:
+        """Return the maximum bytes of a body."""
+        return cls.times * int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
 
     def parse(
         self, stream: Any, media_type: str | None = None, context: Mapping[str, Any] | None = None
@@ -86,7 +96,7 @@ class BoundedJSONParser(JSONParser):
         Raises `errors.TooLarge`, `ParseError` if the body is not valid JSON, and `Invalid` for
         characters that cannot be stored.
         """
-        most = self.times * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        most = self.most()
         raw = stream.read(most + 1)
         if len(raw) > most:
             raise errors.TooLarge(most)

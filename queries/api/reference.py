@@ -9,7 +9,7 @@ from typing import Any
 JSON = dict[str, Any]
 
 #: Responses that every operation has; the page shows them once.
-_EVERYWHERE = ("401", "403", "default")
+_EVERYWHERE = ("401", "403", "413", "429", "503", "default")
 _METHODS = ("get", "post", "put", "patch", "delete")
 #: Maximum depth of nested forms in an example.
 _DEEPEST = 4
@@ -19,6 +19,8 @@ _LIMITS = (
     ("exclusiveMinimum", "more than {}"),
     ("minLength", "at least {} characters"),
     ("maxLength", "at most {} characters"),
+    ("maxItems", "at most {} entries"),
+    ("maxProperties", "at most {} entries"),
     ("format", "{}"),
 )
 
@@ -74,9 +76,9 @@ class Section:
     operations: tuple[Operation, ...]
 
     @property
-    def title(self) -> str:
-        """Return the name as a heading."""
-        return self.name.replace("-", " ").capitalize()
+    def id(self) -> str:
+        """Return the name as a fragment of an address."""
+        return self.name.lower().replace(" ", "-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +104,12 @@ class Reference:
 def reference(document: JSON, *, origin: str) -> Reference:
     """Return the reference for an OpenAPI 3.1 document; examples call `origin`."""
     schemas: JSON = document["components"]["schemas"]
-    sections: dict[str, list[Operation]] = {}
+    sections: dict[str, list[Operation]] = {tag["name"]: [] for tag in document["tags"]}
     for path, methods in document["paths"].items():
         for method in _METHODS:
             if method in methods:
                 made = _operation(path, method, methods[method], schemas, origin)
-                sections.setdefault(methods[method]["tags"][0], []).append(made)
+                sections[methods[method]["tags"][0]].append(made)
     return Reference(
         version=document["openapi"],
         sections=tuple(Section(name, tuple(found)) for name, found in sections.items()),

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 from drf_spectacular.contrib.knox_auth_token import KnoxTokenScheme
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import (
     OpenApiParameter,
     extend_schema,
@@ -16,8 +15,10 @@ from drf_spectacular.utils import (
 from pydantic import TypeAdapter
 from rest_framework import serializers
 
+from headgate_ground.labels import MOST_LABELS
 from headgate_ground.masking import mask
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec, QuerySpec
+from queries.services.idempotency_keys import LONGEST_KEY
 
 
 class ByTokenScheme(KnoxTokenScheme):  # type: ignore[misc]  # registers itself
@@ -28,9 +29,53 @@ class ByTokenScheme(KnoxTokenScheme):  # type: ignore[misc]  # registers itself
 
 View = TypeVar("View", bound=Callable[..., Any])
 
+#: The document's sections in order: what each is about, and the parts of a path that belong to it.
+_SECTIONS = {
+    "Queries": ("Create, change, start, stop and delete queries.", "queries"),
+    "Query history": (
+        "What a query did: its runs, batches, revisions and losses.",
+        "runs batches progress revisions losses",
+    ),
+    "Diagnosis": (
+        "Why a query is slow or waits, and what it would do.",
+        "advice async exposure lag preflight records thread-dump thresholds waits x-ray",
+    ),
+    "Checkpoints": (
+        "Checkpoints and their snapshots, and moving a query to another batch.",
+        "checkpoints snapshots rewind reset clone",
+    ),
+    "Applications": ("The drivers that run queries, their pools and logs.", "applications"),
+    "Schedules": ("Queries and scripts that run at planned times.", "schedules schedule"),
+    "Manifests": (
+        "Sets of definitions from a repository, and who owns what they define.",
+        "apply export owner manifest.json",
+    ),
+    "Deploys": ("Sets that are applied in waves, and rolled back.", "deploys"),
+    "Code": ("Uploaded code, and the hosts from which code is fetched.", "code code-hosts"),
+    "Spark and connectors": ("Installed versions of Spark and connectors.", "sparks connectors"),
+    "Data and secrets": (
+        "Which data and secrets applications may use.",
+        "data-roots secrets secret-bindings",
+    ),
+    "Failures": ("Failures, grouped by their cause.", "failures failure-groups"),
+    "Alerts": (
+        "Incidents, whom they are reported to, and when they are not.",
+        "incidents alert-channels alert-rules maintenance",
+    ),
+    "Lineage": ("Which queries read what others write.", "lineage"),
+    "Operations": ("Requests that take a while, and their steps.", "operations"),
+    "Access": (
+        "Users' tokens, teams and roles, and the audit log.",
+        "me tokens teams team group-roles audit",
+    ),
+    "System": ("The state of Headgate itself.", "system"),
+}
+TAGS = [{"name": name, "description": about} for name, (about, _) in _SECTIONS.items()]
+_TAG_OF = {part: name for name, (_, parts) in _SECTIONS.items() for part in parts.split()}
+
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
-    OpenApiTypes.STR,
+    {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
     OpenApiParameter.HEADER,
     description="The same request with the same key gets the same response for a day.",
 )
@@ -67,6 +112,19 @@ _PROBLEM = {
     },
 }
 _ANSWER = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
+_RETRY_AFTER = {
+    "Retry-After": {
+        "description": "Seconds after which to send the request again, where they are known.",
+        "schema": {"type": "integer", "minimum": 0},
+    }
+}
+
+
+#: What passes by itself: a program waits, and sends the same request again.
+_LATER = {
+    "429": "Too many requests, or too many wrong tokens from this address",
+    "503": "The database is busy, or a part of the system is not responding",
+}
 
 
 class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no types
@@ -76,15 +134,33 @@ class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no
         """Return the header that every POST accepts."""
         return [IDEMPOTENCY_KEY] if self.method == "POST" else []
 
+    def get_tags(self) -> list[str]:
+        """Return the section of the last part of the path that belongs to one."""
+        parts = self.path.replace(":", "/").split("/")
+        return [next(_TAG_OF[part] for part in reversed(parts) if part in _TAG_OF)]
+
     def get_summary(self) -> str:
         """Return the first line of the method's docstring, which is shown in lists."""
         return str(self.get_description()).partition("\n")[0]
 
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
-        """Return the operation with 401, 403 and any other error as a problem."""
+        """Return the operation with the errors that it can return as problems."""
         operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
         if operation is not None:
             responses = operation["responses"]
+            if body := operation.get("requestBody"):
+                most = max(each.most() for each in self.view.parser_classes)
+                body["x-max-bytes"] = most
+                responses["413"] = {
+                    "description": f"The body is larger than {most:,} bytes",
+                    "content": _ANSWER,
+                }
+            for status, problem in _LATER.items():
+                responses[status] = {
+                    "description": problem,
+                    "headers": _RETRY_AFTER,
+                    "content": _ANSWER,
+                }
             responses["401"] = {"description": "Missing or invalid token", "content": _ANSWER}
             responses["403"] = {
                 "description": "Not allowed for this role, team or token",
@@ -95,7 +171,8 @@ class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no
 
 
 def add_components(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Add the JSON schemas of definitions and of the problem to the document's components."""
+    """Add the sections, and the JSON schemas of definitions and of the problem, to the document."""
+    result["tags"] = TAGS
     schemas = result.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = _PROBLEM
     for name, form in _SPECS.items():
@@ -116,6 +193,13 @@ class ObjectField(serializers.JSONField):
         return super().to_internal_value(data)
 
 
+@extend_schema_field(
+    {
+        "type": "object",
+        "additionalProperties": {"type": "string", "maxLength": 63},
+        "maxProperties": MOST_LABELS,
+    }
+)
 class LabelsField(serializers.DictField):
     """Labels by name."""
 

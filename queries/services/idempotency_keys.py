@@ -21,7 +21,7 @@ from queries.models.access.kept_answers import KeptAnswer
 KEPT = timedelta(hours=24)
 #: A request being served for longer has died with its process; the longest wait is a minute.
 _SERVED_WITHIN = timedelta(minutes=10)
-_LONGEST_KEY = 255
+LONGEST_KEY = 255
 _REMOVED_AT_ONCE = 1000
 
 
@@ -46,8 +46,8 @@ def take_key(*, user: str, key: str, digest: str, now: datetime) -> KeptAnswer:
     Raises `Invalid` for an invalid key, and `Conflict` if a different request has used the key or
     the same request is still being served.
     """
-    if not (0 < len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable()):
-        way_out = f"Use 1 to {_LONGEST_KEY} printable characters, such as a UUID."
+    if not (0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()):
+        way_out = f"Use 1 to {LONGEST_KEY} printable characters, such as a UUID."
         raise Invalid([Problem("Idempotency-Key", key[:200], "is not a valid key.", way_out)])
     KeptAnswer.objects.filter(user=user, key=key, created_at__lte=now - KEPT).delete()
     try:

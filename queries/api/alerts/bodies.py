@@ -8,6 +8,7 @@ from queries.api.derived import Body, described, shows
 from queries.api.schema import ObjectField
 from queries.channels.kinds import ChannelKind
 from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, Severity
+from queries.domain.definitions.spec import MOST_THRESHOLDS
 from queries.models.alerts import AlertRule, Channel, Incident, IncidentEntry, Maintenance
 from queries.selectors.alerts.incidents import told
 
@@ -154,7 +155,9 @@ class RuleForm(Form):
     remind_every_hours = serializers.IntegerField(
         default=None, allow_null=True, min_value=1, max_value=720
     )
-    thresholds = serializers.ListField(child=ObjectField(), default=list)
+    thresholds = serializers.ListField(
+        child=ObjectField(), default=list, max_length=MOST_THRESHOLDS
+    )
 
 
 @described

@@ -31,9 +31,14 @@ class TarParser(BaseParser):
 
     media_type = "application/x-tar"
 
+    @classmethod
+    def most(cls) -> int:
+        """Return the maximum bytes of a body."""
+        return int(settings.CODE_UPLOAD_MOST_BYTES)
+
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
         """Return the stream."""
-        return Streamed(stream, settings.CODE_UPLOAD_MOST_BYTES)
+        return Streamed(stream, self.most())
 
 
 class ZipParser(TarParser):

@@ -10,6 +10,7 @@ from queries.api.derived import described, takes
 from queries.api.schema import ApplicationSpecField, ObjectField, QuerySpecField
 from queries.domain.definitions.spec import PoolSpec
 from queries.domain.states import StopMode
+from queries.domain.validation.query_rules import LONGEST_NAME
 from queries.models.tokens import Scope
 
 Form = serializers.Serializer[Any]
@@ -25,7 +26,7 @@ class QueryCreate(Form):
     checkpoint: An absolute location; if omitted, a folder in HEADGATE_HOME.
     """
 
-    name = serializers.CharField(max_length=80)
+    name = serializers.CharField(max_length=LONGEST_NAME)
     spec = QuerySpecField()
     application = serializers.CharField(allow_blank=True, default="")
     application_spec = ApplicationSpecField(required=False)
@@ -58,7 +59,7 @@ class ApplicationCreate(Form):
     team: The team that will own it; if omitted, your only team.
     """
 
-    name = serializers.CharField(max_length=80)
+    name = serializers.CharField(max_length=LONGEST_NAME)
     spec = ApplicationSpecField(default=dict)
     team = serializers.CharField(allow_blank=True, default="")
 

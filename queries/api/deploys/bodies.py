@@ -10,7 +10,7 @@ from queries.api.manifests.bodies import ObjectBody, SetForm
 from queries.api.operation_bodies import MaskedText
 from queries.api.reasons import DetailCodeField
 from queries.api.schema import MaskedObject
-from queries.domain.deploys.forms import Good, Waves
+from queries.domain.deploys.forms import MOST_CANARIES, Good, Waves
 from queries.domain.deploys.states import ChangeState, DeployState, OnFailure, Stage
 from queries.models.deploys.receipts import Deploy
 from queries.selectors.deploys.receipts import receipt
@@ -40,7 +40,9 @@ class WavesForm(Form):
     first: upstream (queries that write data before their readers), downstream, or name.
     """
 
-    canary = serializers.ListField(child=serializers.CharField(max_length=80), required=False)
+    canary = serializers.ListField(
+        child=serializers.CharField(), required=False, max_length=MOST_CANARIES
+    )
 
 
 @takes(Good)

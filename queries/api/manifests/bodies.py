@@ -47,9 +47,9 @@ class SetFileForm(Form):
 class GitRefForm(Form):
     """A branch or tag, and the commit that a dry run resolved it to."""
 
-    git = serializers.CharField(max_length=500)
-    ref = serializers.CharField(max_length=250)
-    commit = serializers.CharField(max_length=64)
+    git = serializers.CharField()
+    ref = serializers.CharField()
+    commit = serializers.CharField()
 
 
 @described

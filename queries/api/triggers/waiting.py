@@ -3,19 +3,18 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
 from queries.api.base import ApiView
 from queries.api.derived import Body, shows
 from queries.api.methods import answers
-from queries.api.paging import whole_number
+from queries.api.paging import whole, whole_number
 from queries.domain.triggers.waiting import Starved, TaskShare
 from queries.selectors.supervision.applications import application_detail
 from queries.selectors.triggers.waiting import starved_queries, task_shares
 
 _LONGEST_H = 7 * 24
-_HOURS = OpenApiParameter("hours", int, description="Length of the range, 1 to 168; default 1.")
+_HOURS = whole("hours", 1, low=1, high=_LONGEST_H, about="Length of the range, until now.")
 
 
 @shows(TaskShare, "query pool covered_s=since task_s share waited_s waited_for")

@@ -16,7 +16,7 @@ from queries.domain.alerts.channel_settings import ChannelSettings
 from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.definitions.labels import parse_labels
 from queries.domain.definitions.parsing import parsed
-from queries.domain.definitions.spec import StrictForm, Threshold
+from queries.domain.definitions.spec import MOST_THRESHOLDS, StrictForm, Threshold
 from queries.domain.errors import Invalid, Problem
 from queries.domain.time_zones import zone_problem
 from queries.domain.validation.thresholds import threshold_problems
@@ -60,7 +60,7 @@ class RuleForm(StrictForm):
     escalate_to: list[str] = Field(default_factory=list)
     remind_every_hours: Annotated[int, Field(ge=1, le=720)] | None = None
     #: Checked for every query that the selector's labels and applications match.
-    thresholds: list[Threshold] = Field(default_factory=list, max_length=20)
+    thresholds: list[Threshold] = Field(default_factory=list, max_length=MOST_THRESHOLDS)
 
 
 class MaintenanceForm(StrictForm):

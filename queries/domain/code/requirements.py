@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from queries.domain.definitions.spec import LONGEST_REQUIREMENTS as LONGEST
 from queries.domain.errors import Problem
 
-LONGEST, MOST_LINES = 20_000, 200
+MOST_LINES = 200
 _FIELD = "packages"
 _VERSIONS = 'Write names with versions, one per line, such as "requests==2.32.3".'
 _PATH = re.compile(r"\.{0,2}/|~|[A-Za-z]:[\\/]|.*\.(whl|zip|tar\.gz|tgz)$", re.IGNORECASE)

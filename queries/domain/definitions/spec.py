@@ -15,6 +15,15 @@ from queries.domain.definitions.effects import Effect
 from queries.domain.restart import RestartPolicy
 from queries.domain.sparks import OURS, Spark
 
+LONGEST_REQUIREMENTS = 20_000  # characters of the requirements of an application
+LONGEST_VIEW = 128  # characters of the name of a source or a table
+MOST_THRESHOLDS = 20
+
+
+def _at_most(most: int, **more: Any) -> Any:
+    """Return a text field whose length the validation limits, with a problem in our words."""
+    return Field(json_schema_extra={"maxLength": most}, **more)
+
 
 def _as_text(value: Any) -> Any:
     """Convert numbers and booleans to the text that Spark's options expect: `20` to "20"."""
@@ -48,7 +57,7 @@ class Watermark(StrictForm):
 class Source(StrictForm):
     """A streaming source: a temporary view named `name` over `spark.readStream`."""
 
-    name: str
+    name: str = _at_most(LONGEST_VIEW)
     format: str
     options: dict[str, Text] = Field(default_factory=dict)
     ddl_schema: str = Field(default="", alias="schema")  # DDL; empty if the format has its own
@@ -60,7 +69,7 @@ class Source(StrictForm):
 class Table(StrictForm):
     """A static table to join with: a temporary view named `name` over `spark.read`."""
 
-    name: str
+    name: str = _at_most(LONGEST_VIEW)
     format: str
     options: dict[str, Text] = Field(default_factory=dict)
     ddl_schema: str = Field(default="", alias="schema")
@@ -228,7 +237,9 @@ class _QueryBase(StrictForm):
     # Purpose, shown on its page.
     description: Annotated[str, Effect.NONE] = Field(default="", max_length=2000)
     # Limits on its figures, which open incidents.
-    thresholds: Annotated[tuple[Threshold, ...], Effect.NONE] = Field(default=(), max_length=20)
+    thresholds: Annotated[tuple[Threshold, ...], Effect.NONE] = Field(
+        default=(), max_length=MOST_THRESHOLDS
+    )
     sink: Annotated[Sink | None, Effect.QUERY] = None
     trigger: Annotated[Trigger, Effect.QUERY] = Field(default_factory=ProcessingTime)
     # Scheduler pool of the application; empty: Spark's default pool.
@@ -309,7 +320,8 @@ class ApplicationSpec(StrictForm):
     # Absolute code roots under an allowed root.
     python_path: Annotated[tuple[str, ...], Effect.DRIVER] = ()
     code: Annotated[Code | None, Effect.DRIVER] = None  # imported after python_path
-    packages: Annotated[str, Effect.DRIVER] = ""  # requirements: the wheels that the code imports
+    # requirements: the wheels that the code imports
+    packages: Annotated[str, Effect.DRIVER] = _at_most(LONGEST_REQUIREMENTS, default="")
     connectors: Annotated[tuple[str, ...], Effect.DRIVER] = ()
     scheduler_mode: Annotated[SchedulerMode, Effect.DRIVER] = "FAIR"
     failure_scope: Annotated[Literal["query", "application"], Effect.NONE] = "query"

@@ -12,6 +12,7 @@ from queries.domain.errors import Invalid, Problem
 
 #: The longest time that a deploy waits for one wave, in minutes.
 LONGEST = 1440
+MOST_CANARIES = 100
 
 
 #: What goes first: the writers of data, its readers, or neither (then only names decide).
@@ -21,7 +22,7 @@ WaveOrder = Literal["upstream", "downstream", "name"]
 class Waves(StrictForm):
     """The order of restarts: the canary first, then `size` at a time."""
 
-    canary: tuple[str, ...] = Field(default=(), max_length=100)  # queries or applications
+    canary: tuple[str, ...] = Field(default=(), max_length=MOST_CANARIES)  # queries or applications
     size: int = Field(default=5, ge=1, le=1000)
     first: WaveOrder = "upstream"
 

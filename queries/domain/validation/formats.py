@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from queries.domain.definitions.configuration import option_problems
 from queries.domain.definitions.declared_connectors import Declared, formats_of
 from queries.domain.definitions.locations import path_problem
-from queries.domain.definitions.spec import FILES, UNLISTED_SINKS, Sink, Source, SqlQuery, Table
+from queries.domain.definitions.spec import (
+    FILES,
+    LONGEST_VIEW,
+    UNLISTED_SINKS,
+    Sink,
+    Source,
+    SqlQuery,
+    Table,
+)
 from queries.domain.errors import Problem
 from queries.domain.kafka.options import (
     group_problems,
@@ -28,7 +36,7 @@ CONNECTORS = {"kafka": "kafka", "avro": "avro", **{name: name for name in tables
 #: How a problem begins whose remedy is a connector.
 NEEDS = "needs the"
 
-_VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_VIEW_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{LONGEST_VIEW - 1}}}")
 #: Formats with a fixed schema: Spark rejects any other.
 _OWN_SCHEMA = frozenset({"rate", "rate-micro-batch", "socket", "kafka", "text"})
 _NUMBERS = re.compile(

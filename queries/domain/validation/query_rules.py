@@ -35,7 +35,8 @@ from queries.domain.validation.thresholds import threshold_problems
 
 #: A planned time with which a schedule's values are tried; which one does not matter.
 _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+LONGEST_NAME = 63  # of a query or an application
+NAME = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{LONGEST_NAME - 1}}}")
 
 
 def name_problems(name: str, *, taken: bool = False, what: str = "query") -> list[Problem]:

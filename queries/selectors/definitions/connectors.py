@@ -14,6 +14,7 @@ from django.conf import settings
 
 from headgate_ground.files import read_file
 from headgate_server import downloads, places
+from queries.domain.code.archive import LONGEST_PART
 from queries.domain.definitions.declared_connectors import (
     FILE,
     Declared,
@@ -148,6 +149,8 @@ def _declared(name: str, spark: Spark = OURS) -> tuple[Declared, str]:
 
     A folder that contains only jars is described by the recipe with its name, if there is one.
     """
+    if Path(name).name != name or len(name.encode()) > LONGEST_PART:
+        return NOTHING, ""  # written in a definition that has not been checked yet
     for folder in (folder_for(spark), _recipes_folder()):
         if (text := read_file(folder / name / FILE, most=_LONGEST)) is not None:
             try:
