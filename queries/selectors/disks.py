@@ -19,6 +19,12 @@ class Disk:
     device: int
     size: int
     free: int  # for accounts other than root
+    holds_more: bool = True  # False: it has no inode left for another file or folder
+
+    @property
+    def low(self) -> bool:
+        """Return whether it has too little space, or no inode."""
+        return bool(self.missing) or not self.holds_more
 
     @property
     def missing(self) -> int:
@@ -36,7 +42,9 @@ class Disk:
             f"{self.path} is on the file system mounted at {self.mount}: {_mb(self.free)} of "
             f"{_mb(self.size)} are free"
         )
-        return f"{text}, {_mb(self.missing)} too little." if self.missing else f"{text}."
+        if self.missing:
+            text += f", {_mb(self.missing)} too little"
+        return f"{text}." if self.holds_more else f"{text}, but no inode: it has too many files."
 
 
 def disk_of(path: str) -> Disk | None:
@@ -57,7 +65,8 @@ def disk_of(path: str) -> Disk | None:
     if found.f_flag & os.ST_RDONLY or not found.f_blocks:
         return None
     unit = found.f_frsize
-    return Disk(path, at, device, found.f_blocks * unit, found.f_bavail * unit)
+    holds_more = bool(found.f_favail or not found.f_files)  # some file systems count none
+    return Disk(path, at, device, found.f_blocks * unit, found.f_bavail * unit, holds_more)
 
 
 def home_disk() -> Disk | None:
@@ -73,14 +82,14 @@ def low_disks(paths: Iterable[str]) -> Iterator[Disk]:
         disk = disk_of(path)
         if disk is not None and disk.device not in seen:
             seen.add(disk.device)
-            if disk.missing:
+            if disk.low:
                 yield disk
 
 
 def fullest(paths: Iterable[str]) -> Disk | None:
     """Return the file system of these folders with the least free space; None without any."""
     found = [disk for path in paths if (disk := disk_of(path)) is not None]
-    return min(found, key=lambda disk: disk.free, default=None)
+    return min(found, key=lambda disk: (disk.holds_more, disk.free), default=None)
 
 
 def _mb(size: int) -> str:

@@ -19,7 +19,6 @@ from django.db.models import Max
 
 from headgate_server import places
 from queries.domain.system import (
-    OF_DATA,
     SETUP,
     Part,
     SystemHealth,
@@ -35,6 +34,7 @@ from queries.services.access.proxies import PROXIES, proxies_part
 from queries.services.system.backlogs import backlog, loops
 from queries.services.system.checks import Check, checked
 from queries.services.system.places import (
+    DATA_DISKS,
     DATA_ROOTS,
     SPARK_UI,
     data_disks,
@@ -132,7 +132,7 @@ def checks(now: datetime) -> tuple[tuple[str, bool, Check], ...]:
         ("backlog", True, lambda: backlog(now)),
         ("loops", True, lambda: loops(now)),
         (DATA_ROOTS, True, data_roots_part),
-        (OF_DATA.strip(), True, data_disks),
+        (DATA_DISKS, True, data_disks),
         (SPARK_UI, False, lambda: spark_ui_part(now=now)),
         (SETUP, True, _setup),
     )

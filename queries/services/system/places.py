@@ -16,6 +16,7 @@ from queries.launchers.process.identities import read_identity
 from queries.selectors.disks import low_disks
 
 DATA_ROOTS = "data roots"
+DATA_DISKS = "data disks"
 SPARK_UI = "Spark UI"
 _LOOK_LIMIT_S = 1.0
 #: Time that the Spark UI server gets to start before it is asked whether it responds.

@@ -274,6 +274,35 @@ def test_a_disk_is_found_for_what_does_not_exist_yet(tmp_path: Path) -> None:
     assert found.size >= found.free
 
 
+@pytest.mark.django_db
+def test_a_file_system_without_inodes_is_full_whatever_is_free(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Found:
+        f_flag, f_blocks, f_frsize, f_bavail = 0, 50_000, 1_000_000, 9_000
+        f_files, f_favail = 1_000, 0
+
+    monkeypatch.setattr(os, "statvfs", lambda path: Found)
+    disk = disks.disk_of(str(tmp_path))
+    assert disk is not None
+    assert (disk.low, disk.missing) == (True, 0)
+    assert disk.sentence.endswith(
+        "9,000 MB of 50,000 MB are free, but no inode: it has too many files."
+    )
+    Found.f_files = 0  # a file system that does not count them
+    assert (other := disks.disk_of(str(tmp_path)))
+    assert not other.low
+
+
+@pytest.mark.django_db
+def test_data_disks_that_cannot_be_checked_are_not_reported_as_full(
+    now: datetime, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    monkeypatch.setattr(disks, "disk_of", lambda path: 1 / 0)
+    parts = [one.name for one in system.system_health(now).parts if "could not" in one.sentence]
+    assert parts == ["data disks"]
+
+
 @pytest.mark.parametrize(("flag", "blocks"), [(os.ST_RDONLY, 10), (0, 0)])
 def test_what_nothing_can_be_written_to_is_not_watched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flag: int, blocks: int
