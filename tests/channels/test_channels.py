@@ -266,6 +266,19 @@ def test_mail_over_tls_from_the_first_byte(trusted: trustme.CA) -> None:
 # --- chat ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", ["webhook", "pagerduty", "opsgenie", "chat"])
+def test_every_fact_is_delivered_beside_the_text(kind: str, receiver: Receiver) -> None:
+    receiver.status = 200
+    settings = {"url": receiver.url, "secret": "x", "routing_key": "x", "api_key": "x"}
+    if kind == "chat":
+        settings = {"url": f"mmost://127.0.0.1:{receiver.server_port}/t0ken1234567890"}
+    facts = (("Where", "query delays, host a"), ("What to do", "Free up space there."))
+    deliver(kind, settings, replace(MESSAGE, facts=facts))
+    (got,) = receiver.got
+    for words in (MESSAGE.text, *(word for fact in facts for word in fact)):
+        assert words in got.body.decode()
+
+
 def test_chat_goes_through_apprise(receiver: Receiver) -> None:
     receiver.status = 200
     deliver("chat", {"url": f"mmost://127.0.0.1:{receiver.server_port}/t0ken1234567890"})

@@ -48,14 +48,16 @@ class ExplainedIncidentBody(IncidentBody):
 
     cause: Why there is an incident, from its newest failure or its evidence.
     place: Query, batch, run, application and host.
-    next_step: What to do.
+    next_step: What to do; empty once it is closed.
     next_page: Path of the console's page on which to do it.
+    ended: How it ended; empty while it is open.
     """
 
     cause = serializers.CharField()
     place = serializers.CharField()
     next_step = serializers.CharField()
     next_page = serializers.CharField()
+    ended = serializers.CharField()
 
     def to_representation(self, instance: Incident) -> dict[str, Any]:
         """Return the incident with its explanation."""
@@ -63,8 +65,9 @@ class ExplainedIncidentBody(IncidentBody):
         vars(instance).update(
             cause=whole.why.cause,
             place=whole.why.place,
-            next_step=whole.why.step,
+            next_step="" if whole.ended else whole.why.step,
             next_page=whole.address,
+            ended=whole.ended,
         )
         return super().to_representation(instance)
 

@@ -72,6 +72,7 @@ class _Kind:
 
 
 _SEE_FAILURE = "Open its newest failure: it shows the root cause and offers the actions that help."
+_IS_DELETED = "What is already deleted cannot be read: continue there without the lost data."
 _BY_HAND = "On that host, run `manage.py up` or restart its service, then read its log."
 _KINDS: dict[IncidentKind, _Kind] = {
     IncidentKind.FAILED: _Kind(
@@ -115,13 +116,14 @@ _KINDS: dict[IncidentKind, _Kind] = {
     ),
     IncidentKind.AT_RISK: _Kind(
         "The query has not read these records, and the source deletes them.",
-        "See partition and time on its Lag page: raise the topic's retention, or speed the query "
-        "up.",
+        "Its Lag page shows partition and time: raise the topic's retention, or speed the query "
+        f"up. {_IS_DELETED}",
         Page.LAG,
     ),
     IncidentKind.AT_RISK_STOPPED: _Kind(
         "The query is stopped, and the source deletes what it has not read.",
-        "Start the query, or raise the topic's retention.",
+        "Its Lag page shows what it has not read: start the query, or raise the topic's retention. "
+        f"{_IS_DELETED}",
         Page.LAG,
     ),
     IncidentKind.RECORDS_LOST: _Kind(
@@ -232,6 +234,8 @@ OF_FAILURE = frozenset(
         *(IncidentKind.DRIVER_DEATHS, IncidentKind.QUERY_IDENTITY, IncidentKind.DISK),
     }
 )
+#: Kinds of a query's problem that restarting the query ends.
+RESTART_ENDS = frozenset({IncidentKind.STALLED, IncidentKind.ZOMBIE})
 
 
 def explained(

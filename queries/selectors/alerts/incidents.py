@@ -19,6 +19,7 @@ from queries.domain.alerts.explanations import (
     Page,
     Place,
     explained,
+    over,
 )
 from queries.domain.alerts.kinds import (
     DeliveryState,
@@ -98,19 +99,23 @@ def newest_failure(incident: Incident) -> Failure | None:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An incident's explanation, with the address of its next step's page, and the failure."""
+    """An incident's explanation, with the address of its next step's page, and the failure.
+
+    Its evidence and next step no longer hold once it has `ended`, which then reports how.
+    """
 
     why: Explanation
     address: str  # from the root of the console
     failure: Failure | None
+    ended: str  # "" while it is open
 
 
 def told(incident: Incident) -> Told:
     """Return what every channel and page states about an incident."""
-    failure = newest_failure(incident)
+    failure, kind = newest_failure(incident), IncidentKind(incident.kind)
     listed = [incident.query.name] if incident.query else incident.affected
     about = explained(
-        IncidentKind(incident.kind),
+        kind,
         incident.detail,
         Place(
             queries=listed,
@@ -125,7 +130,8 @@ def told(incident: Incident) -> Told:
     names |= dict.fromkeys(OF_QUERY, listed[:1])
     names |= {page: [incident.application and incident.application.name] for page in OF_APPLICATION}
     names |= {Page.INCIDENT: [incident.uuid], Page.FAILURE: [failure and failure.pk]}
-    return Told(about, reverse(about.page, args=names[about.page]), failure)
+    ended = incident.closed_at and over(kind, incident.closed_by, _accepted_losses(incident))
+    return Told(about, reverse(about.page, args=names[about.page]), failure, ended or "")
 
 
 def _fault(failure: Failure) -> Fault:
@@ -133,7 +139,7 @@ def _fault(failure: Failure) -> Fault:
     return Fault(failure.shown(advice.title), advice.meaning, advice.way_out, failure.batch)
 
 
-def accepted_losses(incident: Incident) -> str:
+def _accepted_losses(incident: Incident) -> str:
     """Return a sentence on the losses of its query that were accepted while it lasted, or ""."""
     if incident.kind not in LOSS or incident.query_id is None:
         return ""

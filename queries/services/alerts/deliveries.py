@@ -20,12 +20,11 @@ from controlplane import fail_points
 from listeners.loops.leases import Lease, Leases
 from listeners.loops.troubles import each
 from queries.channels.base import Message, SendFailed
-from queries.domain.alerts.explanations import over
 from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentState, Severity, Step
 from queries.domain.alerts.routing import RoutedIncident, Rule, Telling, plan
 from queries.domain.secrets.bindings import channel as channel_named
 from queries.models.alerts import Channel, Delivery, Incident
-from queries.selectors.alerts.incidents import accepted_losses, told
+from queries.selectors.alerts.incidents import told
 from queries.selectors.alerts.rules import gone_at, rules_in_force
 from queries.selectors.lineage.downstream import Downstream, in_words
 from queries.selectors.secrets import bound_to
@@ -136,12 +135,11 @@ def message_of(
     `downstream` names the queries that read the affected ones' data. What was foreseen or seen
     while an incident was open is not repeated once it is over.
     """
-    resolved = incident.closed_at is not None and telling.step is Step.RESOLVED
     whole = told(incident)
+    resolved = bool(whole.ended) and telling.step is Step.RESOLVED
     text, facts = whole.why.cause, [("Where", whole.why.place)]
     if resolved:
-        accepted = accepted_losses(incident)
-        text = over(IncidentKind(incident.kind), incident.closed_by, accepted)
+        text = whole.ended
     else:
         facts.append(("What to do", whole.why.step))
         if settings.PUBLIC_URL:

@@ -11,6 +11,7 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
+from queries.domain.alerts.explanations import RESTART_ENDS
 from queries.domain.alerts.kinds import IncidentKind, IncidentState
 from queries.domain.errors import HeadgateError, Missing
 from queries.domain.failures.categories import Category
@@ -42,6 +43,8 @@ FOR_HOURS = {
     "24": ("1 day", 24),
     "72": ("3 days", 72),
 }
+#: Kinds of a loss that has not failed the query.
+_RISKS = (IncidentKind.AT_RISK, IncidentKind.AT_RISK_STOPPED)
 _MOVING = ("status", "lead", "story", "affected")
 
 
@@ -54,10 +57,10 @@ def incident_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     context = {
         **_moving(row, timezone.now()),
         "failure": failure,
-        "why": whole.why,
-        "next_address": whole.address,
+        "told": whole,
         "offers": _offers(request, row, failure),
         "dump": thread_dump(row),
+        "restart_ends": row.kind in RESTART_ENDS,
         "stuck": row.kind == IncidentKind.STUCK_STOP,
         "lost": _lost_offsets(row, failure),
         "downstream": Downstream().of(row) if row.state == IncidentState.OPEN else [],
@@ -78,12 +81,11 @@ def _offers(request: HttpRequest, row: Incident, failure: Failure | None) -> lis
 
 def _lost_offsets(row: Incident, failure: Failure | None) -> bool:
     """Return whether the query can continue without the data that its source has lost."""
-    if failure is None or failure.run is None or row.state != IncidentState.OPEN:
+    query = row.query
+    if query is None or query.archived_at or query.discovered or row.state != IncidentState.OPEN:
         return False
-    query = failure.run.query
-    if failure.category != Category.SOURCE_LOST or query.archived_at or query.discovered:
-        return False
-    return lag_of(query, now=timezone.now()).certain
+    lost = row.kind in _RISKS or (failure and failure.category == Category.SOURCE_LOST)
+    return bool(lost) and lag_of(query, now=timezone.now()).certain
 
 
 def _moving(row: Incident, now: datetime) -> dict[str, Any]:

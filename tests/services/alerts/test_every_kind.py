@@ -3,7 +3,9 @@
 import ast
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,9 +15,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from queries.channels import webhook
+from queries.channels.base import Message
 from queries.channels.mail import mail_of
 from queries.domain.alerts.explanations import OF_FAILURE
-from queries.domain.alerts.kinds import IncidentKind, Step
+from queries.domain.alerts.kinds import IncidentKind, IncidentState, Step
 from queries.domain.alerts.routing import Telling
 from queries.models.alerts import Incident
 from queries.models.failures import Failure
@@ -59,52 +62,76 @@ def failed(db: None) -> Failure:
     return Failure.objects.get()
 
 
-@pytest.mark.parametrize("with_failure", [False, True])
+#: Where an incident is: of a query with and without a failure, of many, of no query.
+SHAPES = ("query", "failure", "many", "none")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", IncidentKind)
-def test_every_channel_and_the_page_tell_cause_place_and_next_click(
-    client: Client,
-    admin: User,
-    failed: Failure,
-    kind: IncidentKind,
-    with_failure: bool,
-    settings: Any,
+def test_every_channel_rest_and_the_page_tell_cause_place_and_next_click(
+    client: Client, admin: User, failed: Failure, kind: IncidentKind, shape: str, settings: Any
 ) -> None:
     settings.PUBLIC_URL = "https://headgate.example"
     at = failed.at
     assert failed.run is not None
+    of_query = shape in ("query", "failure")
     incident = Incident.objects.create(
         kind=kind,
         fingerprint="x",
         severity=kind.severity,
-        title=f"delays: {kind.label}",
+        title=f"It is {kind.label}",
         detail="Evidence 42 of 43.",
-        query=failed.run.query,
-        application=failed.driver.application,
-        failure_group=failed.group if with_failure else None,
-        affected=["delays"],
+        query=failed.run.query if of_query else None,
+        application=failed.driver.application if of_query else None,
+        failure_group=failed.group if shape == "failure" else None,
+        affected=[] if shape == "none" else ["delays"],
+        affected_count={"none": 0, "many": 1000}.get(shape, 1),
         **{"opened_at": at, "first_opened_at": at, "seen_at": at},
     )
     message = message_of(incident, Telling(Step.OPENED, 1), at)
     facts = dict(message.facts)
+    assert message.text.endswith(".")
     assert "Evidence 42 of 43." in message.text
-    of_failure = with_failure and kind in OF_FAILURE
+    assert message.text.strip() != "Evidence 42 of 43."  # the number and why it is one
+    of_failure = shape == "failure" and kind in OF_FAILURE
     assert ("Connection refused" in message.text) is of_failure
-    assert facts["Where"].startswith("query delays")
+    place = {"none": "Headgate", "many": "queries delays, 999 more"}.get(shape, "query delays")
+    assert facts["Where"].startswith(place)
     assert facts["What to do"].endswith(".")
     assert facts["Do it here"].startswith("https://headgate.example/")
-    form = json.loads(webhook.body_of(message))
-    mail = mail_of({"sender": "a@b.example", "recipients": ["c@d.example"]}, message).as_string()
-    for name in ("Where", "What to do", "Do it here"):
-        assert {"name": name, "value": facts[name]} in form["facts"]
-        assert f"{name}: " in mail
+    click = urlsplit(facts["Do it here"]).path
+    for words in _sent(message):
+        assert message.text in words
+        for name in ("Where", "What to do", "Do it here"):
+            assert f"{name}: {facts[name]}" in words
 
     client.force_login(admin)
-    assert client.get(urlsplit(facts["Do it here"]).path, follow=True).status_code == 200
-    page = client.get(f"/alerts/{incident.uuid}/").content.decode()
-    assert "Evidence 42 of 43." in page
-    assert "<dt>What to do</dt>" in page
+    body = client.get(f"/api/v1/incidents/{incident.uuid}/").json()
+    told = (message.text, facts["Where"], facts["What to do"], click, "")
+    names = ("cause", "place", "next_step", "next_page", "ended")
+    assert tuple(body[name] for name in names) == told
 
-    incident.closed_at = at
+    assert client.get(click, follow=True).status_code == 200
+    here = f"/alerts/{incident.uuid}/"
+    page = unescape(client.get(here).content.decode())
+    for words in told[:3]:
+        assert words in page
+    assert click == here or f'href="{click}"' in page
+
+    incident.closed_at, incident.state = at, IncidentState.CLOSED
+    incident.save()
     over = message_of(incident, Telling(Step.RESOLVED, 1), at)
     assert "Evidence" not in over.text  # what was seen then no longer holds
     assert "What to do" not in dict(over.facts)
+    page = unescape(client.get(here).content.decode())
+    assert over.text in page
+    assert "What to do" not in page
+    body = client.get(f"/api/v1/incidents/{incident.uuid}/").json()
+    assert (body["ended"], body["next_step"]) == (over.text, "")
+
+
+def _sent(message: Message) -> Iterator[str]:
+    """Yield what is sent by webhook and mail; `tests.channels` compares the others."""
+    form = json.loads(webhook.body_of(message))
+    yield "\n".join([form["text"], *(f"{one['name']}: {one['value']}" for one in form["facts"])])
+    yield mail_of({"sender": "a@b.example", "recipients": ["c@d.example"]}, message).get_content()

@@ -11,8 +11,10 @@ from headgate_ground.wire import Kind
 from listeners.models import Event
 from queries.domain.alerts.incidents import HOLD
 from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.states import LossKind
 from queries.domain.system import SystemHealth
 from queries.models.alerts import Channel, Incident
+from queries.models.checkpoints import Loss
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.alerts.incidents import story
 from queries.services.alerts import incidents as service
@@ -233,3 +235,36 @@ def test_a_lineage_that_cannot_be_read_hides_no_incident(
     monkeypatch.setattr("queries.selectors.lineage.downstream.lineage", unreadable)
     assert "delays" in _see(client, viewer, _address()).text
     assert "two queries of one name" in caplog.text
+
+
+@pytest.mark.sql("queries.selectors.alerts.incidents._accepted_losses")
+def test_one_that_is_over_shows_how_it_ended_and_claims_nothing_of_now(
+    client: Client, viewer: User, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "system_health", lambda now: SystemHealth(now, ()))
+    stage.query("delays")
+    stage.up("delays")
+    Query.objects.update(risk="150 offsets may be lost.", risk_at=stage.now)
+    service.watch_incidents(now=stage.now)
+    assert "150 offsets may be lost." in _see(client, viewer, _address()).text
+    Loss.objects.create(
+        **{"query": Query.objects.get(), "source": "flights", "kind": LossKind.RETENTION},
+        **{"offsets": 150, "noticed_at": stage.now, "accepted_at": stage.now},
+        accepted_by="ada",
+    )
+    service.close(Incident.objects.get(), actor="ada", now=stage.now)
+    page = _see(client, viewer, _address()).text
+    assert "The loss of 150 offsets was accepted by ada." in page
+    assert "Cause until then" in page
+    assert "What to do" not in page
+
+
+@pytest.mark.parametrize("kind", IncidentKind)
+def test_a_restart_is_offered_only_where_it_ends_the_problem(
+    client: Client, operator: User, broken: Stage, kind: IncidentKind
+) -> None:
+    Incident.objects.update(kind=kind, failure_group=None)
+    buttons = _see(client, operator, _address()).html
+    ends = kind in (IncidentKind.STALLED, IncidentKind.ZOMBIE)
+    assert ("Restart…" in buttons) is ends
+    assert ("End the driver…" in buttons) is (kind is IncidentKind.STUCK_STOP)
