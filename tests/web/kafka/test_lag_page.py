@@ -10,12 +10,16 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.kafka.retention import Retention
 from queries.domain.protocol import RunError
 from queries.domain.states import LossKind
+from queries.domain.system import SystemHealth
+from queries.models.alerts import Incident
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Query
 from queries.models.failures import Failure
+from queries.services.alerts import incidents
 from queries.services.kafka import go_on_after_loss as procedure
 from queries.services.kafka import lag
 from queries.views.kafka.lag import draw_lag
@@ -163,6 +167,30 @@ def test_the_failure_names_what_is_gone_and_leads_on(
     confirm = Page(client, "/queries/delays/go-on/")
     assert "Continue without 80 offsets?" in confirm.text
     assert "Type 80 to confirm" in " ".join(confirm.text.split())
+
+
+def test_an_incident_on_records_that_are_gone_leads_on_before_the_query_fails(
+    client: Client,
+    operator: User,
+    delays: Query,
+    brokers: Brokers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(incidents, "system_health", lambda now: SystemHealth(now, ()))
+    client.force_login(operator)
+
+    def page() -> str:
+        lag.look_at_sources(now=timezone.now(), readers=brokers)
+        incidents.watch_incidents(now=timezone.now())
+        incident = Incident.objects.get()
+        assert incident.kind == IncidentKind.AT_RISK_STOPPED
+        return client.get(f"/alerts/{incident.uuid}/").content.decode()
+
+    assert "/queries/delays/go-on/" not in page()  # nothing is gone yet
+    brokers.said["one:9092"] = said({0: (180, 5100), 1: (0, 100)})
+    gone = page()
+    assert "/queries/delays/go-on/" in gone
+    assert "continue there without the lost data" in gone
 
 
 def test_once_the_broker_has_forgotten_sparks_words_tell_it(
