@@ -50,6 +50,8 @@ from queries.views.supervision.run_list import calendar, counted, jobs, lasting
 
 #: A live message contains the last minute; a viewer that has missed more asks again.
 LIVE_TAIL = timedelta(seconds=60)
+#: Who looks in the morning still learns of the night.
+_NEWS_FOR = timedelta(days=1)
 
 
 @needs(VIEW)
@@ -167,7 +169,14 @@ def _state(line: QueryLine, now: datetime) -> dict[str, Any]:
         "extra": _extra(line),
         "failure": failures_of(line.query).first() if line.phase in FAILED_PHASES else None,
         "trigger_note": trigger_note(line),
+        "standby_at": _took_over(line, now),
     }
+
+
+def _took_over(line: QueryLine, now: datetime) -> datetime | None:
+    """Return when the query's driver took over as a standby, if that is news."""
+    at = line.driver.took_over_at if line.driver else None
+    return at if at is not None and now - at < _NEWS_FOR else None
 
 
 def _extra(line: QueryLine) -> dict[str, Any]:

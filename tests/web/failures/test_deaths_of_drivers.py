@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from queries.models.drivers import Driver
 from queries.models.failures import Failure
 from queries.views.supervision.lanes import lanes
 from tests.scenarios.stage import Stage
@@ -115,6 +116,7 @@ def test_a_lane_is_red_only_for_the_time_that_the_query_was_down(shared: Stage) 
 def test_the_pages_of_a_killed_driver_and_its_query_say_that_a_standby_took_over(
     client: Client, viewer: User, stage: Stage
 ) -> None:
+    stage.now = timezone.now() - timedelta(minutes=5)
     stage.application("flights", standby="own")
     stage.query("delays", "flights")
     standby = stage.stands_by("delays", "flights")
@@ -127,3 +129,5 @@ def test_the_pages_of_a_killed_driver_and_its_query_say_that_a_standby_took_over
         client, f"/failures/{failure.pk}/"
     )
     assert "was a standby and took over" in read(client, "/queries/delays/")
+    Driver.objects.filter(pk=standby.pk).update(took_over_at=stage.now - timedelta(days=2))
+    assert "was a standby" not in read(client, "/queries/delays/")
