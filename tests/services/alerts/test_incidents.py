@@ -187,7 +187,7 @@ def test_a_batch_from_before_a_query_was_slow_is_not_blamed(alerts: Alerts) -> N
     alerts.query("delays")
     alerts.up("delays")
     alerts.watch(30 * 60)
-    alerts.commit("delays")
+    _slow(alerts, 0, 70_000, ended=timedelta(minutes=21))
     _slow(alerts, 1, 60_000, ended=timedelta(minutes=20))
     alerts.set("delays", verdict="LAGGING", verdict_since=alerts.now - timedelta(minutes=15))
     assert alerts.one().detail == "Lagging since 03:15:00 UTC."
@@ -617,6 +617,7 @@ def test_one_loss_is_one_incident_from_the_risk_to_the_ledger(alerts: Alerts) ->
     assert risk.kind == IncidentKind.AT_RISK
     Incident.objects.update(announce_after=None)
     alerts.fail("delays", LOST)
+    assert [one.kind for one in alerts.watch()] == [IncidentKind.FAILED]
     failed = alerts.one()
     assert (failed.pk, failed.kind) == (risk.pk, IncidentKind.FAILED)
     assert failed.announce_after == alerts.now  # rules may select another channel for it
