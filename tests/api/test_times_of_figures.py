@@ -82,7 +82,8 @@ FACTS = {
     "OfferBody": "batch revision snapshot",
     "OperationBody": "cancellable failure",
     "OperationDetailBody": "cancellable failure",
-    "PlannedRunBody": "duration_s late_s",  # with started_at and ended_at
+    "LastPlannedBody": "duration_s late_s rows",  # with started_at and ended_at
+    "PlannedRunBody": "due_times duration_s late_s",  # with started_at and ended_at
     "PoolBody": "min_share weight",
     "PreviewBody": "batch batches files newest records",
     "ProgressRowBody": "batch id repaired run",
@@ -91,6 +92,8 @@ FACTS = {
     "QueryLineageBody": "left_out",
     "QueryRevisionBody": "revision",
     "ScheduleBody": "limit_s look_s missed_window_s overdue period_s quiet_s ran_s runs",
+    "ScheduleLineBody": "overdue",
+    "TallyBody": "done due failed late latest_s ran_s running stopped waiting",  # of rows
     "RangeBody": "end partition records start",
     "RecordsBody": "searched",
     "ReplayedBody": "after batches first last rows rows_in_flight seconds",
