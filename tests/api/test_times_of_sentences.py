@@ -47,6 +47,10 @@ READ = {
     "ChannelBody": {"last_error": "failing_since"},
     "DriverBody": {"state_reason": "state_since"},
     "ExecutorBody": {"reason": "removed_at"},
+    "ExplainedIncidentBody": {
+        "title detail cause place next_step next_page": "seen_at",
+        "ended": "closed_at",
+    },
     "ExposureBody": {"unreadable": "seen_at"},
     "FailureBody": {"root_cause": "at"},
     "FailureDetailBody": {"root_cause message log_tail culprit": "at"},
@@ -59,6 +63,7 @@ READ = {
     "RunBody": {"warnings": "started_at", "cause": "created_at"},
     "RunDetailBody": {"warnings": "started_at", "cause": "created_at"},
     "ScheduleBody": {"problem": "looked_at"},
+    "ScheduleLineBody": {"problem": "looked_at"},
     "ScriptBody": {"phase_reason phase_detail": "phase_since"},
     "SlowBatchBody": {"says": "at"},
     "SlowCauseBody": {"says": "SlowBatchBody.at"},
@@ -83,6 +88,7 @@ FACTS: dict[str, str] = {
     "FailureGroupBody": "title",
     "FieldProblemBody": "message way_out",
     "IncidentEntryBody": "text",
+    "LastPlannedBody": "reason skipped",
     "LimitBody": "means reasons",
     "MovedBody": "what",
     "NamingBody": "about refused",
@@ -101,6 +107,7 @@ FACTS: dict[str, str] = {
     "QueryRevisionBody": "author",
     "QuestionBody": "missing",
     "ScriptBody": "notes",
+    "ScheduleLineBody": "starts",
     "SkippedCheckBody": "why word",
     "SparkBody": "differing way_out",
     "StarvedBody": "by change says",  # of the last hours up to now, which the body around it has
@@ -109,11 +116,14 @@ FACTS: dict[str, str] = {
 }
 #: The same for fields of selectors' classes that have no time, and for functions that return texts.
 #: A `TableLine` has the time in its row; what is unknown of a checkpoint's logs has it in the text.
+#: A `Told` has the times of its incident; disks are looked at when they are asked for.
 FACTS_OF_SELECTORS = frozenset(
     """
-    alerts.own_routes.Route.bound checkpoint_logs.logs_unknown checkpoint_logs.why_not_known
-    checkpoints.Pinned.pinned definitions.connectors.Connector.differing
+    alerts.incidents.Told.ended alerts.own_routes.Route.bound checkpoint_logs.logs_unknown
+    checkpoint_logs.why_not_known checkpoints.Pinned.pinned
+    definitions.connectors.Connector.differing
     definitions.connectors.Connector.fault definitions.sparks.SparkHere.differing
+    disks.Disk.mount failures.full_disks.disk_text
     failures.what_changed.Candidate.unknown_because failures.what_changed.Change.before
     failures.what_changed.Change.what hosts.way_to kafka.sources.KafkaSource.brokers
     kafka.sources.KafkaSource.error kafka.sources.Reading.started
@@ -124,7 +134,8 @@ FACTS_OF_SELECTORS = frozenset(
     supervision.observation.busy_beside_a_start supervision.query_filters.Filters.desired
     supervision.query_filters.Filters.names supervision.query_filters.Filters.phases
     supervision.query_filters.Filters.search supervision.query_filters.Filters.verdicts
-    tables.lag.TableLine.expires triggers.advice.preflight_doubts triggers.advice.trigger_note
+    tables.lag.TableLine.expires tables.sources.TableReading.unknown
+    triggers.advice.preflight_doubts triggers.advice.trigger_note
     triggers.slow_batches.why_slow
     """.split()  # noqa: SIM905
 )

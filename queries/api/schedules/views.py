@@ -108,7 +108,7 @@ class TallyBody(Body):
 @shows(
     ScheduleLine,
     "name starts when next_time overdue paused_at=state.paused_at paused_by=state.paused_by "
-    "problem=state.problem tally last",
+    "problem=state.problem looked_at=state.looked_at tally last",
 )
 class ScheduleLineBody(Body):
     """One schedule, and what it did within the window.
@@ -120,6 +120,7 @@ class ScheduleLineBody(Body):
     overdue: Whether nothing has looked at it for too long.
     paused_at: Null if it is not paused.
     problem: Why nothing can start it; empty if nothing is wrong.
+    looked_at: When the folder was listed; null: not yet, or there is none.
     last: Null if no time was planned within the window.
     """
 
