@@ -7,6 +7,7 @@ where its files and links exist.
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from queries.domain.definitions.data_roots import PATHS, DataRoots, option_places
@@ -21,6 +22,16 @@ from queries.domain.validation.iceberg_names import (
 )
 from queries.domain.validation.known_options import ANY_FILES, KNOWN, refused
 from queries.runtime.sql import parsed_nodes
+from queries.spark_parser.parsed import (
+    FUNCTION_BY_NAME,
+    Refused,
+    calls,
+    kind_of,
+    members,
+    require_function,
+    require_known,
+    texts,
+)
 
 #: Functions that take options, the kind of the options, and the first position at which they may
 #: appear.
@@ -34,7 +45,6 @@ _WITH_OPTIONS = {
 _OF_PROTOBUF = ("from_protobuf", "to_protobuf")  # (data, message name, descriptor file, …)
 #: The package of Iceberg's tables in a plan (1.11.0).
 _ICEBERG_TABLES = "org.apache.iceberg.spark."
-_BY_IDENTIFIER = "ExpressionWithUnresolvedIdentifier"
 #: What a text that calls one of these contains, in upper case; a variable may stand for anything.
 _OPENING = re.compile(r"XML|AVRO|PROTOBUF|IDENTIFIER|\$\{")
 
@@ -93,25 +103,16 @@ def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
     """
     if roots is None:
         return
-    parser = session._jsparkSession.sessionState().sqlParser()
-    waiting = list(parsed_nodes(session, text))
-    while waiting:
-        node = waiting.pop()
-        name = node.getClass().getSimpleName()
-        if name == "UnresolvedRelation":
-            parts = _texts(node.multipartIdentifier())
-            _require_relation(roots, parts, node.options())
+    for node in parsed_nodes(session, text):
+        with _refused_anywhere():
+            require_known(node)
+        if node.kind == "UnresolvedRelation":
+            parts = texts(node.plan.multipartIdentifier())
+            _require_relation(roots, parts, node.plan.options())
             if len(parts) > 1 and (place := folder_of(parts, _catalog(session, parts[0]))):
                 _require(roots, f"table {'.'.join(parts)[:200]}:", place)
-        elif name == "RelationTimeTravel":
-            waiting.append(node.relation())
-        elif name == "UnresolvedTableValuedFunction":
-            _require_table_function(_texts(node.name())[-1])
-        elif name == "PlanWithUnresolvedIdentifier":
-            parts = parser.parseMultipartIdentifier(_identifier(node.identifierExpr()))
-            waiting.append(node.planBuilder().apply(parts, node.children()))
         if _OPENING.search(text.upper()):
-            for called in _calls(node):
+            for called in calls(node):
                 _require_call(roots, called)
 
 
@@ -133,43 +134,23 @@ def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, 
         _require(roots, field, named)
 
 
-def _require_table_function(name: str) -> None:
-    """Raise for Delta's functions that read the changes of any table."""
-    if name.lower() in ("table_changes", "table_changes_by_path"):
-        raise OutsideRoots(
-            f"{name}() is not allowed. Add a delta source with the option readChangeFeed."
-        )
-
-
-def _identifier(expression: Any) -> str:
-    """Return the argument of IDENTIFIER(); reject expressions, whose value is known too late."""
-    if expression.getClass().getSimpleName() != "Literal":
-        raise OutsideRoots("the SQL uses IDENTIFIER() with an expression. Use a string literal.")
-    return str(expression.value())
-
-
-def _calls(node: Any) -> Iterator[Any]:
-    """Yield the function calls in a parsed node, with names, including those in WINDOW clauses."""
-    waiting = list(_members(node.expressions()))
-    if node.getClass().getSimpleName() == "WithWindowDefinition":
-        waiting += _members(node.windowDefinitions().values().toSeq())
-    while waiting:
-        one = waiting.pop()
-        if one.getClass().getSimpleName() in ("UnresolvedFunction", _BY_IDENTIFIER):
-            yield one
-        waiting += _members(one.children())
+@contextmanager
+def _refused_anywhere() -> Iterator[None]:
+    """Raise `OutsideRoots` for what the text itself rules out, on any host."""
+    try:
+        yield
+    except Refused as error:
+        raise OutsideRoots(str(error)) from None
 
 
 def _require_call(roots: DataRoots, called: Any) -> None:
     """Raise `OutsideRoots` if a function is passed a file, or options that could specify a file."""
-    if called.getClass().getSimpleName() == _BY_IDENTIFIER:
-        if called.otherExprs().isEmpty():
-            return  # a column
-        raise OutsideRoots(
-            "the SQL calls a function through IDENTIFIER(). Use the function's name."
-        )
-    name = _texts(called.nameParts())[-1].lower()
-    arguments = [_value(one) for one in _members(called.arguments())]
+    if kind_of(called) == FUNCTION_BY_NAME:
+        with _refused_anywhere():
+            require_function(called)
+        return  # a column
+    name = texts(called.nameParts())[-1].lower()
+    arguments = [_value(one) for one in members(called.arguments())]
     if name in _OF_PROTOBUF:
         for one in arguments[2:3]:
             _require_descriptor(roots, name, one)
@@ -181,7 +162,7 @@ def _require_call(roots: DataRoots, called: Any) -> None:
 
 def _require_descriptor(roots: DataRoots, name: str, one: Any) -> None:
     """Raise if the Protobuf descriptor file is outside the roots; bytes and options are allowed."""
-    kind = one.getClass().getSimpleName()
+    kind = kind_of(one)
     if kind == "Literal" and one.dataType().typeName() == "string":
         _require(roots, f"{name}()", str(one.value()))
     elif kind != "Literal" and not _is_map(one):
@@ -192,11 +173,11 @@ def _require_descriptor(roots: DataRoots, name: str, one: Any) -> None:
 
 def _require_map(name: str, kind: str, one: Any) -> None:
     """Raise if options are not written as map('name', 'value'), or if one could specify a file."""
-    if one.getClass().getSimpleName() == "Literal" and one.value() is None:
+    if kind_of(one) == "Literal" and one.value() is None:
         return
-    keys = _members(one.arguments())[::2] if _is_map(one) else [one]
+    keys = members(one.arguments())[::2] if _is_map(one) else [one]
     for key in keys:
-        if key.getClass().getSimpleName() != "Literal":
+        if kind_of(key) != "Literal":
             raise OutsideRoots(
                 f"options of {name}() are an expression. Write map('name', 'value')."
             )
@@ -208,24 +189,13 @@ def _require_map(name: str, kind: str, one: Any) -> None:
 
 
 def _is_map(one: Any) -> bool:
-    return (
-        one.getClass().getSimpleName() == "UnresolvedFunction"
-        and _texts(one.nameParts())[-1].lower() == "map"
-    )
+    return kind_of(one) == "UnresolvedFunction" and texts(one.nameParts())[-1].lower() == "map"
 
 
 def _value(argument: Any) -> Any:
     """Return an argument without its name (`options => map(…)`)."""
-    named = argument.getClass().getSimpleName() == "NamedArgumentExpression"
+    named = kind_of(argument) == "NamedArgumentExpression"
     return argument.value() if named else argument
-
-
-def _texts(sequence: Any) -> list[str]:
-    return [str(one) for one in _members(sequence)]
-
-
-def _members(sequence: Any) -> list[Any]:
-    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 def require_plan(roots: DataRoots | None, frame: Any) -> None:
@@ -261,7 +231,7 @@ def _paths(plan: Any, jvm: Any) -> Iterator[str]:
         for sequence in (node.children(), node.innerChildren(), node.subqueries()):
             members = (sequence.apply(place) for place in range(sequence.size()))
             waiting.extend(one for one in members if hasattr(one, "subqueries"))
-        name = node.getClass().getSimpleName()
+        name = kind_of(node)
         if name == "LogicalRelation" and by_location.isInstance(node.relation()):
             yield from _each(node.relation().location().rootPaths())
         elif name in ("DataSourceV2Relation", "StreamingRelationV2"):
@@ -274,7 +244,7 @@ def _paths(plan: Any, jvm: Any) -> Iterator[str]:
 
 def _iceberg_place(table: Any) -> str:
     """Return the folder of an Iceberg table, or of the table that its metadata table describes."""
-    if (name := table.getClass().getSimpleName()) != "SparkTable":
+    if (name := kind_of(table)) != "SparkTable":
         raise OutsideRoots(f"{name} does not say which table it reads. Read the table itself.")
     return str(table.table().location())
 

@@ -4,7 +4,8 @@ import contextlib
 import logging
 import os
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,10 +13,12 @@ from typing import Any, Self
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from queries.domain.definitions.sql_reads import SqlReads
 from queries.domain.definitions.sql_verdict import Question, SqlVerdict, is_certain
 from queries.domain.probes.plan_shapes import of_plan
 from queries.jvm.compiled import SPARK_JARS, NotCompiled, java
 from queries.spark_parser.analyzer import Analyzer
+from queries.spark_parser.parsed import nodes, reads_of, refusal
 from queries.spark_parser.plans import nodes_of
 
 logger = logging.getLogger(__name__)
@@ -23,6 +26,9 @@ logger = logging.getLogger(__name__)
 #: Seconds; a text that takes longer was not written by hand. A second is enough on a quiet machine,
 #: but a parser that is ended on a busy one only has to load its classes again.
 PARSE_LIMIT_S = 60
+#: Nodes of a plan that are looked at, of which a SELECT has three; a thousand take a second.
+MOST_NODES = 2_000
+TOO_DEEP = "it is too long or nested too deeply for Headgate's parser"
 _LEAVE_S = 5
 #: Spark's error for a parameter in place of what the grammar calls a string or a number.
 _MARKER = "[UNEXPECTED_USE_OF_PARAMETER_MARKER]"
@@ -84,13 +90,20 @@ class SparkParser:
                 package = self._gateway.jvm.org.apache.spark.sql.catalyst.parser
                 self._parser = package.CatalystSqlParser()
             parsed = self._parser.parsePlan(question.text)
+            found = list(islice(nodes(parsed, self._parser, self._gateway.jvm), MOST_NODES + 1))
+            if len(found) > MOST_NODES:
+                return _unjudged(TOO_DEEP)
+            reads = reads_of(found, self._gateway.jvm).as_json()
+            refused = refusal(question.text, found, self._gateway.jvm)
         except Py4JJavaError as error:
             return self._refusal(error.java_exception)
         except (Py4JError, OSError) as error:
             raise NoParser(f"Spark's parser has failed: {error}") from error
+        if refused:
+            return SqlVerdict(ok=False, message=refused, reads=reads)
         if question.unknown:
-            return SqlVerdict(ok=True, unjudged=question.unknown)
-        return self._analyzed(question, parsed)
+            return SqlVerdict(ok=True, unjudged=question.unknown, reads=reads)
+        return replace(self._analyzed(question, parsed), reads=reads)
 
     def _analyzed(self, question: Question, parsed: Any) -> SqlVerdict:
         """Return the analyzer's verdict; what only a driver can decide is not a rejection."""
@@ -102,6 +115,8 @@ class SparkParser:
             if is_certain(said):
                 return self._place(error.java_exception, said)
             return SqlVerdict(ok=True, unjudged=f"Spark's analyzer reports {said}")
+        except RecursionError:
+            return SqlVerdict(ok=True, unjudged=TOO_DEEP)
         except (Py4JError, OSError) as error:
             if self.process.poll() is not None or not isinstance(error, Py4JError):
                 raise NoParser(f"Spark's analyzer has failed: {error}") from error
@@ -115,6 +130,8 @@ class SparkParser:
             if _MARKER in str(error.getMessage()):
                 message = "A parameter (:name) can only replace a value in an expression."
                 return SqlVerdict(ok=False, message=message)
+            if kind in ("StackOverflowError", "OutOfMemoryError"):  # the JVM continues
+                return _unjudged(TOO_DEEP)
             if kind != "ParseException":
                 raise NoParser(f"Spark's parser has failed: {kind}")
             origin = error.origin()
@@ -147,6 +164,11 @@ class SparkParser:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait(_LEAVE_S)
+
+
+def _unjudged(why: str) -> SqlVerdict:
+    """Return the verdict on a text that only a driver can judge."""
+    return SqlVerdict(ok=True, unjudged=why, reads=SqlReads(unknown=(why,)).as_json())
 
 
 def _first_line(error: Any) -> str:

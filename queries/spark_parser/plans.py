@@ -6,6 +6,8 @@ how columns are derived from others. `queries.domain.probes.plan_shapes` interpr
 
 from typing import Any
 
+from queries.spark_parser.parsed import kind_of, members
+
 #: Nodes that only name what is below them.
 _TRANSPARENT = frozenset({"SubqueryAlias", "View", "ResolvedHint", "CollectMetrics"})
 
@@ -16,14 +18,14 @@ def nodes_of(plan: Any) -> dict[str, Any]:
 
 
 def _node(plan: Any, definitions: dict[int, Any]) -> dict[str, Any]:
-    op = str(plan.getClass().getSimpleName())
+    op = kind_of(plan)
     if op == "WithCTE":
-        for definition in _members(plan.cteDefs()):
+        for definition in members(plan.cteDefs()):
             definitions[int(definition.id())] = definition.child()
         return _node(plan.plan(), definitions)
     if op == "CTERelationRef":
         return _reference(plan, definitions)
-    children = _members(plan.children())
+    children = members(plan.children())
     if op in _TRANSPARENT and len(children) == 1:
         return _node(children[0], definitions)
     return {
@@ -49,7 +51,7 @@ def _reference(plan: Any, definitions: dict[int, Any]) -> dict[str, Any]:
 def _parts(plan: Any, op: str) -> dict[str, Any]:
     match op:
         case "Aggregate":
-            expressions = _members(plan.aggregateExpressions())
+            expressions = members(plan.aggregateExpressions())
             return {
                 "keys": _texts(plan.groupingExpressions()),
                 "expressions": [_text(each) for each in expressions],
@@ -58,7 +60,7 @@ def _parts(plan: Any, op: str) -> dict[str, Any]:
         case "Project":
             return {"expressions": _texts(plan.projectList())}
         case "Expand":
-            rows = [_texts(row) for row in _members(plan.projections())]
+            rows = [_texts(row) for row in members(plan.projections())]
             return {"projections": rows, "output": _texts(plan.output())}
         case "Filter":
             return {"condition": _text(plan.condition())}
@@ -78,17 +80,13 @@ def _parts(plan: Any, op: str) -> dict[str, Any]:
 
 def _inside(expression: Any) -> list[str]:
     """Return the aggregate functions within an expression."""
-    if str(expression.getClass().getSimpleName()) == "AggregateExpression":
+    if kind_of(expression) == "AggregateExpression":
         return [_text(expression)]
-    return [found for child in _members(expression.children()) for found in _inside(child)]
-
-
-def _members(sequence: Any) -> list[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]
+    return [found for child in members(expression.children()) for found in _inside(child)]
 
 
 def _texts(sequence: Any) -> list[str]:
-    return [_text(member) for member in _members(sequence)]
+    return [_text(member) for member in members(sequence)]
 
 
 def _text(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from headgate_ground.masking import is_reference
 from queries.domain.definitions.analyzed_settings import is_analyzed, withheld
 from queries.domain.definitions.spec import FILES, Source, SqlQuery, Table
+from queries.domain.definitions.sql_reads import SqlReads
 from queries.domain.errors import Problem
 from queries.domain.sparks import OURS, Spark
 
@@ -93,6 +94,7 @@ class SqlVerdict:
     unjudged: str = ""  # why column names were not checked; "" if they were
     state: dict[str, Any] | None = None  # `plan_shapes.Shapes` as JSON; None: unknown
     spark: str = ""  # the exact version of the analyzer that found `state`
+    reads: dict[str, Any] | None = None  # `sql_reads.SqlReads` as JSON; None: not parsed
 
 
 def question_about(
@@ -171,13 +173,15 @@ def read_verdict(told: Mapping[str, Any]) -> SqlVerdict:
         "unjudged": (str,),
         "state": (dict, type(None)),
         "spark": (str,),
+        "reads": (dict, type(None)),
     }
     if set(told) != set(kinds):
         raise ValueError(f"not the fields of a verdict: {', '.join(sorted(map(str, told)))[:200]}")
     for name, allowed in kinds.items():
         if not isinstance(told[name], allowed):
             raise ValueError(f"the verdict's {name} is a {type(told[name]).__name__}")
-    return SqlVerdict(**told)
+    reads = None if told["reads"] is None else SqlReads.from_json(told["reads"]).as_json()
+    return SqlVerdict(**{**told, "reads": reads})
 
 
 def is_certain(message: str) -> bool:

@@ -190,6 +190,9 @@ def test_a_question_from_redis_brings_no_further_setting() -> None:
         {"message": ["a"]},
         {"line": "1"},
         {"state": "x"},
+        {"reads": "x"},
+        {"reads": {"relations": [["verdict"]]}},
+        {"reads": {"relations": "verdict", "unknown": []}},
         {"another": 1},
     ],
 )
@@ -197,5 +200,5 @@ def test_what_is_no_verdict_is_refused(more: dict[str, Any]) -> None:
     """The process that answers has read an author's text."""
     right = asdict(SqlVerdict(ok=False, message="[X] no", line=1, column=2))
     assert read_verdict(right) == SqlVerdict(ok=False, message="[X] no", line=1, column=2)
-    with pytest.raises(ValueError, match="verdict"):
+    with pytest.raises(ValueError, match=r"verdict|relations of a text"):
         read_verdict(right | more)
