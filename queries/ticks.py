@@ -113,8 +113,9 @@ def note_verdicts() -> None:
 
 
 def recheck_sql() -> None:
-    """Check with Spark's parser any SQL that was saved unchecked."""
+    """Check with Spark's parser any SQL that was saved unchecked, and read what it names."""
     sql_recheck.recheck_sql(now=timezone.now())
+    sql_recheck.read_unread_sql()
 
 
 def keep_ledger() -> None:

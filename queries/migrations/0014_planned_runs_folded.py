@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("queries", "0012_failure_masked_with")]
+    dependencies = [("queries", "0013_revision_reads")]
 
     operations = [
         migrations.AddField("plannedrun", "first_due_at", models.DateTimeField(null=True)),

@@ -129,6 +129,8 @@ class QueryRevision(models.Model):
     refusal = models.TextField(default="")  # [R] why Spark rejects a text saved unchecked
     state = models.JSONField(null=True)  # [R] what its state depends on; null if unknown
     state_by = models.CharField(max_length=20, default="")  # Spark version that reported it
+    #: [R] the relations in its SQL (`domain.definitions.sql_reads`); null until they are read
+    reads = models.JSONField(null=True)
     # [O] a checkpoint on which a user started it although it changes the state
     accepted_on = models.ForeignKey(
         "queries.Checkpoint", null=True, on_delete=models.SET_NULL, related_name="+"
@@ -172,6 +174,11 @@ class QueryRevision(models.Model):
             ),
             models.Index(  # few: saved, but rejected by Spark
                 fields=["query"], name="revision_refused", condition=~Q(refusal="")
+            ),
+            models.Index(  # few: SQL that Spark's parser has not read yet
+                fields=["query"],
+                name="revision_sql_unread",
+                condition=Q(kind="sql", reads__isnull=True),
             ),
             models.Index(  # few: to be checked again by Spark's parser
                 fields=["query"], name="revision_sql_unchecked", condition=Q(unasked=True)

@@ -85,7 +85,10 @@ class Stage:
             "trigger": {"kind": "processing_time", "interval": "5 seconds"},
             **spec,
         }
-        row.revisions.create(number=1, kind="sql", spec=form, author="ada", created_at=self.now)
+        read = {"relations": [], "unknown": []}  # by Spark's parser
+        row.revisions.create(
+            number=1, kind="sql", spec=form, author="ada", created_at=self.now, reads=read
+        )
         Checkpoint.objects.create(
             query=row, location=f"file:///checkpoints/{name}", created_at=self.now
         )

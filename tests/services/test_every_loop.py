@@ -117,6 +117,8 @@ HELD_BY = {
     "queries.services.code.pruning._remove": CODE,
     "queries.services.code.pruning._remove_drafts": CODE,
     "queries.services.definitions.places_in_use.places_outside": LISTS,
+    "queries.services.definitions.sql_recheck.read_unread_sql": "services/definitions/"
+    "test_sql_recheck.py::test_a_revision_that_cannot_be_read_keeps_no_other_from_being_read",
     "queries.services.definitions.sql_recheck.recheck_sql": "services/definitions/"
     "test_sql_recheck.py::test_a_definition_that_cannot_be_read_keeps_no_other_from_being_asked"
     "_about",

@@ -7,7 +7,7 @@ unknown is stated in a sentence.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -16,17 +16,20 @@ from typing import Any
 
 from headgate_ground.masking import mask_text
 from queries.domain.definitions.locations import NotALocation, canonical, place_of
-from queries.domain.definitions.spec import UNKEPT_SINKS, SqlQuery
-from queries.domain.definitions.sql_text import catalog_names, paths_in
+from queries.domain.definitions.spec import FILES, UNKEPT_SINKS
+from queries.domain.definitions.sql_reads import SqlReads
+from queries.domain.definitions.sql_verdict import has_own_grammar
 from queries.domain.kafka.lag import kafka_offsets
 from queries.domain.kafka.options import SERVERS
 from queries.domain.tables.places import (
     CATALOG,
+    DELTA,
     ICEBERG,
     MAIN,
     TABLES,
     TablePlace,
     described_table,
+    table_named,
     table_of,
 )
 
@@ -73,11 +76,17 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """What a query reads and writes, and sentences about what is unknown."""
+    """What a query reads and writes, and sentences about what is unknown of each."""
 
     reads: tuple[Use, ...] = ()
     writes: tuple[Use, ...] = ()
-    unknown: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    unwritten: tuple[str, ...] = ()
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Return all sentences, each once."""
+        return tuple(dict.fromkeys((*self.unread, *self.unwritten)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +108,31 @@ _SUBSCRIBED = re.compile(r"Kafka\w*\[Subscribe\[(.*)\]\]")
 _FILES = re.compile(r"(?:FileStreamSource|FileSink)\[(.+)\]")
 _HASH = re.compile(r"@[0-9a-f]+$")
 _GLOB = re.compile(r"[*?\[\]{}]")
-_DIRECT_PATH = re.compile(r"\b\w+\s*\.\s*`")  # delta.`/data/t`
+#: The catalog of names without one, and the setting that replaces it (`SQLConf`).
+_SESSION_CATALOG, _DEFAULT_CATALOG = "spark_catalog", "spark.sql.defaultCatalog"
+#: Formats whose path can follow them in a text: json.`/data/in`.
+_BEFORE_PATHS = frozenset({*FILES, *TABLES})
+#: Delta's version or time at the end of a path (`DeltaTimeTravelSpec`).
+_OF_VERSION = re.compile(r"@(?:v\d+|\d{17})$")
+#: The last part of a name that selects a version of an Iceberg table (`SparkCatalog`).
+_SELECTS = re.compile(r"(branch|tag|snapshot_id|at_timestamp)_(.+)")
 _SHOWN = 200  # characters of a name or description
 #: Many queries share a few brokers and catalogs.
 _masked = lru_cache(4096)(mask_text)
 
 
-def uses_of(spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None) -> Uses:
+def uses_of(
+    spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None, sql_reads: Any = None
+) -> Uses:
     """Return what a query uses, from its definition's JSON form and Spark's newest report.
 
-    `conf` is the application's configuration. The definition takes precedence: the report adds what
-    code uses, and the topics that a pattern matched.
+    `conf` is the application's configuration; `sql_reads` is the JSON form of the relations in its
+    SQL, None if Spark's parser has not read it. The definition takes precedence: the report adds
+    what code uses, and the topics that a pattern matched.
     """
     conf = {**conf, **_mapping(spec.get("conf"))}
     if spec.get("kind") == "sql":
-        found = _of_sql(spec, conf)
+        found = _of_sql(spec, conf, sql_reads)
         if report is not None and any(
             one.pattern and one.dataset.kind is DatasetKind.TOPIC for one in found.reads
         ):
@@ -122,38 +141,43 @@ def uses_of(spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | N
     return _of_code(spec, conf, report)
 
 
-def _of_sql(spec: Mapping[str, Any], conf: Mapping[str, str]) -> Uses:
+def _of_sql(spec: Mapping[str, Any], conf: Mapping[str, str], sql_reads: Any) -> Uses:
     reads: list[Use] = []
     unknown: list[str] = []
     for part in (*_list(spec.get("sources")), *_list(spec.get("tables"))):
         found, why = _part(part, conf, reads=True)
         reads += found
         unknown += [f"Reads of {part.get('name') or 'a source'}: {why}"] if why else []
-    reads += _in_text(spec, conf)
+    if str(spec.get("sql") or "").strip():
+        found, more = _in_text(spec, conf, sql_reads)
+        reads += found
+        unknown += [f"Reads of the SQL: {why}" for why in more]
     writes, why = _part(_mapping(spec.get("sink")), conf, reads=False)
-    return Uses(tuple(reads), tuple(writes), (*unknown, *([f"Writes: {why}"] if why else [])))
+    return Uses(tuple(reads), tuple(writes), tuple(unknown), (f"Writes: {why}",) if why else ())
 
 
 def _of_code(spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None) -> Uses:
     reads: list[Use] = []
-    unknown: list[str] = []
+    unread: list[str] = []
     writes: list[Use] = []
+    unwritten = ""
     sources = _list(report.sources) if report is not None else []
     for source in sources:
         found, why = _described(source, conf, report)
         reads += found
-        unknown += [f"Reads: {why}"] if why else []
+        unread += [f"Reads: {why}"] if why else []
     if not sources:
-        unknown.append("Reads: unknown until Spark reports a batch.")
+        unread.append("Reads: unknown until Spark reports a batch.")
     if spec.get("sink"):
         writes, why = _part(_mapping(spec["sink"]), conf, reads=False)
-        unknown += [f"Writes: {why}"] if why else []
+        unwritten = f"Writes: {why}" if why else ""
     elif report is None or not report.sink:
-        unknown.append("Writes: unknown until Spark reports a batch.")
+        unwritten = "Writes: unknown until Spark reports a batch."
     else:
         writes, why = _described(_mapping(report.sink), conf, report)
-        unknown += [why if why.startswith("Writes") else f"Writes: {why}"] if why else []
-    return Uses(tuple(reads), tuple(writes), tuple(dict.fromkeys(unknown)))
+        unwritten = why if why.startswith("Writes") else f"Writes: {why}" if why else ""
+    said = (unwritten,) if unwritten else ()
+    return Uses(tuple(reads), tuple(writes), tuple(dict.fromkeys(unread)), said)
 
 
 # --- definitions --------------------------------------------------------------------------
@@ -223,6 +247,7 @@ def _named(place: TablePlace, conf: Mapping[str, str], branch: str = "") -> Use:
 
 def _table(name: str, conf: Mapping[str, str]) -> Dataset:
     """Return a table by name; its catalog is known by its address, not by its local name."""
+    name = name.removeprefix(f"{_SESSION_CATALOG}.")
     catalog, _, rest = name.partition(".")
     held = next((conf[key] for key in _addresses(catalog) if conf.get(key)), "")
     if rest and held:
@@ -234,20 +259,50 @@ def _addresses(catalog: str) -> tuple[str, str]:
     return f"{CATALOG}{catalog}.uri", f"{CATALOG}{catalog}.warehouse"
 
 
-def _in_text(spec: Mapping[str, Any], conf: Mapping[str, str]) -> Iterator[Use]:
-    """Yield the tables and paths that a SQL text names itself; most texts need no parsing."""
-    text = str(spec.get("sql") or "")
+def _in_text(
+    spec: Mapping[str, Any], conf: Mapping[str, str], sql_reads: Any
+) -> tuple[list[Use], list[str]]:
+    """Return the tables and paths that a SQL text names itself, and why others are unknown."""
+    if sql_reads is None:
+        return [], ["unknown until Spark's parser has read it."]
+    try:
+        named = SqlReads.from_json(sql_reads)
+    except ValueError:
+        return [], ["unknown; another release has stored them."]
+    unknown = [f"unknown; {why}." for why in named.unknown]
+    if has_own_grammar(conf):
+        unknown.append("unknown; spark.sql.extensions or parser settings change Spark's grammar.")
+    parts = (*_list(spec.get("sources")), *_list(spec.get("tables")))
+    views = {str(part.get("name")).lower() for part in parts}
+    found = []
+    for relation in named.relations:
+        if len(relation) == 1 and relation[0].lower() in views:
+            continue
+        use = _relation(relation, conf)
+        if use is None:
+            shown = mask_text(".".join(relation)[:_SHOWN])
+            unknown.append(f"unknown; {shown!r} is no source, table or location of the query.")
+        else:
+            found.append(use)
+    return found, unknown
+
+
+def _relation(parts: Sequence[str], conf: Mapping[str, str]) -> Use | None:
+    """Return the use of a relation that a text names; None if it is not known what it is."""
+    form, last = parts[0].lower(), parts[-1]
+    is_file = len(parts) == 2 and form in _BEFORE_PATHS
+    if is_file or (len(parts) > 1 and ("/" in last or ":" in last)):
+        return _path_use(_OF_VERSION.sub("", last) if form == DELTA else last)
     catalogs = {key[len(CATALOG) :].partition(".")[0] for key in conf if key.startswith(CATALOG)}
-    by_name = any(f"{one}." in text for one in catalogs)
-    if not by_name and not _DIRECT_PATH.search(text):
-        return
-    form = SqlQuery.model_construct(sql=text)
-    for path in paths_in(form):
-        if (found := _path_use(path)) is not None:
-            yield found
-    for name in sorted(catalog_names(form)):
-        if name.partition(".")[0] in catalogs:
-            yield _in_format(ICEBERG, {"table": name}, conf)
+    if parts[0] not in catalogs and conf.get(_DEFAULT_CATALOG) in catalogs and len(parts) > 1:
+        parts = (conf[_DEFAULT_CATALOG], *parts)
+    if len(parts) == 1:
+        return None
+    branch, version = "", _SELECTS.fullmatch(parts[-1])
+    if version is not None and len(parts) > 3:
+        parts = parts[:-1]
+        branch = version[2] if version[1] == "branch" and version[2] != MAIN else ""
+    return _named(table_named(parts, conf), conf, branch)
 
 
 def _path_use(text: str, *, recursive: bool = False) -> Use | None:

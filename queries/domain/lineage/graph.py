@@ -39,6 +39,8 @@ class Graph:
     unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # query -> sentences
     after: Mapping[str, frozenset[str]] = field(default_factory=dict)  # query -> its readers
     before: Mapping[str, frozenset[str]] = field(default_factory=dict)  # query -> its writers
+    unread: frozenset[str] = frozenset()  # queries of which not all reads are known
+    unwritten: frozenset[str] = frozenset()  # queries of which not all writes are known
 
     def downstream(self, queries: Iterable[str]) -> list[str]:
         """Return the queries that read what these write, directly or not: nearest first."""
@@ -47,6 +49,22 @@ class Graph:
     def upstream(self, queries: Iterable[str]) -> list[str]:
         """Return the queries that write what these read, directly or not: nearest first."""
         return _reached(self.before, queries)
+
+    def unsure_downstream(self, queries: Iterable[str]) -> list[str]:
+        """Return the queries because of which `downstream` may be incomplete."""
+        asked = list(queries)
+        known = {*asked, *self.downstream(asked)}
+        return sorted(self.unread - known | self.unwritten & known)
+
+    def unsure_upstream(self, queries: Iterable[str]) -> list[str]:
+        """Return the queries because of which `upstream` may be incomplete."""
+        asked = list(queries)
+        known = {*asked, *self.upstream(asked)}
+        return sorted(self.unwritten - known | self.unread & known)
+
+    def unsure_near(self, queries: Iterable[str]) -> list[str]:
+        """Return those of these queries and their neighbours of which not all is known."""
+        return sorted(self.near(queries) & (self.unread | self.unwritten))
 
     def around(self, queries: Iterable[str]) -> frozenset[str]:
         """Return these queries with everything upstream and downstream of them."""
@@ -67,6 +85,8 @@ class Graph:
             {name: said for name, said in self.unknown.items() if name in queries},
             _within(self.after, queries),
             _within(self.before, queries),
+            self.unread & set(queries),
+            self.unwritten & set(queries),
         )
 
 
@@ -100,6 +120,8 @@ def graph_of(uses: Mapping[str, Uses], matches: Matches) -> Graph:
         {query: found.unknown for query, found in uses.items() if found.unknown},
         {query: frozenset(found) for query, found in after.items()},
         {query: frozenset(found) for query, found in before.items()},
+        frozenset(query for query, found in uses.items() if found.unread),
+        frozenset(query for query, found in uses.items() if found.unwritten),
     )
 
 

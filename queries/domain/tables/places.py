@@ -1,7 +1,7 @@
 """Find the tables that a definition reads and writes, with their format and location."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -99,7 +99,7 @@ def table_of(part: Any, conf: Mapping[str, str]) -> TablePlace | None:
         return replace(table_at(DELTA, name), changes=_changes(options), start=_start(options))
     if "/" in name:
         return table_at(ICEBERG, name)
-    return _by_name(name, conf)
+    return table_named(name.split("."), conf)
 
 
 def _changes(options: Mapping[str, str]) -> Changes:
@@ -120,12 +120,13 @@ def _start(options: Mapping[str, str]) -> Start:
     return Start(unknown="startingtimestamp" in options)
 
 
-def _by_name(name: str, conf: Mapping[str, str]) -> TablePlace:
-    """Return the table of a name such as "catalog.db.table" in a Hadoop catalog.
+def table_named(parts: Sequence[str], conf: Mapping[str, str]) -> TablePlace:
+    """Return the table of a name's parts, such as catalog, db and table, in a Hadoop catalog.
 
     Source: Iceberg's HadoopCatalog, which keeps a table in WAREHOUSE/db/table.
     """
-    catalog, *parts = name.split(".")
+    name = ".".join(parts)
+    catalog, *parts = parts
     if not parts or not all(parts):
         return TablePlace(ICEBERG, name, problem=f"{name!r} is not the name of a catalog's table.")
     kind = conf.get(f"{CATALOG}{catalog}.type", "")

@@ -50,6 +50,9 @@ class Deploy(models.Model):
     stage = models.CharField(max_length=12, default="", choices=[(s, s) for s in Stage])  # [D]
     wave = models.IntegerField(default=0)  # [D] from 1; 0 outside a wave
     waves = models.IntegerField(default=0)  # [O] number of waves
+    #: [O] names of queries of which not all reads and writes are known: the order of the waves may
+    #: be incomplete
+    unsure = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
     stage_since = models.DateTimeField(null=True)  # [D]
     #: [D] [from, to] in ISO 8601 for each started wave; to is null while it lasts
     spans = models.JSONField(default=list)

@@ -24,7 +24,8 @@ _each = each("lineage", logging.getLogger(__name__))
 class Planned:
     """Definitions that are not saved yet: they replace the saved ones, or are new."""
 
-    queries: Mapping[str, tuple[Mapping[str, Any], str]]  # name -> (JSON form, application)
+    #: name -> (JSON form, application, the relations in its SQL)
+    queries: Mapping[str, tuple[Mapping[str, Any], str, Any]]
     confs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # application -> conf
 
 
@@ -42,37 +43,51 @@ def lineage(planned: Planned | None = None) -> Graph:
         for pk, name, application in rows.values_list("pk", "name", "application__name")
     }
     specs, reports, confs = _specs(), _reports(), _confs()
+    # What was read of a text holds for the same text elsewhere.
+    known = {text: reads for spec, reads in specs.values() if reads and (text := _text(spec))}
     confs |= {name: dict(conf) for name, conf in planned.confs.items()}
     found: dict[str, Uses] = {}
     for pk, (name, application) in names.items():
         if pk in specs and name not in planned.queries:
-            found[name] = _uses(name, specs[pk], confs.get(application, {}), reports.get(pk))
+            spec, reads = specs[pk]
+            conf, reads = confs.get(application, {}), reads or known.get(_text(spec))
+            found[name] = _uses(name, spec, conf, reports.get(pk), reads)
     pks = {name: pk for pk, (name, _) in names.items()}
-    for name, (spec, application) in planned.queries.items():
+    for name, (spec, application, reads) in planned.queries.items():
         report = reports.get(pks.get(name, 0))
-        found[name] = _uses(name, spec, confs.get(application, {}), report)
+        reads = reads or known.get(_text(spec))
+        found[name] = _uses(name, spec, confs.get(application, {}), report, reads)
     return graph_of(found, matches)
 
 
 def _uses(
-    name: str, spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None
+    name: str, spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None, reads: Any
 ) -> Uses:
     try:
-        found = uses_of(spec, conf, report)
+        found = uses_of(spec, conf, report, reads)
     except Exception as error:
         _each.meet(f"the lineage of {name}", error)
-        return Uses(unknown=("Its definition or Spark's report cannot be read.",))
+        said = ("Its definition or Spark's report cannot be read.",)
+        return Uses(unread=said, unwritten=said)
     unread = (
         f"Reads: Headgate cannot read the pattern {use.dataset.name!r}; "
         "only topics that Spark reports are known."
         for use in found.reads
         if use.pattern and use.dataset.kind is DatasetKind.TOPIC and not parses(use.dataset.name)
     )
-    return replace(found, unknown=(*found.unknown, *unread))
+    return replace(found, unread=(*found.unread, *unread))
 
 
-def _specs() -> dict[int, Mapping[str, Any]]:
-    """Return the definition of each query: that of its open run, or else the newest."""
+def _text(spec: Any) -> str:
+    """Return the SQL of a definition of any shape; "" if there is none."""
+    return str(spec.get("sql") or "") if isinstance(spec, Mapping) else ""
+
+
+def _specs() -> dict[int, tuple[Mapping[str, Any], Any]]:
+    """Return each query's definition, with the relations in its SQL.
+
+    It is the revision of its open run, or else the newest.
+    """
     running = dict(Run.objects.filter(outcome=RunOutcome.OPEN).values_list("query", "revision"))
     newest = QueryRevision.objects.filter(query=OuterRef("query")).order_by("-number")
     rows = QueryRevision.objects.filter(
@@ -81,9 +96,10 @@ def _specs() -> dict[int, Mapping[str, Any]]:
         query__archived_at=None,
     )
     found = {}
-    for pk, query, spec in rows.order_by("number").values_list("pk", "query", "spec"):
+    columns = ("pk", "query", "spec", "reads")
+    for pk, query, spec, reads in rows.order_by("number").values_list(*columns):
         if running.get(query, pk) == pk:
-            found[query] = spec
+            found[query] = (spec, reads)
     return found
 
 

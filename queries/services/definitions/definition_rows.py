@@ -28,7 +28,7 @@ from queries.services.prepared_rows import Prepared
 from queries.services.schedules.ticks import follow_schedule
 
 #: The columns of a revision that hold the results of its checks.
-CHECKED_COLUMNS = ("unchecked", "unasked", "refusal", "state", "state_by")
+CHECKED_COLUMNS = ("unchecked", "unasked", "refusal", "state", "state_by", "reads")
 _LONGEST = 40  # characters of `Transition.before` and `after`
 
 
@@ -266,6 +266,7 @@ def checked_columns(checked: Checked) -> dict[str, Any]:
         "unasked": any(one.again for one in checked.skipped),
         "state": checked.state,
         "state_by": checked.state_by,
+        "reads": checked.reads,
     }
 
 

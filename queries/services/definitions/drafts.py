@@ -55,6 +55,7 @@ class Checked:
     skipped: tuple[Skip, ...] = ()
     state: dict[str, Any] | None = None  # what its state depends on; None if unknown
     state_by: str = ""  # the exact version of Spark that found `state`
+    reads: dict[str, Any] | None = None  # the relations in its SQL; None if it was not parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,8 @@ def judge(
         Skip(Check.PLACE, MISSING_ROOT.format(root=root))
         for root in local_roots.missing_of(form, around.host_name)
     ]
-    state = (parsed.state, parsed.spark) if parsed else (None, "")
-    return Judged([], Checked(tuple(skipped), *state), seen)
+    found = (parsed.state, parsed.spark, parsed.reads) if parsed else (None, "", None)
+    return Judged([], Checked(tuple(skipped), *found), seen)
 
 
 def _holds(form: SqlQuery | PythonQuery) -> bool:

@@ -187,7 +187,11 @@ def ask_spark_of_many(
     them. Identical questions are asked once. The verdict is None if it does not arrive within
     `limit_s` seconds.
     """
-    questions = [question_of(*one) for one in asked]
+    return ask([question_of(*one) for one in asked], limit_s=limit_s)
+
+
+def ask(questions: Sequence[Question | None], *, limit_s: float) -> list[SqlVerdict | None]:
+    """Return the verdict on each question, in the same way; None for None."""
     keys = [None if one is None else repr(one) for one in questions]
     different = {key: one for key, one in zip(keys, questions, strict=True) if one is not None}
     said: dict[str | None, SqlVerdict | None] = {}

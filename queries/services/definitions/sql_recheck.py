@@ -1,4 +1,8 @@
-"""Recheck SQL that was saved while Spark's parser did not respond, and notify the author."""
+"""Recheck SQL that was saved while Spark's parser did not respond, and notify the author.
+
+Revisions whose relations were not read when they were saved, such as those of earlier releases, are
+read here too.
+"""
 
 import logging
 from datetime import datetime
@@ -8,7 +12,8 @@ from django.db import transaction
 from controlplane.nudge import changed
 from listeners.loops.troubles import each
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.definitions.sql_verdict import SqlVerdict, refused
+from queries.domain.definitions.sql_reads import REJECTED, SqlReads
+from queries.domain.definitions.sql_verdict import Question, SqlVerdict, refused
 from queries.domain.reasons import Because, Detail
 from queries.domain.sparks import Spark
 from queries.domain.validation.skipped import Check, as_json
@@ -16,7 +21,7 @@ from queries.models.definitions import QueryRevision
 from queries.selectors.triggers.cores import newest_application_spec, parsed_or_none
 from queries.services.changes import record
 from queries.services.definitions.drafts import conf_of
-from queries.services.definitions.sql_check import ask_spark_of_many, sql_skips
+from queries.services.definitions.sql_check import LONGEST, ask, ask_spark_of_many, sql_skips
 
 _each = each("SQL to check", logging.getLogger(__name__))
 
@@ -55,6 +60,43 @@ def recheck_sql(*, now: datetime) -> int:
     return answered
 
 
+def read_unread_sql() -> int:
+    """Store the relations of some revisions whose SQL was not parsed; return how many were read.
+
+    The order is random: a text on which the parser fails holds up no other. Where there is no
+    parser, one question finds that out.
+    """
+    rows = QueryRevision.objects.filter(kind="sql", reads__isnull=True).order_by("?")
+    rows = rows.select_related("query__application")[:_SOME]
+    asked: list[tuple[QueryRevision, Question]] = []
+    for row in rows:
+        with _each.by_itself(_about(row)):
+            text = row.spec.get("sql")
+            if not isinstance(text, str) or not text.strip() or len(text) > LONGEST:
+                _store_reads(row, SqlReads(unknown=("it is empty or too long to be parsed",)))
+                continue
+            spark = newest_application_spec(row.query.application).spark
+            asked.append((row, Question(text, unknown="only its relations are read", spark=spark)))
+    read = 0
+    for some in (asked[:1], asked[1:]):
+        verdicts = ask([question for _, question in some], limit_s=_ASK_LIMIT_S)
+        for (row, _), verdict in zip(some, verdicts, strict=True):
+            if verdict is None or (verdict.ok and verdict.reads is None):
+                continue  # no answer, or one of an earlier release's worker
+            with _each.by_itself(_about(row)):
+                _store_reads(row, SqlReads.from_json(verdict.reads or REJECTED.as_json()))
+                read += 1
+        if not read:
+            break
+    return read
+
+
+def _store_reads(row: QueryRevision, found: SqlReads) -> None:
+    unread = QueryRevision.objects.filter(pk=row.pk, reads__isnull=True)
+    if unread.update(reads=found.as_json()):
+        changed(f"query:{row.query_id}")
+
+
 def _about(row: QueryRevision) -> str:
     return f"revision {row.number} of {row.query.name}"
 
@@ -76,6 +118,7 @@ def _keep(
             refusal=f"{problem.message} {problem.way_out}".strip() if problem else "",
             state=verdict.state,
             state_by=verdict.spark,
+            reads=verdict.reads,
         )
         if not found:
             return

@@ -24,6 +24,7 @@ class WaveOrdering:
     before: Mapping[str, Collection[str]] = field(default_factory=dict)
     circles: tuple[tuple[str, ...], ...] = ()  # names that read each other's data
     circle_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unsure: tuple[str, ...] = ()  # queries because of which the order may be incomplete
 
     def reason(self, kind: ChangeKind, name: str) -> Because:
         """Return why a unit waits for its wave; `NOTHING` if lineage does not matter for it."""
@@ -47,13 +48,16 @@ def wave_order(found: Plan, units: Iterable[Unit], first: WaveOrder) -> WaveOrde
     names = {unit.key: unit.name for unit in units}
     order = order_of(queries, graph.after if first == "upstream" else graph.before)
     circles = {key: tuple(names[one] for one in part) for part in order.circles for key in part}
-    return WaveOrdering(order.before, tuple(dict.fromkeys(circles.values())), circles)
+    unsure = graph.unsure_near(name for of_unit in queries.values() for name in of_unit)
+    return WaveOrdering(
+        order.before, tuple(dict.fromkeys(circles.values())), circles, tuple(unsure)
+    )
 
 
 def _planned(items: Iterable[SetItem]) -> Planned:
     items = list(items)
     queries = {
-        item.name: (item.after["spec"], item.host)
+        item.name: (item.after["spec"], item.host, item.checked.reads)
         for item in items
         if item.kind == Kind.QUERY and item.after
     }

@@ -1,5 +1,6 @@
 """What a query reads and writes, from its definition and from Spark's report."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +32,14 @@ def sql(source: Any = None, sink: Any = None, **spec: Any) -> dict[str, Any]:
     return {"kind": "sql", "sources": sources, "sql": "SELECT * FROM s", "sink": sink, **spec}
 
 
+def used(
+    spec: dict[str, Any], conf: dict[str, str], told: Report | None, *relations: str, **more: Any
+) -> Uses:
+    """Return the uses of a definition whose SQL Spark's parser has read."""
+    names = [re.findall(r"`([^`]*)`", one) or one.split(".") for one in relations]
+    return uses_of(spec, conf, told, {"relations": names, "unknown": [], **more})
+
+
 def read(found: Uses) -> list[Dataset]:
     return [use.dataset for use in found.reads]
 
@@ -57,14 +66,14 @@ def written(found: Uses) -> list[Dataset]:
     ],
 )
 def test_a_definition_names_its_sources(source: dict[str, Any], expected: list[Dataset]) -> None:
-    found = uses_of(sql(source), {}, None)
+    found = used(sql(source), {}, None)
     assert read(found) == expected
     assert found.unknown == ()
     assert {use.known_from for use in found.reads} <= {KnownFrom.DEFINITION}
 
 
 def test_tables_of_joins_are_read_too() -> None:
-    found = uses_of(sql(part("rate"), tables=[part("delta", path="/data/t")]), {}, None)
+    found = used(sql(part("rate"), tables=[part("delta", path="/data/t")]), {}, None)
     assert read(found) == [Dataset(PATH, "", "file:///data/t")]
 
 
@@ -79,24 +88,69 @@ def test_tables_of_joins_are_read_too() -> None:
 def test_a_table_by_name_is_known_by_its_folder_or_by_its_catalogs_address(
     conf: dict[str, str], expected: Dataset
 ) -> None:
-    found = uses_of(sql(sink=part("iceberg", path="lake.db.t")), conf, None)
+    found = used(sql(sink=part("iceberg", path="lake.db.t")), conf, None)
     assert written(found) == [expected]
 
 
+DEFAULT = HADOOP | {"spark.sql.defaultCatalog": "lake"}
+
+
 @pytest.mark.parametrize(
-    ("text", "conf", "expected"),
+    ("relation", "conf", "expected"),
     [
-        ("SELECT * FROM s JOIN delta.`/data/t`", {}, [Dataset(PATH, "", "file:///data/t")]),
-        ("SELECT * FROM s JOIN delta.`relative/t`", {}, []),
-        ("SELECT * FROM s JOIN lake.db.t", HADOOP, [Dataset(PATH, "", "file:///warehouse/db/t")]),
-        ("SELECT lake.x FROM s JOIN other.db.t", HADOOP, []),
-        ("SELECT * FROM s JOIN lake.db.t", {}, []),
+        ("`delta`.`/data/t`", {}, Dataset(PATH, "", "file:///data/t")),
+        ("`delta`.`/data/t@v3`", {}, Dataset(PATH, "", "file:///data/t")),
+        ("`json`.`s3://lake/in`", {}, Dataset(PATH, "", "s3a://lake/in")),
+        ("lake.db.t", HADOOP, Dataset(PATH, "", "file:///warehouse/db/t")),
+        (
+            "`lake`.`air-port`.`dim 1`",
+            HADOOP,
+            Dataset(PATH, "", "file:///warehouse/air-port/dim 1"),
+        ),
+        ("lake.db.t.branch_main", HADOOP, Dataset(PATH, "", "file:///warehouse/db/t")),
+        ("lake.db.t.branch_x", HADOOP, Dataset(PATH, "", "file:///warehouse/db/t@x")),
+        ("lake.db.t.tag_x", HADOOP, Dataset(PATH, "", "file:///warehouse/db/t")),
+        ("lake.db.branch_x", HADOOP, Dataset(PATH, "", "file:///warehouse/db/branch_x")),
+        ("lake.db.t", REST, Dataset(TABLE, "http://catalog", "db.t")),
+        ("lake.db.t", {}, Dataset(TABLE, "", "lake.db.t")),
+        ("db.t", DEFAULT, Dataset(PATH, "", "file:///warehouse/db/t")),
+        ("spark_catalog.db.t", {}, Dataset(TABLE, "", "db.t")),
+        ("other.db.t", HADOOP, Dataset(TABLE, "", "other.db.t")),
     ],
 )
 def test_tables_that_a_text_names_itself_are_read(
-    text: str, conf: dict[str, str], expected: list[Dataset]
+    relation: str, conf: dict[str, str], expected: Dataset
 ) -> None:
-    assert read(uses_of(sql(part("rate"), sql=text, conf=conf), {}, None)) == expected
+    found = used(sql(part("rate")), conf, None, "S", relation)
+    assert (read(found), found.unknown) == ([expected], ())
+
+
+@pytest.mark.parametrize("relation", ["dim", "`delta`.`relative/t`", "delta.t"])
+def test_a_relation_that_is_not_known_is_unknown(relation: str) -> None:
+    found = used(sql(part("rate")), {}, None, relation)
+    assert found.reads == ()
+    [said] = found.unread
+    assert "is no source, table or location of the query." in said
+
+
+def test_a_text_that_was_not_read_is_unknown() -> None:
+    [said] = uses_of(sql(part("rate")), {}, None).unread
+    assert said == "Reads of the SQL: unknown until Spark's parser has read it."
+    [said] = uses_of(sql(part("rate")), {}, None, {"names": ["dim"]}).unread
+    assert said == "Reads of the SQL: unknown; another release has stored them."
+    assert uses_of(sql(part("rate")) | {"sql": " "}, {}, None).unread == ()
+
+
+def test_what_the_parser_does_not_know_is_unknown_beside_what_it_knows() -> None:
+    why = "the table function f() may read any"
+    own = {"spark.sql.extensions": "acme.Sql"}
+    found = used(sql(part("rate")), HADOOP | own, None, "lake.db.t", unknown=[why])
+    assert read(found) == [Dataset(PATH, "", "file:///warehouse/db/t")]
+    assert found.unread == (
+        "Reads of the SQL: unknown; the table function f() may read any.",
+        "Reads of the SQL: unknown; spark.sql.extensions or parser settings change Spark's "
+        "grammar.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +163,7 @@ def test_tables_that_a_text_names_itself_are_read(
     ],
 )
 def test_a_definition_names_its_sink(sink: Any, expected: list[Dataset]) -> None:
-    found = uses_of(sql(sink=sink), {}, None)
+    found = used(sql(sink=sink), {}, None)
     assert (written(found), found.unknown) == (expected, ())
 
 
@@ -133,7 +187,7 @@ def test_a_definition_names_its_sink(sink: Any, expected: list[Dataset]) -> None
     ],
 )
 def test_what_a_definition_does_not_say_is_unknown(spec: dict[str, Any], said: str) -> None:
-    [only] = uses_of(spec, {}, None).unknown
+    [only] = used(spec, {}, None).unknown
     assert said in only
 
 
@@ -161,7 +215,7 @@ CODE = {"kind": "python", "function": "m:f"}
 def test_what_code_reads_is_known_from_sparks_report(
     source: str, offsets: dict[str, Any], expected: list[str]
 ) -> None:
-    found = uses_of(CODE, HADOOP, report(source, **offsets))
+    found = used(CODE, HADOOP, report(source, **offsets))
     assert [use.dataset.name for use in found.reads] == expected
     assert all((use.known_from, use.as_of) == (KnownFrom.SPARK, AT) for use in found.reads)
     assert found.unknown == ()
@@ -177,7 +231,7 @@ def test_what_code_reads_is_known_from_sparks_report(
     ],
 )
 def test_what_code_writes_is_known_from_sparks_report(sink: str, expected: list[str]) -> None:
-    found = uses_of(CODE, HADOOP, report("RatePerMicroBatchStream[rowsPerBatch=1]", sink))
+    found = used(CODE, HADOOP, report("RatePerMicroBatchStream[rowsPerBatch=1]", sink))
     assert [use.dataset.name for use in found.writes] == expected
     assert found.unknown == ()
 
@@ -210,19 +264,19 @@ def test_what_code_writes_is_known_from_sparks_report(sink: str, expected: list[
     ],
 )
 def test_what_spark_does_not_report_is_unknown(told: Report | None, said: str) -> None:
-    assert any(said in one for one in uses_of(CODE, {}, told).unknown)
+    assert any(said in one for one in used(CODE, {}, told).unknown)
 
 
 def test_the_sink_in_the_definition_of_a_function_is_known_before_it_runs() -> None:
-    found = uses_of(CODE | {"sink": part("parquet", path="/out")}, {}, None)
+    found = used(CODE | {"sink": part("parquet", path="/out")}, {}, None)
     assert [use.dataset.name for use in found.writes] == ["file:///out"]
-    found = uses_of(CODE | {"sink": kafka()}, {}, report("RateStreamV2[]"))
+    found = used(CODE | {"sink": kafka()}, {}, report("RateStreamV2[]"))
     assert found.unknown == ("Writes: unknown; each row names its Kafka topic.",)
 
 
 def test_sparks_report_names_the_topics_of_a_pattern() -> None:
     told = report("KafkaV2[SubscribePattern[a.*]]", endOffset={"a1": {"0": 5}, "a.*": {"0": 1}})
-    found = uses_of(sql(kafka(subscribePattern="a.*")), {}, told)
+    found = used(sql(kafka(subscribePattern="a.*")), {}, told)
     assert read(found) == [Dataset(TOPIC, BROKERS, "a.*"), Dataset(TOPIC, BROKERS, "a1")]
     assert [use.known_from for use in found.reads] == [KnownFrom.DEFINITION, KnownFrom.SPARK]
     assert [use.pattern for use in found.reads] == [True, False]
@@ -230,26 +284,26 @@ def test_sparks_report_names_the_topics_of_a_pattern() -> None:
 
 def test_a_report_of_a_sql_query_without_a_pattern_adds_nothing() -> None:
     told = report("KafkaV2[Subscribe[b]]")
-    assert read(uses_of(sql(kafka(subscribe="a")), {}, told)) == [Dataset(TOPIC, BROKERS, "a")]
+    assert read(used(sql(kafka(subscribe="a")), {}, told)) == [Dataset(TOPIC, BROKERS, "a")]
 
 
 def test_topics_of_patterns_on_two_clusters_belong_to_none_of_them() -> None:
     two = kafka(subscribePattern="a.*")
     other = {"format": "kafka", "options": {"kafka.bootstrap.servers": "c:1", "subscribe": "x"}}
     told = report("KafkaV2[SubscribePattern[a.*]]", endOffset={"a1": {"0": 5}})
-    found = uses_of(sql(None, sources=[two, other]), {}, told)
+    found = used(sql(None, sources=[two, other]), {}, told)
     assert Dataset(TOPIC, "", "a1") in read(found)
 
 
 @pytest.mark.parametrize("spec", [{}, {"kind": "sql"}, {"kind": "sql", "sources": 3, "sink": []}])
 def test_a_rotten_definition_has_no_lineage(spec: dict[str, Any]) -> None:
-    found = uses_of(spec, {}, Report("x", "y", None))
+    found = used(spec, {}, Report("x", "y", None))
     assert (found.reads, found.writes) == ((), ())
 
 
 def test_secrets_in_names_are_masked() -> None:
     options = {"kafka.bootstrap.servers": "password=hunter22", "subscribe": "a"}
-    [use] = uses_of(sql({"format": "kafka", "options": options}), {}, None).reads
+    [use] = used(sql({"format": "kafka", "options": options}), {}, None).reads
     assert "hunter22" not in use.dataset.store
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.lineage.datasets import Uses, uses_of
+from queries.domain.lineage.datasets import Uses
 from queries.domain.lineage.graph import Edge, Graph, graph_of
-from tests.domain.lineage.test_datasets import kafka, part, report, sql
+from tests.domain.lineage.test_datasets import kafka, part, report, sql, used
 
 
 def matches(pattern: str, topic: str) -> bool:
@@ -17,7 +17,7 @@ def matches(pattern: str, topic: str) -> bool:
 
 
 def graph(**specs: dict[str, Any]) -> Graph:
-    return graph_of({name: uses_of(spec, {}, None) for name, spec in specs.items()}, matches)
+    return graph_of({name: used(spec, {}, None) for name, spec in specs.items()}, matches)
 
 
 def chain(*names: str, **more: dict[str, Any]) -> Graph:
@@ -44,6 +44,20 @@ def test_the_parts_of_a_graph_keep_only_their_queries() -> None:
     assert {edge.query for edge in part_of.edges} == {"a", "b"}
     assert part_of.downstream(["a"]) == ["b"]
     assert (dict(part_of.unknown), list(found.unknown)) == ({}, ["apart"])
+    assert (part_of.unread, found.unread) == (frozenset(), {"apart"})
+
+
+def test_what_is_not_known_may_lengthen_a_list_of_queries() -> None:
+    """Whose reads are unknown may be downstream; whose writes are unknown may have readers."""
+    found = chain("a", "b", "c", unread=sql(kafka(assign="[")), unwritten=sql(sink=kafka()))
+    assert found.unsure_downstream(["a"]) == ["unread"]
+    assert found.unsure_upstream(["c"]) == ["unwritten"]
+    assert found.unsure_downstream(["unwritten"]) == ["unread", "unwritten"]
+    assert found.unsure_upstream(["unread"]) == ["unread", "unwritten"]
+    assert found.unsure_near(["a"]) == []
+    assert found.unsure_near(["a", "unread"]) == ["unread"]
+    known = chain("a", "b")
+    assert known.unsure_downstream(["a"]) == known.unsure_upstream(["b"]) == []
 
 
 def test_a_query_that_reads_what_it_writes_is_not_downstream_of_itself() -> None:
@@ -100,7 +114,7 @@ def test_a_reported_topic_belongs_to_the_only_cluster_that_has_it(
     clusters: tuple[str, ...], connected: bool
 ) -> None:
     uses = {
-        f"w{at}": uses_of(
+        f"w{at}": used(
             sql(
                 sink={
                     "format": "kafka",
@@ -112,7 +126,7 @@ def test_a_reported_topic_belongs_to_the_only_cluster_that_has_it(
         )
         for at, one in enumerate(clusters)
     }
-    uses["code"] = uses_of({"kind": "python"}, {}, report("KafkaV2[Subscribe[t]]"))
+    uses["code"] = used({"kind": "python"}, {}, report("KafkaV2[Subscribe[t]]"))
     assert (graph_of(uses, matches).upstream(["code"]) == ["w0"]) is connected
 
 

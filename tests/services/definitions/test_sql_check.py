@@ -17,8 +17,10 @@ import redis
 from controlplane import signs_of_life
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import Source, SqlQuery
+from queries.domain.definitions.sql_reads import SqlReads
 from queries.domain.definitions.sql_verdict import Question, SqlVerdict, View, columns_of
 from queries.domain.errors import Invalid
+from queries.domain.lineage.datasets import uses_of
 from queries.domain.sparks import Spark
 from queries.domain.sparks.pinned import PINS, pinned_by
 from queries.services.definitions import catalog, sql_check
@@ -30,9 +32,11 @@ from queries.services.definitions.sql_check import (
     start_parser,
 )
 from queries.services.system import parser_life
-from queries.spark_parser.parser import NoParser, SparkParser
+from queries.spark_parser.parser import TOO_DEEP, NoParser, SparkParser
 from tests import pieces
 from tests.scenarios.stage import Stage
+
+CASES = Path(__file__).parents[2] / "cases"
 
 
 class Parser:
@@ -286,7 +290,8 @@ def test_the_analyzer_finds_names_that_no_source_has_and_knows_the_state() -> No
         assert not judge("SELECT codes.lable FROM ticks JOIN codes ON code = value").ok
         right = judge("SELECT label, value FROM ticks JOIN codes ON code = value")
         state = {"operators": (), "output_mode": "append"}
-        assert right == SqlVerdict(ok=True, state=state, spark=pyspark.__version__)
+        reads = {"relations": (("codes",), ("ticks",)), "unknown": ()}
+        assert right == SqlVerdict(ok=True, state=state, spark=pyspark.__version__, reads=reads)
         counted = judge("SELECT value % 3 AS k, count(*) FROM ticks GROUP BY value % 3")
         assert counted.state is not None
         (one,) = counted.state["operators"]
@@ -326,6 +331,11 @@ def test_the_parser_of_each_installed_spark_judges(spark: Spark) -> None:
         assert (found.ok, found.spark) == (True, parser.version)
         assert not parser.judge(Question("SELECT lable FROM codes", views=VIEWS)).ok
         assert not parser.judge(Question("SELECT a FORM b")).ok
+        # A command whose target is in IDENTIFIER() is one: older versions resolve it only later.
+        insert = parser.judge(Question("INSERT INTO IDENTIFIER('lake.a.b') SELECT 1"))
+        assert (insert.ok, "is a command (InsertIntoStatement)" in insert.message) == (False, True)
+        named = parser.judge(Question("SELECT * FROM IDENTIFIER('lake.a.b')", unknown="t"))
+        assert named.reads == {"relations": (("lake", "a", "b"),), "unknown": ()}
         # In the same JVM: what this version pins, and at which value in a new checkpoint.
         logs = "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata$"
         found = getattr(getattr(parser._gateway.jvm, logs), "MODULE$").relevantSQLConfs()
@@ -334,3 +344,70 @@ def test_the_parser_of_each_installed_spark_judges(spark: Spark) -> None:
         pins = {key: new for key, new in pins.items() if "internal" not in key.lower()}
         assert pins.keys() | {"spark.sql.shuffle.partitions"} == pinned_by(spark)
         assert {key: PINS[key].new for key in pins} == pins
+
+
+#: Texts, what they read, and what of it is unknown.
+READS = [
+    ("SELECT * FROM ticks JOIN Ticks t2 USING (value)", ["Ticks", "ticks"], ""),
+    ("SELECT * FROM lake.air.dim VERSION AS OF 3", ["lake.air.dim"], ""),
+    ("SELECT * FROM lake.air.dim CHANGES FROM VERSION 1 TO VERSION 2", ["lake.air.dim"], ""),
+    ("FROM a.b.c |> JOIN a.b.d USING (x) |> AGGREGATE count(*) GROUP BY y", ["a.b.c", "a.b.d"], ""),
+    ("SELECT * FROM STREAM a.b.c, range(3)", ["a.b.c"], ""),
+    ("SELECT * FROM f(TABLE(a.b.c)), range(3)", ["a.b.c"], "the table function f() may read any"),
+    ("SELECT (SELECT max(x) FROM a.b.c) FROM t WHERE EXISTS (TABLE d)", ["a.b.c", "d", "t"], ""),
+    ("SELECT * FROM t, LATERAL (SELECT * FROM delta.`/data/x`)", ["delta./data/x", "t"], ""),
+    (
+        "WITH c AS (SELECT * FROM x), d AS (TABLE C) SELECT * FROM D, lake.a.d",
+        ["lake.a.d", "x"],
+        "",
+    ),
+    ("WITH x AS (SELECT * FROM x) SELECT * FROM x", ["x"], ""),
+    ("WITH RECURSIVE r AS (SELECT 1 UNION ALL TABLE r) TABLE r", [], ""),
+    ("SELECT * FROM (WITH i AS (TABLE o) TABLE i), i", ["i", "o"], ""),
+    ("WITH i AS (SELECT 1) SELECT * FROM IDENTIFIER('i'), IDENTIFIER('a.b.i')", ["a.b.i"], ""),
+]
+#: Texts that every driver would refuse, and the way out.
+REFUSED = [
+    ("SELECT * FROM ticks JOIN IDENTIFIER(:t)", "Write the table's name, or IDENTIFIER('name')."),
+    ("SELECT * FROM IDENTIFIER('a.' || 'b')", "Write the table's name, or IDENTIFIER('name')."),
+    ("SELECT IDENTIFIER('upper')(x) FROM t", "Use the function's name."),
+    ("SELECT * FROM table_changes('a.b.c', 0)", "with the option readChangeFeed."),
+    ("BEGIN SELECT 1; END", "It is a command (CompoundBody); only queries"),
+    ("WITH c AS (TABLE t) INSERT INTO x TABLE c", "It is a command (InsertIntoStatement);"),
+]
+
+
+@pytest.mark.spark
+def test_the_parser_reads_what_a_text_names_and_refuses_what_every_driver_refuses() -> None:
+    with SparkParser() as parser:
+        for text, names, unknown in READS:
+            found = parser.judge(Question(text, unknown="t"))
+            assert (found.ok, found.reads is not None) == (True, True), text
+            read = SqlReads.from_json(found.reads)
+            assert [".".join(one) for one in read.relations] == names, text
+            assert read.unknown == ((unknown,) if unknown else ()), text
+        for text, way_out in REFUSED:
+            found = parser.judge(Question(text, unknown="t"))
+            assert (found.ok, way_out in found.message) == (False, True), (text, found.message)
+        for line in (CASES / "20-lineage-unread-sql/cases.jsonl").read_text().splitlines():
+            case = json.loads(line)
+            found = parser.judge(Question(case["sql"], unknown="t"))
+            raw = {**spec(case["sql"]), "sources": [{"name": "ticks", "format": "rate"}]}
+            uses = uses_of(raw, case["conf"], None, found.reads)
+            assert [use.dataset.name.rpartition("/")[2] for use in uses.reads] == [
+                "dim 1" if case["case"] == "quoted" else "dim"
+            ]
+            assert uses.unknown == ()
+
+
+@pytest.mark.spark
+def test_a_text_that_is_too_long_for_the_parser_is_left_to_the_driver() -> None:
+    """Asked again and again, such a text would keep the parser from everybody else's."""
+    with SparkParser() as parser:
+        for many, named in ((500, (("ticks",),)), (1500, ())):
+            text = " UNION ALL ".join(["SELECT value FROM ticks"] * many)
+            found = parser.judge(Question(text, views=VIEWS))
+            assert (found.ok, found.unjudged) == (True, TOO_DEEP)
+            read = SqlReads.from_json(found.reads)
+            assert (read.relations, read.unknown) == (named, () if named else (TOO_DEEP,))
+        assert parser.judge(Question("SELECT value FROM ticks", views=VIEWS)).unjudged == ""

@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 
 from queries.domain.alerts.kinds import IncidentKind
-from queries.domain.definitions.sql_verdict import SqlVerdict
+from queries.domain.definitions.sql_verdict import Question, SqlVerdict
 from queries.domain.system import SystemHealth
 from queries.domain.validation.skipped import Check
 from queries.models.alerts import Incident
+from queries.models.definitions import Query, QueryRevision
 from queries.models.history import Transition
+from queries.selectors.lineage.graph import lineage
 from queries.services.alerts import incidents
 from queries.services.definitions import catalog, sql_recheck
+from queries.services.definitions.sql_check import LONGEST
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -78,10 +81,12 @@ def test_a_parser_that_is_back_and_finds_nothing_ends_the_note(
     saved: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = {"operators": [], "output_mode": "append"}
-    _answer(monkeypatch, SqlVerdict(ok=True, state=state))
+    reads = {"relations": [["ticks"]], "unknown": []}
+    _answer(monkeypatch, SqlVerdict(ok=True, state=state, reads=reads))
     assert sql_recheck.recheck_sql(now=saved.now) == 1
     revision = saved.row("typo").revisions.get()
     assert (revision.skipped, revision.refusal, revision.state) == ([], "", state)
+    assert revision.reads == reads
     assert sql_recheck.recheck_sql(now=saved.now) == 0
 
 
@@ -116,3 +121,92 @@ def test_only_the_newest_revision_is_asked_about(
     sql_recheck.recheck_sql(now=saved.now)
     assert asked == ["SELECT value FROM ticks"]
     assert not saved.row("typo").revisions.filter(unasked=True).exists()
+
+
+READ = {"relations": [["ticks"]], "unknown": []}
+
+
+def _unread(stage: Stage, *texts: Any) -> None:
+    for at, text in enumerate(texts):
+        stage.query(f"old{at}").revisions.update(spec={"kind": "sql", "sql": text}, reads=None)
+
+
+def test_what_an_earlier_release_did_not_read_is_read_a_few_at_a_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _unread(stage, "SELECT 1", "SELECT 2", "SELECT FORM", " ", 7, "x" * (LONGEST + 1))
+    asked: list[Question] = []
+
+    def ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | None]:
+        asked.extend(questions)
+        return [
+            SqlVerdict(ok=False) if "FORM" in one.text else SqlVerdict(ok=True, reads=READ)
+            for one in questions
+        ]
+
+    monkeypatch.setattr(sql_recheck, "ask", ask)
+    assert sql_recheck.read_unread_sql() == 3
+    assert sorted(one.text for one in asked) == ["SELECT 1", "SELECT 2", "SELECT FORM"]
+    assert all(one.unknown for one in asked)  # nothing is analyzed
+    found = {row.name: row.revisions.get().reads for row in Query.objects.all()}
+    assert found["old0"] == found["old1"] == READ
+    assert found["old2"] == {"relations": [], "unknown": ["Spark's parser rejects it"]}
+    assert [found[f"old{at}"]["unknown"] for at in (3, 4, 5)] == [
+        ["it is empty or too long to be parsed"]
+    ] * 3
+    assert sql_recheck.read_unread_sql() == 0
+
+    monkeypatch.setattr(sql_recheck, "_SOME", 2)
+    QueryRevision.objects.update(reads=None)
+    assert sql_recheck.read_unread_sql() <= 2
+
+
+def test_where_there_is_no_parser_one_question_finds_out(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _unread(stage, "SELECT 1", "SELECT 2", "SELECT 3")
+    asked: list[int] = []
+
+    def ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | None]:
+        asked.append(len(questions))
+        return [None for _ in questions]
+
+    monkeypatch.setattr(sql_recheck, "ask", ask)
+    assert sql_recheck.read_unread_sql() == 0
+    assert asked == [1]
+    assert QueryRevision.objects.filter(reads__isnull=True).count() == 3
+
+
+def test_a_revision_that_cannot_be_read_keeps_no_other_from_being_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _unread(stage, "SELECT 1", "SELECT 2", "SELECT 3", "SELECT 4")
+    stage.row("old0").revisions.update(spec=[])
+    old = SqlVerdict(ok=True)  # a worker of an earlier release
+
+    def ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | None]:
+        answers = {"SELECT 2": SqlVerdict(ok=True, reads=READ), "SELECT 3": old}
+        broken = SqlVerdict(ok=True, reads={"relations": 7, "unknown": []})
+        return [answers.get(one.text, broken) for one in questions]
+
+    monkeypatch.setattr(sql_recheck, "ask", ask)
+    for _ in range(60):  # the first question is any of them
+        sql_recheck.read_unread_sql()
+    found = {row.name: row.revisions.get().reads for row in Query.objects.all()}
+    assert found == {"old0": None, "old1": READ, "old2": None, "old3": None}
+
+
+def test_lineage_is_unknown_until_the_text_was_read(stage: Stage) -> None:
+    """The same text is read once, wherever it stands."""
+    _unread(stage, "SELECT * FROM lake.a.b")
+    assert lineage().unread == {"old0"}
+    stage.query("same").revisions.update(
+        spec={"kind": "sql", "sql": "SELECT * FROM lake.a.b"},
+        reads={"relations": [["lake", "a", "b"]], "unknown": []},
+    )
+    found = lineage()
+    assert found.unread == frozenset()
+    assert {(edge.query, edge.dataset.name) for edge in found.edges} == {
+        ("old0", "lake.a.b"),
+        ("same", "lake.a.b"),
+    }
