@@ -12,6 +12,7 @@ from queries.domain.lineage import picture
 from queries.domain.lineage.graph import Graph
 from queries.domain.lineage.picture import picture_of
 from queries.roles import VIEW
+from queries.selectors.lineage.downstream import incomplete
 from queries.selectors.lineage.graph import lineage
 from queries.selectors.lineage.selecting import selected
 from queries.selectors.supervision.applications import applications
@@ -52,6 +53,8 @@ def lineage_tab(request: HttpRequest, name: str) -> HttpResponse:
     context |= _context(part, {name}) | {
         "upstream": graph.upstream([name]),
         "downstream": graph.downstream([name]),
+        "upstream_incomplete": incomplete(graph.unsure_upstream([name])),
+        "downstream_incomplete": incomplete(graph.unsure_downstream([name])),
     }
     return render(request, "lineage/of_query.html", context)
 

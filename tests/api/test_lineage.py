@@ -45,6 +45,11 @@ def test_a_querys_lineage_names_both_directions(as_viewer: APIClient, stage: Sta
     found = as_viewer.get("/api/v1/queries/raw/lineage/").json()
     assert (found["upstream"], found["downstream"]) == ([], ["late", "daily"])
     assert found["edges"][0]["query"] == "raw"
+    assert (found["unsure_upstream"], found["unsure_downstream"]) == ([], [])
+    unread = {"relations": [], "unknown": ["Spark's parser rejects it"]}
+    stage.row("apart").revisions.update(reads=unread)
+    found = as_viewer.get("/api/v1/queries/raw/lineage/").json()
+    assert (found["unsure_upstream"], found["unsure_downstream"]) == ([], ["apart"])
     assert as_viewer.get("/api/v1/queries/none/lineage/").status_code == 404
 
 

@@ -173,9 +173,12 @@ def test_the_lineage_of_a_query_names_both_directions_and_the_data_between(
     shell: Shell, stage: Stage
 ) -> None:
     flow(stage)
-    told(stage, "code", "KafkaV2[Subscribe[flights]]", "ForeachBatchSink")
     lines = shell("lineage", "late").out.splitlines()
     assert lines[:2] == ["Upstream:    raw", "Downstream:  daily"]
+    told(stage, "code", "KafkaV2[Subscribe[flights]]", "ForeachBatchSink")
+    lines = shell("lineage", "late").out.splitlines()
+    unsure = "(may be incomplete: not all reads and writes are known of code)"
+    assert lines[:2] == [f"Upstream:    raw {unsure}", "Downstream:  daily"]
     assert "late   reads   topic  flights" in "\n".join(lines)
     assert shell("lineage", "raw", "-o", "name").out == "query/code\nquery/late\nquery/daily\n"
     assert json.loads(shell("lineage", "raw", "-o", "json").out)["upstream"] == []

@@ -189,6 +189,9 @@ def _revisions(change: Json) -> str:
 def _show(deploy: Json) -> None:
     reason = f": {plain(deploy['reason'])}" if deploy.get("reason") else ""
     say(f"Deploy {deploy['id']}: {deploy['state']}{reason}")
+    if unsure := deploy.get("unsure"):  # an older server does not send it
+        names = ", ".join(map(plain, unsure))
+        say(f"  order may be incomplete: not all reads and writes are known of {names}")
     for wave in deploy.get("waves") or []:
         say(f"  wave {wave['number']}: {wave['state']}")
         for one in _changes(wave):

@@ -25,8 +25,8 @@ def lineage(context: typer.Context, query: QueryName, output: Output = Form.TABL
         for name in found["downstream"]:
             say(f"query/{name}")
     else:
-        say(f"Upstream:    {_names(found['upstream'])}")
-        say(f"Downstream:  {_names(found['downstream'])}")
+        say(f"Upstream:    {_names(found, 'upstream')}")
+        say(f"Downstream:  {_names(found, 'downstream')}")
         if found["edges"]:
             say("")
             show_table(found["edges"], _COLUMNS)
@@ -37,8 +37,13 @@ def lineage(context: typer.Context, query: QueryName, output: Output = Form.TABL
     return Code.DONE
 
 
-def _names(names: list[str]) -> str:
-    return ", ".join(map(plain, names)) or "no known query"
+def _names(found: Json, direction: str) -> str:
+    names = ", ".join(map(plain, found[direction])) or "no known query"
+    unsure = found.get(f"unsure_{direction}")  # an older server does not send it
+    if not unsure:
+        return names
+    reason = f"not all reads and writes are known of {', '.join(map(plain, unsure))}"
+    return f"{names} (may be incomplete: {reason})"
 
 
 def _known(edge: Row) -> str:

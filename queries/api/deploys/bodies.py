@@ -167,6 +167,8 @@ class DeployBody(DeployLineBody):
 
     stage: What the deploy is doing; `over` once it has ended.
     diff: The changes in the set, object by object.
+    unsure: Queries because of which the order of the waves may be incomplete: not all reads or
+    writes are known of them.
     offers: Actions that users can take.
     follows: Operations started at its end: they stop and delete what the set stops and prunes.
     """
@@ -179,6 +181,7 @@ class DeployBody(DeployLineBody):
     preflight = serializers.BooleanField()
     diff = ObjectBody(many=True)
     waves = WaveBody(many=True)
+    unsure = serializers.ListField(child=serializers.CharField())
     offers = OfferBody(many=True)
     follows = serializers.ListField(child=serializers.UUIDField())
 

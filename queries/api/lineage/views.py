@@ -61,6 +61,8 @@ class QueryLines:
     query: str
     upstream: list[str]
     downstream: list[str]
+    unsure_upstream: list[str]
+    unsure_downstream: list[str]
     edges: list[EdgeLine]
     unknown: list[UnknownLine]
     left_out: int
@@ -99,12 +101,18 @@ class LineageBody(Body):
     """
 
 
-@shows(QueryLines, "query upstream downstream edges unknown left_out")
+@shows(
+    QueryLines,
+    "query upstream downstream unsure_upstream unsure_downstream edges unknown left_out",
+)
 class QueryLineageBody(Body):
     """The lineage of one query: everything upstream and downstream of it.
 
     upstream: Queries that write what it reads, directly or through others; nearest first.
     downstream: Queries that read what it writes, directly or through others; nearest first.
+    unsure_upstream: Queries because of which upstream may be incomplete: not all reads or writes
+    are known of them.
+    unsure_downstream: Queries because of which downstream may be incomplete.
     edges: Of the query, and of its upstream and downstream queries.
     left_out: Edges beyond the first 5,000.
     """
@@ -147,7 +155,8 @@ class QueryLineageView(ApiView):
         query, graph = definitions.query(name).name, lineage()
         part = graph.of(graph.around([query]))
         up, down = graph.upstream([query]), graph.downstream([query])
-        return QueryLines(query, up, down, *_lines(part, first=query))
+        no_up, no_down = graph.unsure_upstream([query]), graph.unsure_downstream([query])
+        return QueryLines(query, up, down, no_up, no_down, *_lines(part, first=query))
 
 
 def _lines(graph: Graph, first: str = "") -> tuple[list[EdgeLine], list[UnknownLine], int]:

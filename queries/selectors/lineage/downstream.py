@@ -1,6 +1,8 @@
 """Name what reads the data of the queries of an incident."""
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from listeners.loops.troubles import each
@@ -15,6 +17,22 @@ _each = each("downstream queries", logging.getLogger(__name__))
 NAMED = 5
 
 
+@dataclass(frozen=True, slots=True)
+class Below:
+    """The queries downstream of an incident, nearest first, and why there may be more."""
+
+    names: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()  # queries of which not all reads or writes are known
+
+    @property
+    def text(self) -> str:
+        """Return it in one line, such as "late, daily (2 queries)"; "" for nothing."""
+        known = in_words(self.names)
+        if not self.unsure:
+            return known
+        return f"{known or 'none known'}; {incomplete(self.unsure)}"
+
+
 class Downstream:
     """The queries downstream of incidents; the lineage is read once, when it is first needed."""
 
@@ -22,15 +40,16 @@ class Downstream:
     def _graph(self) -> Graph:
         return lineage()
 
-    def of(self, incident: Incident) -> list[str]:
-        """Return the queries downstream of an incident's queries, nearest first.
+    def of(self, incident: Incident) -> Below:
+        """Return what is downstream of an incident's queries.
 
         Empty if the lineage cannot be read, which is logged: an incident is shown and sent without.
         """
         with _each.by_itself(f"incident {incident.pk}"):
-            names = _names(incident)
-            return self._graph.downstream(names) if names else []
-        return []
+            if names := _names(incident):
+                found = self._graph.downstream(names), self._graph.unsure_downstream(names)
+                return Below(*map(tuple, found))
+        return Below()
 
 
 def _names(incident: Incident) -> list[str]:
@@ -45,10 +64,16 @@ def _names(incident: Incident) -> list[str]:
     return list(rows.order_by("name").values_list("name", flat=True))
 
 
-def in_words(names: list[str]) -> str:
+def in_words(names: Sequence[str]) -> str:
     """Return the names and their number: "late, daily (2 queries)"; "" for none."""
     if not names:
         return ""
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
     noun = "query" if len(names) == 1 else "queries"
     return f"{', '.join(names[:NAMED])}{more} ({len(names):,} {noun})"
+
+
+def incomplete(unsure: Sequence[str]) -> str:
+    """Return why a list of queries may lack some; "" if it is complete."""
+    said = "the list may be incomplete, because not all reads and writes are known of"
+    return f"{said} {in_words(unsure)}" if unsure else ""

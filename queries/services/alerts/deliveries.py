@@ -26,7 +26,7 @@ from queries.domain.secrets.bindings import channel as channel_named
 from queries.models.alerts import Channel, Delivery, Incident
 from queries.selectors.alerts.incidents import told
 from queries.selectors.alerts.rules import gone_at, rules_in_force
-from queries.selectors.lineage.downstream import Downstream, in_words
+from queries.selectors.lineage.downstream import Downstream
 from queries.selectors.secrets import bound_to
 from queries.services.alerts.sending import LIMIT_S, send
 
@@ -100,7 +100,7 @@ def _announce(incident: Incident, rules: list[Rule], below: Downstream, now: dat
 
 def _downstream(incident: Incident, below: Downstream) -> str:
     """Return what is downstream of an open incident; "" if nothing is, or it cannot be read."""
-    return in_words(below.of(incident) if incident.state == IncidentState.OPEN else [])
+    return below.of(incident).text if incident.state == IncidentState.OPEN else ""
 
 
 def of_incident(incident: Incident) -> RoutedIncident:

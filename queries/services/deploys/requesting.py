@@ -58,7 +58,8 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
         with transaction.atomic():
             deploy = _insert(form, asked, found, user, actor=actor, now=now)
             deploy.waves = len(waves)
-            deploy.save(update_fields=["waves"])
+            deploy.unsure = order.unsure
+            deploy.save(update_fields=["waves", "unsure"])
             for change in changes:
                 change.deploy = deploy
                 change.wave = numbers[_unit_of(change)]

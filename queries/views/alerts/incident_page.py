@@ -27,7 +27,7 @@ from queries.selectors.alerts.incidents import (
 )
 from queries.selectors.failures.what_changed import failure_with_changes
 from queries.selectors.kafka.lag import lag_of
-from queries.selectors.lineage.downstream import NAMED, Downstream
+from queries.selectors.lineage.downstream import NAMED, Below, Downstream, incomplete
 from queries.services.alerts import incidents as service
 from queries.views.alerts.incident_list import urlpatterns as list_urls
 from queries.views.console.errors import refused
@@ -54,6 +54,7 @@ def incident_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     row = incident(uuid)
     whole = told(row)
     failure = whole.failure
+    below = Downstream().of(row) if row.state == IncidentState.OPEN else Below()
     context = {
         **_moving(row, timezone.now()),
         "failure": failure,
@@ -63,12 +64,13 @@ def incident_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
         "restart_ends": row.kind in RESTART_ENDS,
         "stuck": row.kind == IncidentKind.STUCK_STOP,
         "lost": _lost_offsets(row, failure),
-        "downstream": Downstream().of(row) if row.state == IncidentState.OPEN else [],
+        "downstream": below.names,
+        "downstream_shown": below.names[:NAMED],
+        "more_downstream": max(0, len(below.names) - NAMED),
+        "incomplete": incomplete(below.unsure),
         "for_hours": [(value, words) for value, (words, _) in FOR_HOURS.items()],
         "kind": IncidentKind(row.kind),
     }
-    context["more_downstream"] = max(0, len(context["downstream"]) - NAMED)
-    context["downstream_shown"] = context["downstream"][:NAMED]
     return render(request, "alerts/incident.html", context)
 
 

@@ -17,6 +17,7 @@ from queries.models.deploys.receipts import Deploy
 from queries.roles import DEFINE, VIEW
 from queries.selectors.definitions.definitions import query_definition
 from queries.selectors.deploys.receipts import deploy_of, deploys, receipt
+from queries.selectors.lineage.downstream import in_words
 from queries.selectors.state_changes import change_of, sentences
 from queries.services.deploys.requesting import cancel_deploy
 from queries.services.deploys.rollback import rollback_query
@@ -57,6 +58,7 @@ def _moving(row: Deploy, now: datetime) -> dict[str, Any]:
     return {
         "deploy": row,
         "receipt": receipt(row),
+        "unsure": in_words(row.unsure),
         "stage": stage,
         "going_back": row.stage in BACK,
         "can_cancel": goes_on and not row.cancelled_by,

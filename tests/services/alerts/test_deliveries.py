@@ -149,6 +149,30 @@ def test_a_message_names_what_is_downstream(outbox: Outbox, stage: Stage) -> Non
     assert sorted(told) == ["", "", "daily (1 query)", "late, daily (2 queries)"]
 
 
+@pytest.mark.django_db
+def test_a_message_says_that_the_list_of_what_is_downstream_may_be_incomplete(
+    outbox: Outbox, stage: Stage
+) -> None:
+    flow(stage)
+    unread = {"relations": [], "unknown": ["Spark's parser rejects it"]}
+    stage.row("apart").revisions.update(reads=unread)
+    outbox.channel("one")
+    outbox.incident(query=stage.row("raw"), application=stage.row("raw").application)
+    outbox.incident(fingerprint="b", query=stage.row("daily"))
+    outbox.go()
+    told = {
+        fact["value"]
+        for got in outbox.receiver.got
+        for fact in got.form["facts"]
+        if fact["name"] == "Downstream"
+    }
+    why = "the list may be incomplete, because not all reads and writes are known of apart"
+    assert told == {
+        f"late, daily (2 queries); {why} (1 query)",
+        f"none known; {why} (1 query)",
+    }
+
+
 def test_a_long_list_of_names_is_cut() -> None:
     names = [f"q{at}" for at in range(1200)]
     assert in_words(names) == "q0, q1, q2, q3, q4 and 1,195 more (1,200 queries)"

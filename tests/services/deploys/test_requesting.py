@@ -221,6 +221,15 @@ def test_waves_follow_the_lineage(
         }
 
 
+def test_an_order_that_may_be_incomplete_says_so(way: Way, stage: Stage) -> None:
+    flow(stage)
+    text = "SELECT 1 AS one FROM flights"  # which Spark's parser has not read
+    sets = [way.manifest("z", conf={NOTE: "new"}), *(way.manifest(one, sql=text) for one in "ab")]
+    deploy = way.ask(*sets)
+    assert waves_of(deploy) == [["a", "z"], ["b"]]
+    assert deploy.unsure == ["a", "b"]
+
+
 def test_waves_follow_the_lineage_that_the_set_leaves(way: Way, stage: Stage) -> None:
     flow(stage)
     source = {"name": "flights", **files("/data/b"), "schema": "a INT"}

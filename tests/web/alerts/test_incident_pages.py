@@ -220,6 +220,12 @@ def test_the_page_names_what_is_downstream(client: Client, viewer: User, broken:
     said = re.sub(r"\s+(?=[,)])|(?<=\()\s+", "", page.text)
     assert "Downstream: daily, late (2 queries)" in said
     assert 'href="/queries/delays/lineage/"' in page.html
+    assert "may be incomplete" not in page.text
+    unread = {"relations": [], "unknown": ["Spark's parser rejects it"]}
+    broken.query("apart").revisions.update(reads=unread)
+    page = _see(client, viewer, _address())
+    why = "the list may be incomplete, because not all reads and writes are known of apart"
+    assert why in page.text
 
 
 def test_a_lineage_that_cannot_be_read_hides_no_incident(

@@ -8,6 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.models.checkpoints import Snapshot
+from queries.models.deploys.receipts import Deploy
 from queries.views.console import fragments
 from tests.scenarios.deploys.way import NOTE, REFUSED, Way
 from tests.scenarios.stage import DIVIDE, Stage
@@ -45,6 +46,10 @@ def test_the_receipt_of_a_good_deploy(client: Client, viewer: User, way: Way) ->
     assert "first batch 10, 1 batch committed" in text
     assert f"spec.conf.{NOTE}" in text
     assert "Cancel" not in text, "it has ended"
+    assert "may be incomplete" not in text
+    Deploy.objects.update(unsure=["apart", "code"])
+    text = page(client, f"/deploys/{deploy.uuid}/")
+    assert "not all reads and writes are known of apart, code (2 queries)" in text
     assert f"/deploys/{deploy.uuid}/" in page(client, "/deploys/?query=delays")
 
 
