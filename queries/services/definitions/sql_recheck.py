@@ -28,6 +28,8 @@ _each = each("SQL to check", logging.getLogger(__name__))
 #: Revisions checked at once, and seconds to wait for all their answers.
 _SOME = 20
 _ASK_LIMIT_S = 10.0
+#: Revisions read at once: an upgraded installation with 100,000 of them is done in two hours.
+_READ_AT_ONCE = 200
 
 
 def recheck_sql(*, now: datetime) -> int:
@@ -66,8 +68,9 @@ def read_unread_sql() -> int:
     The order is random: a text on which the parser fails holds up no other. Where there is no
     parser, one question finds that out.
     """
-    rows = QueryRevision.objects.filter(kind="sql", reads__isnull=True).order_by("?")
-    rows = rows.select_related("query__application")[:_SOME]
+    unread = QueryRevision.objects.filter(kind="sql", reads__isnull=True)
+    some = list(unread.order_by("?").values_list("pk", flat=True)[:_READ_AT_ONCE])
+    rows = unread.filter(pk__in=some).order_by("?").select_related("query__application")
     asked: list[tuple[QueryRevision, Question]] = []
     for row in rows:
         with _each.by_itself(_about(row)):
@@ -78,9 +81,9 @@ def read_unread_sql() -> int:
             spark = newest_application_spec(row.query.application).spark
             asked.append((row, Question(text, unknown="only its relations are read", spark=spark)))
     read = 0
-    for some in (asked[:1], asked[1:]):
-        verdicts = ask([question for _, question in some], limit_s=_ASK_LIMIT_S)
-        for (row, _), verdict in zip(some, verdicts, strict=True):
+    for part in (asked[:1], asked[1:]):
+        verdicts = ask([question for _, question in part], limit_s=_ASK_LIMIT_S)
+        for (row, _), verdict in zip(part, verdicts, strict=True):
             if verdict is None or (verdict.ok and verdict.reads is None):
                 continue  # no answer, or one of an earlier release's worker
             with _each.by_itself(_about(row)):

@@ -156,7 +156,7 @@ def test_what_an_earlier_release_did_not_read_is_read_a_few_at_a_time(
     ] * 3
     assert sql_recheck.read_unread_sql() == 0
 
-    monkeypatch.setattr(sql_recheck, "_SOME", 2)
+    monkeypatch.setattr(sql_recheck, "_READ_AT_ONCE", 2)
     QueryRevision.objects.update(reads=None)
     assert sql_recheck.read_unread_sql() <= 2
 
