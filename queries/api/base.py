@@ -94,14 +94,14 @@ class BoundedJSONParser(BaseParser):
         """Return the value in a body.
 
         Raises `errors.TooLarge`, `ParseError` if the body is not valid JSON, and `Invalid` for
-        characters that cannot be stored.
+        characters and numbers that cannot be stored.
         """
         most = self.most()
         raw = stream.read(most + 1)
         if len(raw) > most:
             raise errors.TooLarge(most)
         try:
-            found = json.loads(raw, parse_constant=_refuse)
+            found = json.loads(raw)
         except RecursionError as error:
             raise _too_deep() from error
         except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
@@ -157,10 +157,6 @@ class EscapingRenderer(JSONRenderer):
         except UnicodeEncodeError:
             body = _AsciiRenderer().render(data, *args, **kwargs)
         return body
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _too_deep() -> ParseError:

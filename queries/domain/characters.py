@@ -1,12 +1,15 @@
-"""What JSON and YAML can express but we cannot store: some characters, and excessive sizes.
+"""What JSON and YAML can express but we cannot store: some characters, numbers and sizes.
 
-PostgreSQL cannot store U+0000, and half a surrogate pair cannot be encoded. Many rules check each
+PostgreSQL cannot store U+0000, and half a surrogate pair cannot be encoded. Python reads 1e999 as
+infinity, and also NaN, which JSON and PostgreSQL lack. Many rules check each
 key and element, so a value with tens of thousands of them would delay every other user.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from math import isfinite
 from typing import Any
 
 from headgate_ground.masking import mask
@@ -18,6 +21,7 @@ MOST_KEYS, MOST_ELEMENTS = 1_000, 10_000
 #: Maximum number of problems reported for one body.
 _MOST_TOLD = 20
 _WAY_OUT = "Remove this character."
+_FINITE = "Use a finite number, below 1.8e308."
 
 
 def with_escapes(text: str) -> str:
@@ -30,11 +34,12 @@ def refuse_characters(value: Any, *, field: str = "") -> None:
 
     field: the value's own field name, if it is part of a body.
     """
-    if problems := list(islice(_problems(value, field, ""), _MOST_TOLD)):
+    if problems := list(islice(unstorable(value, field), _MOST_TOLD)):
         raise Invalid(problems)
 
 
-def _problems(value: Any, field: str, name: str) -> Iterator[Problem]:
+def unstorable(value: Any, field: str, name: str = "") -> Iterator[Problem]:
+    """Yield a problem for each part of a JSON value that cannot be stored or exceeds a limit."""
     prefix = f"{field}." if field else ""
     most = MOST_KEYS if isinstance(value, Mapping) else MOST_ELEMENTS
     if isinstance(value, Mapping | list | tuple) and len(value) > most:
@@ -49,10 +54,13 @@ def _problems(value: Any, field: str, name: str) -> Iterator[Problem]:
             at = f"{prefix}{with_escapes(str(key))[:200]}"
             if found := _REFUSED.search(str(key)):
                 yield Problem(at, with_escapes(str(key))[:200], _said(found[0]), _WAY_OUT)
-            yield from _problems(held, at, str(key))
+            yield from unstorable(held, at, str(key))
     elif isinstance(value, list | tuple):
         for index, held in enumerate(value):
-            yield from _problems(held, f"{prefix}{index}", name)
+            yield from unstorable(held, f"{prefix}{index}", name)
+    elif isinstance(value, float) and not isfinite(value):
+        said = json.dumps(value)  # NaN, Infinity or -Infinity
+        yield Problem(field or "body", said, f"is {said}, which JSON does not have.", _FINITE)
     elif isinstance(value, str) and (found := _REFUSED.search(value)):
         shown = with_escapes(mask(value, name=name))[:200]
         yield Problem(field or "body", shown, _said(found[0]), _WAY_OUT)

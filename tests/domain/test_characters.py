@@ -1,5 +1,6 @@
 """What no text can hold is refused by its field, and shown with escapes."""
 
+import json
 from typing import Any
 
 import pytest
@@ -31,6 +32,16 @@ def test_a_character_is_told_by_its_field(value: Any, field: str, shown: str) ->
     assert (problem.field, problem.value) == (field, shown)
     assert "which JSON and YAML can express" in problem.message
     assert problem.way_out
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_json_does_not_have_is_told_by_its_field(text: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        refuse_characters({"params": {"more": [json.loads(text)]}})
+    (problem,) = caught.value.problems
+    assert problem.field == "params.more.0"
+    assert problem.value == ("Infinity" if text == "1e999" else text)
+    assert "JSON does not have" in problem.message
 
 
 def test_the_value_itself_can_have_a_name() -> None:

@@ -77,12 +77,25 @@ def paths_in(spec: SqlQuery) -> list[str]:
     )
 
 
-def parameter_names(spec: SqlQuery) -> set[str] | None:
-    """Return the names of a text's parameters (`:name`); None if only Spark can parse it."""
+def parameters(spec: SqlQuery) -> tuple[set[str], set[str]] | None:
+    """Return the names of a text's parameters (`:name`), and markers of other kinds (`?`, `{x}`).
+
+    None if only Spark can parse the text.
+    """
     text = read(spec)
     if text is None:
         return None
-    return {one.name for one in text.statement.find_all(exp.Placeholder) if one.name}
+    names, others = set(), set()
+    for one in text.statement.find_all(exp.Placeholder, exp.Parameter):
+        if isinstance(one, exp.Parameter):
+            others |= {sign + one.name for sign in "$@" if sign + one.name in spec.sql}
+        elif isinstance(one.this, str):
+            names.add(one.this)
+        elif isinstance(one.this, exp.Identifier):
+            others.add(f"{{{one.name}}}")
+        elif one.this is None:
+            others.add("?")
+    return names, others
 
 
 def catalog_names(spec: SqlQuery) -> set[str]:

@@ -13,6 +13,12 @@ from queries.domain.errors import Problem
 from queries.domain.sparks import OURS, Spark
 
 #: "[PARSE_SYNTAX_ERROR] Syntax error at or near 'b': extra input 'b'. SQLSTATE: 42601 (line 1, …"
+_UNBOUND = re.compile(r"\[UNBOUND_SQL_PARAMETER\] Found the unbound parameter: (\w+)\.")
+#: Spark's name of a `?`: its position.
+_NUMBERED = re.compile(r"_\d+")
+#: Markers that Spark's parser rejects.
+_MARKER = re.compile(r"\{\{?\s*\w+\s*\}?\}|[$@]\w+")
+_WORD = re.compile(r"\w+")
 _SAID = re.compile(r"\[[A-Z_.0-9]{1,100}\]\s?([^\n]{1,400}?)(?:\s?SQLSTATE|\n|$)")
 #: Configuration that gives Spark a different grammar from the bare parser's.
 _OWN_GRAMMAR = re.compile(
@@ -200,18 +206,35 @@ def has_own_grammar(conf: Mapping[str, object]) -> bool:
 
 def refused(text: str, verdict: SqlVerdict) -> Problem:
     """Return a rejection as a problem that shows the line, with a caret below the position."""
+    if unbound := _UNBOUND.match(verdict.message):
+        return not_bound("?") if _NUMBERED.fullmatch(unbound[1]) else without_default(unbound[1])
     found = _SAID.search(verdict.message)
     said = found[1].strip() if found else " ".join(verdict.message.split())[:400]
     if verdict.line is None or verdict.column is None:
         return Problem("sql", text[:200], f"is not valid Spark SQL: {said}", "Correct the SQL.")
     lines = text.splitlines() or [""]
     line = lines[min(verdict.line, len(lines)) - 1].replace("\t", " ")
+    if marker := _MARKER.match(line, verdict.column - 1):
+        return not_bound(marker[0])
     place = f"line {verdict.line}, column {verdict.column}"
     begin = max(0, verdict.column - 80)  # skip the beginning of a very long line
     shown, caret = line[begin : begin + 120], " " * (verdict.column - 1 - begin) + "^"
     return Problem(
         "sql", text[:200], f"is not valid Spark SQL: {said} ({place})", f"\n{shown}\n{caret}"
     )
+
+
+def without_default(name: str) -> Problem:
+    """Return what is wrong with a parameter in a text that `params` does not contain."""
+    way_out = f"Add {name} with a default to params, or write the value itself."
+    return Problem("sql", f":{name}", "is a parameter without a default.", way_out)
+
+
+def not_bound(marker: str) -> Problem:
+    """Return what is wrong with a marker of another language, such as `?` or `{low}`."""
+    name = "".join(_WORD.findall(marker)) or "name"
+    way_out = f"Write :{name}, and add {name} with a default to params."
+    return Problem("sql", marker, "is not a form of parameter that Headgate binds.", way_out)
 
 
 def columns_of(part: Source | Table) -> str | None:

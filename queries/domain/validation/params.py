@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate_ground.masking import MASK, is_reference, is_secret_name
+from queries.domain.characters import unstorable
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.definitions.sql_text import parameter_names
+from queries.domain.definitions.sql_text import parameters
+from queries.domain.definitions.sql_verdict import not_bound, without_default
 from queries.domain.errors import Invalid, Problem
 
 #: What Spark's grammar accepts after the colon.
@@ -39,12 +41,12 @@ def sql_params_problems(spec: SqlQuery) -> list[Problem]:
         elif type(value) is int and not -_BIGINT <= value < _BIGINT:
             message = "is not within the range of BIGINT."
             problems.append(Problem(field, str(value), message, "Use a smaller number, or text."))
-    used = parameter_names(spec)
-    if used is None:
+    found = parameters(spec)
+    if found is None:
         return problems  # only Spark can parse the text
-    for name in sorted(used - spec.params.keys()):
-        way_out = f"Add {name} with a default to params, or write the value itself."
-        problems.append(Problem("sql", f":{name}", "is a parameter without a default.", way_out))
+    used, others = found
+    problems += map(not_bound, sorted(others))
+    problems += map(without_default, sorted(used - spec.params.keys()))
     for name in sorted(spec.params.keys() - used):
         message = "is not used by the SQL."
         problems.append(
@@ -135,7 +137,7 @@ def _problem(defaults: Mapping[str, Any], name: str, value: Any) -> Problem | No
         message = "has the name of a secret; a start cannot set secrets."
         return Problem(field, MASK, message, "Write a reference in the definition.")
     if _is_of_type(value, default):
-        return None
+        return next(unstorable(value, field, name), None)
     kind = _KINDS.get(type(default), "a JSON value of the same type")
     way_out = f"Use {kind}, like the default {json.dumps(default, default=str)}."
     return Problem(field, str(value)[:200], "has a different type than the default.", way_out)

@@ -72,6 +72,23 @@ def test_a_start_is_done_when_the_query_runs(as_operator: APIClient, stage: Stag
     assert body["ended_at"] is not None
 
 
+@pytest.mark.parametrize("as_written", [False, True])
+@pytest.mark.parametrize("given", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_json_does_not_have_is_refused_by_name(
+    as_operator: APIClient, stage: Stage, given: str, as_written: bool
+) -> None:
+    sql = "SELECT timestamp, value FROM flights WHERE value > :share"
+    stage.query("delays", sql=sql, params={"share": 0.5})
+    value = given if as_written else f'"{given}"'
+    body = f'{{"params": {{"share": {value}}}, "read_text": true}}'
+    path = "/api/v1/queries/delays/start/"
+    answer = as_operator.post(path, body, content_type="application/json")
+    assert answer.status_code == 422
+    [problem] = answer.json()["problems"]
+    assert problem["field"] == "params.share"
+    assert "which JSON does not have" in problem["message"]
+
+
 @pytest.mark.parametrize("mode", ["graceful", "now"])
 def test_a_stop_takes_its_mode(as_operator: APIClient, stage: Stage, mode: str) -> None:
     stage.query("delays")

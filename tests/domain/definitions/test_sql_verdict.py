@@ -54,6 +54,30 @@ def test_an_empty_text_has_a_first_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("marker", "way_out"),
+    [
+        ("?", "Write :name, and add name with a default to params."),
+        ("{low}", "Write :low, and add low with a default to params."),
+        ("{{ low }}", "Write :low, and add low with a default to params."),
+        ("$low", "Write :low, and add low with a default to params."),
+        (":low", "Add low with a default to params, or write the value itself."),
+    ],
+)
+def test_a_marker_that_is_not_bound_has_a_way_out_that_exists(marker: str, way_out: str) -> None:
+    """Spark's own advice is about arguments of `spark.sql`, which no author can give."""
+    text = f"SELECT a |> WHERE b > {marker}"
+    name = {"?": "_22", ":low": "low"}.get(marker)
+    said = "Please, fix `args` and provide a mapping of the parameter to a SQL literal"
+    verdict = SqlVerdict(
+        False, f"[UNBOUND_SQL_PARAMETER] Found the unbound parameter: {name}. {said}"
+    )
+    if name is None:
+        verdict = SqlVerdict(False, SAID, 1, 23)
+    problem = refused(text, verdict)
+    assert (problem.field, problem.value, problem.way_out) == ("sql", marker, way_out)
+
+
+@pytest.mark.parametrize(
     ("key", "own"),
     [
         ("spark.sql.extensions", True),

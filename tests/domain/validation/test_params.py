@@ -1,5 +1,7 @@
 """Parameters of a run: what a definition and a start may say, and what a run gets."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from queries.domain.validation.params import (
     sql_params_problems,
 )
 
+FILE = Path(__file__).parents[2] / "cases/23-parameter-values/markers.jsonl"
+CASES = [json.loads(line) for line in FILE.read_text().splitlines()]
 DEFAULTS = {"day": "2026-11-25", "limit": 3, "share": 0.5, "all": False, "more": None}
 
 
@@ -39,6 +43,10 @@ def test_a_text_that_uses_each_parameter_once_or_more_is_accepted() -> None:
         ("SELECT :day FROM a", {"day": "env:DAY"}, "params.day", "show in its plans"),
         ("SELECT :n FROM a", {"n": 2**63}, "params.n", "BIGINT"),
         ("not ( sql", {"a b": 1}, "params.a b", "not a valid name"),
+        ("SELECT {a} FROM a", {}, "sql", "not a form of parameter that Headgate binds"),
+        ("SELECT {{a}} FROM a", {}, "sql", "not a form of parameter that Headgate binds"),
+        ("SELECT @a FROM a", {}, "sql", "not a form of parameter that Headgate binds"),
+        ("SELECT $a FROM a", {}, "sql", "not a form of parameter that Headgate binds"),
     ],
 )
 def test_a_problem_names_the_parameter(
@@ -47,6 +55,32 @@ def test_a_problem_names_the_parameter(
     [problem] = sql_params_problems(_spec(sql, params))
     assert problem.field == field
     assert said in problem.message
+
+
+def test_the_markers_of_other_languages_have_a_way_out_that_exists() -> None:
+    for text, marker, name in (("?", "?", "name"), ("{low}", "{low}", "low")):
+        sql = next(one["sql"] for one in CASES if one.get("sql", "").endswith(text))
+        [problem] = sql_params_problems(_spec(sql.replace("ticks", "a"), {}))
+        assert problem.value == marker
+        assert problem.way_out == f"Write :{name}, and add {name} with a default to params."
+        right = _spec(sql.replace("ticks", "a").replace(marker, f":{name}"), {name: 1})
+        assert sql_params_problems(right) == []
+
+
+@pytest.mark.parametrize(
+    ("default", "text"), [(one["default"], text) for one in CASES for text in one.get("given", ())]
+)
+def test_a_value_that_cannot_be_stored_is_refused_by_name(default: Any, text: str) -> None:
+    defaults = {"value": default, "more": None}
+    inside = f"[{text}]" if isinstance(default, float) else json.dumps([text])
+    for name, given in (("value", text), ("more", inside)):
+        read = from_text(defaults, {name: given})
+        with pytest.raises(Invalid) as refused:
+            accepted(defaults, read)
+        [problem] = refused.value.problems
+        assert problem.field.startswith(f"params.{name}")
+        assert "Headgate cannot store" in problem.message or "JSON does not have" in problem.message
+        assert effective(defaults, read) == defaults
 
 
 def test_a_start_gives_values_of_the_defaults_types() -> None:

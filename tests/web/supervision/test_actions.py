@@ -137,6 +137,17 @@ def test_a_value_of_another_type_is_named_and_what_was_typed_is_kept(
     assert stage.row("delays").desired == Desired.STOPPED
 
 
+@pytest.mark.parametrize("typed", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_json_does_not_have_is_named_in_the_dialog(
+    otto: Client, stage: Stage, typed: str
+) -> None:
+    sql = "SELECT timestamp, value FROM flights WHERE value > :share"
+    stage.query("delays", sql=sql, params={"share": 0.5})
+    html = text(otto.post("/queries/delays/start/", {"param.share": typed}, follow=True))
+    assert "which JSON does not have. Use a finite number" in html
+    assert stage.row("delays").desired == Desired.STOPPED
+
+
 def test_secrets_cannot_be_given_in_the_dialog(otto: Client, stage: Stage) -> None:
     stage.query("delays", params={"low": 1, "token": "env:TOKEN"})
     html = text(otto.get("/queries/delays/start/"))
