@@ -85,7 +85,7 @@ class Stage:
             "trigger": {"kind": "processing_time", "interval": "5 seconds"},
             **spec,
         }
-        read = {"relations": [], "unknown": []}  # by Spark's parser
+        read: dict[str, list[Any]] = {"relations": [], "unknown": []}  # by Spark's parser
         row.revisions.create(
             number=1, kind="sql", spec=form, author="ada", created_at=self.now, reads=read
         )

@@ -44,7 +44,7 @@ def test_the_parts_of_a_graph_keep_only_their_queries() -> None:
     assert {edge.query for edge in part_of.edges} == {"a", "b"}
     assert part_of.downstream(["a"]) == ["b"]
     assert (dict(part_of.unknown), list(found.unknown)) == ({}, ["apart"])
-    assert (part_of.unread, found.unread) == (frozenset(), {"apart"})
+    assert (part_of.unread, found.unread) == (frozenset(), frozenset({"apart"}))
 
 
 def test_what_is_not_known_may_lengthen_a_list_of_queries() -> None:
