@@ -159,7 +159,9 @@ def problem_of(error: HeadgateError) -> dict[str, Any]:
         )
         body = _problem(code, error.code, title, told, _SEE)
         body["problems"] = [
-            asdict(problem) | {"way_out": problem.way_out or _CORRECT} for problem in error.problems
+            {name: value for name, value in asdict(problem).items() if value is not None}
+            | {"way_out": problem.way_out or _CORRECT}
+            for problem in error.problems
         ]
         return body
     way_out = next(_WAYS_OUT[kind] for kind in type(error).__mro__ if kind in _WAYS_OUT)

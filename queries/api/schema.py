@@ -106,6 +106,12 @@ _PROBLEM = {
                     "value": {"type": "string"},
                     "message": {"type": "string"},
                     "way_out": {"type": "string"},
+                    "line": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "description": "The line of the SQL, if it is known.",
+                    },
+                    "column": {"type": "integer", "minimum": 1},
                 },
             },
         },

@@ -28,6 +28,8 @@ class Problem:
     value: str  # as given, masked where secret, at most 200 characters
     message: str
     way_out: str = ""
+    line: int | None = None  # where in a text of several lines, from 1; None: not known
+    column: int | None = None
 
     def sentence(self) -> str:
         """Return the problem as one line of text."""

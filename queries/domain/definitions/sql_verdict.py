@@ -220,7 +220,12 @@ def refused(text: str, verdict: SqlVerdict) -> Problem:
     begin = max(0, verdict.column - 80)  # skip the beginning of a very long line
     shown, caret = line[begin : begin + 120], " " * (verdict.column - 1 - begin) + "^"
     return Problem(
-        "sql", text[:200], f"is not valid Spark SQL: {said} ({place})", f"\n{shown}\n{caret}"
+        "sql",
+        text[:200],
+        f"is not valid Spark SQL: {said} ({place})",
+        f"\n{shown}\n{caret}",
+        verdict.line,
+        verdict.column,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from queries.domain.definitions.sql_verdict import SqlVerdict
 from queries.models.definitions import Query
 from tests.api.conftest import SPEC
 from tests.scenarios.stage import Stage
@@ -161,3 +162,20 @@ def test_the_revisions_are_listed_newest_first(as_author: APIClient, ticks: dict
     rows = as_author.get(f"{URL}revisions/").json()["results"]
     assert [row["revision"] for row in rows] == [2, 1]
     assert [row["author"] for row in rows] == ["aude", "aude"]
+
+
+def test_refused_sql_has_its_place(
+    as_author: APIClient, ticks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "[PARSE_SYNTAX_ERROR] Syntax error at or near 'FORM'. SQLSTATE: 42601 (line 2, pos 0)"
+    verdict = SqlVerdict(ok=False, message=said, line=2, column=1)
+    monkeypatch.setattr("queries.services.definitions.catalog.ask_spark", lambda *_, **__: verdict)
+    change = {"spec": {"sql": "SELECT value\nFORM rows"}}
+    answer = as_author.patch(URL, change, format="json")
+    (problem,) = answer.json()["problems"]
+    assert (problem["field"], problem["line"], problem["column"]) == ("sql", 2, 1)
+    monkeypatch.undo()
+    wrong = {"spec": {"sql": ""}}
+    (other,) = as_author.patch(URL, wrong, format="json").json()["problems"]
+    assert other["field"] == "sql"
+    assert not {"line", "column"} & set(other)

@@ -27,6 +27,7 @@ def test_the_line_is_shown_with_a_caret_under_the_place() -> None:
         "is not valid Spark SQL: Syntax error at or near 'b': extra input 'b'. (line 1, column 15)"
     )
     assert problem.way_out == "\nSELECT a FORM b\n              ^"
+    assert (problem.line, problem.column) == (1, 15)
 
 
 @pytest.mark.parametrize(("line", "column"), [(2, 3), (99, 1), (1, 1)])
@@ -47,6 +48,7 @@ def test_a_refusal_without_a_place_is_told_without_one() -> None:
     problem = refused("SELECT 1", SqlVerdict(False, "  Something\n is wrong"))
     assert problem.message == "is not valid Spark SQL: Something is wrong"
     assert "^" not in problem.way_out
+    assert problem.line is problem.column is None
 
 
 def test_an_empty_text_has_a_first_line() -> None:
