@@ -80,6 +80,7 @@ _NEEDS: dict[str, Callable[[], str]] = {
     "hdfs": pieces.missing_hdfs,
     "kafka": pieces.missing_kafka,
     "oidc": pieces.missing_identity_provider,
+    "editor": pieces.missing_editor_build,
     "prometheus": pieces.missing_prometheus,
     "redis": pieces.missing_redis,
     "s3": pieces.missing_s3,

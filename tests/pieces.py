@@ -44,18 +44,32 @@ def missing_browser() -> str:
     return ""
 
 
+_REPOSITORY = Path(__file__).resolve().parent.parent
 #: Where the tests' identity provider is, a program for Node.
-IDENTITY_PROVIDER = Path(__file__).resolve().parent / "oidc"
+IDENTITY_PROVIDER = _REPOSITORY / "tests" / "oidc"
+#: Where the SQL editor of the console is built.
+EDITOR = _REPOSITORY / "bootstrap" / "editor"
 
 
 @cache
 def missing_identity_provider() -> str:
     """Return why no identity provider can be started, "" where one can."""
-    get = "`sudo apt-get install nodejs npm`, then `npm ci --prefix tests/oidc`"
+    return _missing_of_npm("oidc-provider", IDENTITY_PROVIDER)
+
+
+@cache
+def missing_editor_build() -> str:
+    """Return why the SQL editor cannot be built, "" where it can."""
+    return _missing_of_npm("esbuild-wasm", EDITOR)
+
+
+def _missing_of_npm(package: str, folder: Path) -> str:
+    where = folder.relative_to(_REPOSITORY)
+    get = f"`sudo apt-get install nodejs npm`, then `npm ci --ignore-scripts --prefix {where}`"
     if shutil.which("node") is None:
         return f"there is no Node; get it with {get}"
-    if not (IDENTITY_PROVIDER / "node_modules" / "oidc-provider").is_dir():
-        return f"oidc-provider is not installed; get it with {get}"
+    if not (folder / "node_modules" / package).is_dir():
+        return f"{package} is not installed; get it with {get}"
     return ""
 
 
