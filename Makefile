@@ -73,7 +73,7 @@ bench: ## List the benchmarks; make bench NAME runs one and prints its result as
 try-containers: ## Build the image, run the compose file on this host's engine, break it, measure
 	@$(SETUP) bootstrap/try_containers.py $(ARGS)
 
-sbom: ## Write the bill of materials (CycloneDX) of wheels and jars to HEADGATE_HOME/sbom.cdx.json
+sbom: ## Write the bill of materials (CycloneDX) of wheels, jars and scripts to HEADGATE_HOME/sbom.cdx.json
 	@$(SETUP) --dev bootstrap/sbom.py $(ARGS)
 
 dist: ## Build the wheels of headgate-server and headgate-cli into dist/, with exact versions and the bill

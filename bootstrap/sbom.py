@@ -1,12 +1,15 @@
-"""Write an installation's bill of materials with CycloneDX: wheels and jars.
+"""Write an installation's bill of materials with CycloneDX: wheels, jars and scripts.
 
     python bootstrap/sbom.py [FILE]
 
 The wheels are those in requirements.txt, with their digests. Jars are PySpark's, those of other
 installed versions of Spark, and those of the connectors for each of them. A jar's coordinates are
-read from the jar; a jar without coordinates is named after its file. No network is needed.
+read from the jar; a jar without coordinates is named after its file. Scripts are the packages of
+npm from which the SQL editor is built, with the digests in its lockfile. No network is needed.
 """
 
+import base64
+import json
 import re
 import sys
 import zipfile
@@ -46,7 +49,24 @@ def jars(folder: Path) -> Iterator[Component]:
         yield _component(_coordinates(jar), [sha256(jar.read_bytes()).hexdigest()])
 
 
-def _component(purl: PackageURL, digests: list[str]) -> Component:
+def scripts(locked: str) -> Iterator[Component]:
+    """Return the packages in a lockfile of npm, except those that only build."""
+    for path, one in json.loads(locked)["packages"].items():
+        if not path or one.get("dev"):
+            continue
+        group, _, name = path.removeprefix("node_modules/").rpartition("/")
+        algorithm, _, digest = one["integrity"].partition("-")
+        assert algorithm == "sha512", path
+        yield _component(
+            PackageURL("npm", group or None, name, one["version"]),
+            [base64.b64decode(digest).hex()],
+            HashAlgorithm.SHA_512,
+        )
+
+
+def _component(
+    purl: PackageURL, digests: list[str], algorithm: HashAlgorithm = HashAlgorithm.SHA_256
+) -> Component:
     return Component(
         name=purl.name,
         group=purl.namespace,
@@ -54,7 +74,7 @@ def _component(purl: PackageURL, digests: list[str]) -> Component:
         type=ComponentType.LIBRARY,
         purl=purl,
         bom_ref=f"{purl}#{digests[0]}",
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=one) for one in digests],
+        hashes=[HashType(alg=algorithm, content=one) for one in digests],
     )
 
 
@@ -82,6 +102,7 @@ def bill() -> str:
     assert spark.origin is not None
     components = [
         *wheels((REPOSITORY / "requirements.txt").read_text()),
+        *scripts((REPOSITORY / "bootstrap" / "editor" / "package-lock.json").read_text()),
         *jars(Path(spark.origin).parent / "jars"),
         *jars(SPARKS),
         *jars(CONNECTORS),

@@ -64,7 +64,7 @@ def test_pip_installs_nothing_that_differs_from_its_digest(tmp_path: Path) -> No
     assert not (tmp_path / "again").exists()
 
 
-def test_the_bill_of_materials_names_every_wheel_and_jar_by_its_digest() -> None:
+def test_the_bill_of_materials_names_each_wheel_jar_and_script_by_its_digest() -> None:
     """`bill` ends with an error where CycloneDX's schema does not allow what it has made."""
     form = json.loads(sbom.bill())
     assert form["bomFormat"] == "CycloneDX"
@@ -85,6 +85,9 @@ def test_the_bill_of_materials_names_every_wheel_and_jar_by_its_digest() -> None
     assert len(jars) > 200
     assert {sha256(jar.read_bytes()).hexdigest() for jar in jars} <= digests
     assert ("spark-sql_2.13", "4.3.0") in named
+    editor = json.loads((REPOSITORY / "bootstrap" / "editor" / "package-lock.json").read_text())
+    assert ("view", editor["packages"]["node_modules/@codemirror/view"]["version"]) in named
+    assert "esbuild-wasm" not in {name for name, _ in named}, "it is in nothing that is installed"
 
 
 def _wheel(folder: Path, code: bytes) -> Path:
