@@ -63,13 +63,14 @@ def test_editing_opens_the_sql_at_the_failing_line_and_caret(
     failures.goto(failures.url.replace("/failures/", "/queries/rows/failures/"))
     failures.get_by_role("link", name="DIVIDE_BY_ZERO").first.click()
     failures.get_by_role("link", name="Edit", exact=False).filter(has_text="…").click()
-    sql = failures.locator("#id_sql")
-    expect(sql).to_be_focused()
-    expect(sql).to_be_in_viewport()
-    before = "node => node.value.slice(0, node.selectionStart)"
-    assert str(sql.evaluate(before)).split("\n")[61:] == ["1/"]
-    seen = "node => node.scrollTop > 0 && node.scrollTop < 62 * 30"
-    assert sql.evaluate(seen)
+    expect(failures.get_by_role("textbox", name="SQL", exact=True)).to_be_focused()
+    line = failures.locator(".cm-failing")
+    expect(line).to_be_in_viewport()
+    expect(line).to_have_text("1/0 AS n FROM flights")
+    before = (
+        "() => { const at = getSelection(); return [at.anchorNode.textContent, at.anchorOffset] }"
+    )
+    assert failures.evaluate(before) == ["/", 1]
 
 
 def _serious(page: Page) -> list[tuple[str, list[str]]]:

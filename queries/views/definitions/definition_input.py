@@ -30,6 +30,7 @@ class DefinitionInput:
     text: str = ""
     problems: list[Problem] = field(default_factory=list)
     needed: list[str] = field(default_factory=list)  # connectors that the application lacks
+    failing: Problem | None = None  # the first whose line in the SQL is known
 
     @classmethod
     def read(cls, data: QueryDict) -> "DefinitionInput":
@@ -73,6 +74,7 @@ class DefinitionInput:
                 and (one.value in CONNECTORS or connector_of(one.value))
             }
         )
+        self.failing = next((one for one in problems if one.line is not None), None)
         if self.tab == JSON:
             self.problems += problems
         else:
