@@ -349,3 +349,17 @@ DRIVER_FAILURES = frozenset(
         Reason.SCRIPT_FAILED,
     }
 )
+
+
+def verbs_of(desired: str, phase: str, reason: str = "") -> list[str]:
+    """Return the verbs that would change something for this desired state, phase and its reason.
+
+    "stop-now" is a stop that interrupts one in progress. "end-driver" is there if a thread does
+    not end: only the end of its driver frees the query.
+    """
+    ends = ["end-driver"] if reason in HANGING_REASONS else []
+    if desired != Desired.RUNNING:
+        return ["start"] if phase in STOPPED_PHASES else ["start", "stop-now", *ends]
+    if ends:
+        return ["stop", *ends]
+    return ["start", "stop"] if phase in FAILED_PHASES else ["stop", "restart"]

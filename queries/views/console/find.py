@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path, reverse
 
+from queries.domain.states import PLAIN_VERBS, verbs_of
 from queries.models.definitions import Query
 from queries.roles import DEFINE, OPERATE, VIEW, may
 from queries.selectors.console.finding import Found, find, named
@@ -44,6 +45,7 @@ class Act:
 
 
 ACTS = (
+    Act("start", "query-start", "player-play", OPERATE, dialog=True),
     Act("restart", "query-restart", "rotate-clockwise", OPERATE, dialog=True),
     Act("stop", "query-stop", "player-stop", OPERATE, dialog=True),
     Act("edit", "query-edit", "edit", DEFINE),
@@ -98,13 +100,20 @@ def _verb(text: str) -> tuple[str, str]:
 
 
 def _acts(user: User | AnonymousUser, verb: str, about: str) -> Iterator[Hit]:
-    """Yield this verb's actions on matching queries; without a verb, all on the best match."""
+    """Yield this verb's actions on matching queries; without a verb, all on the best match.
+
+    Without a verb, a start, stop or restart is left out where it would change nothing.
+    """
     if not about:
         return
     rows = named(Query.objects.select_related("application"), about)[: ACTED_ON if verb else 1]
     exact = [row for row in rows if verb or row.name.lower().startswith(about.lower())]
     for query in exact:
+        can = verbs_of(query.desired, query.phase, query.phase_reason)
+        useful = {each.removesuffix("-now") for each in can}
         for act in ACTS:
+            if not verb and act.verb in PLAIN_VERBS - useful:
+                continue
             if act.verb.startswith(verb) and may(user, act.permission, query.application):
                 title = f"{act.verb.capitalize()} {query.name}{'…' if act.dialog else ''}"
                 yield Hit(act.icon, title, reverse(act.name, args=[query.name]), dialog=act.dialog)

@@ -20,6 +20,7 @@ from queries.domain.definitions.labels import searched_labels
 from queries.domain.definitions.pools import advice, cores_of
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import NotAllowed
+from queries.domain.states import verbs_of
 from queries.domain.supervision.executors import executors
 from queries.roles import VIEW
 from queries.selectors.access.teams import teams
@@ -55,7 +56,6 @@ from queries.views.console.paging import ROWS
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
 from queries.views.definitions.diffs import changes, readable
 from queries.views.supervision.application_actions import urlpatterns as act_urls
-from queries.views.supervision.query_rows import verbs_of
 
 DRIVERS_SHOWN = 10
 ACTS_SHOWN = 15

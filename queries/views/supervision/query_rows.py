@@ -4,14 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from queries.domain.definitions.spec import TRIGGERS, TriggerKind
-from queries.domain.states import (
-    FAILED_PHASES,
-    HANGING_REASONS,
-    QUIET_VERDICTS,
-    STOPPED_PHASES,
-    Desired,
-    Phase,
-)
+from queries.domain.states import QUIET_VERDICTS, Phase, verbs_of
 from queries.domain.supervision.health.head import Head
 from queries.domain.triggers.kinds import KINDS
 from queries.selectors.console.badges import outcomes
@@ -60,7 +53,7 @@ def row_of(line: QueryLine, ended: dict[int, str]) -> Row:
     return Row(
         line=line,
         bars=draw(line.bars, interval_ms=line.interval_ms, outcomes=ended),
-        can=" ".join(verbs(line)),
+        can=" ".join(verbs_of(line.query.desired, line.phase, line.query.phase_reason)),
         trigger=trigger_words(line.trigger),
         load=load,
         fresh=line.phase is Phase.RUNNING and line.progress is not None and not is_idle(line),
@@ -70,26 +63,6 @@ def row_of(line: QueryLine, ended: dict[int, str]) -> Row:
 def is_idle(line: QueryLine) -> bool:
     """Return whether the query is running but reading nothing, so its last rates are outdated."""
     return line.health is not None and line.health.verdict in QUIET_VERDICTS
-
-
-def verbs(line: QueryLine) -> list[str]:
-    """Return the verbs that would currently change something."""
-    return verbs_of(
-        line.query.desired, line.phase, hangs=line.query.phase_reason in HANGING_REASONS
-    )
-
-
-def verbs_of(desired: str, phase: str, *, hangs: bool = False) -> list[str]:
-    """Return the verbs that would change something for this desired state and phase.
-
-    `hangs` means that a thread does not end: only the end of its driver frees the query.
-    """
-    ends = ["end-driver"] if hangs else []
-    if desired != Desired.RUNNING:
-        return ["start"] if phase in STOPPED_PHASES else ["start", "stop-now", *ends]
-    if ends:
-        return ["stop", *ends]
-    return ["start", "stop"] if phase in FAILED_PHASES else ["stop", "restart"]
 
 
 def trigger_words(trigger: dict[str, Any]) -> str:

@@ -60,8 +60,8 @@ def test_queries_are_found_by_a_part_of_their_name_the_best_first(
     ("role", "offered"),
     [
         ("viewer", {"Log", "Failures"}),
-        ("operator", {"Log", "Restart", "Stop"}),
-        ("author", {"Restart", "Edit", "Rewind"}),
+        ("operator", {"Log", "Start"}),
+        ("author", {"Start", "Edit", "Rewind"}),
     ],
 )
 def test_what_one_may_do_with_the_best_is_offered(
@@ -71,7 +71,21 @@ def test_what_one_may_do_with_the_best_is_offered(
     acts = {words.split()[0] for words in _words(_find(client, "long-delays")["Acts"])}
     assert acts >= offered
     assert ("Edit" in acts) == (role == "author")
-    assert ("Restart" in acts) == (role != "viewer")
+    assert ("Start" in acts) == (role != "viewer")
+    assert not acts & {"Stop", "Restart"}, "it never ran: there is nothing to stop"
+
+
+def test_the_verbs_that_change_nothing_are_offered_to_who_asks_for_them(
+    client: Client, operator: User, flights: Stage
+) -> None:
+    client.force_login(operator)
+    acts = _words(_find(client, "flight-delays")["Acts"])
+    assert {"Restart flight-delays…", "Stop flight-delays…"} <= set(acts)
+    assert "Start flight-delays…" not in acts
+    for text in ("start long-delays", "restart long-delays"):
+        ((words, address),) = _find(client, text)["Acts"]
+        assert words == f"{text.capitalize()}…"
+        assert client.get(address).status_code == 200
 
 
 def test_a_verb_and_a_name_lead_to_the_confirmation(
