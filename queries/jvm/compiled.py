@@ -47,6 +47,8 @@ COMPILE_LIMIT_S = 600
 WAIT_LIMIT_S = COMPILE_LIMIT_S + 15
 #: Seconds between looks whether that process is done.
 _LOOK_S = 0.1
+#: Seconds for a JVM whose connection broke to be gone, so that its end can be reported.
+_GONE_S = 2
 #: Seconds after a failure in which it is reported again instead of starting another JVM.
 RETRY_S = 30
 _BUILDING = ".building-"
@@ -220,14 +222,15 @@ def _compile(sources: list[Path], target: Path, java_home: str) -> None:
             stderr=subprocess.DEVNULL,
         )
     except OSError as error:
-        raise NotCompiled(f"Java cannot be started: {error}") from error
+        raise NotCompiled(f"Java cannot be started: {error.strerror}.") from error
     assert process.stdin is not None
     assert process.stdout is not None
     limit = threading.Timer(COMPILE_LIMIT_S, process.kill)
     limit.start()
     try:
         port, token = int(process.stdout.readline()), process.stdout.readline().decode().strip()
-        _compile_in(GatewayParameters(port=port, auth_token=token), sources, target)
+        jvm = GatewayParameters(port=port, auth_token=token)
+        _compile_in(process, jvm, sources, target)
     except ValueError as error:
         raise NotCompiled(f"Java does not start within {COMPILE_LIMIT_S} s, or fails.") from error
     finally:
@@ -238,7 +241,9 @@ def _compile(sources: list[Path], target: Path, java_home: str) -> None:
         process.stdout.close()
 
 
-def _compile_in(jvm: GatewayParameters, sources: list[Path], target: Path) -> None:
+def _compile_in(
+    process: "subprocess.Popen[bytes]", jvm: GatewayParameters, sources: list[Path], target: Path
+) -> None:
     gateway = JavaGateway(gateway_parameters=jvm)
     try:
         compiler = gateway.jvm.org.codehaus.janino.Compiler()
@@ -251,9 +256,22 @@ def _compile_in(jvm: GatewayParameters, sources: list[Path], target: Path) -> No
         said = str(error.java_exception.getMessage()).splitlines()[0]
         raise NotCompiled(f"Headgate's Java classes cannot be compiled: {said}") from error
     except Py4JError as error:
-        raise NotCompiled(f"Headgate's Java classes cannot be compiled: {error}") from error
+        said = without_answer(error, process)
+        raise NotCompiled(f"Headgate's Java classes cannot be compiled: {said}.") from error
     finally:
         gateway.shutdown()
+
+
+def without_answer(error: Exception, process: "subprocess.Popen[bytes]") -> str:
+    """Return why a call through py4j has no answer, in words; its own are for its developers."""
+    with contextlib.suppress(subprocess.TimeoutExpired):  # one that was killed is gone in a moment
+        process.wait(_GONE_S)
+    if (code := process.poll()) is not None:
+        end = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        return f"its JVM ended {end}"
+    if isinstance(error, TimeoutError) or isinstance(getattr(error, "cause", None), TimeoutError):
+        return "its JVM did not answer in time"
+    return "its JVM gave an answer that cannot be read"
 
 
 def _packed(folder: Path) -> Path:

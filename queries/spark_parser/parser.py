@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from queries.domain.definitions.sql_reads import SqlReads
 from queries.domain.definitions.sql_verdict import Question, SqlVerdict, is_certain
 from queries.domain.probes.plan_shapes import of_plan
-from queries.jvm.compiled import SPARK_JARS, NotCompiled, java
+from queries.jvm.compiled import SPARK_JARS, NotCompiled, java, without_answer
 from queries.spark_parser.analyzer import Analyzer
 from queries.spark_parser.parsed import nodes, reads_of, refusal
 from queries.spark_parser.plans import nodes_of
@@ -63,8 +63,11 @@ class SparkParser:
                     redirect_stdout=nothing,
                     redirect_stderr=nothing,
                 )
-            except (OSError, Py4JError, ValueError) as error:
-                raise NoParser(f"Spark's parser cannot be started: {error}") from error
+            except OSError as error:
+                raise NoParser(f"Spark's parser cannot be started: {error.strerror}.") from error
+            except (Py4JError, ValueError) as error:
+                why = "its JVM ended at once"
+                raise NoParser(f"Spark's parser cannot be started: {why}.") from error
         self._gateway = JavaGateway(
             gateway_parameters=GatewayParameters(
                 port=port, auth_token=token, read_timeout=PARSE_LIMIT_S
@@ -98,7 +101,7 @@ class SparkParser:
         except Py4JJavaError as error:
             return self._refusal(error.java_exception)
         except (Py4JError, OSError) as error:
-            raise NoParser(f"Spark's parser has failed: {error}") from error
+            raise self._broken("parser", error) from error
         if refused:
             return SqlVerdict(ok=False, message=refused, reads=reads)
         if question.unknown:
@@ -119,9 +122,10 @@ class SparkParser:
             return SqlVerdict(ok=True, unjudged=TOO_DEEP)
         except (Py4JError, OSError) as error:
             if self.process.poll() is not None or not isinstance(error, Py4JError):
-                raise NoParser(f"Spark's analyzer has failed: {error}") from error
+                raise self._broken("analyzer", error) from error
             # Java's answer could not be sent: the messages of some exceptions cannot be encoded.
-            return SqlVerdict(ok=True, unjudged=f"Spark's analyzer gave up: {str(error)[:200]}")
+            unread = "Spark's analyzer gave an answer that cannot be read"
+            return SqlVerdict(ok=True, unjudged=unread)
         return SqlVerdict(ok=True, state=asdict(shapes), spark=self.version)
 
     def _refusal(self, error: Any) -> SqlVerdict:
@@ -137,7 +141,10 @@ class SparkParser:
             origin = error.origin()
             return self._verdict(str(error.getMessage()).strip(), origin.line(), origin)
         except (Py4JError, OSError) as failed:
-            raise NoParser(f"Spark's parser has failed: {failed}") from failed
+            raise self._broken("parser", failed) from failed
+
+    def _broken(self, part: str, error: Exception) -> NoParser:
+        return NoParser(f"Spark's {part} has failed: {without_answer(error, self.process)}.")
 
     def _place(self, error: Any, said: str) -> SqlVerdict:
         """Return the analyzer's rejection, with its position if it has one."""

@@ -257,7 +257,9 @@ def test_a_parser_that_dies_says_nothing_of_the_text() -> None:
     with SparkParser() as parser:
         parser.process.kill()
         parser.process.wait(30)
-        with pytest.raises(NoParser):
+        with pytest.raises(
+            NoParser, match=r"^Spark's parser has failed: its JVM ended by signal 9\.$"
+        ):
             parser.judge(Question("SELECT 1"))
 
 
