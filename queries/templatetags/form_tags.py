@@ -6,12 +6,13 @@ from typing import Any
 from django import forms, template
 from django.conf import settings
 from django.template.loader import render_to_string
-from django.utils.html import escape, format_html
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from queries.code_roots import LEFT_OUT
 from queries.domain.alerts.thresholds import FIGURES
 from queries.domain.triggers.kinds import KINDS
+from queries.templatetags.shell_tags import coded
 
 register = template.Library()
 
@@ -40,7 +41,8 @@ def threshold_choices() -> dict[str, str]:
 def said(error: Any) -> SafeString:
     """Draw an error; separate lines (code with a caret) keep their columns."""
     text, _, code = str(error).partition("\n")
-    return format_html('{}<code class="caret">{}</code>', text, code) if code else escape(text)
+    shown = coded(text)
+    return format_html('{}<code class="caret">{}</code>', shown, code) if code else shown
 
 
 @register.simple_tag
@@ -57,8 +59,11 @@ def field(
     """Draw a field with label, hint and errors; `rows` makes it a text box with that many lines.
 
     `more` contains attributes of the HTML element or, for a drop-down list, the labels of its
-    values, as in `choices`.
+    values, as in `choices`. `for_KIND` is a sentence of the hint that is shown with that kind only.
     """
+    for kind in [name for name in more if name.startswith("for_")]:
+        of = kind.removeprefix("for_").replace("_", "-")
+        hint = format_html('{} <span class="only-{}">{}</span>', hint, of, more.pop(kind))
     more = {**(choices or {}), **more}
     inner: Any = bound.field
     bound.label, bound.help_text = label, hint

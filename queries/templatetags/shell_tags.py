@@ -1,5 +1,6 @@
 """Elements that all pages draw the same way: icons, state badges, ages, URLs, page links."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,7 +8,7 @@ from django import template
 from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import NoReverseMatch, reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from headgate_ground.secret_kinds import NAME
@@ -19,6 +20,7 @@ from queries.roles import Reach
 from queries.views.console.wording import TONES, VERDICT_WORDS, age_words, words
 
 register = template.Library()
+_CODE = re.compile(r"`([^`\n]+)`")
 
 
 def _iso(at: datetime) -> str:
@@ -135,6 +137,14 @@ def moment(when: datetime | None) -> SafeString:
         at.strftime("%Y-%m-%d"),
         at.strftime("%H:%M:%S"),
     )
+
+
+@register.filter
+def coded(sentence: Any) -> SafeString:
+    """Return a sentence as HTML in which `commands` and `names` are code."""
+    parts = enumerate(_CODE.split(str(sentence)))
+    marked = (format_html("<code>{}</code>", part) if at % 2 else part for at, part in parts)
+    return format_html_join("", "{}", ((one,) for one in marked))
 
 
 @register.simple_tag

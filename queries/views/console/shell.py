@@ -54,6 +54,7 @@ _ENTRIES = (
     Entry("Secrets", "secrets", "lock", ("secret",)),
     Entry("Data roots", "data-roots", "database", ("data-root",)),
     Entry("Git hosts", "code-hosts", "code", ("code-host",)),
+    Entry("System", "system", "activity", ("system",)),
 )
 #: Counts shown next to entries.
 _COUNTS = {"alerts": open_incidents, "failures": open_failure_groups}

@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.domain.states import Phase
+from queries.templatetags.shell_tags import coded
 from tests.scenarios.stage import Stage
 
 TEMPLATES = sorted(Path(settings.BASE_DIR, "templates").rglob("*.html"))
@@ -26,6 +27,11 @@ def test_every_entry_of_the_navigation_leads_somewhere(client: Client, admin: Us
     assert len(links(html)) > 5
     for address in links(html):
         assert client.get(address, follow=True).status_code == 200, address
+
+
+def test_the_navigation_leads_to_the_system(client: Client, viewer: User) -> None:
+    client.force_login(viewer)
+    assert "/settings/system/" in links(client.get("/").content.decode())
 
 
 def test_only_an_admin_is_led_to_the_users(client: Client, viewer: User, admin: User) -> None:
@@ -112,3 +118,10 @@ def test_an_address_that_only_takes_forms_says_so_to_a_visitor(
     sent = client.post("/queries/delays/runs/")  # a page, which no form sends to
     assert (sent.status_code, sent["Allow"]) == (405, "GET")
     assert sent.content == b""
+
+
+def test_commands_in_a_sentence_are_code() -> None:
+    assert coded("Run `make <x>` here, or `b`.") == (
+        "Run <code>make &lt;x&gt;</code> here, or <code>b</code>."
+    )
+    assert coded("a ` b & c") == "a ` b &amp; c"

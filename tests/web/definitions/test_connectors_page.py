@@ -47,8 +47,9 @@ def _application(now: datetime, *connectors: str) -> Application:
 def test_without_any_the_page_says_what_gets_one(signed_in: Client) -> None:
     page = Page(signed_in, "/connectors/")
     assert "No connectors installed" in page.text
+    assert "`" not in page.text
     for command in ("make kafka", "make connector ARGS=avro", "make connector ARGS=s3"):
-        assert f"Install it with `{command}`." in page.text
+        assert f"Install it with <code>{command}</code>." in page.html
     assert "S3 and compatible object stores (s3a://) for checkpoints and files" in page.text
 
 
@@ -148,7 +149,7 @@ def test_one_that_was_taken_away_is_named_as_missing_with_the_way_out(
         jar.unlink()
     page = Page(signed_in, "/connectors/")
     assert "Missing" in page.text
-    assert "Install it with `make kafka`." in page.text
+    assert "Install it with <code>make kafka</code>." in page.html
 
 
 def test_an_application_is_given_one_by_its_box(
