@@ -19,6 +19,7 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from headgate_ground.masking import mask_text
+from queries.domain.counts import counted
 from queries.domain.errors import (
     Busy,
     Conflict,
@@ -152,7 +153,7 @@ def problem_of(error: HeadgateError) -> dict[str, Any]:
     """Return the problem for one of our errors."""
     code, title = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     if isinstance(error, Invalid):
-        faults = "1 problem" if error.count == 1 else f"{error.count:,} problems"
+        faults = counted(error.count, "problem")
         shown = len(error.problems)
         told = f"{faults}, see “problems”" + (
             f" for the first {shown}." if shown < error.count else "."

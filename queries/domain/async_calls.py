@@ -13,6 +13,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from queries.domain.counts import counted
+
 #: Prefix of `headgate_async`'s observation names, before the operator's own name.
 PREFIX = "headgate_async:"
 
@@ -183,18 +185,18 @@ def advise(one: Operator) -> Advice:
     if one.held[Bound.KEYS] > MOST:
         return Advice(
             Bound.KEYS,
-            f"A task held {one.keys:.0f} distinct keys with a call or a row each, and rows of "
-            "one key are processed one at a time.",
-            f"At most {one.keys:.0f} calls can be in flight, regardless of the limit. A finer "
-            "key or a larger hold allows more calls in parallel.",
+            f"A task held {counted(round(one.keys), 'distinct key')} with a call or a row each, "
+            "and rows of one key are processed one at a time.",
+            f"At most {counted(round(one.keys), 'call')} can be in flight, regardless of the "
+            "limit. A finer key or a larger hold allows more calls in parallel.",
             max(1, round(one.keys)),
         )
     if one.held[Bound.LIMIT] > MOST:
         return _limited(one)
     return Advice(
         Bound.SOURCE,
-        f"{one.used:.1f} of {one.allowed:.0f} allowed calls were in flight; most calls ended "
-        "when no more rows were available.",
+        f"{one.used:.1f} of {counted(round(one.allowed), 'allowed call')} were in flight; most "
+        "calls ended when no more rows were available.",
         "The calls keep up with the input. No tuning is needed.",
         None,
     )
@@ -209,7 +211,8 @@ def _limited(one: Operator) -> Advice:
             Bound.REMOTE,
             f"A call takes {one.latency_ms:.1f} ms; it took {one.best_latency_ms:.1f} ms when "
             "fewer were in flight.",
-            f"{knee} calls in flight per task give about 95 % of this throughput. With more, "
+            f"{counted(knee, 'call')} in flight per task {'gives' if knee == 1 else 'give'} about "
+            "95 % of this throughput. With more, "
             f"calls only wait longer: {times:.1f} times as long at {one.allowed:.0f}.",
             knee,
         )
@@ -217,7 +220,8 @@ def _limited(one: Operator) -> Advice:
         more = max(1, one.cap * 2)
         return Advice(
             Bound.LIMIT,
-            f"All {one.allowed:.0f} allowed calls are in flight and more rows are waiting.",
+            "All allowed calls are in flight and more rows are waiting: "
+            f"{one.allowed:.0f} per task.",
             f"As long as a call takes {one.latency_ms:.1f} ms, allowing {more} calls in flight "
             f"gives up to {one.rate * 2:,.0f} calls per second.",
             more,
@@ -238,7 +242,8 @@ def failing(progress: Mapping[str, Any] | None) -> list[str]:
         if one.calls >= FEW and one.failed >= FAILING:
             after = "retries have succeeded so far"
             if one.dead_letters:
-                after = f"{one.dead_letters:,} rows became dead letters"
+                rows = "row became a dead letter,rows became dead letters"
+                after = counted(one.dead_letters, rows)
             notes.append(
                 f"{one.failed:.0%} of the calls of {one.name!r} fail: {one.errors:,} of "
                 f"{one.calls:,} in the newest batch, of which {one.timeouts:,} timed out; "

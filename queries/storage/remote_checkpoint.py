@@ -25,6 +25,7 @@ from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import MOST_OF_ENTRY, modified_at, numbers_of
 from queries.checkpoints.snapshot import ATTEMPTS, CannotCopy, Copied, snapshot
 from queries.domain.checkpoints.lock_files import FOLDER
+from queries.domain.counts import counted
 from queries.storage.hadoop import MOST_OF_PART, Content, Entry, HadoopStorage, StorageFailed
 
 #: Entries per log in a mirror: Spark keeps the newest 100 batches (`minBatchesToRetain`).
@@ -198,8 +199,8 @@ def copy(
             own |= {f"offsets/{chosen.filled}"} if chosen.filled is not None else set()
             if gone := bring({name: sizes[name] for name in sorted(set(names) - own)}):
                 raise CannotCopy(
-                    f"{len(gone)} files of {location}, {gone[0]} among them, disappeared while "
-                    "the checkpoint was copied.",
+                    f"{counted(len(gone), 'file')} of {location} disappeared while the checkpoint "
+                    f"was copied, {gone[0]} first.",
                     way_out="Try again: Spark purges old batches while a query runs.",
                 )
             for name in sorted(own):

@@ -6,6 +6,7 @@ from typing import Any
 from django import template
 
 from queries.domain import reasons
+from queries.domain.counts import counted
 from queries.models.history import Transition
 from queries.views.console import wording
 
@@ -82,11 +83,7 @@ def act(one: Transition) -> str:
     return wording.act_words(one.reason, subject=one.subject, first=not one.before, after=one.after)
 
 
-@register.filter
-def plural(count: int, noun: str) -> str:
-    """Return "1 query" or "3 queries" for "query,queries"; "1 run" or "2 runs" for "run"."""
-    one, _, many = noun.partition(",")
-    return f"{count:,} {one if count == 1 else (many or one + 's')}"
+register.filter("plural", counted)
 
 
 @register.filter

@@ -8,6 +8,7 @@ from django.template.base import FilterExpression, Node, NodeList, Parser, Token
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from queries.domain.counts import counted
 from queries.selectors.unshown import OF_ALL, called, unshown
 from queries.views.supervision.batch_bars import Bar
 
@@ -80,7 +81,7 @@ def beats(bars: list[Bar]) -> SafeString:
         f'rx="1"><title>{escape(bar.title)}</title></rect>'
         for bar in bars
     )
-    label = f"The last {len(bars)} batches" if bars else "No batches yet"
+    label = f"The last {counted(len(bars), 'batch,batches')}" if bars else "No batches yet"
     return mark_safe(
         '<svg class="beats" viewBox="0 0 200 24" width="200" height="24" role="img" '
         f'aria-label="{label}" preserveAspectRatio="none">'

@@ -11,6 +11,7 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
+from queries.domain.counts import counted
 from queries.domain.errors import HeadgateError, Missing
 from queries.domain.sparks import spark_of
 from queries.domain.states import OperationOutcome, Verb
@@ -122,7 +123,7 @@ def _hot(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not found:
         return None
     total = found["rows"]
-    said = "of the whole batch" if found["part"] >= 1 else f"of a sample of {total:,} rows"
+    said = "of the whole batch" if found["part"] >= 1 else f"of a sample of {counted(total, 'row')}"
     keys = [
         {**row, "share": f"{row['rows'] / max(total, 1):.0%}"}
         for row in _rows(found["keys"], "text")

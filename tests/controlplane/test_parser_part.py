@@ -24,7 +24,7 @@ def told(error: str = "") -> str:
         ([], None, True, "Spark's parser starts when the first SQL is saved."),
         ([], told(), True, "Spark's parser responded in 1,250 ms at 03:00:00 UTC."),
         ([asked(2)], told(), True, "Spark's parser responded in 1,250 ms at 03:00:00 UTC."),
-        ([asked(6)], told(), False, "1 requests are waiting for Spark's parser."),
+        ([asked(6)], told(), False, "1 request is waiting for Spark's parser."),
         ([asked(60)] * 41, None, False, "41 or more requests are waiting for Spark's parser."),
         ([], told("No Java was found."), False, "No Java was found."),
         ([b"rotten"], told(), True, "Spark's parser responded in 1,250 ms at 03:00:00 UTC."),

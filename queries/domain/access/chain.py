@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from queries.domain.counts import counted
+
 #: The MAC before the first entry.
 START = "0" * 64
 
@@ -103,7 +105,9 @@ def walk(
     if at.number < earlier.number:
         raise Broken(at.number + 1, f"missing: the exported head is entry {earlier.number}")
     if at.number < head.number:
-        raise Broken(at.number + 1, f"missing: {head.number} entries were written")
+        raise Broken(
+            at.number + 1, f"missing: {counted(head.number, 'entry was,entries were')} written"
+        )
     return at
 
 

@@ -7,6 +7,8 @@ jump, too little history) gets no forecast, and the page says why.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from queries.domain.counts import counted
+
 SPAN_S = 600.0
 POINTS = 10
 STEADY = 0.9  # r², the share of the variance that the line explains
@@ -37,9 +39,8 @@ def growth(points: Sequence[tuple[float, float]], limit: float | None) -> Growth
     """
     span = points[-1][0] - points[0][0] if points else 0.0
     if len(points) < POINTS or span < SPAN_S:
-        return Growth(
-            None, None, None, f"Not enough data yet: {len(points)} samples over {span:.0f} s."
-        )
+        samples = counted(len(points), "sample")
+        return Growth(None, None, None, f"Not enough data yet: {samples} over {span:.0f} s.")
     slope, steadiness = _line(points)
     per_hour = slope * 3600
     now = points[-1][1]

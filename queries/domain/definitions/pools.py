@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
 from headgate_ground.tolerant.values import whole
+from queries.domain.counts import counted
 from queries.domain.definitions.spec import PoolSpec
 
 
@@ -41,14 +42,14 @@ def advice(
     if cores is not None and len(busy) > cores and unprotected:
         last = max(pool.name for pool in unprotected)
         sentences.append(
-            f"{len(busy)} pools share {_count(cores, 'core')}. Spark breaks ties by name, so "
+            f"{len(busy)} pools share {counted(cores, 'core')}. Spark breaks ties by name, so "
             f"{last} comes last and can starve. Give it a minimum share of 1, or put heavy "
             "queries into one pool."
         )
     reserved = sum(pool.min_share for pool in pools if pool.name in busy)
     if cores is not None and reserved > cores:
         sentences.append(
-            f"The minimum shares add up to {reserved}, more than the {_count(cores, 'core')} "
+            f"The minimum shares add up to {reserved}, more than the {counted(cores, 'core')} "
             "available, so none is guaranteed."
         )
     sentences += [
@@ -66,7 +67,3 @@ def cores_of(master: str) -> int | None:
     if not master.startswith("local"):
         return None
     return whole(inside) if inside else 1
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -155,7 +155,7 @@ def detailed(advice: Advice, text: str) -> Advice:
     most = int(last) - int(first)
     detail = (
         f" The batch was reading partition {partition} from offset {first} up to {last}; at most "
-        f"{most:,} of these offsets are lost, from the first one on."
+        f"{most:,} of these offsets {'is' if most == 1 else 'are'} lost, from the first one on."
     )
     return replace(advice, meaning=advice.meaning + detail)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from queries.domain.counts import counted
 from queries.domain.kafka.lag import PartitionLook, gone, is_new, unread
 from queries.domain.kafka.topic_ids import names
 
@@ -143,12 +144,15 @@ def _lost(lost: Sequence[PartitionLook], now: datetime, *, certain: bool) -> Ris
     count = sum(gone(look.committed, look.earliest) for look in lost)
     where = ", ".join(f"{look.topic}-{look.partition}" for look in lost[:3])
     more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    were, they, them = ("was", "it", "it") if count == 1 else ("were", "they", "them")
+    deleted = f"{counted(count, 'offset')} of {where}{more} {were} deleted before"
     if certain:
-        words = f"Has lost data: {count:,} offsets of {where}{more} were deleted before they were"
-        return Risk(now, f"{words} read.")
-    words = f"May lose data: {count:,} offsets of {where}{more} were deleted before a batch"
+        return Risk(now, f"Has lost data: {deleted} {they} {were} read.")
+    they_are = "It is" if count == 1 else "They are"
     return Risk(
-        now, f"{words} committed them. They are lost unless the run has already fetched them."
+        now,
+        f"May lose data: {deleted} a batch committed {them}. "
+        f"{they_are} lost unless the run has already fetched {them}.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from queries.domain.counts import counted
 from queries.domain.definitions.spec import Schedule
 from queries.domain.schedules.states import SKIPPED_WORDS, Skipped
 
@@ -25,10 +26,10 @@ def listing_cost(schedule: Schedule) -> str:
     a_day = round(86_400 / schedule.look_s)
     if "://" in schedule.files and not schedule.files.startswith("file:"):
         return (
-            f"{a_day:,} listings a day. An object store counts one request for each 1,000 files of"
-            " a listing, and a storage JVM of the application runs on its host meanwhile."
+            f"{counted(a_day, 'listing')} a day. An object store counts one request for each 1,000 "
+            "files of a listing, and a storage JVM of the application runs on its host meanwhile."
         )
-    return f"{a_day:,} listings a day on the application's host."
+    return f"{counted(a_day, 'listing')} a day on the application's host."
 
 
 def skipped_words(
@@ -40,4 +41,4 @@ def skipped_words(
         return reason
     verb = "missed" if why is Skipped.MISSED else "skipped"
     span = f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
-    return f"{times:,} due times were {verb}, {span}. {reason}"
+    return f"{counted(times, 'due time was,due times were')} {verb}, {span}. {reason}"

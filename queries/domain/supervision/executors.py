@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from queries.domain.counts import counted
 from queries.domain.protocol import ExecutorsWanted
 
 #: How long a driver may lack an active executor before it counts as having none: executors normally
@@ -56,7 +57,7 @@ def none_given(wanted: ExecutorsWanted) -> str:
     """Return what a driver requested, what the cluster has, and what would fit."""
     since = datetime.fromisoformat(wanted.since)
     more = f" with {wanted.overhead_mb} MB of overhead" if wanted.overhead_mb else ""
-    size = f"{wanted.memory_mb} MB{more} and {_cores(wanted.cores)}"
+    size = f"{wanted.memory_mb} MB{more} and {counted(wanted.cores, 'core')}"
     asked = (
         f"YARN has not started its application master since {since:%H:%M:%S} UTC, so there is no "
         f"Spark session. The driver requests {size}."
@@ -96,7 +97,7 @@ def _fits(wanted: ExecutorsWanted, workers: Workers) -> bool:
 
 def _largest(workers: Workers) -> str:
     cores, memory = max(workers, key=lambda one: (one[1], one[0]))
-    return f"{memory} MB and {_cores(cores)}"
+    return f"{memory} MB and {counted(cores, 'core')}"
 
 
 def _smaller(wanted: ExecutorsWanted, workers: Workers) -> str:
@@ -107,10 +108,6 @@ def _smaller(wanted: ExecutorsWanted, workers: Workers) -> str:
         f"Set spark.{of}.memory to at most {max(1, memory - wanted.overhead_mb)}m and "
         f"spark.{of}.cores to at most {max(1, cores)}"
     )
-
-
-def _cores(number: int) -> str:
-    return f"{number} core" if number == 1 else f"{number} cores"
 
 
 def idle_since(wanted: Mapping[str, Any] | None) -> datetime | None:
@@ -133,7 +130,8 @@ def _news(lost: list[Executor], active: tuple[Executor, ...]) -> str:
     again = f"{found} replaced" if found else "not replaced yet"
     return (
         f"{which} lost at {first.removed_at:%H:%M:%S} UTC{why}; {again}. "
-        f"{len(active)} with {sum(one.cores for one in active)} cores are active."
+        f"{len(active)} with {counted(sum(one.cores for one in active), 'core')} "
+        f"{'is' if len(active) == 1 else 'are'} active."
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 
+from queries.domain.counts import counted
 from queries.domain.kafka.retention import RUNNING_SHARE, Risk, span
 from queries.domain.tables.delta_log import Commit, TableState
 from queries.domain.tables.iceberg_metadata import IcebergTable, Snapshot
@@ -139,7 +140,10 @@ def first_lag(state: TableState) -> TableLag:
     """
     if state.files is None:
         return TableLag(note=_FIRST)
-    return TableLag(files=state.files, bytes=state.bytes, note=f"{_FIRST} {_takes(state)}")
+    size = "" if state.bytes is None else f" with {counted(state.bytes, 'byte')}"
+    takes = f"the first reading takes {counted(state.files, 'file')}{size}."
+    note = f"{_FIRST} As of version {state.version:,}, {takes}"
+    return TableLag(files=state.files, bytes=state.bytes, note=note)
 
 
 def iceberg_lag(offset: IcebergOffset, table: IcebergTable) -> TableLag:
@@ -241,12 +245,6 @@ def _reading(offset: DeltaOffset) -> str:
 
 
 _FIRST = "No batch has committed yet, so the lag is unknown."
-
-
-def _takes(state: TableState) -> str:
-    size = "" if state.bytes is None else f" with {state.bytes:,} bytes"
-    files = "1 file" if state.files == 1 else f"{state.files:,} files"
-    return f"As of version {state.version:,}, the first reading takes {files}{size}."
 
 
 def _rest(

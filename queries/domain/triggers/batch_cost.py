@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from math import ceil, floor, sqrt
 from statistics import median
 
+from queries.domain.counts import counted
+
 #: With fewer batches than this, the sign test's limits would be the extremes.
 FEWEST = 12
 #: More batches than this add little and cost quadratically.
@@ -81,7 +83,8 @@ def cost_of(samples: Sequence[Sample]) -> Cost | Untold:
     told = [sample for sample in samples if sample.rows > 0][-MOST:]
     if len(told) < FEWEST:
         return Untold(
-            f"{len(told)} batches with rows are known; at least {FEWEST} are needed.",
+            f"{counted(len(told), 'batch with rows is,batches with rows are')} known; at least "
+            f"{FEWEST} are needed.",
             len(told),
         )
     rows = sorted(sample.rows for sample in told)

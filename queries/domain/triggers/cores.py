@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate_ground.tolerant.values import whole
+from queries.domain.counts import counted
 from queries.domain.definitions.spec import (
     HOLDING_TRIGGERS,
     ApplicationSpec,
@@ -106,7 +107,7 @@ def core_problems(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]
             spec.trigger.kind,
             "needs one core per source partition for as long as it runs: "
             f"{_counted(spec, ground)}. The application has "
-            f"{_cores(ground.cores)}{_where(ground)}"
+            f"{counted(ground.cores, 'core')}{_where(ground)}"
             f"{', of which ' + ' and '.join(others) if others else ''}; "
             f"{KINDS[TriggerKind(spec.trigger.kind)].without_cores}",
             f"Give the application local[{need + beside}] or more, or use a processing-time "
@@ -125,7 +126,7 @@ def core_doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
     unknown = [name for name, count in _sources(spec, ground) if count is None]
     doubts = []
     if unknown:
-        has = f"; the application has {_cores(ground.cores)}" if ground.cores else ""
+        has = f"; the application has {counted(ground.cores, 'core')}" if ground.cores else ""
         doubts.append(f"{rule}; the partitions of {', '.join(unknown)} are unknown{has}.")
     elif ground.cores is None:
         doubts.append(
@@ -145,12 +146,12 @@ def outgrown(
     need = sum(partitions.values())
     if kind not in HOLDING_TRIGGERS or cores is None or need + beside <= cores:
         return ""
-    counted = " and ".join(f"{name} has {count}" for name, count in sorted(partitions.items()))
+    read = " and ".join(f"{name} has {count}" for name, count in sorted(partitions.items()))
     more = f", other queries of the application hold {beside}" if beside else ""
     return (
-        f"It needs one core per source partition: {counted}{more}; the application has "
-        f"{_cores(cores)}. The remaining partitions are not read, and Spark does not warn about "
-        f"this. Give the application local[{need + beside}] or more, and restart it."
+        f"It needs one core per source partition: {read}{more}; the application has "
+        f"{counted(cores, 'core')}. The remaining partitions are not read, and Spark does not warn "
+        f"about this. Give the application local[{need + beside}] or more, and restart it."
     )
 
 
@@ -183,10 +184,6 @@ def _assigned(text: str) -> int | None:
     if not isinstance(found, dict) or not all(isinstance(each, list) for each in found.values()):
         return None
     return sum(len(each) for each in found.values())
-
-
-def _cores(count: int) -> str:
-    return "1 core" if count == 1 else f"{count} cores"
 
 
 def _where(ground: Ground) -> str:

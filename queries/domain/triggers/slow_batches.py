@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from headgate_ground.tolerant.values import count, time_of
+from queries.domain.counts import counted
 from queries.domain.kafka.lag import kafka_offsets
 
 
@@ -332,18 +333,18 @@ def _text(found: Found, seen: Evidence) -> str:
             return f"writing the checkpoint took {ms} ({_checkpoint(seen)})"
         case Cause.SHUFFLE:
             finest = max(stages, key=lambda one: (_is_fine(one, seen.cores), one.tasks))
-            rows = _count(sum(one.shuffle_rows for one in stages), "row")
-            return f"its shuffle took {ms} ({_count(finest.tasks, 'task')} for {rows})"
+            rows = counted(sum(one.shuffle_rows for one in stages), "row")
+            return f"its shuffle took {ms} ({counted(finest.tasks, 'task')} for {rows})"
         case Cause.DRIVER:
             return f"the driver took {ms} outside Spark's tasks{_planning(seen)}"
         case _:  # the tasks' own work
-            tasks = _count(sum(one.tasks for one in stages), "task")
+            tasks = counted(sum(one.tasks for one in stages), "task")
             run = sum(one.run_ms for one in stages)
-            return f"its {tasks} ran {_time(run)} in total on {_count(seen.cores, 'core')}"
+            return f"its {tasks} ran {_time(run)} in total on {counted(seen.cores, 'core')}"
 
 
 def _longest_task(stage: StageSeen) -> str:
-    text = f"one of {stage.tasks:,} tasks took {_time(stage.longest_ms)}"
+    text = f"one of {counted(stage.tasks, 'task')} took {_time(stage.longest_ms)}"
     text += f" (median {_time(stage.median_ms)})"
     if stage.longest_executor:
         text += f" on executor {stage.longest_executor} at {stage.longest_host or 'unknown host'}"
@@ -403,10 +404,6 @@ def _free(cores: int) -> str:
 
 def _percent(part: float, whole: float) -> str:
     return f"{min(100, round(100 * part / max(1, whole)))} %"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 #: Units of a duration and their lengths in ms, longest first.

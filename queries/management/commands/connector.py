@@ -6,6 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from headgate_server import downloads
+from queries.domain.counts import counted
 from queries.domain.errors import HeadgateError
 from queries.domain.sparks import OURS, SPARKS
 from queries.selectors.definitions.connectors import folder_for, jars_of, ready_connectors
@@ -50,7 +51,8 @@ class Command(BaseCommand):
                 using = [u for u in users if u.spark == spark and name in u.connectors]
                 used = ", ".join(map(str, using)) or "nothing"
                 self.stdout.write(
-                    f"{name} for Spark {spark}: {len(jars)} jars, {size:.0f} MB, used by {used}"
+                    f"{name} for Spark {spark}: {counted(len(jars), 'jar')}, {size:.0f} MB, "
+                    f"used by {used}"
                 )
                 for line in checked(folder_for(spark) / name):
                     self.stdout.write(f"  {line}")

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from headgate_ground.files import replace_file
 from queries.domain.access.chain import BEGINNING, Broken, Mark
+from queries.domain.counts import counted
 from queries.services.access.audit_proof import prove
 
 
@@ -66,9 +67,9 @@ class Command(BaseCommand):
             proof.begins_after
         )
         self.stdout.write(
-            f"The audit log is complete: {proof.entries} entries{begins}, the last is "
-            f"{proof.head.number}."
-            + f" {proof.waiting} entries are not chained yet."
+            f"The audit log is complete: {counted(proof.entries, 'entry,entries')}{begins}, the "
+            f"last is {proof.head.number}."
+            + f" {counted(proof.waiting, 'entry is,entries are')} not chained yet."
             * bool(proof.waiting)
         )
         if head is None and head_out is None:

@@ -29,6 +29,7 @@ from queries.domain.alerts.kinds import (
     Severity,
 )
 from queries.domain.alerts.troubles import LOSS
+from queries.domain.counts import counted
 from queries.domain.reasons import phrase
 from queries.models.alerts import Delivery, Incident
 from queries.models.checkpoints import Loss
@@ -152,7 +153,7 @@ def _accepted_losses(incident: Incident) -> str:
     if not by:
         return ""
     offsets = rows.aggregate(sum=Sum("offsets"))["sum"] or 0
-    return f"The loss of {offsets:,} offsets was accepted by {', '.join(by)}."
+    return f"The loss of {counted(offsets, 'offset')} was accepted by {', '.join(by)}."
 
 
 def thread_dump(incident: Incident) -> Event | None:

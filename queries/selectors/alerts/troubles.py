@@ -18,6 +18,7 @@ from listeners.models import Gap
 from queries.domain.alerts.explanations import OF_FAILURE
 from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.alerts.troubles import Subject, Trouble, grouped, of_disk, of_query
+from queries.domain.counts import counted
 from queries.domain.deploys.states import IN_DEPLOYS_HANDS, ChangeKind
 from queries.domain.failures.categories import Category
 from queries.domain.failures.crash_loops import CrashLoop
@@ -134,8 +135,8 @@ def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
         found += (rows.trouble(kind, query, text) for kind, text in losses.get(pk, ()))
         if count := gaps.get(pk):
             text = (
-                f"The reports of {count:,} batches are permanently lost; the rows they wrote "
-                "are not."
+                f"The reports of {counted(count, 'batch,batches')} are permanently lost; the "
+                f"rows {'it' if count == 1 else 'they'} wrote are not."
             )
             found.append(rows.trouble(IncidentKind.EVENTS_DROPPED, query, text))
         if text := moved.get(pk, ""):
@@ -407,19 +408,25 @@ def _losses(now: datetime) -> dict[int, list[tuple[IncidentKind, str]]]:
     for query, totals in summed(Loss.objects.filter(lately | back)).items():
         for total in totals:
             if total.kind == LossKind.LATE:
-                text = (
-                    f"{total.records or 0:,} records arrived later than the watermark today "
-                    "and were "
-                )
-                found.setdefault(query, []).append((IncidentKind.LATE_RECORDS, f"{text}dropped."))
+                came, were = counted(total.records or 0, "record"), _were(total.records)
+                text = f"{came} arrived later than the watermark today and {were} dropped."
+                found.setdefault(query, []).append((IncidentKind.LATE_RECORDS, text))
                 continue
-            offsets = f"{total.offsets or 0:,} offsets"
-            count = offsets if total.records is None else f"{total.records:,} records"
-            text = f"{count} were never read; they are listed in the loss ledger."
+            noun, lost = "record", total.records
+            if lost is None:
+                noun, lost = "offset", total.offsets or 0
+            listed = "it is" if lost == 1 else "they are"
+            text = f"{counted(lost, noun)} {_were(lost)} never read; {listed} listed in the "
+            text += "loss ledger."
             if total.corrected:
-                text += f" Another {total.corrected:,} entries were corrected: not lost."
+                entries = counted(total.corrected, "entry was,entries were")
+                text += f" Another {entries} corrected: not lost."
             found.setdefault(query, []).append((IncidentKind.RECORDS_LOST, text))
     return found
+
+
+def _were(count: int | None) -> str:
+    return "was" if count == 1 else "were"
 
 
 def _gaps(now: datetime) -> dict[int, int]:

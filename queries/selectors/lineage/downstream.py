@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from listeners.loops.troubles import each
+from queries.domain.counts import counted
 from queries.domain.lineage.graph import Graph
 from queries.models.alerts import Incident
 from queries.models.definitions import Query
@@ -69,8 +70,7 @@ def in_words(names: Sequence[str]) -> str:
     if not names:
         return ""
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    noun = "query" if len(names) == 1 else "queries"
-    return f"{', '.join(names[:NAMED])}{more} ({len(names):,} {noun})"
+    return f"{', '.join(names[:NAMED])}{more} ({counted(len(names), 'query,queries')})"
 
 
 def incomplete(unsure: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from queries.checkpoints import batches
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.sink_log import ASIDE
 from queries.domain.checkpoints.logs import begun_at
+from queries.domain.counts import counted
 from queries.domain.definitions.spec import FILES, UNKEPT_SINKS
 from queries.domain.errors import HeadgateError
 from queries.domain.kafka.offset_ranges import ranges, records
@@ -187,8 +188,9 @@ def _rewound_sink(query: Query, batch: int, again: Sequence[int]) -> list[str]:
     if sink is not None or place:
         log = sink if sink is not None else mirrored_log(query, place, now=timezone.now())
         dropped = log.beyond(batch)
+        are = "is" if len(dropped.files) == 1 else "are"
         said = (
-            f"The {len(dropped.files)} files of {span} are moved to "
+            f"{counted(len(dropped.files), 'file')} of {span} {are} moved to "
             f"{sink.root if sink else place}/{ASIDE} and removed from the sink's log; its readers "
             "see each row once. Anyone who already copied these files will get the rows twice."
         )
@@ -245,8 +247,8 @@ def _moving(place: str, files: int, size: int, *, searched: bool = False) -> lis
     took = f" At the speed of the last move, that takes {files / rate:,.0f} s." if rate else ""
     listed = " All objects of the sink are listed once." if searched else ""
     return [
-        f"On an object store, each of the {files:,} files ({size / 1e6:,.1f} MB) is copied within "
-        f"the store and then deleted; HDFS renames them.{listed}{took}"
+        f"On an object store, each file ({counted(files, 'file')}, {size / 1e6:,.1f} MB) is copied "
+        f"within the store and then deleted; HDFS renames them.{listed}{took}"
     ]
 
 
@@ -276,7 +278,9 @@ def _missing(files: int | None, missing: int) -> list[str]:
     if not missing:
         return []
     more = " at least" if files == batches.FILES_AT_MOST else ""
-    return [f"{missing} of{more} {files} files no longer exist; their rows cannot be read again."]
+    of = f"{missing} of{more} {counted(files or 0, 'file')}"
+    gone = "no longer exists; its" if missing == 1 else "no longer exist; their"
+    return [f"{of} {gone} rows cannot be read again."]
 
 
 def _gone(start: int | None, earliest: int | None) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.counts import counted
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
 from queries.domain.failures.categories import Category, Remedy
 from queries.domain.failures.diagnosis import classify
@@ -80,8 +81,9 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
             way_out=_way_out(query),
         )
     if offsets != count:
+        lost = counted(count, "offset is,offsets are")
         raise Conflict(
-            f"{count:,} offsets are lost, not {offsets:,}. Check the list again.",
+            f"{lost} lost, not {offsets:,}. Check the list again.",
             way_out=f"Type {count} to accept the loss.",
         )
     if Run.objects.filter(query=query, outcome=RunOutcome.OPEN, accepts_loss=False).exists():
@@ -116,9 +118,8 @@ def _accept(turn: StepContext) -> StepResult:
             )
             remember(turn, asked=True, accepting=True)
             _run_anew(turn)
-    return StepResult(
-        True, f"{turn.arguments['offsets']:,} offsets are recorded in the loss ledger."
-    )
+    recorded = counted(turn.arguments["offsets"], "offset is,offsets are")
+    return StepResult(True, f"{recorded} recorded in the loss ledger.")
 
 
 def _go_beyond(turn: StepContext) -> StepResult:

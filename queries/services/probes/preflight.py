@@ -16,6 +16,7 @@ from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.replayable import batch_to_replay, is_continuous, pinned_configuration
 from queries.checkpoints.snapshot import remove, twin
 from queries.checkpoints.written import written
+from queries.domain.counts import counted
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
 from queries.domain.probes.plan_comparison import pinned
@@ -152,7 +153,7 @@ def _copy(turn: StepContext) -> StepResult:
         return copied
     twin(place / "copy", place / "sink")
     turn.result["batch"] = copied.batch
-    return StepResult(True, f"Batch {copied.batch}, {copied.files} files")
+    return StepResult(True, f"Batch {copied.batch}, {counted(copied.files, 'file')}")
 
 
 def _insist_on_a_way(turn: StepContext, logs: CheckpointLogs) -> dict[str, Any] | None:

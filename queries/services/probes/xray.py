@@ -14,6 +14,7 @@ from django.conf import settings
 from listeners.loops.troubles import each
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import remove
+from queries.domain.counts import counted
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.probes.questions import STATE_NUMBERS, XrayTask
 from queries.domain.states import DriverKind, DriverState, Verb
@@ -114,7 +115,7 @@ def _copy(turn: StepContext) -> StepResult:
     turn.result |= {"batch": copied.batch, "state_format": 1}
     if commit is not None and (commit.version == "v2" or commit.state_ids):
         turn.result["state_format"] = 2
-    return StepResult(True, f"Batch {copied.batch}, {copied.files} files")
+    return StepResult(True, f"Batch {copied.batch}, {counted(copied.files, 'file')}")
 
 
 def _launch(turn: StepContext) -> StepResult:

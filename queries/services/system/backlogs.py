@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from django.db import DatabaseError
 
 from headgate_ground.masking import mask_text
+from queries.domain.counts import counted
 from queries.domain.system import Part, clock, first_line, ok, problem
 
 if TYPE_CHECKING:
@@ -41,10 +42,9 @@ def backlog_part(found: "list[Backlog]", now: datetime) -> Part:
 
 
 def _behind(one: "Backlog", now: datetime) -> str:
-    plural = "batches" if one.unit == "batch" else f"{one.unit}s"
-    noun = one.unit if one.rows == 1 else plural
+    noun = "batch,batches" if one.unit == "batch" else one.unit
     assert one.since is not None, "only such are told"
-    return f"{one.title}: {one.rows:,} {noun} behind, the oldest by {_span(now - one.since)}"
+    return f"{one.title}: {counted(one.rows, noun)} behind, the oldest by {_span(now - one.since)}"
 
 
 def loops(now: datetime) -> Part:

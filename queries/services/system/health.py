@@ -18,6 +18,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Max
 
 from headgate_server import places
+from queries.domain.counts import counted
 from queries.domain.system import (
     SETUP,
     Part,
@@ -156,8 +157,8 @@ def _setup() -> Part:
 
     try:
         if missing := _missing_migrations():
-            what = "migration has" if missing == 1 else "migrations have"
-            return _not_set_up(f"{missing} {what} not been applied. Run `manage.py migrate`.")
+            what = counted(missing, "migration has,migrations have")
+            return _not_set_up(f"{what} not been applied. Run `manage.py migrate`.")
         groups = set(Group.objects.values_list("name", flat=True))
         if absent := [role for role in Role if role not in groups]:
             return _not_set_up(f"Roles are missing: {', '.join(absent)}. Run `manage.py migrate`.")
@@ -204,16 +205,12 @@ def _hosts() -> Part:
     said = [
         f"Host {one.name} has sent no "
         f"heartbeat{f' since {clock(one.seen_at)}' if one.seen_at else ''}; "
-        f"{_count(one.drivers, 'driver')} and {_count(one.queries, 'query', 'queries')} that "
+        f"{counted(one.drivers, 'driver')} and {counted(one.queries, 'query,queries')} that "
         "should run are on it."
         for one in silent
     ]
     known = [one.seen_at for one in silent if one.seen_at]
     return problem("hosts", " ".join(said), min(known, default=None))
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _root_worker() -> Part:

@@ -7,6 +7,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
+from queries.domain.counts import counted
 from queries.domain.system import Part, clock, ok, problem
 
 PARSER = "SQL parser"
@@ -41,10 +42,10 @@ def judged(waiting: list[bytes | str], told: bytes | str | None, now: datetime) 
     unchecked = "New SQL is saved as “SQL not checked” and checked later."
     since = _asked_at(waiting[0]) if waiting else None
     if since is not None and (now - since).total_seconds() > _LATE_S:
-        many = f"{len(waiting)}{' or more' if len(waiting) > _MOST_WAITING else ''}"
-        return problem(
-            PARSER, f"{many} requests are waiting for Spark's parser. {unchecked}", since
-        )
+        many = counted(len(waiting), "request is,requests are")
+        if len(waiting) > _MOST_WAITING:
+            many = f"{len(waiting)} or more requests are"
+        return problem(PARSER, f"{many} waiting for Spark's parser. {unchecked}", since)
     last = json.loads(told) if told else None
     if last is None:
         return ok(PARSER, "Spark's parser starts when the first SQL is saved.")

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.template.loader import render_to_string
 
 from listeners import selectors as heard
+from queries.domain.counts import counted
 from queries.domain.failures.crash_loops import CrashLoop
 from queries.selectors.alerts.incidents import open_incidents
 from queries.selectors.console.badges import names_of, open_failure_groups
@@ -92,8 +93,7 @@ def _repairs(now: datetime, drivers: set[int]) -> str:
     missing, repaired = heard.holes_since(now - DROPS_SHOWN_FOR, drivers)
     if not missing:
         return "No batches are missing."
-    noun = "batch" if missing == 1 else "batches"
-    return f"{missing:,} {noun} missing, {repaired:,} of them repaired."
+    return f"{counted(missing, 'batch,batches')} missing, {repaired:,} of them repaired."
 
 
 _LOST = {

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from queries.domain.counts import counted
+
 #: The display order of a definition's fields, regardless of their order in the JSON.
 _ORDER = (
     "kind sources tables sql function params sink trigger spark master memory scheduler_mode "
@@ -69,13 +71,17 @@ def changes(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[
     for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
         start = group[0][1]
         if start > end:
-            lines.append(DiffLine("skipped", None, None, f"{start - end} unchanged lines"))
+            lines.append(_skipped(start - end))
         end = group[-1][2]
         for tag, i1, i2, j1, j2 in group:
             lines += _block(tag, old[i1:i2], new[j1:j2], i1 + 1, j1 + 1)
     if lines and end < len(old):
-        lines.append(DiffLine("skipped", None, None, f"{len(old) - end} unchanged lines"))
+        lines.append(_skipped(len(old) - end))
     return lines
+
+
+def _skipped(count: int) -> DiffLine:
+    return DiffLine("skipped", None, None, counted(count, "unchanged line"))
 
 
 def _block(tag: str, old: list[str], new: list[str], i: int, j: int) -> list[DiffLine]:

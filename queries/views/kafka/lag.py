@@ -12,6 +12,7 @@ from django.urls import path, reverse
 from django.utils import timezone
 
 from queries.domain.checkpoints.repeated_batches import UNCOUNTED
+from queries.domain.counts import counted
 from queries.domain.errors import HeadgateError
 from queries.domain.kafka.lag import SKEW_RULE
 from queries.domain.kafka.retention import span
@@ -157,12 +158,13 @@ def go_on_page(request: HttpRequest, name: str) -> HttpResponseBase:
 def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
     lag = lag_of(line.query, now=now)
     count = sum(gap.offsets for gap in lag.gaps)
+    without = f"Continue without {counted(count, 'offset')}"
     return {
         "line": line,
         "lag": lag,
         "gaps": [(gap, records_in(lag, gap)) for gap in lag.gaps],
         "count": count,
-        "what": f"Continue without {count:,} offsets?",
+        "what": f"{without}?",
         "consequences": [
             f"{line.query.name} keeps its checkpoint, its state and its position in every other "
             "partition.",
@@ -172,7 +174,7 @@ def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
             *_on_table(line.query),
         ],
         "action": reverse("query-go-on", args=[line.query.name]),
-        "button": f"Continue without {count:,} offsets",
+        "button": without,
         "name_to_type": str(count),
         "back": back,
     }

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from listeners.selectors import BatchBar
+from queries.domain.counts import counted
 from queries.domain.states import BAD_OUTCOMES
 from queries.selectors.supervision.health import BATCHES
 from queries.views.console.wording import duration_words
@@ -87,7 +88,7 @@ def _title(batch: BatchBar, interval_ms: int | None) -> str:
         f"Batch {batch.batch}",
         f"{batch.at:%H:%M:%S} UTC",
         duration_words(batch.duration_ms),
-        f"{batch.rows:,} rows",
+        counted(batch.rows, "row"),
     ]
     if interval_ms and batch.duration_ms > interval_ms:
         parts.append(f"longer than its {duration_words(interval_ms)} trigger")

@@ -22,6 +22,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from headgate_ground.masking import mask, mask_text
+from queries.domain.counts import counted
 from queries.domain.errors import NotAllowed
 from queries.domain.states import (
     FAILED_OPERATIONS,
@@ -128,7 +129,7 @@ def _subject(row: Operation) -> str:
     if row.verb == Verb.INSTALL:
         return subject_of(row)
     many = len(row.result.get("queries", ()))
-    return row.subject or (f"{many:,} queries" if many != 1 else "1 query")
+    return row.subject or counted(many, "query,queries")
 
 
 def _many(row: Operation, now: datetime) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def test_a_loss_says_which_when_why_and_what_is_left() -> None:
     seen = executors([told(0, added_s=900), told(1, added_s=900, removed_s=60)], now=NOW)
     assert seen.news == (
         "Executor 1 on 10.0.0.1:7000 was lost at 02:59:00 UTC (worker lost); not replaced yet. 1 "
-        "with 2 cores are active."
+        "with 2 cores is active."
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from queries.domain.counts import counted
 from queries.domain.failures.crash_loops import CrashLoop
 from queries.domain.kafka.lag import LAG_FRESH
 from queries.domain.readings import Dated
@@ -118,8 +119,9 @@ def _sentence(facts: HeadFacts) -> tuple[About, str]:
         if facts.foreign:
             return About.FOREIGN, facts.foreign
         if facts.unrepaired > 0:
-            counts = f"{facts.unrepaired:,} of {facts.missing:,}"
-            return About.GAPS, f"{counts} missing batches are not repaired."
+            of = counted(facts.missing, "missing batch,missing batches")
+            are = "is" if facts.unrepaired == 1 else "are"
+            return About.GAPS, f"{facts.unrepaired:,} of {of} {are} not repaired."
     if health is not None:
         return About.HEALTH, health.reason
     text = phrase(facts.reason)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from queries.domain.counts import counted
 from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS, TriggerKind
 from queries.domain.kafka.lag import LAG_FRESH
 from queries.domain.readings import Dated, span
@@ -236,7 +237,8 @@ def _idle(seen: HealthSeen) -> Health | None:
         return replace(
             idle,
             verdict=Verdict.WAITING,
-            reason=f"{seen.waiting:,} offsets are waiting for an open transaction.",
+            reason=f"{counted(seen.waiting, 'offset is,offsets are')} waiting for an open "
+            "transaction.",
         )
     idle_at = seen.idle_at or seen.now
     passed = [since for since, at in seen.unread if since + CLOCKS < idle_at < at]
@@ -343,7 +345,7 @@ def _left_unread(seen: HealthSeen) -> Health | None:
 
 
 def _of_partitions(count: int, seen: HealthSeen) -> str:
-    return f"{count} of {seen.partitions} partitions"
+    return f"{count} of {counted(seen.partitions, 'partition')}"
 
 
 def _behind(seen: HealthSeen) -> Health | None:
@@ -435,8 +437,9 @@ def _progressing(seen: HealthSeen) -> Health:
     if seen.trigger is TriggerKind.CONTINUOUS:
         return Health(
             Verdict.PROGRESSING,
-            f"Continuous epoch {last.batch} read {last.rows} rows in {_ms(last.duration_ms)} and "
-            f"committed {span(max(timedelta(0), seen.now - _end(last)))} ago.",
+            f"Continuous epoch {last.batch} read {counted(last.rows, 'row')} in "
+            f"{_ms(last.duration_ms)} and committed "
+            f"{span(max(timedelta(0), seen.now - _end(last)))} ago.",
             seen.running_since,
         )
     against = {
@@ -447,8 +450,8 @@ def _progressing(seen: HealthSeen) -> Health:
         against = ""
     return Health(
         Verdict.PROGRESSING,
-        f"Batch {last.batch} took {_ms(last.duration_ms)}{against} and read {last.rows} rows, "
-        f"{span(max(timedelta(0), seen.now - _end(last)))} ago.",
+        f"Batch {last.batch} took {_ms(last.duration_ms)}{against} and read "
+        f"{counted(last.rows, 'row')}, {span(max(timedelta(0), seen.now - _end(last)))} ago.",
         seen.running_since,
     )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from headgate_ground.files import exclusive, read_file, replace_file
 from queries.account_files import capabilities
+from queries.domain.counts import counted
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process.walls.trial import Missing
 
@@ -140,10 +141,10 @@ class Accounts:
                     free = [name for name in known if name not in given.values()]
                     if not free:
                         raise LaunchRefused(
-                            f"{application} cannot be started: all {len(known)} accounts in "
-                            "HEADGATE_WALLS_ACCOUNTS belong to other applications. Create "
-                            "another one with useradd and add it there; docs/operations.md "
-                            "describes how."
+                            f"{application} cannot be started: no account in "
+                            f"HEADGATE_WALLS_ACCOUNTS ({counted(len(known), 'account')}) is free "
+                            "for it. Create another one with useradd and add it there; "
+                            "docs/operations.md describes how."
                         )
                     given[application] = free[0]
                     replace_file(self._file, json.dumps(given, indent=1, sort_keys=True))
