@@ -10,6 +10,7 @@
   const POLL_MS = 5000;
   const HIDDEN_POLL_MS = 30000;
   const SILENT_MS = 20000; // the server sends a tick every 5 s
+  const QUIET_S = 60; // a driver sends something every few seconds
 
   let source = null;
   let paused = sessionStorage.getItem(PAUSED) === "1";
@@ -185,18 +186,21 @@
   const age = document.getElementById("live-age");
   const word = button.querySelector(".live-word");
   const show = () => {
-    const quiet = (Date.now() - heardAt) / 1000;
-    const state = paused ? "paused" : open() ? "live" : heardAt && quiet < 15 ? "polling" : heardAt ? "down" : "connecting";
+    const unheard = (Date.now() - heardAt) / 1000;
+    const state = paused ? "paused" : open() ? "live" : heardAt && unheard < 15 ? "polling" : heardAt ? "down" : "connecting";
     const stale = (state === "live" || state === "polling") && silent !== "";
-    button.dataset.state = state;
-    button.toggleAttribute("data-stale", stale);
-    button.setAttribute("aria-pressed", String(!paused));
-    word.textContent = stale ? "Stale" : { paused: "Paused", live: "Live", polling: "Polling", down: "No response", connecting: "Connecting" }[state];
     const told = stale ? silent : newest;
     const data = told && (headgate.now() - Date.parse(told)) / 1000;
-    const seconds = state === "live" || state === "polling" ? data : heardAt && quiet;
+    // Connected, and no driver sends: none runs.
+    const quiet = state === "live" && !stale && data > QUIET_S;
+    button.dataset.state = state;
+    button.toggleAttribute("data-stale", stale);
+    button.toggleAttribute("data-quiet", quiet);
+    button.setAttribute("aria-pressed", String(!paused));
+    word.textContent = stale ? "Stale" : quiet ? "No events" : { paused: "Paused", live: "Live", polling: "Polling", down: "No response", connecting: "Connecting" }[state];
+    const seconds = state === "live" || state === "polling" ? data : heardAt && unheard;
     age.textContent = seconds === "" || seconds === 0 || Number.isNaN(seconds) ? "" : headgate.ageWords(Math.max(0, seconds));
-    button.title = stale ? "Connected, but a driver on this page has sent nothing for the time shown. Press to pause (l)" : {
+    button.title = stale ? "Connected, but a driver on this page has sent nothing for the time shown. Press to pause (l)" : quiet ? "Connected, but no driver has sent an event for the time shown. Press to pause (l)" : {
       paused: "Paused. Press to resume (l)",
       live: "Live. The time shown is the age of the newest event. Press to pause (l)",
       polling: "The stream is down: polling every 5 seconds. Press to pause (l)",

@@ -279,9 +279,10 @@
     const boxes = [...document.querySelectorAll("[data-row] input[type=checkbox][name=name]")];
     const chosen = boxes.filter((box) => box.checked).length;
     document.querySelectorAll("[data-selected]").forEach((bar) => {
-      bar.dataset.selected = String(chosen);
+      const all = bar.querySelector("[name=matching]")?.checked;
+      bar.dataset.selected = all ? "all" : String(chosen);
       const text = bar.querySelector("[data-selected-text]");
-      if (text) text.textContent = chosen ? `${chosen} selected` : "Select queries to start, restart or stop together.";
+      if (text) text.textContent = all ? "All selected" : chosen ? `${chosen} selected` : "Select queries to start, restart or stop together.";
     });
     document.querySelectorAll("[data-select-all]").forEach((box) => {
       box.checked = chosen > 0 && chosen === boxes.length;

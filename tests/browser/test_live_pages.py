@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 
 from headgate_ground import wire
 from listeners.models import Heartbeat, Progress
-from queries.domain.states import Phase
+from queries.domain.states import DriverState, Phase
 from queries.models.definitions import Query
 from queries.models.failures import FailureGroup
 from queries.services.failures import resolution
@@ -107,6 +107,27 @@ def test_the_pill_says_live_only_while_data_are_fresh(
     heartbeat.received_at = now + timedelta(hours=1)
     heartbeat.save()
     expect(word).to_have_text("Live", timeout=LIMIT_MS)
+
+
+def test_the_pill_is_not_green_while_no_driver_sends(
+    look: Open, site: Site, stage: Stage, viewer: User
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    run, now = stage.run("delays"), timezone.now()
+    batches(run, 1, until=now - timedelta(minutes=14))
+    run.driver.state = DriverState.ENDED
+    run.driver.save()
+    page = look(viewer, "/queries/delays/")
+    live(page)
+    expect(page.locator("#live .live-word")).to_have_text("No events", timeout=LIMIT_MS)
+    expect(page.locator("#live-age")).to_have_text("14 min")
+    said = re.compile("^Connected, but no driver")
+    expect(page.locator("#live")).to_have_attribute("title", said)
+    dot = "getComputedStyle(document.querySelector('.live-dot')).backgroundColor"
+    calm = page.evaluate(dot)
+    page.locator("#live").evaluate("node => node.removeAttribute('data-quiet')")
+    assert page.evaluate(dot) != calm, "it is drawn as live"
 
 
 def test_the_counts_above_the_list_follow(

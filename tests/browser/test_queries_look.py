@@ -160,6 +160,39 @@ def test_selecting_rows_leads_to_a_preview_of_the_bulk_act(
     assert stage.row("beta").desired == "RUNNING"
 
 
+@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
+def test_the_bulk_bar_stays_in_sight_while_something_is_selected(
+    look: Open, stage: Stage, operator: User, narrow: bool
+) -> None:
+    for number in range(40):
+        stage.query(f"query-{number:02}")
+    page = look(operator, "/queries/", narrow=narrow)
+    start = page.locator("#bulk").get_by_role("button", name="Start…", exact=True)
+    expect(page.locator("#bulk")).not_to_be_in_viewport()
+    page.get_by_label("Select query-00", exact=True).check()
+    expect(page.locator("#bulk")).to_be_in_viewport(ratio=1)
+    expect(start).to_be_visible()
+    last = page.get_by_label("Select query-39", exact=True)
+    last.check()  # the bar does not cover it
+    last.uncheck()
+    expect(page.locator("#bulk")).to_contain_text("1 selected")
+    page.get_by_label("Select query-00", exact=True).uncheck()
+    expect(page.locator("#bulk")).not_to_be_in_viewport()
+
+
+def test_all_that_match_can_be_selected_without_a_row(
+    look: Open, stage: Stage, operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queries.views.supervision.query_list.ROWS", 2)
+    for number in range(3):
+        stage.query(f"query-{number}")
+    page = look(operator, "/queries/")
+    page.get_by_label("All 3 queries that match").check()
+    expect(page.locator("#bulk")).to_contain_text("All selected")
+    page.locator("#bulk").get_by_role("button", name="Start…", exact=True).click()
+    expect(page.locator("h1")).to_have_text("Start 3 queries?")
+
+
 def test_two_keys_go_to_another_page_even_where_its_entry_has_a_count(
     look: Open, busy: Stage, viewer: User
 ) -> None:
