@@ -63,14 +63,40 @@ def test_a_source_is_added_without_a_reload_and_takes_the_focus(form: Page) -> N
 def test_only_the_fields_of_the_chosen_kind_are_shown(form: Page) -> None:
     expect(form.locator("#id_sql")).to_be_visible()
     expect(form.locator("#id_function")).to_be_hidden()
+    hinted = ("params", "sink_format", "trigger_interval")
+    hints = form.locator(", ".join(f"#id_{name}_helptext" for name in hinted))
+    assert [one.inner_text() for one in hints.all()] == [
+        "A JSON object of names and defaults. A start can give other values. "
+        "SQL uses them as :name.",
+        "parquet, json, kafka, console, noop…",
+        "For example 10 seconds. 0 seconds means as fast as possible.",
+    ]
     form.get_by_text("Python", exact=True).click()
     expect(form.locator("#id_sql")).to_be_hidden()
     expect(form.locator("#id_function")).to_be_visible()
+    form.locator("#id_trigger_kind").select_option("real_time")
+    assert [one.locator(".only-python, .only-real-time").inner_text() for one in hints.all()] == [
+        "The function gets them as params.",
+        "Leave it empty if the function returns a writer.",
+        "5 seconds or more.",
+    ]
     form.get_by_text("a shared application", exact=True).click()
     expect(form.locator("#id_application")).to_be_visible()
     expect(form.locator("#id_own-memory")).to_be_hidden()
     form.get_by_label("Trigger", exact=True).select_option("available_now")
     expect(form.locator("#id_trigger_interval")).to_be_hidden()
+
+
+def test_a_new_application_is_described_by_its_kind(form: Page) -> None:
+    form.goto(form.url.replace("/query/", "/application/"))
+    lead = form.locator("p.lead")
+    assert lead.inner_text().strip().startswith("One Spark driver for several queries.")
+    assert "script" not in lead.inner_text()
+    form.locator("#id_kind").select_option("script")
+    expect(form.locator("#id_script_file")).to_be_visible()
+    assert lead.inner_text().strip() == (
+        "One Spark driver for your own script, which starts its queries."
+    )
 
 
 def test_a_mistake_is_read_out_with_its_field(form: Page) -> None:
