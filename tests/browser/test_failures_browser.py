@@ -67,10 +67,13 @@ def test_editing_opens_the_sql_at_the_failing_line_and_caret(
     line = failures.locator(".cm-failing")
     expect(line).to_be_in_viewport()
     expect(line).to_have_text("1/0 AS n FROM flights")
-    before = (
-        "() => { const at = getSelection(); return [at.anchorNode.textContent, at.anchorOffset] }"
-    )
-    assert failures.evaluate(before) == ["/", 1]
+    before = """() => {
+        const { anchorNode, anchorOffset } = getSelection(), range = document.createRange();
+        range.setStart(document.querySelector(".cm-failing"), 0);
+        range.setEnd(anchorNode, anchorOffset);
+        return range.toString();
+    }"""
+    assert failures.evaluate(before) == "1/"
 
 
 def _serious(page: Page) -> list[tuple[str, list[str]]]:
