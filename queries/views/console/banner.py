@@ -30,7 +30,7 @@ class Line:
 def banner(now: datetime) -> list[Line]:
     """Return the lines to show, worst first; empty if everything is fine."""
     health = system_health(now)
-    parts = tuple((part.name.capitalize(), part.sentence) for part in health.problems)
+    parts = tuple((part.name[:1].upper() + part.name[1:], part.sentence) for part in health.problems)
     lines = [Line("bad", parts)] if parts else []
     if any(part.name == "database" for part in health.problems):
         return lines
