@@ -33,6 +33,16 @@
   // else another cell may be morphed out of it.
   Object.assign(Idiomorph.defaults.callbacks, {
     beforeNodeRemoved: (node) => !(node.nodeType === 1 && node.classList.contains("keep")),
+    // The server does not draw them. A copy holds their place: without it, what is new lands before
+    // the cell that has the focus.
+    beforeNodeMorphed: (node, fresh) => {
+      if (node.nodeType !== 1 || node.classList.contains("keep")) return node.nodeType !== 1;
+      [...node.children].forEach((cell, at) => {
+        if (!cell.classList.contains("keep") || [...fresh.children].some(({ id }) => id === cell.id)) return;
+        fresh.insertBefore(cell.cloneNode(true), fresh.children[at] ?? null);
+      });
+      return true;
+    },
     // What shell.js gave a part that scrolls, which the server does not know: without it the
     // keyboard's focus would be lost whenever the part is drawn again.
     beforeAttributeUpdated: (name, node) => !("scrolls" in node.dataset && /^(tabindex|data-scrolls|role|aria-label)$/.test(name)),

@@ -71,7 +71,10 @@ def test_rows_change_in_place_and_keep_their_order_and_their_buttons(
     site.say(f"query:{stage.row('gamma').pk}")
     expect(row).to_have_attribute("data-phase", "FAILED", timeout=LIMIT_MS)
     assert names(page) == ["alpha", "beta", "gamma"]
-    expect(row.locator("input[type=checkbox]")).to_be_checked()
+    box = row.locator("input[type=checkbox]")
+    expect(box).to_be_checked()
+    expect(box).to_be_focused()
+    expect(row.locator("td:first-child input[type=checkbox]")).to_have_count(1)  # in its own column
     expect(row.get_by_label("Start gamma", exact=True)).to_be_visible()
     expect(row.get_by_label("Restart gamma", exact=True)).to_be_hidden()
     expect(page.locator("#announcer")).to_have_text("gamma: failed")
