@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.template.loader import render_to_string
+from django.utils.text import capfirst
 
 from listeners import selectors as heard
 from queries.domain.counts import counted
@@ -30,7 +31,7 @@ class Line:
 def banner(now: datetime) -> list[Line]:
     """Return the lines to show, worst first; empty if everything is fine."""
     health = system_health(now)
-    parts = tuple((part.name[:1].upper() + part.name[1:], part.sentence) for part in health.problems)
+    parts = tuple((capfirst(part.name), part.sentence) for part in health.problems)
     lines = [Line("bad", parts)] if parts else []
     if any(part.name == "database" for part in health.problems):
         return lines
