@@ -211,7 +211,9 @@ def refused(text: str, verdict: SqlVerdict) -> Problem:
     found = _SAID.search(verdict.message)
     said = found[1].strip() if found else " ".join(verdict.message.split())[:400]
     if verdict.line is None or verdict.column is None:
-        return Problem("sql", text[:200], f"is not valid Spark SQL: {said}", "Correct the SQL.")
+        # Spark's errors have a code; without one, it is a driver that would refuse the text.
+        what = "is not valid Spark SQL" if found else "cannot be run"
+        return Problem("sql", text[:200], f"{what}: {said}", "Correct the SQL.")
     lines = text.splitlines() or [""]
     line = lines[min(verdict.line, len(lines)) - 1].replace("\t", " ")
     if marker := _MARKER.match(line, verdict.column - 1):

@@ -45,10 +45,15 @@ def test_of_a_very_long_line_the_place_is_shown() -> None:
 
 
 def test_a_refusal_without_a_place_is_told_without_one() -> None:
-    problem = refused("SELECT 1", SqlVerdict(False, "  Something\n is wrong"))
-    assert problem.message == "is not valid Spark SQL: Something is wrong"
+    problem = refused("SELECT 1", SqlVerdict(False, "[A_CODE] Something\n is wrong"))
+    assert problem.message == "is not valid Spark SQL: Something"
     assert "^" not in problem.way_out
     assert problem.line is problem.column is None
+
+
+def test_what_spark_could_run_and_no_driver_does_is_not_called_invalid() -> None:
+    problem = refused("SELECT 1", SqlVerdict(False, "It is\n a command."))
+    assert problem.message == "cannot be run: It is a command."
 
 
 def test_an_empty_text_has_a_first_line() -> None:
