@@ -36,7 +36,8 @@ NAMES = frozenset(
     reason_code ref repository resolved_by root root_cause rule schema seal secret sink source
     sources spark spark_application_id spark_run_id spark_version sql state state_reason_code store
     subject table_format tables team teams temporary tested_with time_zone token token_id topic
-    upload uploaded_by upstream user value verb version via when
+    unsure unsure_downstream unsure_upstream upload uploaded_by upstream user value verb
+    version via when
     """.split()  # noqa: SIM905
 )
 #: Sentences that rest on a reading: by body, the time of each in the body or one around it.
@@ -127,6 +128,7 @@ FACTS_OF_SELECTORS = frozenset(
     failures.what_changed.Candidate.unknown_because failures.what_changed.Change.before
     failures.what_changed.Change.what hosts.way_to kafka.sources.KafkaSource.brokers
     kafka.sources.KafkaSource.error kafka.sources.Reading.started
+    lineage.downstream.Below.names lineage.downstream.incomplete
     manifests.present.Present.locations probes.untried scripts.Asking.missing scripts.Moved.before
     scripts.Moved.now secrets.Naming.about secrets.Naming.refused state_changes.params_change
     state_changes.sentences supervision.applications.ApplicationDetail.needs_restart

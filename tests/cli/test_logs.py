@@ -58,7 +58,7 @@ def test_a_query_that_has_not_run_has_no_log(shell: Shell, stage: Stage) -> None
     assert "has not run yet" in shell("logs", "delays", code=1).err
     stage.start("delays")
     done = shell("logs", "delays", "-f", "--timeout", "1s", code=3)
-    assert "for longer, use --timeout" in done.err
+    assert "To wait longer, use --timeout" in done.err
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_every_channel_rest_and_the_page_tell_cause_place_and_next_click(
     here = f"/alerts/{incident.uuid}/"
     page = unescape(client.get(here).content.decode())
     for words in told[:3]:
-        assert words in page
+        assert words.replace("`", "") in page.replace("<code>", "").replace("</code>", "")
     assert click == here or f'href="{click}"' in page
 
     incident.closed_at, incident.state = at, IncidentState.CLOSED

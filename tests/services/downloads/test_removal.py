@@ -119,9 +119,9 @@ def test_a_list_shows_users_and_each_file_that_is_not_what_was_downloaded(
     (delta / "more-1.0.jar").touch()
     (jars / "spark-core_2.13-4.jar").unlink()
     assert _said("connector", "list").splitlines() == [
-        "kafka for Spark 4.3: 1 jars, 0 MB, used by nothing",
+        "kafka for Spark 4.3: 1 jar, 0 MB, used by nothing",
         "  All jars match what was downloaded.",
-        "own for Spark 4.3: 1 jars, 0 MB, used by nothing",
+        "own for Spark 4.3: 1 jar, 0 MB, used by nothing",
         "  It has no checksums: it was installed by hand, or by an older release.",
         "delta for Spark 4.2: 2 jars, 0 MB, used by application tables",
         "  File more-1.0.jar was added after the download.",
