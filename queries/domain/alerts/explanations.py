@@ -245,12 +245,12 @@ def explained(
     about = _KINDS[kind]
     if fault is None or kind not in OF_FAILURE:
         page = _possible(about.page, place)
-        return Explanation(_joined(detail, about.meaning), _words(place, None), about.step, page)
-    told = "" if detail.startswith(fault.title) else fault.title
+        return Explanation(joined(detail, about.meaning), _words(place, None), about.step, page)
+    told = "" if fault.title.rpartition("Exception: ")[2] in detail else fault.title
     step, page = fault.way_out, Page.FAILURE
     if kind is IncidentKind.QUERY_IDENTITY:  # only the answer ends it
         step, page = about.step, _possible(about.page, place)
-    cause = _joined(told, detail, fault.meaning)
+    cause = joined(told, detail, fault.meaning)
     return Explanation(cause, _words(place, fault.batch), step, page)
 
 
@@ -260,7 +260,7 @@ def _possible(page: Page, place: Place) -> Page:
     return Page.INCIDENT if page in OF_APPLICATION and not place.application else page
 
 
-def _joined(*texts: str) -> str:
+def joined(*texts: str) -> str:
     """Return the first line of each text as sentences, each once.
 
     Below the first line, an error has frames and dumps, which its page shows.
@@ -296,5 +296,5 @@ def over(kind: IncidentKind, closed_by: str, accepted: str) -> str:
     `accepted` is a sentence on losses that were accepted while it lasted, or "".
     """
     if closed_by:
-        return _joined(f"{closed_by} closed it", accepted)
-    return _joined("The problem has cleared", accepted or _ENDS.get(kind, ""))
+        return joined(f"{closed_by} closed it", accepted)
+    return joined("The problem has cleared", accepted or _ENDS.get(kind, ""))

@@ -8,6 +8,7 @@ unreachable source, a driver that keeps dying, a host without a heartbeat.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from queries.domain.alerts.explanations import joined
 from queries.domain.alerts.kinds import IncidentKind
 
 #: Maximum number of affected queries listed by name; the others are only counted.
@@ -111,8 +112,7 @@ def _merged(same: list[Trouble]) -> Trouble:
     in_order = tuple(sorted(queries.values(), key=lambda query: query.name))
     first = min(of_queries, key=lambda one: LOSS.index(one.kind) if one.kind in LOSS else 0)
     if len(in_order) == 1:
-        details = dict.fromkeys(one.detail for one in (first, *same) if one.detail)
-        return replace(first, detail=" ".join(details))
+        return replace(first, detail=joined(*(one.detail for one in (first, *same))))
     applications = {one.application for one in of_queries}
     return replace(
         first,

@@ -49,6 +49,12 @@ def test_a_script_that_asks_needs_the_answer_whatever_failed() -> None:
     assert (found.page, "Answer" in found.step) == (Page.QUESTION, True)
 
 
+def test_what_the_detail_states_of_a_failure_is_not_told_twice() -> None:
+    full = Fault("IOException: No space left on device", "A disk is full.", "Free up space.", 1)
+    detail = "No space left on device. 0 MB of 25 MB are free."
+    assert explained(Kind.DISK, detail, HERE, full).cause == f"{detail} A disk is full."
+
+
 def test_what_is_no_failure_is_not_explained_by_one() -> None:
     found = explained(Kind.LAGGING, "Lagging since 18:26 UTC", HERE, FAULT)
     assert "NPE" not in found.cause

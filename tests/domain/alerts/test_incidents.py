@@ -74,7 +74,7 @@ def test_what_its_queries_differ_in_is_not_said_of_a_trouble_of_several() -> Non
 def test_one_loss_is_one_trouble_told_by_what_is_most_certain() -> None:
     risk = trouble(Kind.AT_RISK, detail="150 offsets were deleted.")
     lost = trouble(Kind.RECORDS_LOST, detail="150 records were never read.")
-    failed = trouble(Kind.FAILED, fingerprint=of_query(Kind.FAILED, 1, loses=True), detail="Lost.")
+    failed = trouble(Kind.FAILED, fingerprint=of_query(Kind.FAILED, 1, loses=True), detail="Lost")
     other = trouble(Kind.FAILED, 2)
     (one, two) = grouped([risk, lost, failed, other])
     assert (one.kind, one.group) == (Kind.FAILED, 7)
