@@ -130,7 +130,7 @@ const edit = (field) => {
       EditorState.tabSize.of(4),
       // Tab is not bound: it leaves the field.
       keymap.of([...completionKeymap, ...historyKeymap, ...defaultKeymap]),
-      EditorView.contentAttributes.of({ "aria-label": label.textContent.trim(), ...Object.fromEntries(aria) }),
+      EditorView.contentAttributes.of({ tabindex: "0", "aria-label": label.textContent.trim(), ...Object.fromEntries(aria) }),
       at === null ? [] : failing(at),
       EditorView.domEventHandlers({
         // The browser itself would keep the look of the text that it replaces, in a style attribute
