@@ -32,18 +32,20 @@ def full_disk_failures(failures: Iterable[Failure]) -> set[int]:
 
 
 def disk_text(failure: Failure, query: Query) -> tuple[str, str]:
-    """Return where the full file system is mounted ("" if unknown), and a sentence on it.
+    """Return where the full file system is mounted ("" if unknown), and sentences on it.
 
+    The failure's is dated: space may have been freed since, which the figures of now then show.
     Without a path in the failure, it is the fullest of those that the query writes to.
     """
     texts = (failure.root_cause, failure.message, failure.log_tail)
     named = next((one[1] or one[2] for text in texts if (one := _PATH.search(text))), "")
     written = [named] if named else list(dict.fromkeys(_written(query)))
-    said = f"{FULL_DISK[0]}: {', '.join(written) or 'it is unknown where'}."
+    said = f"{FULL_DISK[0]} at {failure.at:%H:%M:%S} UTC"
+    where = ", ".join(written) or "it is unknown where"
     if query.application.host not in ("", settings.HEADGATE_HOST):
-        return "", said
+        return "", f"{said}: {where}."
     disk = fullest(written)
-    return (disk.mount, f"{FULL_DISK[0]}. {disk.sentence}") if disk else ("", said)
+    return (disk.mount, f"{said}. Now, {disk.sentence}") if disk else ("", f"{said}: {where}.")
 
 
 def _written(query: Query) -> Iterator[str]:

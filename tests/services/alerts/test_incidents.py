@@ -1,5 +1,6 @@
 """Incidents open when something is wrong, say what, and close by themselves."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -589,16 +590,16 @@ def test_queries_on_a_full_disk_are_one_incident_with_path_and_missing_bytes(
         alerts.up(name)
     for name in ("delays", "hours"):
         _loop(alerts, name, FULL)
-    Failure.objects.update(at=alerts.now)
+    failed_at = alerts.now
+    Failure.objects.update(at=failed_at)
     alerts.parts = (problem(f"{OF_DATA}/data", disk.sentence),)
     host = alerts.row("delays").application.host
     settings.HEADGATE_HOST = host
     incident = alerts.one()
     assert (incident.kind, incident.affected_count) == (IncidentKind.DISK, 2)
     assert incident.title == f"Disk full: /data on {host}: 2 queries"
-    assert "No space left on device. /data/out is on the file system mounted at /data" in (
-        incident.detail
-    )
+    then = f"No space left on device at {failed_at:%H:%M:%S} UTC. "
+    assert f"{then}Now, /data/out is on the file system mounted at /data" in incident.detail
     assert "3 MB of 50,000 MB are free, 997 MB too little" in incident.detail
 
 
@@ -695,7 +696,9 @@ def test_the_path_of_a_full_disk_is_read_from_the_failure(
     _loop(alerts, "delays", replace(FULL, root_cause=text))
     incident = alerts.one()
     assert (incident.kind, set(asked)) == (IncidentKind.DISK, {path})
-    assert incident.detail.startswith(f"No space left on device: {path}. ")
+    assert re.match(
+        rf"No space left on device at [\d:]+ UTC: {re.escape(path)}\. ", incident.detail
+    )
     assert incident.title == "delays: disk full"
 
 
