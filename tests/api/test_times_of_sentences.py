@@ -117,10 +117,12 @@ FACTS: dict[str, str] = {
 }
 #: The same for fields of selectors' classes that have no time, and for functions that return texts.
 #: A `TableLine` has the time in its row; what is unknown of a checkpoint's logs has it in the text.
-#: A `Told` has the times of its incident; disks are looked at when they are asked for.
+#: An `ExplainedIncident` has the times of its incident; disks are looked at when they are asked
+#: for.
 FACTS_OF_SELECTORS = frozenset(
     """
-    alerts.incidents.Told.ended alerts.own_routes.Route.bound checkpoint_logs.logs_unknown
+    alerts.incidents.ExplainedIncident.ended alerts.own_routes.Route.bound
+    checkpoint_logs.logs_unknown
     checkpoint_logs.why_not_known checkpoints.Pinned.pinned
     definitions.connectors.Connector.differing
     definitions.connectors.Connector.fault definitions.sparks.SparkHere.differing

@@ -10,7 +10,7 @@ from queries.channels.kinds import ChannelKind
 from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, Severity
 from queries.domain.definitions.spec import MOST_THRESHOLDS
 from queries.models.alerts import AlertRule, Channel, Incident, IncidentEntry, Maintenance
-from queries.selectors.alerts.incidents import told
+from queries.selectors.alerts.incidents import explain_incident
 
 Form = serializers.Serializer[Any]
 
@@ -61,13 +61,13 @@ class ExplainedIncidentBody(IncidentBody):
 
     def to_representation(self, instance: Incident) -> dict[str, Any]:
         """Return the incident with its explanation."""
-        whole = told(instance)
+        explained = explain_incident(instance)
         vars(instance).update(
-            cause=whole.why.cause,
-            place=whole.why.place,
-            next_step="" if whole.ended else whole.why.step,
-            next_page=whole.address,
-            ended=whole.ended,
+            cause=explained.why.cause,
+            place=explained.why.place,
+            next_step="" if explained.ended else explained.why.step,
+            next_page=explained.address,
+            ended=explained.ended,
         )
         return super().to_representation(instance)
 

@@ -99,7 +99,7 @@ def newest_failure(incident: Incident) -> Failure | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ExplainedIncident:
     """An incident's explanation, with the address of its next step's page, and the failure.
 
     Its evidence and next step no longer hold once it has `ended`, which then reports how.
@@ -111,7 +111,7 @@ class Told:
     ended: str  # "" while it is open
 
 
-def told(incident: Incident) -> Told:
+def explain_incident(incident: Incident) -> ExplainedIncident:
     """Return what every channel and page states about an incident."""
     failure, kind = newest_failure(incident), IncidentKind(incident.kind)
     listed = [incident.query.name] if incident.query else incident.affected
@@ -132,7 +132,9 @@ def told(incident: Incident) -> Told:
     names |= {page: [incident.application and incident.application.name] for page in OF_APPLICATION}
     names |= {Page.INCIDENT: [incident.uuid], Page.FAILURE: [failure and failure.pk]}
     ended = incident.closed_at and over(kind, incident.closed_by, _accepted_losses(incident))
-    return Told(about, reverse(about.page, args=names[about.page]), failure, ended or "")
+    return ExplainedIncident(
+        about, reverse(about.page, args=names[about.page]), failure, ended or ""
+    )
 
 
 def _fault(failure: Failure) -> Fault:

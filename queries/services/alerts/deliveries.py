@@ -24,7 +24,7 @@ from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentSta
 from queries.domain.alerts.routing import RoutedIncident, Rule, Telling, plan
 from queries.domain.secrets.bindings import channel as channel_named
 from queries.models.alerts import Channel, Delivery, Incident
-from queries.selectors.alerts.incidents import told
+from queries.selectors.alerts.incidents import explain_incident
 from queries.selectors.alerts.rules import gone_at, rules_in_force
 from queries.selectors.lineage.downstream import Downstream
 from queries.selectors.secrets import bound_to
@@ -135,15 +135,15 @@ def message_of(
     `downstream` names the queries that read the affected ones' data. What was foreseen or seen
     while an incident was open is not repeated once it is over.
     """
-    whole = told(incident)
-    resolved = bool(whole.ended) and telling.step is Step.RESOLVED
-    text, facts = whole.why.cause, [("Where", whole.why.place)]
+    explained = explain_incident(incident)
+    resolved = bool(explained.ended) and telling.step is Step.RESOLVED
+    text, facts = explained.why.cause, [("Where", explained.why.place)]
     if resolved:
-        text = whole.ended
+        text = explained.ended
     else:
-        facts.append(("What to do", whole.why.step))
+        facts.append(("What to do", explained.why.step))
         if settings.PUBLIC_URL:
-            facts.append(("Do it here", f"{settings.PUBLIC_URL}{whole.address}"))
+            facts.append(("Do it here", f"{settings.PUBLIC_URL}{explained.address}"))
     facts += [("Application", incident.application.name if incident.application else "")]
     facts += [("Query", incident.query.name if incident.query else "")]
     if incident.affected_count > 1:

@@ -19,11 +19,11 @@ from queries.models.alerts import Incident
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
 from queries.selectors.alerts.incidents import (
+    explain_incident,
     incident,
     incidents,
     story,
     thread_dump,
-    told,
 )
 from queries.selectors.failures.what_changed import failure_with_changes
 from queries.selectors.kafka.lag import lag_of
@@ -52,13 +52,13 @@ _MOVING = ("status", "lead", "story", "affected")
 def incident_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Show one incident."""
     row = incident(uuid)
-    whole = told(row)
-    failure = whole.failure
+    explained = explain_incident(row)
+    failure = explained.failure
     below = Downstream().of(row) if row.state == IncidentState.OPEN else Below()
     context = {
         **_moving(row, timezone.now()),
         "failure": failure,
-        "told": whole,
+        "explained": explained,
         "offers": _offers(request, row, failure),
         "dump": thread_dump(row),
         "restart_ends": row.kind in RESTART_ENDS,
