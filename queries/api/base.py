@@ -76,7 +76,7 @@ class AnyForm(DefaultContentNegotiation):
 class BoundedJSONParser(BaseParser):
     """Parse JSON in UTF-8, up to `most` bytes and `DEEPEST` levels deep.
 
-    It is no `JSONParser`: for these, REST framework reads the body first, up to Django's limit.
+    It is not a `JSONParser`: for those, REST framework reads the body first, up to Django's limit.
     """
 
     media_type = "application/json"

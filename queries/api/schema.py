@@ -59,7 +59,7 @@ _SECTIONS = {
     ),
     "Failures": ("Failures, grouped by their cause.", "failures failure-groups"),
     "Alerts": (
-        "Incidents, whom they are reported to, and when they are not.",
+        "Incidents, the channels they are sent to, and maintenance windows.",
         "incidents alert-channels alert-rules maintenance",
     ),
     "Lineage": ("Which queries read what others write.", "lineage"),
