@@ -32,6 +32,7 @@ from queries import host_pressure
 from queries.domain.pressure import Pressure
 from queries.jvm import compiled
 from queries.jvm.compiled import NotCompiled, our_jar
+from queries.launchers.process.walls.proven import FILE as ISOLATION
 from queries.models.access.teams import Grant
 from tests import (
     conftest_areas,
@@ -336,6 +337,13 @@ def django_db_setup(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
+
+
+@pytest.fixture(autouse=True)
+def _no_isolation_left_behind() -> Iterator[None]:
+    """Forget which isolation a test's worker recorded: the next test may have another worker."""
+    yield
+    (_HOME / ISOLATION).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
