@@ -104,7 +104,7 @@ def test_batches_that_run_again_are_listed_anew(bench: Bench, out: str) -> None:
         assert log is not None
         assert set(log.entries()) == set(range(9))
     found = preview.preview_rewind(bench.stage.row("delays"), 5)
-    assert "The 3 files of batch 6 are moved" in found.sink[0]
+    assert found.sink[0].startswith("3 files of batch 6 are moved")
 
 
 def test_a_log_that_is_compacted_over_the_batch_is_refused_before_the_query_stops(
@@ -180,8 +180,8 @@ def test_a_preview_says_what_is_moved_and_what_that_costs(bench: Bench, out: str
         preview.preview_rewind(query, 6)
     bench.read_sink()
     effect, cost = preview.preview_rewind(query, 6).sink
-    assert f"The 3 files of batches 7 to 9 are moved to {out}/_headgate" in effect
-    assert "each of the 3 files (0.0 MB) is copied within the store and then deleted" in cost
+    assert effect.startswith(f"3 files of batches 7 to 9 are moved to {out}/_headgate")
+    assert "each file (3 files, 0.0 MB) is copied within the store and then deleted" in cost
     assert "At the speed of the last move" not in cost
     bench.done(to_batch_6(bench))
     assert "At the speed of the last move" in preview._moving(out, 3, 0)[0]
@@ -192,7 +192,7 @@ def test_a_preview_of_a_stateful_reset_counts_every_file(bench: Bench, out: str)
     bench.read_sink()
     effect, cost = preview.preview_reset(query, WantedStart("earliest")).sink
     assert f"Everything it has written to {out} is moved to {out}/_headgate" in effect
-    assert "each of the 10 files" in cost
+    assert "each file (10 files" in cost
 
 
 def test_a_preview_of_a_stateless_reset_leaves_the_files(bench: Bench, out: str) -> None:
