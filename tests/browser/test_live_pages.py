@@ -127,10 +127,16 @@ def test_the_pill_is_not_green_while_no_driver_sends(
     expect(page.locator("#live-age")).to_have_text("14 min")
     said = re.compile("^Connected, but no driver")
     expect(page.locator("#live")).to_have_attribute("title", said)
-    dot = "getComputedStyle(document.querySelector('.live-dot')).backgroundColor"
-    calm = page.evaluate(dot)
-    page.locator("#live").evaluate("node => node.removeAttribute('data-quiet')")
-    assert page.evaluate(dot) != calm, "it is drawn as live"
+    # In one step: the page sets the attribute again with every second.
+    calm, live_green = page.locator("#live").evaluate(
+        """(pill) => {
+            const colour = () => getComputedStyle(pill.querySelector(".live-dot")).backgroundColor;
+            const calm = colour();
+            pill.removeAttribute("data-quiet");
+            return [calm, colour()];
+        }"""
+    )
+    assert calm != live_green, "it is drawn as live"
 
 
 def test_the_counts_above_the_list_follow(
