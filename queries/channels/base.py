@@ -8,8 +8,8 @@ from datetime import datetime
 class Message:
     """One message about one incident, in a form that every channel can send.
 
-    `key` is the same for all messages about one occurrence of an incident: PagerDuty and Opsgenie
-    use it as their deduplication key, so that "resolved" closes the alert that "opened" created.
+    `key` is the same for all messages about one occurrence of an incident: PagerDuty uses
+    it as its deduplication key, so that "resolved" closes the alert that "opened" created.
     """
 
     key: str

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from queries.channels import chat, mail, opsgenie, pagerduty, webhook
+from queries.channels import chat, mail, pagerduty, webhook
 from queries.channels.base import Message
 from queries.channels.declaration import Kind
 from queries.channels.door import Network, Way, through
+from queries.domain.secrets.hosts import ANYWHERE
 
 
 class ChannelKind(StrEnum):
@@ -16,7 +17,6 @@ class ChannelKind(StrEnum):
     MAIL = "mail"
     CHAT = "chat"
     PAGERDUTY = "pagerduty"
-    OPSGENIE = "opsgenie"
     WEBHOOK = "webhook"
 
 
@@ -24,7 +24,6 @@ KINDS: Mapping[ChannelKind, Kind] = {
     ChannelKind.MAIL: mail.KIND,
     ChannelKind.CHAT: chat.KIND,
     ChannelKind.PAGERDUTY: pagerduty.KIND,
-    ChannelKind.OPSGENIE: opsgenie.KIND,
     ChannelKind.WEBHOOK: webhook.KIND,
 }
 
@@ -34,12 +33,18 @@ def choices() -> list[tuple[str, str]]:
     return [(kind, kind) for kind in ChannelKind]
 
 
+def is_supported(kind: str) -> bool:
+    """Return whether this is a kind; a channel of a kind that was removed stays as a row."""
+    return kind in set(ChannelKind)
+
+
 def place_of(kind: str, settings: Mapping[str, Any]) -> str:
     """Return "host:port", or the name of a chat service with a fixed host ("slack").
 
-    `ANYWHERE` if the settings do not determine it, for example if the URL is still a reference.
+    `ANYWHERE` if the settings do not determine it, for example if the URL is still a reference, or
+    if the channel's kind is no longer supported.
     """
-    return KINDS[ChannelKind(kind)].places.place(settings)
+    return KINDS[ChannelKind(kind)].places.place(settings) if is_supported(kind) else ANYWHERE
 
 
 def way_of(kind: str, settings: Mapping[str, Any]) -> Way:

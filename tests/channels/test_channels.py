@@ -161,17 +161,6 @@ def test_pagerduty_triggers_and_resolves_one_alert_by_its_key(receiver: Receiver
     assert opened["links"][0]["href"] == MESSAGE.url
 
 
-def test_opsgenie_creates_and_closes_one_alert_by_its_alias(receiver: Receiver) -> None:
-    settings = {"api_key": "K3Y", "url": receiver.url.partition("/hook")[0]}
-    deliver("opsgenie", settings)
-    deliver("opsgenie", settings, RESOLVED)
-    created, closed = receiver.got
-    assert created.path == "/v2/alerts"
-    assert created.headers["Authorization"] == "GenieKey K3Y"
-    assert (created.form["alias"], created.form["priority"]) == (MESSAGE.key, "P1")
-    assert closed.path == "/v2/alerts/headgate%2F7f3a%2F1/close?identifierType=alias"
-
-
 # --- mail ---------------------------------------------------------------------------------
 
 
@@ -266,10 +255,10 @@ def test_mail_over_tls_from_the_first_byte(trusted: trustme.CA) -> None:
 # --- chat ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["webhook", "pagerduty", "opsgenie", "chat"])
+@pytest.mark.parametrize("kind", ["webhook", "pagerduty", "chat"])
 def test_every_fact_is_delivered_beside_the_text(kind: str, receiver: Receiver) -> None:
     receiver.status = 200
-    settings = {"url": receiver.url, "secret": "x", "routing_key": "x", "api_key": "x"}
+    settings = {"url": receiver.url, "secret": "x", "routing_key": "x"}
     if kind == "chat":
         settings = {"url": f"mmost://127.0.0.1:{receiver.server_port}/t0ken1234567890"}
     facts = (("Where", "query delays, host a"), ("What to do", "Free up space there."))

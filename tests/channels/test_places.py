@@ -23,7 +23,7 @@ from queries.channels.kinds import place_of
         ("webhook", {}, "*"),
         ("pagerduty", {"routing_key": "file:key"}, "events.pagerduty.com:443"),
         ("pagerduty", {"url": "https://proxy/v2"}, "proxy:443"),
-        ("opsgenie", {"api_key": "file:key"}, "api.opsgenie.com:443"),
+        ("opsgenie", {"url": "https://api.opsgenie.com"}, "*"),  # a kind that was removed
         ("chat", {"url": "slack://a/b/c"}, "slack"),
         ("chat", {"url": "tgram://123456789:abcdef/12315544/"}, "tgram"),
         ("chat", {"url": "workflows://prod.example.org:443/id/sig"}, "prod.example.org:443"),

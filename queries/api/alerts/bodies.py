@@ -80,10 +80,12 @@ class IncidentEntryBody(Body):
 @shows(
     Channel,
     "name kind settings enabled created_at created_by last_sent_at failing_since last_error",
-    kind=ChannelKind,
 )
 class ChannelBody(Body):
-    """A notification channel; its secrets are references."""
+    """A notification channel; its secrets are references.
+
+    kind: A kind of ChannelForm, or one that was removed; such a channel is disabled.
+    """
 
 
 @shows(

@@ -25,6 +25,7 @@ class Page(StrEnum):
     QUESTION = "application-question"
     SYSTEM = "system"
     CHANNELS = "alert-channels"
+    RULES = "alert-rules"
     INCIDENT = "incident"
 
 
@@ -220,6 +221,11 @@ _KINDS: dict[IncidentKind, _Kind] = {
         "Drivers run, but their reports arrive late.",
         "Check the ingester and Redis on the System page.",
         Page.SYSTEM,
+    ),
+    IncidentKind.NO_CHANNEL: _Kind(
+        "The incidents that it matches are shown here, but it notifies nobody of them.",
+        "Choose a channel that is enabled in the rule, or disable the rule.",
+        Page.RULES,
     ),
     IncidentKind.CHANNEL_DEAD: _Kind(
         "Its messages are retried for a day, then given up.",

@@ -61,6 +61,7 @@ class IncidentKind(StrEnum):
     TICKS_LATE = "ticks-late", "Periodic work is late"
     INGESTER_DOWN = "ingester-down", "No ingester"
     DATA_OLD = "data-old", "Data is stale", Severity.WARNING
+    NO_CHANNEL = "no-channel", "Rule notifies nobody", Severity.WARNING
     CHANNEL_DEAD = "channel-dead", "Channel delivers nothing", Severity.WARNING
 
 

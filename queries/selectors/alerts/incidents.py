@@ -127,7 +127,7 @@ def explain_incident(incident: Incident) -> ExplainedIncident:
         ),
         _fault(failure) if failure else None,
     )
-    names: dict[Page, list[Any]] = {Page.SYSTEM: [], Page.CHANNELS: []}
+    names: dict[Page, list[Any]] = {Page.SYSTEM: [], Page.CHANNELS: [], Page.RULES: []}
     names |= dict.fromkeys(OF_QUERY, listed[:1])
     names |= {page: [incident.application and incident.application.name] for page in OF_APPLICATION}
     names |= {Page.INCIDENT: [incident.uuid], Page.FAILURE: [failure and failure.pk]}

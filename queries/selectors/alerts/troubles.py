@@ -39,7 +39,7 @@ from queries.domain.states import (
 )
 from queries.domain.supervision.culprits import DEATHS
 from queries.domain.system import OF_DATA, Part
-from queries.models.alerts import Channel
+from queries.models.alerts import AlertRule, Channel
 from queries.models.applications import Application, Script
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Checkpoint, Query, QueryRevision
@@ -147,6 +147,7 @@ def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
     found += _hosts()
     found += _of_headgate(problems)
     found += _channels(now)
+    found += _rules()
     return grouped(one for one in found if one.kind not in _DEPLOYED or not deploys.has(one))
 
 
@@ -546,6 +547,22 @@ def _channels(now: datetime) -> Iterator[Trouble]:
             title=f"Channel {channel.name} delivers nothing",
             detail=channel.last_error,
         )
+
+
+def _rules() -> Iterator[Trouble]:
+    """Yield the enabled rules whose channels, or those to escalate to, are all disabled or gone."""
+    rules = AlertRule.objects.filter(enabled=True)
+    escalating = rules.exclude(escalate_after_minutes=None)
+    for step, mute in (
+        ("", rules.exclude(channels__enabled=True)),
+        (" to escalate to", escalating.exclude(escalate_to__enabled=True)),
+    ):
+        for rule in mute:
+            yield Trouble(
+                kind=IncidentKind.NO_CHANNEL,
+                fingerprint=f"{IncidentKind.NO_CHANNEL}:{rule.pk}{step}",
+                title=f"Rule {rule.name} has no enabled channel{step}",
+            )
 
 
 def _subject(application: Application) -> Subject:

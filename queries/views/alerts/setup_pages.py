@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
-from queries.channels.kinds import KINDS, ChannelKind
+from queries.channels.kinds import KINDS, ChannelKind, is_supported
 from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.definitions.labels import labels_text, searched_labels
 from queries.domain.errors import HeadgateError, Invalid
@@ -47,14 +47,16 @@ def channels(request: HttpRequest) -> HttpResponseBase:
 
 @needs(ADMINISTER, "GET", "POST")
 def channel(request: HttpRequest, name: str = "") -> HttpResponseBase:
-    """Create a channel of the chosen kind, or change one."""
+    """Create a channel of the chosen kind, or change one; if its kind was removed, to another."""
     row = get_object_or_404(Channel, name=name) if name else None
-    chosen = row.kind if row else request.GET.get("kind", request.POST.get("kind", ""))
-    kind = ChannelKind(chosen) if chosen in set(ChannelKind) else ChannelKind.MAIL
+    removed = row is not None and not is_supported(row.kind)
+    chosen = request.GET.get("kind", request.POST.get("kind", ""))
+    chosen = row.kind if row and not removed else chosen
+    kind = ChannelKind(chosen) if is_supported(chosen) else ChannelKind.MAIL
     typed: dict[str, Any] = {
         "name": row.name if row else "",
         "enabled": row.enabled if row else True,
-        "settings": dict(row.settings) if row else {},
+        "settings": dict(row.settings) if row and not removed else {},
     }
     problems: dict[str, Any] = {}
     if request.method == "POST":
@@ -76,6 +78,7 @@ def channel(request: HttpRequest, name: str = "") -> HttpResponseBase:
     context = {
         "channel": row,
         "kind": kind,
+        "kinds": list(ChannelKind) if removed else [],
         "typed": typed,
         "fields": _fields(kind, typed["settings"], problems),
         "problems": problems,

@@ -24,6 +24,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.models.failures import Failure, FailureGroup
 from queries.models.hosts import Host
+from queries.selectors.alerts.incidents import told
 from queries.selectors.alerts.troubles import troubles
 from queries.selectors.disks import Disk, home_disk
 from queries.selectors.failures import full_disks
@@ -369,6 +370,33 @@ def test_a_channel_that_delivers_nothing_is_an_incident(alerts: Alerts) -> None:
     assert incident.title == "Channel pager delivers nothing"
 
 
+def test_a_rule_without_an_enabled_channel_is_an_incident(alerts: Alerts) -> None:
+    made = {"created_at": alerts.now, "created_by": "ada"}
+    on, off = (
+        Channel.objects.create(name=name, kind="webhook", enabled=name == "on", **made)
+        for name in ("on", "off")
+    )
+    rules = {
+        name: AlertRule.objects.create(name=name, enabled=name != "disabled", **made)
+        for name in ("heard", "mute", "disabled", "escalates")
+    }
+    rules["heard"].channels.set([on, off])
+    rules["mute"].channels.set([off])
+    rules["escalates"].channels.set([on])
+    rules["escalates"].escalate_to.set([off])
+    AlertRule.objects.filter(name="escalates").update(escalate_after_minutes=5)
+    found = {one.title: one.kind for one in alerts.watch()}
+    assert found == {
+        "Rule mute has no enabled channel": IncidentKind.NO_CHANNEL,
+        "Rule escalates has no enabled channel to escalate to": IncidentKind.NO_CHANNEL,
+    }
+    (sent, *_) = Incident.objects.all()
+    assert told(sent).address == "/alerts/rules/"
+    Channel.objects.update(enabled=True)
+    assert alerts.watch(HOLD.total_seconds())
+    assert alerts.watch(HOLD.total_seconds()) == []
+
+
 def test_in_a_maintenance_window_nothing_that_it_names_opens(alerts: Alerts) -> None:
     alerts.query("delays")
     alerts.up("delays")
@@ -488,9 +516,9 @@ def _stopped_at_risk(alerts: Alerts, hours: float) -> None:
 
 
 def _rule(**selector: Any) -> None:
-    AlertRule.objects.create(
-        name=f"rule {AlertRule.objects.count()}", selector=selector, created_at=Now()
-    )
+    number = AlertRule.objects.count()
+    rule = AlertRule.objects.create(name=f"rule {number}", selector=selector, created_at=Now())
+    rule.channels.create(name=f"channel {number}", kind="webhook", created_at=Now())
 
 
 def test_a_stopped_query_about_to_lose_records_is_a_warning(alerts: Alerts) -> None:

@@ -127,13 +127,11 @@ def test_a_rule_limits_the_queries_it_matches_except_where_they_have_their_own(
     plain, own = limits.running("plain"), limits.running("own", {**BEHIND, "value": 5_000_000})
     other = limits.running("other")
     Query.objects.filter(pk__in=[plain.pk, own.pk]).update(labels={"tier": "1"})
-    AlertRule.objects.create(
-        name="tier-1",
-        selector={"labels": {"tier": "1"}},
-        thresholds=[BEHIND],
-        created_at=limits.now,
-        created_by="anna",
+    made: dict[str, Any] = {"created_at": limits.now, "created_by": "anna"}
+    rule = AlertRule.objects.create(
+        name="tier-1", selector={"labels": {"tier": "1"}}, thresholds=[BEHIND], **made
     )
+    rule.channels.create(name="pager", kind="webhook", **made)
     for query in (plain, own, other):
         limits.samples(query, records=1_200_000)
     (incident,) = limits.watch()
@@ -144,9 +142,9 @@ def test_a_rule_limits_the_queries_it_matches_except_where_they_have_their_own(
 def test_an_unreadable_threshold_does_not_hide_the_others(limits: Limits) -> None:
     query = limits.running("delays", BEHIND)
     Query.objects.filter(pk=query.pk).update(thresholds=[{"figure": "moon"}, BEHIND])
-    AlertRule.objects.create(
-        name="rotten", thresholds=[3], created_at=limits.now, created_by="anna"
-    )
+    made: dict[str, Any] = {"created_at": limits.now, "created_by": "anna"}
+    rule = AlertRule.objects.create(name="rotten", thresholds=[3], **made)
+    rule.channels.create(name="pager", kind="webhook", **made)
     limits.samples(query, records=1_200_000)
     assert len(limits.watch()) == 1
     assert set(LoopTrouble.objects.values_list("about", flat=True)) == {
