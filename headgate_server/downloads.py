@@ -1,9 +1,9 @@
 """Download connectors with Maven and versions of Spark with pip.
 
-`bootstrap/fetch.py` uses this module at a terminal; the worker uses it for the Install buttons and
-the REST API. It needs only the standard library. Each folder is replaced as a whole and contains
-the digest of its pom or its list of packages. If the digest and the jars are unchanged, nothing is
-downloaded and no network is needed. A folder of jars also contains their checksums.
+`bootstrap/fetch.py` uses this module at a terminal. It needs only the standard library. Each folder
+is replaced as a whole and contains the digest of its pom or its list of packages. If the digest and
+the jars are unchanged, nothing is downloaded and no network is needed. A folder of jars also
+contains their checksums.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ def replaced(target: Path, made_of: bytes, *, jars: str = "") -> Iterator[Path |
     missing = [one for one in target.parents if not one.is_dir()]
     for one in reversed(missing):
         one.mkdir(exist_ok=True)
-        one.chmod(0o755)  # the worker's umask is stricter than drivers' accounts allow
+        one.chmod(0o755)  # a stricter umask would keep drivers' accounts out
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         yield aside
@@ -380,11 +380,6 @@ def replaced(target: Path, made_of: bytes, *, jars: str = "") -> Iterator[Path |
         shutil.rmtree(target / ".before", ignore_errors=True)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def is_downloaded(folder: Path) -> bool:
-    """Return whether a folder was made here, not by whoever runs the host."""
-    return (folder / _STAMP).exists()
 
 
 def set_aside(target: Path) -> Path:

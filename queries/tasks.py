@@ -24,7 +24,6 @@ from queries.services.checkpoints import clone, file_sinks, remote, reset, rewin
 from queries.services.definitions.sql_check import Answering
 from queries.services.deploys.advancing import advance_all
 from queries.services.downloads.class_archives import Archiver
-from queries.services.downloads.installs import Install
 from queries.services.kafka.go_on_after_loss import GO_ON
 from queries.services.probes import preflight, record_search, xray
 from queries.services.procedures.bulk_operations import BulkOperation
@@ -52,7 +51,6 @@ PROCEDURES: dict[Verb, Procedure] = {
 WORK: dict[Verb, Work] = {
     **PROCEDURES,
     **dict.fromkeys(MANY_VERBS, BulkOperation()),
-    Verb.INSTALL: Install(stopping),
 }
 
 #: Seconds: the length of a wait for a driver's exit, and the pause after a failed wait.

@@ -201,7 +201,7 @@ class Verb(StrEnum):
     STOP_MANY = "stop-many"
     RESTART_MANY = "restart-many"
     DECLARE_GONE = "declare-host-gone"  # its driver there counts as dead
-    INSTALL = "install"  # a version of Spark or a connector, on a host
+    INSTALL = "install"  # of earlier releases: Spark or a connector, by the worker of a host
     PRUNE = "prune"  # stop and delete what an owner's files no longer contain
 
 

@@ -17,7 +17,6 @@ from django.views.decorators.http import require_safe
 from queries.domain.system import TOLD_PARTS
 from queries.roles import VIEW
 from queries.selectors.definitions.sparks import sparks_here
-from queries.services.downloads.installs import last_install, open_install
 from queries.services.system.health import system_health
 from queries.views.console.guard import needs
 
@@ -28,8 +27,6 @@ def system(request: HttpRequest) -> HttpResponse:
     context = {
         "health": system_health(timezone.now()),
         "sparks": sparks_here(),
-        "installing": open_install(),
-        "last": last_install(),
         "host": settings.HEADGATE_HOST,
     }
     return render(request, "console/settings/system.html", context)

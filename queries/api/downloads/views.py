@@ -1,19 +1,17 @@
-"""The versions of Spark and the connectors of this host, and requests to install them."""
+"""The versions of Spark and the connectors of this host, and requests to remove them."""
 
 from typing import Any
 
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, described, shows
-from queries.api.methods import Sent, accepts, answers
+from queries.api.derived import Body, shows
+from queries.api.methods import answers
 from queries.domain.errors import Missing
-from queries.domain.sparks import OURS, SPARKS, Spark, spark_named
-from queries.models.history import Operation
+from queries.domain.sparks import SPARKS, Spark, spark_named
 from queries.roles import ADMINISTER
 from queries.selectors.definitions.connectors import Connector, Jar, connectors
 from queries.selectors.definitions.sparks import SparkHere, sparks_here
-from queries.services.downloads.installs import MOST_COORDINATES, begin_install
 from queries.services.downloads.removal import remove_connector, remove_spark
 
 
@@ -64,21 +62,6 @@ class ConnectorsBody(Body):
     results = ConnectorBody(many=True)
 
 
-@described
-class InstallForm(Body):
-    """A connector to install.
-
-    spark: The version of Spark that the connector is for; installed first if this host lacks it.
-    coordinates: Maven coordinates GROUP:ARTIFACT:VERSION; if empty, the recipe's are used.
-    """
-
-    name = serializers.CharField(max_length=64)
-    spark = serializers.ChoiceField(SPARKS, default=OURS)
-    coordinates = serializers.ListField(
-        child=serializers.CharField(max_length=300), max_length=MOST_COORDINATES, default=list
-    )
-
-
 class ConnectorsView(ApiView):
     """The connectors of this host."""
 
@@ -86,16 +69,6 @@ class ConnectorsView(ApiView):
     def get(self) -> dict[str, Any]:
         """List the connectors that are installed or used, with their jars and applications."""
         return {"results": connectors()}
-
-    @accepts("install_connector", role=ADMINISTER, form=InstallForm)
-    def post(self, sent: Sent) -> Operation:
-        """Make this host's worker install a connector; admins only."""
-        return begin_install(
-            spark=sent["spark"],
-            connector=sent["name"],
-            coordinates=sent["coordinates"],
-            **self.by,
-        )
 
 
 class ConnectorView(ApiView):
@@ -136,16 +109,6 @@ class SparksBody(Body):
     results = SparkBody(many=True)
 
 
-@described
-class SparkForm(Body):
-    """A version of Spark to install.
-
-    version: Any but Headgate's own.
-    """
-
-    version = serializers.ChoiceField(SPARKS)
-
-
 class SparksView(ApiView):
     """The versions of Spark that applications can choose."""
 
@@ -153,11 +116,6 @@ class SparksView(ApiView):
     def get(self) -> dict[str, Any]:
         """List the versions of Spark, with what this host has and who uses them."""
         return {"results": sparks_here()}
-
-    @accepts("install_spark", role=ADMINISTER, form=SparkForm)
-    def post(self, sent: Sent) -> Operation:
-        """Make this host's worker install a version of Spark; admins only."""
-        return begin_install(spark=sent["version"], **self.by)
 
 
 class SparkView(ApiView):

@@ -160,14 +160,10 @@ def _declared(name: str, spark: Spark = OURS) -> tuple[Declared, str]:
     return NOTHING, ""
 
 
-def all_recipes() -> frozenset[str]:
-    """Return the names of the connectors that a command downloads for some version of Spark."""
-    return frozenset(path.parent.name for path in _recipes_folder().glob(f"*/{FILE}"))
-
-
 def recipes(spark: Spark = OURS) -> frozenset[str]:
     """Return the names of the connectors that a command downloads for a version of Spark."""
-    return frozenset(name for name in all_recipes() if _is_for(_recipe(name), spark))
+    names = (path.parent.name for path in _recipes_folder().glob(f"*/{FILE}"))
+    return frozenset(name for name in names if _is_for(_recipe(name), spark))
 
 
 def _is_for(recipe: Declared, spark: Spark) -> bool:

@@ -24,6 +24,7 @@ from django.utils.dateparse import parse_datetime
 from headgate_ground.masking import mask, mask_text
 from queries.domain.counts import counted
 from queries.domain.errors import NotAllowed
+from queries.domain.sparks import installable
 from queries.domain.states import (
     FAILED_OPERATIONS,
     MANY_VERBS,
@@ -36,7 +37,6 @@ from queries.models.history import Operation
 from queries.roles import OPERATE, VIEW
 from queries.selectors.query_lines import query_line
 from queries.selectors.supervision.history import lines_of, operation, operations, transitions
-from queries.services.downloads.installs import subject_of
 from queries.services.procedures.engine import cancel
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import by, needs
@@ -127,7 +127,8 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
 
 def _subject(row: Operation) -> str:
     if row.verb == Verb.INSTALL:
-        return subject_of(row)
+        given = row.arguments
+        return installable(str(given.get("spark")), str(given.get("connector") or ""))
     many = len(row.result.get("queries", ()))
     return row.subject or counted(many, "query,queries")
 

@@ -127,9 +127,7 @@ runs: get v
 run: get v
 run-series: get v
 connectors: get v
-connector-install: post a
 connector-remove: post a
-spark-install: post a
 spark-remove: post a
 alerts: get v
 incident: get v
@@ -277,9 +275,9 @@ alert-rule-owner: get v delete a
 maintenances: get v post o
 maintenance: get v delete o
 checkpoints: get v
-connectors: get v post a
+connectors: get v
 connector: delete a
-sparks: get v post a
+sparks: get v
 spark: delete a
 code: get v post D
 upload: get v

@@ -9,10 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from headgate_server.downloads import write_sums
-from queries.domain.reasons import noted
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.history import Operation
 from queries.services.definitions import catalog
 from tests.web.browserless import Page
 
@@ -60,35 +58,20 @@ def test_what_is_installed_is_not_offered_again(signed_in: Client, kafka: None) 
     assert 'make connector ARGS="kafka --spark 4.2"' in page.text
 
 
-def test_an_admin_installs_one_by_its_button_and_sees_the_operation(
+def test_what_is_missing_is_shown_with_its_command_and_no_button(
     client: Client, admin: User, tmp_path: Path, settings: Any
 ) -> None:
     settings.SPARKS_DIR = tmp_path / "none"
     client.force_login(admin)
-    page = client.get("/connectors/").content.decode()
-    assert "Spark 4.2 is not installed on this host" in page
-    assert "it is installed with the first connector" in page
-    asked = client.post("/connectors/install/", {"name": "avro", "spark": "4.2"}, follow=True)
-    seen = asked.content.decode()
-    assert "Install connector avro for Spark 4.2" in seen
-    assert "Install Spark 4.2" in seen
-    assert "An installation is in progress" in client.get("/connectors/").content.decode()
-    assert "An installation is in progress" in client.get("/settings/system/").content.decode()
-    audit = client.get("/audit/?tab=operations").content.decode()
-    assert "connector avro for Spark 4.2" in audit
-    Operation.objects.update(outcome="FAILED", detail=noted("Maven is missing."))
-    assert "The last installation failed. Maven is missing." in Page(client, "/connectors/").text
-
-
-def test_coordinates_that_are_none_are_named_at_their_field(client: Client, admin: User) -> None:
-    client.force_login(admin)
-    asked = {"name": "own", "spark": "4.3", "coordinates": "org.example:own"}
-    refused = client.post("/connectors/install/", asked)
-    assert refused.status_code == 422
-    assert "Use GROUP:ARTIFACT:VERSION" in refused.content.decode()
-    assert 'value="org.example:own"' in refused.content.decode()
-    nameless = client.post("/connectors/install/", asked | {"name": " "})
-    assert "The connector needs a name." in nameless.content.decode()
+    page = Page(client, "/connectors/")
+    assert "Spark 4.2 is not installed on this host" in page.text
+    assert "Install it first with <code>make spark ARGS=4.2</code>." in page.html
+    assert 'make connector ARGS="add NAME GROUP:ARTIFACT:VERSION"' in page.text
+    system = Page(client, "/settings/system/").html
+    assert "Install it with <code>make spark ARGS=4.2</code>." in system
+    for path in ("/connectors/install/", "/settings/system/sparks/4.2/install/"):
+        assert path not in page.html
+        assert client.post(path, {"name": "avro", "spark": "4.2"}).status_code == 404
 
 
 def test_a_changed_file_is_shown_and_an_unused_connector_is_removed(
@@ -123,8 +106,6 @@ def test_the_page_system_shows_the_versions_of_spark_and_removes_an_unused_one(
     assert "/sparks/4.1/remove/" not in page.html  # it is used
     removed = client.post("/settings/system/sparks/4.2/remove/", follow=True)
     assert "Removed Spark 4.2." in removed.content.decode()
-    asked = client.post("/settings/system/sparks/4.2/install/", follow=True)
-    assert "Install Spark 4.2" in asked.content.decode()
 
 
 def test_a_ready_one_shows_its_jars_and_who_names_it(
