@@ -29,6 +29,7 @@ from queries.services.probes import preflight, record_search, xray
 from queries.services.procedures.bulk_operations import BulkOperation
 from queries.services.procedures.engine import Procedure, Work, advance
 from queries.services.supervision import reconcile as service
+from queries.services.system import former_accounts
 from queries.services.tables import lag as table_lag
 from queries.services.triggers.async_off import ASYNC_OFF
 from queries.ticks import adopt
@@ -88,6 +89,12 @@ def reconcile_driver(driver_id: int) -> None:
     found = Driver.objects.filter(pk=driver_id).values_list("application_id", flat=True).first()
     if found is not None:
         service.reconcile(found, launcher=launcher(), now=timezone.now())
+
+
+@signals.celeryd_init.connect  # before the worker takes its host's name
+def _refuse_former_accounts(**_: Any) -> None:
+    if why := former_accounts.refusal():
+        raise SystemExit(why)
 
 
 @signals.worker_init.connect  # not "ready": that waits for Redis, while drivers do not

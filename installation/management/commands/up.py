@@ -31,6 +31,7 @@ from installation.machine import (
 )
 from queries.domain.system import SETUP
 from queries.services.local_roots import make_ours
+from queries.services.system import former_accounts
 
 
 class Command(BaseCommand):
@@ -110,6 +111,8 @@ class _Run:
             claims.end(left, limit_s=STOP_LIMIT_S)
         self._check_certificate()
         self._check_ports()
+        if why := former_accounts.refusal():
+            raise Trouble(*why.split("\n", 1))
         alive = len(drivers.living())
         found = self.keeper.java = java.choose(self.home.java)
         self.redis = valkey.choose(self.home, drivers_alive=alive)

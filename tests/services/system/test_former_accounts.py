@@ -1,0 +1,118 @@
+"""Drivers' host accounts are gone: a worker that finds them starts nothing, with the way out."""
+
+import json
+import os
+import pwd
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queries.models.grants import GivenRoot
+from queries.services.system import former_accounts
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+LIMIT_S = 120
+#: An account of every host that is neither root's nor that of the tests.
+THEIRS = pwd.getpwnam("daemon")
+
+
+@pytest.fixture
+def home(settings: Any, tmp_path: Path) -> Path:
+    settings.HEADGATE_HOME = tmp_path / "home"
+    settings.HEADGATE_HOME.mkdir()
+    settings.DATA_ROOTS = (f"{tmp_path}/home/data", f"{tmp_path}/of all", "s3a://bucket/of-all")
+    settings.WALLS = "auto"
+    return tmp_path / "home"
+
+
+def _given(home: Path, **accounts: str) -> None:
+    (home / former_accounts.FILE).write_text(json.dumps(accounts))
+
+
+def _commands() -> list[str]:
+    return [line.strip() for line in former_accounts.refusal().splitlines() if line[:5] == " " * 5]
+
+
+@pytest.mark.django_db
+def test_the_commands_are_printed_for_each_account_and_folder(home: Path) -> None:
+    given = home.parent / "given"
+    GivenRoot.objects.create(application="flights", root=str(given), given_at=datetime.now(UTC))
+    _given(home, flights=THEIRS.pw_name, delays=THEIRS.pw_name)
+
+    ours, theirs = f"{os.geteuid()}:{os.getegid()}", THEIRS
+    folders = f"{given} {home} '{home.parent}/of all'"
+    assert _commands() == [
+        f"pkill -KILL -u {theirs.pw_uid}  # drivers that still run as {theirs.pw_name}",
+        f"chown -R -h --from={theirs.pw_uid} {ours} {folders}",
+        f"chown -R -h --from=:{theirs.pw_gid} :{os.getegid()} {folders}",
+        f"chmod 700 {home}",
+        f"rm -f {home}/accounts.json",
+    ]
+
+
+@pytest.mark.django_db
+def test_neither_root_nor_the_worker_is_taken_for_an_account_of_drivers(home: Path) -> None:
+    _given(home, flights="root", delays=pwd.getpwuid(os.geteuid()).pw_name)
+    assert not [line for line in _commands() if line.startswith(("pkill", "chown"))]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"flights": "hg-of-nobody"}', "-nouser  # chown what hg-of-nobody had"),
+        ("{", "accounts.json is unreadable"),
+        ("[]", "accounts.json is unreadable"),
+        ("", "accounts.json is unreadable"),
+    ],
+)
+def test_files_of_unknown_accounts_are_to_be_looked_for(home: Path, text: str, said: str) -> None:
+    (home / former_accounts.FILE).write_text(text)
+    assert said in former_accounts.refusal()
+
+
+@pytest.mark.django_db
+def test_a_file_that_leads_nowhere_is_refused_too(home: Path) -> None:
+    (home / former_accounts.FILE).symlink_to(home / "nothing")
+    assert "accounts.json is unreadable" in former_accounts.refusal()
+
+
+@pytest.mark.django_db
+def test_the_setting_alone_is_refused_and_nothing_is_not(home: Path, settings: Any) -> None:
+    assert former_accounts.refusal() == ""
+    settings.WALLS = "accounts"
+    assert "HEADGATE_WALLS" in former_accounts.refusal()
+    assert not [line for line in _commands() if line.startswith("chown")]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("why", ["the setting", "the file"])
+def test_a_worker_that_finds_them_exits_before_it_starts_anything(tmp_path: Path, why: str) -> None:
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "DATABASE_URL"},
+        "HEADGATE_HOME": str(tmp_path),
+        "REDIS_URL": "redis://127.0.0.1:9/0",
+        "SECRET_KEY": "of-these-tests",
+    }
+    if why == "the setting":
+        environment["HEADGATE_WALLS"] = "accounts"
+    else:
+        _given(tmp_path, flights=THEIRS.pw_name)
+    done = subprocess.run(
+        [*(sys.executable, "-m", "celery", "--app", "controlplane", "worker"), "--pool", "threads"],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "This worker does not start: drivers no longer run under host accounts" in done.stderr
+    assert ("chown -R -h --from=" in done.stderr) is (why == "the file")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "walls.json").exists()
