@@ -353,7 +353,6 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="headgate-sabotage-"))
-    folder.chmod(0o711)  # drivers of other accounts must reach the program
     try:
         results = sabotage(plan, folder)
     finally:

@@ -14,10 +14,6 @@ from groups import Groups, how_to_install_sparks, installed_sparks, known_sparks
 from run import say
 from steps import Reports, repeated, told
 
-#: Beginnings of reasons to skip a test on a host on which nobody can install what is missing
-#: (`tests/conftest.py`): these skips do not prevent an area from being recorded.
-OF_THE_HOST = ("accounts:", "open_python:")
-
 
 def main(names: Sequence[str]) -> int:
     """Run the named areas, or all; return the exit code of the first that fails, otherwise 0."""
@@ -49,8 +45,7 @@ def record(table: Table, before: dict[str, str], name: str, code: int, reports: 
     if code:
         return
     problem = ""
-    missing = [reason for reason in reports.skipped(name) if not reason.startswith(OF_THE_HOST)]
-    if missing:
+    if missing := reports.skipped(name):
         problem = f"{len(missing)} tests were skipped, the first because {missing[0]}"
     if table.areas[name].other_sparks and installed_sparks() != known_sparks():
         problem = f"not every version of Spark is installed: {how_to_install_sparks()}"

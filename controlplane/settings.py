@@ -91,13 +91,11 @@ SENDER_SELECTORS = "queries.selectors.supervision.senders"
 DATA_UMASK = env.mode("HEADGATE_DATA_UMASK", "022")
 LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 #: How drivers are isolated from the rest of their host: queries.domain.walls, docs/security.md.
-WALLS = env.choice("HEADGATE_WALLS", "auto", ("auto", "accounts", "bubblewrap", "neither"))
-#: Accounts of this host for drivers, one per application; `name*` for all with that prefix.
-WALLS_ACCOUNTS = env.names("HEADGATE_WALLS_ACCOUNTS", ())
-#: Whether an admin accepts that a worker that runs as root serves several teams and authors.
+#: Workers refuse `accounts`, which is gone: queries.services.system.former_accounts.
+WALLS = env.choice("HEADGATE_WALLS", "auto", ("auto", "bubblewrap", "neither", "accounts"))
+#: Whether an admin accepts that a worker that runs as root, or does not isolate drivers, serves
+#: several teams and authors.
 ROOT_WORKER = env.flag("HEADGATE_ROOT_WORKER", False)
-#: For the demo's flights, which drivers with separate accounts read too.
-FLIGHTS_UMASK = DATA_UMASK if WALLS == "accounts" else 0o077
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
 

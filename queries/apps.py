@@ -52,10 +52,9 @@ class QueriesConfig(AppConfig):
         super().import_models()
 
     def ready(self) -> None:
-        """Connect the handlers for migrations and sign-ins: roles, audit log, drivers' accounts."""
+        """Connect the handlers for migrations and sign-ins: roles, audit log."""
         register_converter(QueryName, "query")
         import_module("queries.roles").connect()
         import_module("queries.releases").connect(self)
         import_module("queries.models.access.audit_guard").connect(self)
         import_module("queries.services.access.sign_ins").connect()
-        import_module("queries.launchers.process.walls.proven").connect()

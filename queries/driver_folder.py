@@ -1,11 +1,9 @@
 """The locations of a driver's files: those that control it, and those that it writes."""
 
-import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate_ground.files import read_file, replace_file
+from headgate_ground.files import read_file
 from queries.domain.protocol import CONTROL, CURRENT, OWN
 
 
@@ -29,18 +27,6 @@ class DriverFolder:
         for folder in (made.control, made.own):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return made
-
-
-def direct(path: Path, text: str) -> None:
-    """Replace a file that a driver reads; in a shared folder, the folder's group can read it."""
-    shared = path.parent.stat().st_mode & stat.S_ISGID
-    replace_file(path, text, mode=0o640 if shared else 0o600)
-
-
-def share(folder: Path, gid: int) -> None:
-    """Let the group of a driver's account read a control folder and files added later."""
-    os.chown(folder, -1, gid)
-    folder.chmod(0o2750)
 
 
 def current_file(application: Path) -> Path:

@@ -75,8 +75,6 @@ _HOME = Path(tempfile.mkdtemp(prefix="headgate-tests-"))
 _NOBODY = "redis://127.0.0.1:9/0"  # the discard port: refused at once
 
 _NEEDS: dict[str, Callable[[], str]] = {
-    "accounts": pieces.missing_accounts,
-    "open_python": pieces.missing_way,
     "browser": pieces.missing_browser,
     "hdfs": pieces.missing_hdfs,
     "kafka": pieces.missing_kafka,
@@ -88,7 +86,7 @@ _NEEDS: dict[str, Callable[[], str]] = {
     "spark": pieces.missing_java,
     "walls": pieces.missing_walls,
 }
-_OF_THE_HOST = {"accounts", "open_python", "walls"}
+_OF_THE_HOST = {"walls"}
 
 
 # A loaded machine is slow, and that is no finding.

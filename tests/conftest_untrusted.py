@@ -23,12 +23,8 @@ _WRITABLE = re.compile(
 )
 #: Copies of ours that look like a checkpoint, in folders that no driver sees.
 _OURS = re.compile(r"/(mirrors?|mirrors_dir|stage-[0-9a-f]+(-copy)?|[^/]*\.building-[^/]*)(/|$)")
-#: What runs in a driver, with its rights; and the tests, which lay out what drivers could. Then
-#: isolation by accounts, which acts with an account's rights, or on that account's own folders.
-_NOT_WORKERS = (
-    *("tests/", "benchmarks/", "examples/", "listeners/spark/", "queries/runtime/"),
-    *("queries/account_files.py", "queries/launchers/process/walls/account_rights.py"),
-)
+#: What runs in a driver, with its rights; and the tests, which lay out what drivers could.
+_NOT_WORKERS = (*("tests/", "benchmarks/", "examples/", "listeners/spark/", "queries/runtime/"),)
 #: What both use: whoever called it is judged.
 _SHARED = ("headgate_ground/", "queries/driver_folder.py")
 _EVENTS = {

@@ -20,9 +20,7 @@ from controlplane.home import Trouble
 from installation.machine import java as javas
 from installation.machine import valkey
 from queries.domain.sparks import OURS, SPARKS, Spark, command
-from queries.launchers.process.walls import bubblewrap, proven
-from queries.launchers.process.walls.accounts import Account, refuse_incapable
-from queries.launchers.process.walls.trial import Missing
+from queries.launchers.process.walls import bubblewrap
 
 START_LIMIT_S = 60
 
@@ -105,61 +103,6 @@ def missing_walls() -> str:
     if tried.returncode:
         return f"{tried.stderr.strip()}; docs/operations.md says what walls of drivers need"
     return ""
-
-
-@cache
-def missing_accounts() -> str:
-    """Return why no accounts can be made and used for drivers, "" where they can."""
-    if os.geteuid() != 0:
-        return "only root can make accounts; run the tests as root"
-    if shutil.which("useradd") is None:
-        return "there is no useradd; get it with `sudo apt-get install passwd`"
-    try:
-        refuse_incapable()
-    except Missing as error:
-        return str(error)
-    return ""
-
-
-@cache
-def missing_way() -> str:
-    """Return why other accounts cannot run this Python and this program, "" where they can."""
-    try:
-        proven.insist_on_the_way(Account.of("nobody"))
-    except Missing as error:
-        return str(error)
-    return ""
-
-
-@contextmanager
-def reachable_folder() -> Iterator[Path]:
-    """Yield a folder that other accounts can be let into; pytest's own is closed to them."""
-    folder = Path(tempfile.mkdtemp(prefix="headgate-accounts-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def accounts_made(folder: Path, count: int) -> Iterator[list[str]]:
-    """Make accounts of this host with homes in a folder; yield their names; remove them."""
-    stem = f"hgt{os.getpid()}x{int(time.monotonic()) % 100_000}"
-    names = [f"{stem}-{number}" for number in range(1, count + 1)]
-    try:
-        for name in names:
-            subprocess.run(
-                [
-                    *("useradd", "--create-home", "--user-group", "--no-log-init"),
-                    *("--shell", "/usr/sbin/nologin", "--base-dir", str(folder), name),
-                ],
-                check=True,
-                capture_output=True,
-            )
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["userdel", name], check=False, capture_output=True)
 
 
 def prometheus() -> str:

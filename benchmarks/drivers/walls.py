@@ -1,21 +1,19 @@
 """Measure the cost of isolating a driver: the time to its first batch, and its events per second.
 
-There are `--rounds` (5) rounds, each with one real driver in each mode that this host supports. The
+There are `--rounds` (5) rounds, each with one real driver with isolation and one without. The
 drivers start one after the other; then all warm up for `--warm` (30) seconds, and each is measured
 `--windows` (5) times for `--seconds` (4) while the others are stopped by a signal: if the machine
 is slow for a while, it is slow for all modes. Each driver runs one query whose source always has a
-batch of 1,000 rows. Accounts are created for the benchmark and removed afterwards; this requires
-root and a Python that other accounts can reach. Modes that are not available are reported and
-skipped. The last line is JSON: `ours` is the events per second in the isolation mode that costs
-most, and `ratio` compares them with those without isolation; `start_s` and `start_ratio` are, by
-mode, the median times from launch to the first commit. The promised cost is at most 5 %.
+batch of 1,000 rows. The last line is JSON: `ours` is the events per second with isolation, and
+`ratio` compares them with those without; `start_s` has, by mode, the median times from launch to
+the first commit, and `start_ratio` compares these. The promised cost is at most 5 %.
 """
 
 import argparse
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -73,27 +71,8 @@ def _events(driver: DriverUnderTest) -> int:
     return sum(1 for _ in spool.read_from(driver.directory / "own" / spool.FOLDER, 0))
 
 
-def missing() -> dict[Mode, str]:
-    """Return the modes that this host does not support, and why."""
-    why = {
-        Mode.BUBBLEWRAP: pieces.missing_walls(),
-        Mode.ACCOUNTS: pieces.missing_accounts() or pieces.missing_way(),
-    }
-    return {mode: reason for mode, reason in why.items() if reason}
-
-
-@contextmanager
-def _accounts(folder: Path, modes: Sequence[Mode]) -> Iterator[tuple[str, ...]]:
-    """Create an account if the accounts mode is measured; yield the account's name."""
-    if Mode.ACCOUNTS not in modes:
-        yield ()
-        return
-    with pieces.accounts_made(folder, 1) as names:
-        yield tuple(names)
-
-
 def a_round(
-    folder: Path, modes: Sequence[Mode], names: Sequence[str], options: argparse.Namespace
+    folder: Path, modes: Sequence[Mode], options: argparse.Namespace
 ) -> dict[Mode, tuple[float, float]]:
     """Return the seconds to the first commit, and events per second, of one driver in each mode."""
     drivers: dict[Mode, DriverUnderTest] = {}
@@ -101,11 +80,10 @@ def a_round(
     try:
         for mode in modes:
             home = folder / mode
-            home.mkdir(mode=0o711)
-            given = names if mode is Mode.ACCOUNTS else ()
+            home.mkdir()
             for other in drivers.values():
                 _signal(other, signal.SIGSTOP)
-            drivers[mode] = DriverUnderTest(home, walls=mode, accounts=given)
+            drivers[mode] = DriverUnderTest(home, walls=mode)
             starts[mode] = started(drivers[mode])
         for driver in drivers.values():
             _signal(driver, signal.SIGCONT)
@@ -123,15 +101,13 @@ def take_turns(
     """Return the measurements in each mode; each mode begins a round equally often."""
     found: dict[Mode, list[tuple[float, float]]] = {mode: [] for mode in modes}
     with workplace("walls") as folder:
-        folder.chmod(0o711)
-        with _accounts(folder, modes) as names:
-            for turn in range(options.rounds):
-                first = turn % len(modes)
-                place = folder / str(turn)
-                place.mkdir(mode=0o711)
-                measured = a_round(place, (*modes[first:], *modes[:first]), names, options)
-                for mode, figures in measured.items():
-                    found[mode].append(figures)
+        for turn in range(options.rounds):
+            first = turn % len(modes)
+            place = folder / str(turn)
+            place.mkdir()
+            measured = a_round(place, (*modes[first:], *modes[:first]), options)
+            for mode, figures in measured.items():
+                found[mode].append(figures)
     return found
 
 
@@ -143,13 +119,9 @@ def main() -> None:
     options.add_argument("--windows", type=int, default=5)
     options.add_argument("--warm", type=float, default=30)
     asked = options.parse_args()
-    lacking = missing()
-    for mode, reason in lacking.items():
-        print(f"{mode}: not measured; {reason}")
-    walled = [mode for mode in (Mode.BUBBLEWRAP, Mode.ACCOUNTS) if mode not in lacking]
-    if not walled:
-        raise SystemExit("This host does not support any isolation to measure.")
-    found = take_turns((Mode.NEITHER, *walled), asked)
+    if why := pieces.missing_walls():
+        raise SystemExit(why)
+    found = take_turns((Mode.NEITHER, Mode.BUBBLEWRAP), asked)
     for mode, figures in found.items():
         starts, events = zip(*figures, strict=True)
         pairs = [own / base for own, (_, base) in zip(events, found[Mode.NEITHER], strict=True)]
@@ -157,23 +129,22 @@ def main() -> None:
             f"{mode}: start {spread(starts, '.2f')} s, {spread(events, '.2f')} events/s, "
             f"{spread(pairs, '.3f')} of the values without isolation in the same round"
         )
-    tell(found, walled)
+    tell(found)
 
 
-def tell(found: Mapping[Mode, Sequence[tuple[float, float]]], walled: Sequence[Mode]) -> None:
+def tell(found: Mapping[Mode, Sequence[tuple[float, float]]]) -> None:
     """Print the JSON line."""
     starts = {mode: median(each[0] for each in found[mode]) for mode in found}
     events = {mode: median(each[1] for each in found[mode]) for mode in found}
     baseline, start_baseline = events[Mode.NEITHER], starts[Mode.NEITHER]
-    ours = min(events[mode] for mode in walled)
+    ours = events[Mode.BUBBLEWRAP]
     report(
         "walls",
         ours=round(ours, 2),
         baseline=round(baseline, 2),
         ratio=round(ours / baseline, 3),
-        events_ratio={mode: round(events[mode] / baseline, 3) for mode in walled},
         start_s={mode: round(start, 2) for mode, start in starts.items()},
-        start_ratio={mode: round(starts[mode] / start_baseline, 3) for mode in walled},
+        start_ratio=round(starts[Mode.BUBBLEWRAP] / start_baseline, 3),
     )
 
 

@@ -47,13 +47,12 @@ def feeders(kafka_servers: str = "") -> list[Program]:
     script = places.DATA / "examples" / "flights" / "feeder.py"
     if not script.exists():
         return []
-    umask = settings.FLIGHTS_UMASK
-    found = [Program("feeder", (sys.executable, str(script)), 60, 5, umask=umask)]
+    found = [Program("feeder", (sys.executable, str(script)), 60, 5)]
     if kafka_servers:
         module = (sys.executable, "-m", "examples.flights.kafka_feeder", kafka_servers)
-        found.append(Program("kafka-feeder", module, 60, 8, umask=umask))
+        found.append(Program("kafka-feeder", module, 60, 8))
         store = ("-m", "examples.flights.planes", str(settings.HEADGATE_HOME / "demo"))
-        found.append(Program("planes", (sys.executable, *store), 60, 12, umask=umask))
+        found.append(Program("planes", (sys.executable, *store), 60, 12))
     return found
 
 

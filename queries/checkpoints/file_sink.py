@@ -8,37 +8,18 @@ if a crash has interrupted it.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
 
 from headgate_ground.files import NotPlain
 from headgate_ground.untrusted import remove_tree, status_of, walk
-from queries.account_files import acting_in
 from queries.checkpoints.inside import Inside, copy_plain
 from queries.checkpoints.logs import names_in
 from queries.checkpoints.sink_log import ASIDE, EMPTY, LOG, Dropped, SinkLog, empty_log, is_part
 from queries.checkpoints.snapshot import sync_tree
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _as_owner(
-    change: Callable[Concatenate["FileSink", P], T],
-) -> Callable[Concatenate["FileSink", P], T]:
-    """Run a change with the rights of the sink's owner, if that is another account."""
-
-    @wraps(change)
-    def changed(sink: "FileSink", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with acting_in(sink.root, sink.root):
-            return change(sink, *args, **kwargs)
-
-    return changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +50,6 @@ class FileSink:
         """Return the entries and files after a batch, as `SinkLog.beyond` does."""
         return self._log(self.log).beyond(batch)
 
-    @_as_owner
     def keep_log(self, name: str) -> Path:
         """Put a copy of the current log aside, once; return its location."""
         aside = self.root / ASIDE / name / LOG
@@ -86,7 +66,6 @@ class FileSink:
             os.fsync(kept.folder(""))
         return aside
 
-    @_as_owner
     def put_back(self, batch: int, name: str) -> Dropped:
         """Reduce log and data to those of a batch; move everything later aside.
 
@@ -109,7 +88,6 @@ class FileSink:
                 _move(sink, aside, path)
         return dropped
 
-    @_as_owner
     def move_aside(self, name: str) -> None:
         """Move the whole log and all data files aside, as if the sink had never been written to."""
         with self._aside(name) as aside, Inside(self.root) as sink:
@@ -118,7 +96,6 @@ class FileSink:
                 _move(sink, aside, path)
             os.fsync(sink.folder(""))
 
-    @_as_owner
     def seed(self, batch: int) -> None:
         """Write an empty log up to a batch, for a query that continues there with a new sink."""
         building = f"{LOG}.building"

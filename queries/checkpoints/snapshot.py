@@ -17,7 +17,6 @@ from pathlib import Path
 from headgate_ground.files import NotPlain, open_plain
 from headgate_ground.tolerant.values import whole
 from headgate_ground.untrusted import make_folder, move, remove_tree, status_of, walk
-from queries.account_files import acting_in, give_like
 from queries.checkpoints import source_logs, state_files
 from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import CheckpointLogs, names_in, numbers_in
@@ -113,10 +112,9 @@ def remove(location: Path) -> None:
 
     Missing files are not an error, so this can be repeated until it has finished.
     """
-    with acting_in(location.parent, location):
-        with suppress(FileNotFoundError):
-            move(location, location.with_name(f"{location.name}.removing-{uuid.uuid4().hex[:8]}"))
-        remove_left_over(location)
+    with suppress(FileNotFoundError):
+        move(location, location.with_name(f"{location.name}.removing-{uuid.uuid4().hex[:8]}"))
+    remove_left_over(location)
 
 
 @contextmanager
@@ -127,19 +125,17 @@ def building(destination: Path, like: Path) -> Iterator[Inside]:
     an error; leftovers of a killed attempt are removed first. Raises OSError if `destination`
     exists.
     """
-    with acting_in(destination.parent, like):
-        remove_left_over(destination)
-        draft = destination.with_name(f"{destination.name}.building-{uuid.uuid4().hex[:8]}")
-        try:
-            with Inside(destination.parent) as outer, _drafted(draft) as within:
-                yield within
-                os.fchmod(within.folder(""), status_of(like).st_mode & 0o777)
-                give_like(draft, like)
-                sync_tree(draft)
-                outer.rename(draft.name, destination.name)
-                os.fsync(outer.folder(""))
-        finally:
-            remove_tree(draft)
+    remove_left_over(destination)
+    draft = destination.with_name(f"{destination.name}.building-{uuid.uuid4().hex[:8]}")
+    try:
+        with Inside(destination.parent) as outer, _drafted(draft) as within:
+            yield within
+            os.fchmod(within.folder(""), status_of(like).st_mode & 0o777)
+            sync_tree(draft)
+            outer.rename(draft.name, destination.name)
+            os.fsync(outer.folder(""))
+    finally:
+        remove_tree(draft)
 
 
 def _drafted(draft: Path) -> Inside:

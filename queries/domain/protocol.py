@@ -203,7 +203,6 @@ class DriverSpec(Form):
     checkpoints: tuple[str, ...] = ()  # locations of the application's checkpoints known at launch
     folders: tuple[str, ...] = ()  # where further checkpoints of the application will be
     walls: str = ""  # `domain.walls.Mode`, set by the launcher; "" for none
-    account: str = ""  # host account that it runs as, set by the launcher; "" for the worker's
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
     start_deadline_s: float | None = None  # for a start to advance; None: not checked
     start_max_s: float | None = None  # for a whole start, to Started; of a probe, to Spark
@@ -218,10 +217,9 @@ class DriverSpec(Form):
     def sees(self, location: str) -> bool:
         """Return whether an isolated driver can see a checkpoint; True without isolation.
 
-        If it cannot, the files that it writes there would be lost when it ends. A driver with its
-        own account is granted access to further locations while it runs.
+        If it cannot, the files that it writes there would be lost when it ends.
         """
-        if not self.walls or self.account or location in self.checkpoints:
+        if not self.walls or location in self.checkpoints:
             return True
         path = urlsplit(location)
         return path.scheme not in ("", "file") or any(

@@ -7,7 +7,6 @@ from enum import StrEnum
 class Mode(StrEnum):
     """What separates the code of a driver's authors from the rest of the host."""
 
-    ACCOUNTS = "accounts"
     BUBBLEWRAP = "bubblewrap"
     NEITHER = "neither"
 
@@ -20,27 +19,21 @@ class Mode(StrEnum):
 AUTO = "auto"
 
 _SENTENCES = {
-    Mode.ACCOUNTS: (
-        "The drivers of each application run under a separate account without capabilities: an "
-        "author's code can read and write the files of its application and read what every "
-        "account on the host can read. It cannot signal processes of other accounts."
-    ),
     Mode.BUBBLEWRAP: (
         "Each driver sees its own folder, its checkpoints, the data roots and a read-only "
         "system: an author's code cannot reach any other file or process on this host."
     ),
     Mode.NEITHER: (
         "Drivers run as the worker's account: an author of Python can read that account's files, "
-        "secrets and database, and end its processes. Grant the right to write Python only to "
-        "users you trust with these. Spark's parser, which checks authors' SQL, runs as that "
-        "account too."
+        "secrets and database, and end its processes. Spark's parser, which checks authors' SQL, "
+        "runs as that account too. Such a worker serves one team: unless HEADGATE_ROOT_WORKER=1 is "
+        "set, a second team and authors who are not admins are refused."
     ),
 }
 
 
 #: What it means if the worker runs as root.
 _AS_ROOT = {
-    Mode.ACCOUNTS: "The worker runs as root; its drivers do not.",
     Mode.BUBBLEWRAP: (
         "The worker runs as root, so a driver's code has root's user ID without root's "
         "capabilities: it can read files in /usr and /etc that only root is allowed to read, "
@@ -94,8 +87,8 @@ class Choice:
 def choose(asked: str, lacks: str = "", *, late: bool = False) -> Choice:
     """Return the isolation to use; `lacks` is why the desired kind is impossible, "" if it is not.
 
-    `auto` means bubblewrap, because accounts must be created and specified by an admin. `late`:
-    `lacks` is why that is not known yet.
+    `auto` means bubblewrap if possible. `late`: `lacks` is why that is not known yet. Raises
+    `ValueError` for a kind that does not exist, which is never replaced by another.
     """
     if late:
         return Choice(Mode.BUBBLEWRAP if asked == AUTO else Mode(asked), asked, lacks, late=True)

@@ -272,7 +272,6 @@ def test_what_was_left_out_is_shown_with_its_command(small: Table) -> None:
     ("skipped", "code", "recorded"),
     [
         ("", 0, True),
-        ("accounts: only root can make accounts", 0, True),
         ("kafka: the jars are missing", 0, False),
         ("", 1, False),
     ],

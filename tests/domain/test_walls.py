@@ -16,8 +16,6 @@ LACKS = "bubblewrap is not installed; it is in the bubblewrap package."
         ("auto", LACKS, Mode.NEITHER, False),
         ("bubblewrap", "", Mode.BUBBLEWRAP, False),
         ("bubblewrap", LACKS, Mode.BUBBLEWRAP, True),
-        ("accounts", "", Mode.ACCOUNTS, False),
-        ("accounts", "the worker lacks CAP_KILL.", Mode.ACCOUNTS, True),
         ("neither", "", Mode.NEITHER, False),
         ("neither", LACKS, Mode.NEITHER, False),
     ],
@@ -36,10 +34,6 @@ def test_each_choice_says_what_an_author_can_do_and_what_is_missing() -> None:
     fallen_back = choose("auto", LACKS).told
     assert "Isolation of drivers: neither. Drivers run as the worker's account" in fallen_back
     assert LACKS in fallen_back
-    assert (
-        "accounts cannot be used here: none is named." in choose("accounts", "none is named.").told
-    )
-    assert choose("accounts").told.endswith("It cannot signal processes of other accounts.")
     refused = choose("bubblewrap", LACKS).told
     assert "no drivers are started" in refused
     assert LACKS in refused
@@ -55,7 +49,7 @@ def test_a_worker_that_is_root_is_named_with_what_that_means(mode: Mode) -> None
     assert "The worker runs as root" in told
 
 
-@pytest.mark.parametrize("asked", ["auto", "bubblewrap", "accounts"])
+@pytest.mark.parametrize("asked", ["auto", "bubblewrap"])
 def test_a_test_that_did_not_finish_starts_no_driver_without_walls(asked: str) -> None:
     choice = choose(asked, "the trial was killed.", late=True)
     assert choice.refused
@@ -63,3 +57,10 @@ def test_a_test_that_did_not_finish_starts_no_driver_without_walls(asked: str) -
     assert choice.told.startswith(
         "The isolation of drivers could not be tested: the trial was killed. No drivers are"
     )
+
+
+@pytest.mark.parametrize("lacks", ["", LACKS])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_kind_of_walls_that_is_gone_is_not_replaced_by_another(lacks: str, late: bool) -> None:
+    with pytest.raises(ValueError, match="accounts"):
+        choose("accounts", lacks, late=late)

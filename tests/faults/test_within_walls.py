@@ -1,4 +1,4 @@
-"""The main job within each kind of walls, end to end: the demos, what is done to them, and a kill.
+"""The main job within walls, end to end: the demos, what is done to them, and a kill.
 
 One system serves the stories in the order they stand in. What it does without walls, the rest of
 the tests tells: drivers under test have none. Both kills within bubblewrap, and what they leave,
@@ -22,7 +22,7 @@ from tests import pieces
 from tests.faults.system import System
 
 pytestmark = [
-    *(pytest.mark.faults, pytest.mark.spark, pytest.mark.redis),
+    *(pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.walls),
     pytest.mark.timeout(1800),
 ]
 
@@ -30,36 +30,21 @@ OPERATION_S = 600  # until an operation is given up by the system itself
 DEMO = ("flight-delays", "long-delays", "flights-by-hour")
 
 
-WITHIN_BUBBLEWRAP = pytest.param(Mode.BUBBLEWRAP, marks=pytest.mark.walls)
-#: For stories that differ little between the kinds of walls.
-bubblewrap_alone = pytest.mark.parametrize(
-    "mode", [WITHIN_BUBBLEWRAP], indirect=True, scope="module"
-)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(Mode.ACCOUNTS, marks=[pytest.mark.accounts, pytest.mark.open_python]),
-        WITHIN_BUBBLEWRAP,
-    ],
-)
-def mode(request: pytest.FixtureRequest) -> Mode:
-    found: Mode = request.param
-    return found
-
-
 @pytest.fixture(scope="module")
-def system(mode: Mode) -> Iterator[System]:
-    """Start the whole system, within bubblewrap with a broker; end it with its drivers."""
-    with pieces.reachable_folder() as home:
-        if mode is Mode.BUBBLEWRAP:
-            yield from _started(home, **_broker(home), HEADGATE_WALLS=mode)
-            return
-        with pieces.accounts_made(home, 8) as names:
-            yield from _started(
-                home, HEADGATE_WALLS=mode, HEADGATE_WALLS_ACCOUNTS=f"{names[0][:-1]}*"
-            )
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """Start the whole system within bubblewrap, with a broker; end it with its drivers."""
+    home = tmp_path_factory.mktemp("home")
+    settings = {
+        "HEADGATE_PROBES_PER_MINUTE": "0",
+        "HEADGATE_OPERATION_DEADLINE_S": f"{OPERATION_S}",
+        "HEADGATE_WALLS": Mode.BUBBLEWRAP,
+    }
+    running = System(home, pieces.free_port(), **settings, **_broker(home))
+    try:
+        running.up()
+        yield running
+    finally:
+        running.close()
 
 
 def _broker(home: Path) -> dict[str, str]:
@@ -69,23 +54,6 @@ def _broker(home: Path) -> dict[str, str]:
     shutil.copytree(pieces.kafka_jars(), home / "kafka/jars", copy_function=os.link)
     kafka.Broker(home / "kafka", usual_port=None).address()
     return {"HEADGATE_CONNECTORS": str(pieces.kafka_connector().parent)}
-
-
-def _started(home: Path, **settings: str) -> Iterator[System]:
-    limits = {"HEADGATE_PROBES_PER_MINUTE": "0", "HEADGATE_OPERATION_DEADLINE_S": f"{OPERATION_S}"}
-    running = System(home, pieces.free_port(), **settings, **limits)
-    try:
-        running.up()
-        yield running
-    finally:
-        running.close()
-
-
-def _is_within(ident: Ident, mode: Mode) -> bool:
-    """Return whether a driver's processes are within walls of that kind."""
-    if mode is Mode.BUBBLEWRAP:
-        return ident.init_pid is not None
-    return Path(f"/proc/{ident.pid}").stat().st_uid not in (0, os.geteuid())
 
 
 def _reach(system: System, name: str, batch: int) -> None:
@@ -117,26 +85,26 @@ def _done(system: System, name: str, verb: str, body: Any = None) -> Any:
     return ended
 
 
-def test_the_demo_streams_and_the_system_says_within_what(system: System, mode: Mode) -> None:
+def test_the_demo_streams_and_the_system_says_within_what(system: System) -> None:
     for name in DEMO:
         _reach(system, name, 2)
-        assert _is_within(_ident(system, name), mode)
+        assert _ident(system, name).init_pid is not None
     [told] = [part for part in system.get("system/")["parts"] if part["name"] == "walls"]
-    assert told["sentence"].startswith(f"Isolation of drivers: {mode}. {mode.sentence}")
+    assert told["sentence"].startswith(
+        f"Isolation of drivers: bubblewrap. {Mode.BUBBLEWRAP.sentence}"
+    )
 
 
-@bubblewrap_alone
 @pytest.mark.kafka
-def test_kafkas_demo_streams(system: System, mode: Mode) -> None:
+def test_kafkas_demo_streams(system: System) -> None:
     names = (topics.CLEAN, topics.DELAYS, topics.REAL_TIME)
     for name in names:
         _reach(system, name, 2)
-        assert _is_within(_ident(system, name), mode)
+        assert _ident(system, name).init_pid is not None
     for name in names:
         _done(system, name, "stop", {"mode": "now"})
 
 
-@bubblewrap_alone
 def test_a_killed_worker_comes_back_and_takes_up_its_drivers(system: System) -> None:
     known = {name: _ident(system, name) for name in DEMO}
     worker = system.program("controlplane worker")
@@ -173,7 +141,6 @@ def test_a_snapshot_a_preflight_and_an_x_ray_are_made_of_a_running_query(system:
     assert rows["sample"]
 
 
-@bubblewrap_alone
 @pytest.mark.parametrize("name", ["flight-delays", "flights-by-hour"])
 def test_a_rewind_goes_on_in_another_directory(system: System, name: str) -> None:
     """That of the shared application its driver sees; the other one's driver is replaced."""
@@ -186,7 +153,6 @@ def test_a_rewind_goes_on_in_another_directory(system: System, name: str) -> Non
     assert (neighbour["driver"] == after["current_run"]["driver"]) is (name == "flight-delays")
 
 
-@bubblewrap_alone
 def test_ctrl_c_leaves_the_drivers_and_the_next_start_adopts_them(system: System) -> None:
     known = {name: _ident(system, name) for name in DEMO}
     system.interrupt()
@@ -196,10 +162,10 @@ def test_ctrl_c_leaves_the_drivers_and_the_next_start_adopts_them(system: System
     assert {name: _ident(system, name) for name in DEMO} == known
 
 
-def test_every_driver_was_within_walls(system: System, mode: Mode) -> None:
+def test_every_driver_was_within_walls(system: System) -> None:
     specs = [
         DriverSpec.loads(path.read_text())
         for path in (system.home / "drivers").rglob("control/spec.json")
     ]
     assert len(specs) >= 3
-    assert {spec.walls for spec in specs} == {mode}
+    assert {spec.walls for spec in specs} == {Mode.BUBBLEWRAP}

@@ -125,12 +125,10 @@ def test_walls_of_drivers_take_no_capability_and_change_the_worker_alone() -> No
     assert all(f"`{option}`" in _containers_page() for option in worker["security_opt"])
 
 
-def test_walls_by_accounts_are_not_offered_and_the_page_says_so() -> None:
-    """They would take capabilities; a service that had them could not be called unprivileged."""
+def test_without_walls_the_containers_are_for_one_team_and_the_page_says_so() -> None:
     for service in (*SERVICES.values(), *WALLS.values()):
         assert "cap_add" not in service
-        assert "accounts" not in str(service.get("environment", {}).get("HEADGATE_WALLS", ""))
-    assert "`HEADGATE_WALLS=accounts` is not available in these containers" in _containers_page()
+    assert "drivers are not isolated, and the installation [serves one" in _containers_page()
 
 
 def test_the_profile_for_walls_lets_through_what_bubblewrap_calls_and_no_door_to_the_kernel() -> (

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,6 @@ from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.domain.walls import Mode, choose
 from queries.launchers.process.launcher import LocalProcessLauncher
-from queries.launchers.process.walls.accounts import Accounts
 from tests import pieces
 
 T = TypeVar("T")
@@ -75,14 +74,10 @@ class DriverUnderTest:
         application: str = "app",
         epoch: int = 1,
         walls: Mode = Mode.NEITHER,
-        accounts: Sequence[str] = (),
     ) -> None:
         self.home = home
         self.launcher = LocalProcessLauncher(
-            home / "drivers",
-            home / "code",
-            walls=lambda: choose(walls),
-            accounts=Accounts(tuple(accounts), home),
+            home / "drivers", home / "code", walls=lambda: choose(walls)
         )
         self.application = application
         self.epoch = epoch

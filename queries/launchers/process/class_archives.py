@@ -113,8 +113,7 @@ def make(
     `leaving` waits for so many seconds, and returns whether to give up. Raises `NotMade`.
     """
     try:
-        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        target.parent.chmod(0o755)  # drivers with accounts of their own read it
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(target.parent, os.W_OK):
             raise PermissionError(f"{target.parent} is not writable")
         process = subprocess.Popen(

@@ -55,7 +55,7 @@ from queries.domain.protocol import (
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import LIVING, Sighting
 from queries.domain.walls import Choice, Mode, choose
-from queries.driver_folder import DriverFolder, current_file, direct, read_current
+from queries.driver_folder import DriverFolder, current_file, read_current
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import (
     class_archives,
@@ -69,7 +69,6 @@ from queries.launchers.process import (
 )
 from queries.launchers.process import code_copies as code
 from queries.launchers.process.walls import proven
-from queries.launchers.process.walls.accounts import Accounts
 from queries.launchers.process.walls.raising import Raising
 
 #: Seconds for the shim to lock its directory. It needs about 0.2 s, and a hundred times as long on
@@ -91,7 +90,6 @@ def configured() -> "LocalProcessLauncher":
         code_dir=settings.CODE_DIR,
         secrets_dir=settings.SECRETS_DIR,
         walls=proven.walls,
-        accounts=proven.accounts(),
     )
 
 
@@ -108,15 +106,12 @@ class LocalProcessLauncher:
         code_dir: Path,
         secrets_dir: Path | None = None,
         walls: Callable[[], Choice] = _no_walls,
-        accounts: Accounts | None = None,
     ) -> None:
         self._drivers = drivers_dir
         self._code = code_dir
         self._raising = Raising(
             walls,
-            drivers=drivers_dir,
             secrets=secrets_dir or drivers_dir.parent / "secrets",
-            accounts=accounts or Accounts((), drivers_dir.parent),
         )
 
     def walls(self) -> Choice:
@@ -152,7 +147,7 @@ class LocalProcessLauncher:
         """
 
         def write_intent(directory: Path) -> None:
-            direct(DriverFolder.of(directory).control / POOLS, pools_xml)
+            replace_file(DriverFolder.of(directory).control / POOLS, pools_xml)
             self._write_assignment(directory, assignment)
             if spec.standby:  # within walls, it sees only folders that exist when it starts
                 current_file(directory.parent).parent.mkdir(mode=0o700, exist_ok=True)
@@ -302,7 +297,7 @@ class LocalProcessLauncher:
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
         """Write the intent (spec, task), spawn the shim, and return once it holds its directory."""
         self._launch(
-            spec, lambda directory: direct(DriverFolder.of(directory).control / TASK, task)
+            spec, lambda directory: replace_file(DriverFolder.of(directory).control / TASK, task)
         )
 
     def probe_result(self, application: str, epoch: int) -> str:
@@ -431,7 +426,7 @@ class LocalProcessLauncher:
             if begun or _is_held(directory) or sighting.processes_of(directory):
                 return
             spec = self._raising.spec(spec, folder)
-            direct(control / SPEC, spec.dumps())
+            replace_file(control / SPEC, spec.dumps())
             write_intent(directory)
             self._raising.prepare(spec, folder)
             fail_points.reach(fail_points.AFTER_INTENT)
@@ -493,7 +488,7 @@ class LocalProcessLauncher:
             there = sighting.loaded(Assignment, control / ASSIGNMENT)
             if there is not None and there.generation > assignment.generation:
                 return False
-            direct(control / ASSIGNMENT, assignment.dumps())
+            replace_file(control / ASSIGNMENT, assignment.dumps())
             return True
 
     def _make_current(self, directory: Path, epoch: int) -> None:
@@ -502,7 +497,7 @@ class LocalProcessLauncher:
         with exclusive(directory.parent / ".current.lock"):
             text = read_current(directory.parent)
             if text is None or Current.loads(text).epoch <= epoch:
-                direct(path, Current(epoch, str(directory)).dumps())
+                replace_file(path, Current(epoch, str(directory)).dumps())
 
     def _signal(self, directory: Path, number: signal.Signals) -> None:
         ident = self._ident(directory)

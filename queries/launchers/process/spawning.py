@@ -1,4 +1,4 @@
-"""Start a shim's driver: as the shim's child, under another account, or in a sandbox."""
+"""Start a shim's driver: as the shim's child, or in a sandbox."""
 
 import os
 import socket
@@ -10,12 +10,9 @@ from datetime import UTC, datetime
 from headgate_ground.files import open_plain
 from headgate_ground.untrusted import make_folder
 from queries.domain.protocol import DRIVER_LOG, TMP, DriverSpec, Killer
-from queries.domain.walls import Mode
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import environment, epoch_claims
-from queries.launchers.process.walls.accounts import Account
 from queries.launchers.process.walls.bubblewrap import NotStarted, Walls
-from queries.launchers.process.walls.limits import confined, system_call_filter
 from queries.launchers.process.walls.mounts import mounts
 
 
@@ -33,16 +30,10 @@ class Begun:
 def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun:
     """Start the driver for a folder, and leave the claim on its epoch to the driver only."""
     tmp = folder.own / TMP
-    account = Account.of(spec.account) if spec.account else None
-    there = make_folder(tmp)
+    os.close(make_folder(tmp))
     log = open_plain(
         folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, within=folder.root
     )
-    if account is not None:  # its other processes may have been here: allow no link, of either kind
-        os.fchown(there, account.uid, account.gid)
-        if os.fstat(log).st_nlink == 1:
-            os.fchown(log, account.uid, account.gid)
-    os.close(there)
     told, write = os.pipe()
     env = environment.for_driver(
         os.environ,
@@ -66,21 +57,13 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
         program = ["queries.runtime.jvms.storage"]
     # -P: nothing may be imported from the working directory.
     argv = [sys.executable, "-P", "-m", *program, str(folder.root)]
-    passed: tuple[int, ...] = (write, claim.fileno())
-    calls: int | None = None
-    if account is not None:
-        calls, _ = system_call_filter()
-        argv = account.command(confined(argv, calls))
-        env |= account.environment
-        passed += () if calls is None else (calls,)
+    passed = (write, claim.fileno())
     walls: Walls | None = None
     killed = Killer.NOBODY
-    if spec.walls == Mode.BUBBLEWRAP:
+    if spec.walls:
         python_pid, walls, killed = _begin_within(folder, spec, argv, env, log, passed)
     else:
         python_pid = _begin(folder, spec, argv, env, log, passed)
-    if calls is not None:
-        os.close(calls)
     claim.close()  # from here on, the claim means that a process of the driver is alive
     os.close(log)
     os.close(write)

@@ -1,8 +1,5 @@
 """Create the demo's applications and queries once, through the same services as users' requests."""
 
-import os
-import stat
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ from examples.flights import (
     topics,
 )
 from queries.domain.errors import HeadgateError
-from queries.domain.walls import Mode
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.services.definitions import catalog
@@ -90,19 +86,9 @@ class Command(BaseCommand):
 
 
 def _make_folders(demo: Path) -> None:
-    """Create the flights' folders and an output folder, for drivers under other accounts too."""
-    before = os.umask(settings.FLIGHTS_UMASK)
-    try:
-        feeder.prepare(demo / "flights")
-        (demo / "out").mkdir(parents=True, exist_ok=True)
-        if settings.WALLS == Mode.ACCOUNTS:
-            (demo / "out").chmod(0o1777)
-            for place in (demo / "flights", *(demo / "flights").rglob("*")):  # of before, too
-                with suppress(FileNotFoundError):  # the feeder removes old ones
-                    mode = stat.S_IMODE(place.stat().st_mode)
-                    place.chmod(mode | (0o055 if place.is_dir() else 0o044))
-    finally:
-        os.umask(before)
+    """Create the flights' folders and an output folder."""
+    feeder.prepare(demo / "flights")
+    (demo / "out").mkdir(parents=True, exist_ok=True)
 
 
 def _make_application(demo: definitions.DemoApplication, now: datetime) -> None:

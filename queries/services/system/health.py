@@ -214,8 +214,8 @@ def _hosts() -> Part:
 
 
 def _root_worker() -> Part:
-    """Check that nobody else brings SQL or code into drivers of a worker that runs as root."""
-    if not root_worker.worker_is_root():
+    """Check that nobody else brings SQL or code into the drivers of a worker that is a risk."""
+    if not (why := root_worker.risk()):
         accepted = (
             f"{root_worker.SETTING}=1." if settings.ROOT_WORKER else "The worker is not root."
         )
@@ -225,10 +225,12 @@ def _root_worker() -> Part:
     except DatabaseError as error:
         return problem(ROOT_WORKER, f"The accounts cannot be read: {first_line(error)}")
     if not shared:
-        return ok(ROOT_WORKER, "The worker runs as root; only admins use this installation.")
+        return ok(
+            ROOT_WORKER, f"The worker {why}; it serves one team, and only admins are authors."
+        )
     return problem(
         ROOT_WORKER,
-        f"The worker runs as root, and {shared} Their SQL and code run as root too. "
+        f"The worker {why}, and {shared} Their SQL and code run with its account. "
         f"{root_worker.WAY_OUT}",
     )
 

@@ -16,11 +16,8 @@ from pathlib import Path
 import pytest
 
 from headgate_ground.files import take_lock
-from queries.account_files import give
 from queries.domain.protocol import RunState
 from queries.domain.walls import Mode
-from queries.launchers.process.walls.accounts import Account
-from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]
@@ -72,45 +69,28 @@ def _control_plane(home: Path) -> None:
     os.umask(before)
 
 
-def _sleeper(account: Account | None = None) -> "subprocess.Popen[bytes]":
-    argv = [sys.executable, "-c", "import signal; signal.pause()"]
-    return subprocess.Popen(account.command(argv) if account else argv)
-
-
-def _give_neighbours(home: Path, neighbour: Account) -> None:
-    """Let the other application be one of the other account's."""
-    for name in ("drivers/other/7/own", "checkpoints/other", "checkpoints/.headgate/other.held"):
-        give(home / name, neighbour.uid, neighbour.gid)
+def _sleeper() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 
 
 @pytest.fixture(
     scope="module",
     params=[
         Mode.NEITHER,
-        pytest.param(Mode.ACCOUNTS, marks=[pytest.mark.accounts, pytest.mark.open_python]),
         pytest.param(Mode.BUBBLEWRAP, marks=pytest.mark.walls),
     ],
 )
 def tried(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Tried]:
-    if request.param is not Mode.ACCOUNTS:
-        yield from _try(request.param, tmp_path_factory.mktemp("home"), [])
-        return
-    with pieces.reachable_folder() as home, pieces.accounts_made(home, 2) as names:
-        yield from _try(request.param, home, names)
-
-
-def _try(mode: Mode, home: Path, names: list[str]) -> Iterator[Tried]:
+    mode: Mode = request.param
+    home = tmp_path_factory.mktemp("home")
     _control_plane(home)
     root = home / "root"
     root.mkdir()
     shutil.copy(Path(__file__).with_name("users_attack.py"), root)
-    driver = DriverUnderTest(home, walls=mode, accounts=names)
-    other = Account.of(names[1]) if names else None
-    if other is not None:
-        _give_neighbours(home, other)
-    worker, neighbour = _sleeper(), _sleeper(other)
+    driver = DriverUnderTest(home, walls=mode)
+    worker, neighbour = _sleeper(), _sleeper()
     secrets = home / "secrets"
     if mode is not Mode.NEITHER:
         secrets = driver.directory / "control/secrets"

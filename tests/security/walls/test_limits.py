@@ -4,9 +4,7 @@ import errno
 import json
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,38 +56,19 @@ def _within_bubblewrap(log: Path) -> Tried:
     return dict(json.loads(log.read_text()))
 
 
-def _as_an_account(_: Path) -> Tried:
-    """Without its number, which changes nothing of this."""
-    calls, why = limits.system_call_filter()
-    assert calls is not None, why
-    command = limits.confined([sys.executable, "-c", TRIES], calls)
-    done = subprocess.run(
-        ["setpriv", "--no-new-privs", "--", *command],
-        pass_fds=(calls,),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    os.close(calls)
-    return dict(json.loads(done.stdout))
-
-
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86-64")
-@pytest.mark.parametrize(
-    "within", [pytest.param(_within_bubblewrap, marks=pytest.mark.walls), _as_an_account]
-)
+@pytest.mark.walls
 def test_a_driver_makes_the_calls_of_the_list_and_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, within: Callable[[Path], Tried]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "FILES", 512)
-    found = within(tmp_path / "log")
+    found = _within_bubblewrap(tmp_path / "log")
     assert {name: found[name] for name in REFUSED if found[name] != [-1, errno.ENOSYS]} == {}
     assert [found[f"family {family}"] for family in (1, 2)] == [0, 0]
     assert [found[f"family {family}"] for family in (17, 38, 40)] == [errno.ENOSYS] * 3
     assert (found["thread"], found["child"]) == (1, "2\n")
     assert 0 < found["files"] <= limits.FILES
-    bounded = "RLIMIT_NPROC" in limits.limits(account=within is _as_an_account)
+    bounded = "RLIMIT_NPROC" in limits.limits()
     assert (0 < found["processes"] <= limits.PROCESSES) is bounded
 
 
@@ -130,15 +109,14 @@ def test_where_the_library_is_missing_that_is_said(
     with pytest.raises(Missing, match="it is in the libseccomp2 package"):
         system_calls.compiled()
     assert proven.prove("auto", tmp_path / "drivers").mode is Mode.BUBBLEWRAP
-    said = limits.sentence(account=False, unfiltered=limits.system_call_filter()[1])
+    said = limits.sentence(unfiltered=limits.system_call_filter()[1])
     assert said.startswith("System calls are not filtered: libnone.so.2 is not installed")
 
 
 def test_what_is_not_limited_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    account = limits.sentence(account=True, unfiltered="")
-    assert "System calls are filtered." in account
-    assert "8,192 processes and threads for each account. Memory is not limited." in account
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert "Processes and memory are not limited." in limits.sentence(account=False, unfiltered="")
+    assert "Processes and memory are not limited." in limits.sentence(unfiltered="")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "for each driver. Memory is not" in limits.sentence(account=False, unfiltered="")
+    said = limits.sentence(unfiltered="")
+    assert "System calls are filtered." in said
+    assert "8,192 processes and threads for each driver. Memory is not limited." in said

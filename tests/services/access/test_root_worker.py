@@ -1,4 +1,4 @@
-"""A worker that runs as root serves one person; a second team or an author is refused."""
+"""A worker that is root or isolates no driver serves one team; others and authors are refused."""
 
 import json
 from collections.abc import Callable
@@ -76,8 +76,13 @@ WAYS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_others_are_refused_beside_a_root_worker_with_the_way_out(home: Path, way: str) -> None:
-    with pytest.raises(Conflict, match="worker runs as root") as refused:
+@pytest.mark.parametrize("why", ["runs as root", "does not isolate its drivers"])
+def test_others_are_refused_beside_such_a_worker_with_the_way_out(
+    home: Path, way: str, why: str
+) -> None:
+    if why != "runs as root":
+        _worker(home, root=False, mode=Mode.NEITHER)
+    with pytest.raises(Conflict, match=f"worker {why}, so it serves one team") as refused:
         WAYS[way]()
     assert "HEADGATE_ROOT_WORKER=1" in refused.value.way_out
     assert not User.objects.filter(username="nina").exists()
@@ -86,13 +91,13 @@ def test_others_are_refused_beside_a_root_worker_with_the_way_out(home: Path, wa
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("why", ["accepted", "another account", "accounts", "no worker yet"])
+@pytest.mark.parametrize("why", ["accepted", "another account", "unisolated", "no worker yet"])
 def test_otherwise_nothing_is_refused(home: Path, settings: Any, way: str, why: str) -> None:
-    settings.ROOT_WORKER = why == "accepted"
+    settings.ROOT_WORKER = why in ("accepted", "unisolated")
     if why == "another account":
         _worker(home, root=False)
-    elif why == "accounts":
-        _worker(home, root=True, mode=Mode.ACCOUNTS)
+    elif why == "unisolated":
+        _worker(home, root=False, mode=Mode.NEITHER)
     elif why == "no worker yet":
         (home / proven.FILE).unlink()
     WAYS[way]()

@@ -87,7 +87,7 @@ class Walls:
             "argv": list(argv),
             "env": dict(env),
             "close": list(close),
-            "limits": limits.limits(account=False),
+            "limits": limits.limits(),
         }
         wanted = _memory(json.dumps(command))
         passed = (options, wanted, goes, tells, *mounts.descriptors)

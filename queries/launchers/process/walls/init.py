@@ -9,9 +9,8 @@ when it exits, the kernel ends all of them.
 2. `start PID` is reported; the shim answers on GO once it knows the process from outside.
 3. `end PID STATUS` is reported for every child that ends, including orphans of the driver.
 
-`init.py become FILTER LIMITS ARGV…` is for drivers that run under their own accounts, without an
-init: it applies the limits and the filter to itself, then executes ARGV. FILTER is a descriptor, or
-"" for no filter.
+`init.py become LIMITS ARGV…` is for programs that need no init: it applies the limits to itself,
+then executes ARGV.
 """
 
 import ctypes
@@ -21,7 +20,6 @@ import resource
 import sys
 
 _PR_SET_DUMPABLE = 4  # prctl(2)
-_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2  # prctl(2)
 
 
 def main(command: int, go: int, told: int) -> None:
@@ -50,23 +48,10 @@ def main(command: int, go: int, told: int) -> None:
         _tell(told, f"end {pid} {status}")
 
 
-def become(descriptor: str, limits: str, argv: list[str]) -> None:
-    """Apply limits and filter, then execute a program under the same PID."""
+def become(limits: str, argv: list[str]) -> None:
+    """Apply limits, then execute a program under the same PID."""
     _limit(json.loads(limits))
-    if descriptor:
-        code = os.read(int(descriptor), 1 << 20)
-        os.close(int(descriptor))
-        libc = ctypes.CDLL(None, use_errno=True)
-        program = _Program(len(code) // 8, code)
-        if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0):
-            sys.exit(f"prctl(PR_SET_SECCOMP): {os.strerror(ctypes.get_errno())}")
     os.execv(argv[0], argv)
-
-
-class _Program(ctypes.Structure):
-    """struct sock_fprog of filter.h."""
-
-    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
 def _limit(limits: dict[str, int]) -> None:
@@ -89,5 +74,5 @@ def _tell(told: int, line: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "become":
-        become(sys.argv[2], sys.argv[3], sys.argv[4:])
+        become(sys.argv[2], sys.argv[3:])
     main(*map(int, sys.argv[1:4]))

@@ -1,10 +1,7 @@
 """An isolated driver's other limits: system calls, open files, processes."""
 
-import json
 import os
 import re
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from queries.launchers.process.walls import system_calls
@@ -13,20 +10,20 @@ from queries.launchers.process.walls.trial import Missing
 INIT = Path(__file__).with_name("init.py")
 #: Open files per process; a RocksDB state store has a few thousand.
 FILES = 65_536
-#: Processes and threads per driver, or per account; a driver on 64 processors has about 1,000.
+#: Processes and threads per driver; a driver on 64 processors has about 1,000.
 PROCESSES = 8_192
 _COUNTED_APART = (5, 14)  # the Linux version from which processes are counted per user namespace
 
 
-def limits(*, account: bool) -> dict[str, int]:
+def limits() -> dict[str, int]:
     """Return limits by their resource(3) names.
 
-    If a driver has no account of its own, its processes run under the worker's account. Only newer
-    kernels count these processes per driver, and only if that account is not root.
+    A driver's processes run under the worker's account. Only newer kernels count them per driver,
+    and only if that account is not root.
     """
     found = {"RLIMIT_NOFILE": FILES}
     version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-    if account or (os.geteuid() != 0 and version >= _COUNTED_APART):
+    if os.geteuid() != 0 and version >= _COUNTED_APART:
         found["RLIMIT_NPROC"] = PROCESSES
     return found
 
@@ -39,21 +36,13 @@ def system_call_filter() -> tuple[int | None, str]:
         return None, str(error)
 
 
-def confined(argv: Sequence[str], descriptor: int | None) -> list[str]:
-    """Return a command that applies an account's limits and the filter, then runs `argv`."""
-    said = json.dumps(limits(account=True))
-    number = "" if descriptor is None else str(descriptor)
-    return [sys.executable, "-I", "-S", str(INIT), "become", number, said, *argv]
-
-
-def sentence(*, account: bool, unfiltered: str) -> str:
+def sentence(*, unfiltered: str) -> str:
     """Return the drivers' limits as text; `unfiltered` says why system calls are not filtered."""
     calls = f"not filtered: {unfiltered}" if unfiltered else "filtered."
     bounded = f"{FILES:,} open files for each process"
-    if "RLIMIT_NPROC" not in limits(account=account):
+    if "RLIMIT_NPROC" not in limits():
         return f"System calls are {calls} Limits: {bounded}. Processes and memory are not limited."
-    whose = "account" if account else "driver"
     return (
         f"System calls are {calls} Limits: {bounded}, {PROCESSES:,} processes and threads for each "
-        f"{whose}. Memory is not limited."
+        "driver. Memory is not limited."
     )

@@ -2,15 +2,14 @@
 
 import contextlib
 import shutil
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from headgate_ground.files import NotPlain
+from headgate_ground.files import NotPlain, replace_file
 from headgate_ground.masking import references
 from queries.checkpoints.inside import Inside
 from queries.domain.protocol import SECRETS, DriverSpec
-from queries.driver_folder import DriverFolder, direct
+from queries.driver_folder import DriverFolder
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process.walls import mounts
 
@@ -40,12 +39,11 @@ def hand_over(named: Iterable[object], *, secrets: Path, folder: DriverFolder) -
     names = sorted(name.partition(":")[2] for name in found if name.startswith("file:"))
     copies = folder.control / SECRETS
     copies.mkdir(mode=0o700, exist_ok=True)
-    copies.chmod(stat.S_IMODE(folder.control.stat().st_mode))  # its account may read that folder
     for name in names:
         if Path(name).name != name:
             continue
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            direct(copies / name, (secrets / name).read_text(encoding="utf-8"))
+            replace_file(copies / name, (secrets / name).read_text(encoding="utf-8"))
 
 
 def take_back(folder: DriverFolder) -> None:

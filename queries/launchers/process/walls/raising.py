@@ -5,7 +5,6 @@ What an isolated driver can access is determined once (`spec`), prepared before 
 """
 
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,23 +17,15 @@ from queries.domain.walls import Choice, Mode
 from queries.driver_folder import DriverFolder
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import sighting
-from queries.launchers.process.walls import account_rights, preparing
-from queries.launchers.process.walls.accounts import Account, Accounts
-from queries.launchers.process.walls.trial import Missing
-
-logger = logging.getLogger(__name__)
+from queries.launchers.process.walls import preparing
 
 
 class Raising:
     """Sets up the isolation of one host's drivers."""
 
-    def __init__(
-        self, choose: Callable[[], Choice], *, drivers: Path, secrets: Path, accounts: Accounts
-    ) -> None:
+    def __init__(self, choose: Callable[[], Choice], *, secrets: Path) -> None:
         self.choice = choose
-        self._drivers = drivers
         self._secrets = secrets
-        self._accounts = accounts
 
     def spec(self, spec: DriverSpec, folder: DriverFolder) -> DriverSpec:
         """Return the spec with which a driver is started, including its isolation.
@@ -46,21 +37,13 @@ class Raising:
             raise LaunchRefused(choice.told, passing=choice.late)
         if choice.mode is Mode.NEITHER:
             return spec
-        spec = replace(spec, walls=choice.mode, secrets_dir=str(folder.control / SECRETS))
-        if choice.mode is Mode.ACCOUNTS:
-            account = self._accounts.of(spec.application)
-            account_rights.open_folders(folder, account, self._drivers)
-            spec = replace(spec, account=account.name)
-        return spec
+        return replace(spec, walls=choice.mode, secrets_dir=str(folder.control / SECRETS))
 
     def prepare(self, spec: DriverSpec, folder: DriverFolder) -> None:
         """Prepare the folders that the driver needs and the secrets that it is allowed to use."""
         if not spec.walls:
             return
-        if spec.account:
-            account_rights.prepare(spec, folder, self._accounts)
-        else:
-            preparing.prepare(spec, folder)
+        preparing.prepare(spec, folder)
         task = read_file(folder.control / TASK)
         assignment = sighting.loaded(Assignment, folder.control / ASSIGNMENT)
         self._hand_over(spec, folder, assignment, [json.loads(task)] if task else [])
@@ -78,23 +61,8 @@ class Raising:
         assignment: Assignment | None,
         more: list[Any],
     ) -> None:
-        if spec.account:
-            self._give(spec, assignment)
         named = [asdict(spec), *more, *_allowed(assignment)]
         preparing.hand_over(named, secrets=self._secrets, folder=folder)
-
-    def _give(self, spec: DriverSpec, assignment: Assignment | None) -> None:
-        """Give an assignment's checkpoints and file sinks to the driver's account.
-
-        If something cannot be given, the driver cannot write to it, and reports that.
-        """
-        for entry in assignment.queries if assignment is not None else ():
-            try:
-                account = Account.of(spec.account)
-                account_rights.give_checkpoint(entry.checkpoint, account, self._accounts)
-                account_rights.give_sink(entry.spec, spec, account)
-            except (LaunchRefused, Missing, OSError) as error:
-                logger.warning("%s: %s", entry.called, error)
 
 
 def _allowed(assignment: Assignment | None) -> list[dict[str, Any]]:

@@ -43,8 +43,8 @@ def start(
     env = _environ()
     if choice.mode is Mode.NEITHER:
         return _open(argv, env, ())
-    said = json.dumps(limits.limits(account=False))
-    argv = [sys.executable, "-I", "-S", str(limits.INIT), "become", "", said, *argv]
+    said = json.dumps(limits.limits())
+    argv = [sys.executable, "-I", "-S", str(limits.INIT), "become", said, *argv]
     options = [*_NAMESPACES, *mounts.tool_mounts(reads, hidden, env)]
     calls, _ = limits.system_call_filter()
     passed = () if calls is None else (calls,)

@@ -38,7 +38,7 @@ EVERYBODYS = (
 _ATTEMPT = f"""
 import json, os, re, resource, sys
 import pyspark, queries.domain.protocol
-own, given, control, closed, worker, started, rights, wanted = sys.argv[1:]
+own, given, control, closed, worker, started, wanted = sys.argv[1:]
 for folder in (own, given):
     open(f"{{folder}}/written", "w").close()
 def stopped(act):
@@ -105,11 +105,6 @@ if wanted["filtered"] and told["Seccomp"].strip() != "2":
 for name, most in wanted["limits"].items():
     if not 0 <= resource.getrlimit(getattr(resource, name))[1] <= most:
         sys.exit(f"its limit {{name}} is not {{most}}")
-if rights:
-    if any(int(told[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")):
-        sys.exit("it still has capabilities")
-    if told["NoNewPrivs"].strip() != "1":
-        sys.exit("it can gain new privileges")
 print({PASSED!r})
 """
 
@@ -118,14 +113,12 @@ def attempt(
     folder: DriverFolder,
     closed: Iterable[Path],
     *,
-    rights: bool = False,
     filtered: bool = False,
     limits: Mapping[str, int] | None = None,
 ) -> list[str]:
     """Return the command that tests the isolation; it must not reach the paths in `closed`.
 
-    With `rights`, the process must have no capability and no way to get one; with `filtered`, it
-    must have a system call filter; `limits` are its limits by name.
+    With `filtered`, the process must have a system call filter; `limits` are its limits by name.
     """
     worker = os.getpid()
     paths = json.dumps([str(path) for path in closed])
@@ -138,7 +131,7 @@ def attempt(
         identities.start_time(worker),
     )
     wanted = json.dumps({"filtered": filtered, "limits": dict(limits or {})})
-    return [sys.executable, "-P", "-c", _ATTEMPT, *map(str, told), "1" if rights else "", wanted]
+    return [sys.executable, "-P", "-c", _ATTEMPT, *map(str, told), wanted]
 
 
 @contextlib.contextmanager
