@@ -368,7 +368,7 @@ def replaced(target: Path, made_of: bytes, *, jars: str = "") -> Iterator[Path |
     missing = [one for one in target.parents if not one.is_dir()]
     for one in reversed(missing):
         one.mkdir(exist_ok=True)
-        one.chmod(0o755)  # a stricter umask would keep drivers' accounts out
+        one.chmod(0o755)  # our umask is stricter, and another account's worker reads them
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         yield aside

@@ -18,7 +18,7 @@ from queries.services.access.root_worker import refuse_python, refuse_second_tea
 def create_team(*, name: str, members: Sequence[str] = (), actor: str, now: datetime) -> Team:
     """Create a team with these members; raise `Invalid` if the name is not valid or is taken.
 
-    Raises `Conflict` for a second team beside a worker that runs as root.
+    Raises `Conflict` for a second team beside a risky worker (`root_worker`).
     """
     with transaction.atomic():
         taken = Team.objects.filter(name=name).exists()

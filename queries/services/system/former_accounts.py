@@ -82,7 +82,7 @@ def _accounts(file: Path) -> set[str] | None:
 
 def _folders() -> list[str]:
     """Return the local folders that may hold files of drivers, none inside another, but not "/"."""
-    found = {settings.HEADGATE_HOME}
+    found = {settings.HEADGATE_HOME, settings.CHECKPOINTS_DIR}
     roots = list(settings.DATA_ROOTS)
     with suppress(DatabaseError):  # else the commands do without what only the database knows
         roots += [root for given in all_given_roots().values() for root in given]
@@ -90,7 +90,7 @@ def _folders() -> list[str]:
         found |= {Path(path).parent for path in map(local_path, held) if path is not None}
     local = (local_path(root_location(root)) for root in roots)
     found |= {Path(path) for path in local if path is not None}
-    found.discard(Path("/"))
+    found = {Path(os.path.realpath(path)) for path in found} - {Path("/")}
     return sorted(
         str(path) for path in found if not any(path.is_relative_to(one) for one in found - {path})
     )

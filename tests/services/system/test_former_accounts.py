@@ -26,6 +26,7 @@ def home(settings: Any, tmp_path: Path) -> Path:
     settings.HEADGATE_HOME = tmp_path / "home"
     settings.HEADGATE_HOME.mkdir()
     settings.DATA_ROOTS = (f"{tmp_path}/home/data", f"{tmp_path}/of all", "s3a://bucket/of-all")
+    settings.CHECKPOINTS_DIR = settings.HEADGATE_HOME / "checkpoints"
     settings.WALLS = "auto"
     return tmp_path / "home"
 
@@ -53,6 +54,20 @@ def test_the_commands_are_printed_for_each_account_and_folder(home: Path) -> Non
         f"chmod 700 {home}",
         f"rm -f {home}/accounts.json",
     ]
+
+
+@pytest.mark.django_db
+def test_folders_that_are_links_are_named_by_what_they_lead_to(home: Path, settings: Any) -> None:
+    """`chown -R -h` would change the link alone."""
+    elsewhere = home.parent / "elsewhere"
+    elsewhere.mkdir()
+    (home / "checkpoints").symlink_to(elsewhere)
+    (home.parent / "link").symlink_to(home)
+    settings.HEADGATE_HOME = home.parent / "link"
+    settings.CHECKPOINTS_DIR = home.parent / "link/checkpoints"
+    settings.DATA_ROOTS = ()
+    _given(home, flights=THEIRS.pw_name)
+    assert _commands()[1].endswith(f" {elsewhere} {home}")
 
 
 @pytest.mark.django_db
