@@ -109,10 +109,10 @@ class _Run:
                 f"Stopping processes left by an earlier run: {', '.join(p.name for p in left)}"
             )
             claims.end(left, limit_s=STOP_LIMIT_S)
-        self._check_certificate()
-        self._check_ports()
         if why := former_accounts.refusal():
             raise Trouble(*why.split("\n", 1))
+        self._check_certificate()
+        self._check_ports()
         alive = len(drivers.living())
         found = self.keeper.java = java.choose(self.home.java)
         self.redis = valkey.choose(self.home, drivers_alive=alive)

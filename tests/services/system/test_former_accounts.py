@@ -105,15 +105,19 @@ def test_the_setting_alone_is_refused_and_nothing_is_not(home: Path, settings: A
     assert not [line for line in _commands() if line.startswith("chown")]
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("why", ["the setting", "the file"])
-def test_a_worker_that_finds_them_exits_before_it_starts_anything(tmp_path: Path, why: str) -> None:
-    environment = {
+def _environment(home: Path) -> dict[str, str]:
+    return {
         **{name: value for name, value in os.environ.items() if name != "DATABASE_URL"},
-        "HEADGATE_HOME": str(tmp_path),
+        "HEADGATE_HOME": str(home),
         "REDIS_URL": "redis://127.0.0.1:9/0",
         "SECRET_KEY": "of-these-tests",
     }
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("why", ["the setting", "the file"])
+def test_a_worker_that_finds_them_exits_before_it_starts_anything(tmp_path: Path, why: str) -> None:
+    environment = _environment(tmp_path)
     if why == "the setting":
         environment["HEADGATE_WALLS"] = "accounts"
     else:
@@ -137,3 +141,19 @@ def test_a_worker_that_finds_them_exits_before_it_starts_anything(tmp_path: Path
     assert ("chown -R -h --from=" in said) is (why == "the file")
     assert "Traceback" not in said
     assert not (tmp_path / "walls.json").exists()
+
+
+@pytest.mark.timeout(400)
+def test_a_whole_system_does_not_start_either(tmp_path: Path) -> None:
+    _given(tmp_path, flights=THEIRS.pw_name)
+    done = subprocess.run(
+        [sys.executable, "manage.py", "up"],
+        cwd=REPOSITORY,
+        env=_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, "Starting " in done.stdout) == (1, False), done.stdout
+    assert "chown -R -h --from=" in done.stderr
