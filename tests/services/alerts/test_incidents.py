@@ -24,7 +24,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.models.failures import Failure, FailureGroup
 from queries.models.hosts import Host
-from queries.selectors.alerts.incidents import told
+from queries.selectors.alerts.incidents import explain_incident
 from queries.selectors.alerts.troubles import troubles
 from queries.selectors.disks import Disk, home_disk
 from queries.selectors.failures import full_disks
@@ -391,7 +391,7 @@ def test_a_rule_without_an_enabled_channel_is_an_incident(alerts: Alerts) -> Non
         "Rule escalates has no enabled channel to escalate to": IncidentKind.NO_CHANNEL,
     }
     (sent, *_) = Incident.objects.all()
-    assert told(sent).address == "/alerts/rules/"
+    assert explain_incident(sent).address == "/alerts/rules/"
     Channel.objects.update(enabled=True)
     assert alerts.watch(HOLD.total_seconds())
     assert alerts.watch(HOLD.total_seconds()) == []
