@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.staticfiles import finders
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from queries.models.history import Operation
 from tests.browser.conftest import Complaints, Open, Site, too_wide
 from tests.scenarios.stage import Stage
+from tests.services.bulk import advance_many
 from tests.web.pages import pages
 from tests.web.test_lineage import flow, told
 
@@ -156,8 +159,14 @@ def test_selecting_rows_leads_to_a_preview_of_the_bulk_act(
     page.get_by_role("button", name="Start…", exact=True).click()
     expect(page.get_by_role("heading", name="Start 2 queries?")).to_be_visible()
     page.get_by_role("button", name="Start 2 queries").click()
-    expect(page.get_by_text("alpha will start.")).to_be_visible()
-    assert stage.row("beta").desired == "RUNNING"
+    expect(page.get_by_text("The start of 2 queries was requested.")).to_be_visible()
+    expect(page.get_by_role("heading", name="Outcomes")).to_be_visible()
+    advance_many(Operation.objects.get().pk, now=timezone.now())
+    assert stage.row("alpha").desired == stage.row("beta").desired == "RUNNING"
+    page.reload()
+    expect(page.get_by_text("2 in progress", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Back to queries").click()
+    expect(page.get_by_role("heading", name="Queries", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])

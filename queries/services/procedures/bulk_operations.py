@@ -7,10 +7,11 @@ the query.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import transaction
@@ -37,6 +38,7 @@ from queries.models.drivers import Run
 from queries.models.history import Operation
 from queries.services.access.asker import in_bulk
 from queries.services.access.rate_limits import begin_bulk
+from queries.services.idempotency_keys import digest_of
 from queries.services.supervision import operations
 from queries.services.supervision.application_operations import (
     archive_application,
@@ -63,36 +65,50 @@ def begin_many(
     now: datetime,
     arguments: dict[str, Any] | None = None,
     applications: Iterable[Application] = (),
+    refusals: Mapping[int, HeadgateError] | None = None,
+    key: str = "",
 ) -> Operation:
     """Insert the operation that applies a verb to each of these queries, then to the applications.
 
     For an application, the verb applies to its script; with `PRUNE`, the application is deleted
-    once everything in it has ended. Raises `TooMany` if the user makes requests too often.
+    once everything in it has ended. `refusals` maps the IDs of queries that the user may not act on
+    to the reasons, which are their outcomes. The same request with the same `key` returns the
+    first one's operation. Raises `TooMany` if the user makes requests too often.
     """
     places = list(applications)
     scripts = Script.objects.filter(application__in=places)
     with_script = set(scripts.values_list("application", flat=True))
-    lines = [_line("query", row) for row in queries]
+    refused = refusals or {}
+    lines = [_line("query", row, refused.get(row.pk)) for row in queries]
     lines += [_line("application", row) | {"asks": row.pk in with_script} for row in places]
     longest = settings.OPERATION_DEADLINE_S + settings.START_MAX_S  # each ends by itself
+    digest = digest_of(verb, key, [actor, arguments, [line["id"] for line in lines]])
     with transaction.atomic():
-        begin_bulk(verb=MANY_VERBS[verb], count=len(lines), actor=actor, now=now)
-        operation = Operation.objects.create(
-            verb=verb,
-            generation=0,
-            actor=actor,
-            created_at=now,
-            deadline=now + timedelta(seconds=longest) + _SLACK,
-            arguments=arguments or {},
-            result={"queries": lines},
+        operation, is_new = Operation.objects.get_or_create(
+            uuid=UUID(digest[:32]) if key else uuid4(),
+            defaults={
+                "verb": verb,
+                "generation": 0,
+                "actor": actor,
+                "created_at": now,
+                "deadline": now + timedelta(seconds=longest) + _SLACK,
+                "arguments": arguments or {},
+                "result": {"queries": lines},
+            },
         )
-        advance_soon(operation.pk)
+        if is_new:
+            begin_bulk(verb=MANY_VERBS[verb], count=len(lines), actor=actor, now=now)
+            advance_soon(operation.pk)
     return operation
 
 
-def _line(of: str, row: Query | Application) -> dict[str, Any]:
+def _line(
+    of: str, row: Query | Application, refusal: HeadgateError | None = None
+) -> dict[str, Any]:
     line = {"id": row.pk, "name": row.name, "outcome": None, "detail": "", "way_out": ""}
     line |= {"operation": None, "failure": None}
+    if refusal is not None:
+        line |= {"outcome": REFUSED, "detail": refusal.message, "way_out": refusal.way_out}
     return line if of == "query" else {**line, "of": of}
 
 

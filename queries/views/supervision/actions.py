@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
+from uuid import uuid4
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
@@ -15,6 +16,7 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
+from queries.domain.counts import counted
 from queries.domain.errors import HeadgateError, Invalid
 from queries.domain.states import PLAIN_VERBS, Verb
 from queries.domain.validation.params import (
@@ -31,12 +33,11 @@ from queries.roles import OPERATE
 from queries.selectors.access.insisting import insist_on
 from queries.selectors.definitions import definitions
 from queries.selectors.newest import param_defaults
-from queries.selectors.query_lines import QueryLine, query_line, query_lines
+from queries.selectors.query_lines import QueryLine, lines_of, query_line
 from queries.selectors.state_changes import params_change, sentences, unaccepted_change
 from queries.selectors.supervision.query_filters import Filters, queries
 from queries.selectors.supervision.query_groups import RANK
-from queries.services.access.asker import in_bulk
-from queries.services.access.rate_limits import begin_bulk
+from queries.services.procedures.bulk_operations import begin_many
 from queries.services.supervision import operations
 from queries.services.supervision.required_preflight import StateChanges
 from queries.views.console.guard import by, needs
@@ -157,7 +158,7 @@ def _ask(request: HttpRequest, query: Query, verb: Verb, **more: Any) -> Operati
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One query in a bulk action: what will happen to it, or what happened."""
+    """One query in the preview of a bulk action: what will happen to it."""
 
     line: QueryLine
     tone: str
@@ -167,55 +168,85 @@ class Item:
 
 @needs(OPERATE, "GET", "POST")
 def bulk(request: HttpRequest) -> HttpResponseBase:
-    """Preview an action on several queries; perform it on POST and show each result."""
+    """Preview an action on several queries; on POST, begin one operation on all of them."""
     asked = request.POST if request.method == "POST" else request.GET
-    chosen = tuple(dict.fromkeys(asked.getlist("name")))
+    names, now = asked.getlist("name"), timezone.now()
+    filters = Filters(names=tuple(names))
     if asked.get("matching"):  # everything that matches the list's filters, on all pages
-        found = queries(filters_of(asked), now=timezone.now()).order_by(RANK, "name")
-        chosen = tuple(found.values_list("name", flat=True))
-    names = chosen[:BULK_AT_MOST]
+        filters = filters_of(asked)
+    elif not names:
+        return _nothing_selected(request)
+    chosen = queries(filters, now=now).order_by(RANK, "name")
     verb = Verb(asked["verb"]) if asked.get("verb") in PLAIN_VERBS else Verb.START
-    lines = query_lines(Filters(names=names), now=timezone.now(), bars=0) if names else []
-    if not lines:
-        messages.warning(request, "Select at least one query first.")
-        return redirect("queries")
-    done = request.method == "POST"
-    if done:
-        begin_bulk(verb=verb, count=len(lines), **by(request))
-        with in_bulk():
-            items = [_do(request, line, verb) for line in lines]
-    else:
-        items = [_preview(request, line, verb) for line in lines]
+    if request.method == "POST":
+        return _begin(request, verb, list(chosen[:BULK_AT_MOST]))
+    items = [
+        _preview(request, line, verb) for line in lines_of(chosen[:BULK_AT_MOST], now=now, bars=0)
+    ]
+    if not items:
+        return _nothing_selected(request)
+    count = chosen.count()
     context = {
         "items": items,
         "verb": verb,
-        "done": done,
         "acting": sum(item.acts for item in items),
         "names": [item.line.query.name for item in items if item.acts],
-        "chosen": len(chosen),
-        "left": len(chosen) - len(names),
+        "chosen": count,
+        "left": count - len(items),
         "choices": ("mode", consequences.STOP_MODES) if verb is Verb.STOP else None,
+        "back": next_address(request, reverse("queries")),
+        "key": uuid4(),
     }
     return render(request, "supervision/queries/bulk.html", context)
 
 
+def _nothing_selected(request: HttpRequest) -> HttpResponseBase:
+    messages.warning(request, "Select at least one query first.")
+    return redirect("queries")
+
+
 def _preview(request: HttpRequest, line: QueryLine, verb: Verb) -> Item:
-    try:
-        insist_on(request.user, line.query.application)
-    except HeadgateError as error:
-        return Item(line, "bad", str(error), acts=False)
+    refusal = _refusal(request, line.query)
+    if refusal is not None:
+        return Item(line, "bad", str(refusal), acts=False)
     if consequences.changes_something(verb, line):
         return Item(line, "busy", consequences.short(verb, line))
     return Item(line, "calm", consequences.nothing(verb, line), acts=False)
 
 
-def _do(request: HttpRequest, line: QueryLine, verb: Verb) -> Item:
+def _refusal(request: HttpRequest, query: Query) -> HeadgateError | None:
+    """Return why the user may not act on a query; None if the user may."""
     try:
-        insist_on(request.user, line.query.application)
-        _ask(request, line.query, verb)
+        insist_on(request.user, query.application)
     except HeadgateError as error:
-        return Item(line, "bad", str(error), acts=False)
-    return Item(line, "done", consequences.asked(verb, line.query.name))
+        return error
+    return None
+
+
+def _begin(request: HttpRequest, verb: Verb, rows: list[Query]) -> HttpResponseBase:
+    """Begin the operation and show its page, which has each query's outcome.
+
+    A form that is sent twice begins one operation. Raises `Forbidden` if the user may not act on
+    any of the queries.
+    """
+    if not rows:
+        return _nothing_selected(request)
+    refusals = {row.pk: error for row in rows if (error := _refusal(request, row)) is not None}
+    if len(refusals) == len(rows):
+        raise refusals[rows[0].pk]
+    actor_and_now = by(request)
+    operation = begin_many(
+        Verb(f"{verb}-many"),
+        rows,
+        arguments={"mode": consequences.stop_mode(request.POST)} if verb is Verb.STOP else {},
+        refusals=refusals,
+        key=request.POST.get("key", ""),
+        **actor_and_now,
+    )
+    text = f"The {verb} of {counted(len(rows) - len(refusals), 'query,queries')} was requested."
+    if operation.created_at != actor_and_now["now"]:
+        text = f"This was already requested at {operation.created_at:%H:%M:%S} UTC."
+    return told(request, text, reverse("operation", args=[operation.uuid]))
 
 
 urlpatterns = [

@@ -146,6 +146,7 @@ def _many(row: Operation, now: datetime) -> dict[str, Any]:
         "counts": [(outcome, count) for outcome, count in counts.items() if outcome],
         "under_way": counts[OperationOutcome.OPEN],
         "result_templates": ["supervision/operations/_result_many.html"],
+        "acts_templates": ["supervision/operations/_acts_many.html"],
     }
 
 

@@ -23,6 +23,7 @@ from queries.services.deploys.advancing import advance_all
 from queries.services.supervision.operations import request_restart, request_start
 from tests.scenarios.deploys.way import NOTE
 from tests.scenarios.stage import Stage
+from tests.services.bulk import advance_many
 from tests.services.code.archives import packed
 
 pytestmark = pytest.mark.django_db
@@ -123,6 +124,7 @@ def test_a_bulk_action_counts_once_however_many_it_starts(
     client.force_login(operator)
     form = {"name": ["delays", "ticks"], "verb": "start"}
     client.post("/bulk/queries/", form)
+    advance_many(Operation.objects.get().pk, now=timezone.now())
     assert set(Query.objects.values_list("desired", flat=True)) == {"RUNNING"}
     answer = client.post("/bulk/queries/", {**form, "verb": "stop"}, follow=True)
     assert "You have requested 1 bulk actions within a minute" in answer.content.decode()

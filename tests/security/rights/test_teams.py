@@ -22,6 +22,7 @@ from queries.models.tokens import AccessToken
 from queries.services.console.tokens import create_token
 from queries.services.system.health import forget
 from tests.scenarios.stage import Stage
+from tests.services.bulk import advance_many
 from tests.web.browserless import Page
 
 JSON = "application/json"
@@ -207,10 +208,16 @@ def test_several_at_once_start_only_where_one_acts(client: Client, dora: User) -
     asked = {"verb": "start", "name": ["delays", "sales", "trial"]}
     seen = client.get("/bulk/queries/", asked)
     assert "Application shops belongs to team web" in seen.content.decode()
-    done = client.post("/bulk/queries/", asked)
+    done = client.post("/bulk/queries/", asked, follow=True)
     assert "Application shops belongs to team web" in done.content.decode()
-    started = Operation.objects.values_list("query__name", flat=True)
+    advance_many(Operation.objects.get().pk, now=timezone.now())
+    started = Operation.objects.exclude(query=None).values_list("query__name", flat=True)
     assert sorted(started) == ["delays", "trial"]
+    lines = Operation.objects.get(query=None).result["queries"]
+    assert {one["name"] for one in lines if one["outcome"] == "REFUSED"} == {"sales"}
+    denied = client.post("/bulk/queries/", {"verb": "start", "name": "sales"})
+    assert denied.status_code == 403
+    assert Operation.objects.filter(query=None).count() == 1
 
 
 def test_who_acts_for_all_teams_acts_everywhere(client: Client, dora: User) -> None:

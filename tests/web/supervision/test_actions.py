@@ -1,14 +1,19 @@
 """Start, stop and restart by form: what each will do is said, then done, by those who may."""
 
+import re
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from queries.domain.states import Desired, StopMode
+from queries.models.access.audit_trail import AuditEntry
 from queries.models.history import Operation
 from tests.scenarios.stage import Stage
+from tests.services.bulk import advance_many
+from tests.web.browserless import Page
 
 
 @pytest.fixture
@@ -209,19 +214,71 @@ def test_a_bulk_act_shows_first_what_it_would_change(otto: Client, stage: Stage)
 
 
 @pytest.mark.sql("queries.views.supervision.actions.bulk")
-def test_a_bulk_act_says_how_each_went(otto: Client, stage: Stage) -> None:
+def test_a_bulk_act_leads_to_its_operation_which_says_how_each_went(
+    otto: Client, stage: Stage
+) -> None:
     for name in ("delays", "hours"):
         stage.query(name)
-    html = text(otto.post("/bulk/queries/", {"verb": "start", "name": ["delays", "hours"]}))
-    assert "delays will start." in html
-    assert "hours will start." in html
+    form = {"verb": "start", "name": ["delays", "hours"]}
+    html = text(otto.post("/bulk/queries/", form, follow=True))
+    assert "The start of 2 queries was requested." in html
+    assert "2 in progress" in html
+    operation = Operation.objects.get()
+    advance_many(operation.pk, now=timezone.now())
     assert stage.row("delays").desired == stage.row("hours").desired == Desired.RUNNING
+    assert set(Operation.objects.values_list("verb", "actor")) == {
+        ("start-many", "otto"),
+        ("start", "otto"),
+    }
+    page = text(otto.get(f"/operations/{operation.uuid}/"))
+    for child in Operation.objects.filter(verb="start"):
+        assert f"/operations/{child.uuid}/" in page
+
+
+def test_a_bulk_stop_keeps_how_the_batch_in_flight_ends(otto: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    otto.post("/bulk/queries/", {"verb": "stop", "name": "delays", "mode": "now"})
+    advance_many(Operation.objects.get(verb="stop-many").pk, now=timezone.now())
+    assert stage.row("delays").stop_mode == StopMode.NOW
+
+
+@pytest.mark.sql("queries.services.procedures.bulk_operations.begin_many")
+def test_a_bulk_act_that_is_clicked_twice_is_one_operation(otto: Client, stage: Stage) -> None:
+    for name in ("delays", "hours"):
+        stage.query(name)
+    shown = Page(otto, "/bulk/queries/?verb=restart&name=delays&name=hours")
+    other = Page(otto, "/bulk/queries/?verb=restart&name=delays&name=hours")
+    keys = [re.findall(r'name="key" value="([^"]+)"', page.html)[0] for page in (shown, other)]
+    form = {"verb": "restart", "name": ["delays", "hours"], "key": keys[0]}
+    first = otto.post("/bulk/queries/", form)
+    again = otto.post("/bulk/queries/", form, follow=True)
+    assert again.redirect_chain == [(first["Location"], 302)]
+    assert "This was already requested at" in text(again)
+    assert Operation.objects.count() == 1
+    assert AuditEntry.objects.filter(kind="bulk").count() == 1
+    otto.post("/bulk/queries/", {**form, "name": "delays"})  # the same key, another selection
+    otto.post("/bulk/queries/", {**form, "key": keys[1]})  # the form shown again
+    assert Operation.objects.count() == 3
+
+
+def test_a_bulk_act_leads_back_to_the_list_as_it_was_filtered(otto: Client, stage: Stage) -> None:
+    stage.query("delays")
+    assert 'name="next" value="/queries/?q=delays"' in text(otto.get("/queries/?q=delays"))
+    asked = {"verb": "stop", "name": "delays", "next": "/queries/?q=delays"}
+    assert 'href="/queries/?q=delays">Cancel' in text(otto.get("/bulk/queries/", asked))
+    elsewhere = {**asked, "next": "//evil.example/"}
+    assert 'href="/queries/">Cancel' in text(otto.get("/bulk/queries/", elsewhere))
 
 
 @pytest.mark.sql("queries.views.supervision.actions.bulk")
 def test_a_bulk_act_on_nothing_asks_for_a_selection(otto: Client, stage: Stage) -> None:
     answer = otto.get("/bulk/queries/?verb=stop", follow=True)
     assert "Select at least one query first." in text(answer)
+    for form in ({"verb": "stop"}, {"verb": "stop", "name": "gone"}):
+        answer = otto.post("/bulk/queries/", form, follow=True)
+        assert "Select at least one query first." in text(answer)
+    assert not Operation.objects.exists()
 
 
 def test_state_of_another_meaning_is_confirmed_by_its_consequence(

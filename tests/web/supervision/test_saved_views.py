@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from queries.models.definitions import Query
+from queries.models.history import Operation
 from queries.models.saved_views import SavedView
 from queries.services.console import saved_views
 from queries.views.supervision import actions
 from tests.scenarios.stage import Stage
+from tests.services.bulk import advance_many
 from tests.web.browserless import Page
 
 
@@ -95,6 +98,7 @@ def test_a_bulk_act_is_for_all_that_match_page_or_not(
     assert "other" not in shown.text
     names = re.findall(r'name="name" value="([^"]+)"', shown.html)
     client.post("/bulk/queries/", {"verb": "start", "name": names})
+    advance_many(Operation.objects.get().pk, now=timezone.now())
     wanted = Query.objects.filter(desired="RUNNING").values_list("name", flat=True)
     assert sorted(wanted) == [f"delays-{number}" for number in range(5)]
 
