@@ -1,12 +1,12 @@
 """Read the labels in use, and filter rows by label."""
 
-from collections.abc import Mapping
 from typing import TypeVar
 
-from django.db.models import F, Model, QuerySet, TextField, Value
+from django.db.models import F, Model, Q, QuerySet, TextField, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce
 
+from queries.domain.definitions.selection import Selection
 from queries.models.applications import Application
 from queries.models.definitions import Query
 
@@ -19,12 +19,13 @@ def label(name: str, *columns: str) -> Coalesce:
     return Coalesce(*found, Value(""), output_field=TextField())
 
 
-def labelled(rows: QuerySet[M], labels: Mapping[str, str | None], *columns: str) -> QuerySet[M]:
-    """Return the rows with these labels; "" means that the label is missing, None any value."""
-    for number, (name, value) in enumerate(labels.items()):
+def labelled(rows: QuerySet[M], selection: Selection, *columns: str) -> QuerySet[M]:
+    """Return the rows for which the selection's terms on labels are true."""
+    for number, term in enumerate(term for term in selection if term.is_label):
         alias = f"label_{number}"
-        rows = rows.alias(**{alias: label(name, *columns)})
-        rows = rows.exclude(**{alias: ""}) if value is None else rows.filter(**{alias: value})
+        rows = rows.alias(**{alias: label(term.name, *columns)})
+        holds = Q(**{f"{alias}__in": term.values})
+        rows = rows.exclude(holds) if term.is_not else rows.filter(holds)
     return rows
 
 

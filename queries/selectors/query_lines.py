@@ -14,6 +14,7 @@ from listeners.loops.troubles import each
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
 from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.definitions.parsing import query_changes
+from queries.domain.definitions.selection import Selection, terms
 from queries.domain.errors import Missing
 from queries.domain.failures.crash_loops import CrashLoop
 from queries.domain.readings import Dated
@@ -38,7 +39,7 @@ from queries.selectors.newest import (
 )
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
 from queries.selectors.supervision.health import BATCHES, health_of, trigger_of
-from queries.selectors.supervision.query_filters import Filters, queries
+from queries.selectors.supervision.query_filters import queries
 from queries.selectors.supervision.query_groups import FOREIGN_SHOWN_FOR
 
 logger = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class QueryLine:
 
 
 def query_lines(
-    filters: Filters | None = None,
+    selection: Selection = (),
     *,
     now: datetime,
     bars: int = BATCHES,
@@ -131,7 +132,7 @@ def query_lines(
     `after` skips names up to and including it; `limit` is the maximum number of lines, None for
     all.
     """
-    rows = queries(filters or Filters(), now=now)
+    rows = queries(selection, now=now)
     if after:
         rows = rows.filter(name__gt=after)
     return lines_of(rows[:limit], now=now, bars=bars)
@@ -139,7 +140,7 @@ def query_lines(
 
 def query_line(name: str, *, now: datetime, bars: int = BATCHES) -> QueryLine:
     """Return one existing query's line; raise `Missing` if no query has that name."""
-    lines = query_lines(Filters(names=(name,)), now=now, bars=bars)
+    lines = query_lines(terms(name=name), now=now, bars=bars)
     if not lines:
         raise Missing(
             f'Query "{name}" does not exist.', way_out="Check its name in the list of queries."

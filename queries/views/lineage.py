@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
 
-from queries.domain.definitions.labels import searched_labels
+from queries.domain.definitions.selection import parse_filters
 from queries.domain.lineage import picture
 from queries.domain.lineage.graph import Graph
 from queries.domain.lineage.picture import picture_of
@@ -27,19 +27,16 @@ ROWS = 500
 @needs(VIEW)
 def lineage_page(request: HttpRequest) -> HttpResponse:
     """Show which query reads what another one writes."""
-    search = request.GET.get("q", "").strip().replace("\x00", "")
-    application = request.GET.get("application", "").strip().replace("\x00", "")
-    label = request.GET.get("label", "").strip().replace("\x00", "")
-    graph, names = selected(
-        lineage(), search=search, application=application, labels=searched_labels(label.split())
-    )
+    sent = {name: request.GET.get(name, "").strip() for name in ("q", "application", "label")}
+    graph, names = selected(lineage(), parse_filters(sent))
+    application = sent["application"]
     offered = applications().values_list("name", flat=True)[: OFFERED_AT_MOST + 1]
     context = _context(graph, names) | {
-        "search": search,
+        "search": sent["q"],
         "application": application,
-        "label": label,
+        "label": sent["label"],
         "applications": sorted({*offered, *([application] if application else [])}),
-        "filtered": bool(search or application or label),
+        "filtered": any(sent.values()),
     }
     return render(request, "lineage/list.html", context)
 

@@ -135,9 +135,7 @@ FACTS_OF_SELECTORS = frozenset(
     scripts.Moved.now secrets.Naming.about secrets.Naming.refused state_changes.params_change
     state_changes.sentences supervision.applications.ApplicationDetail.needs_restart
     supervision.history.Line.detail supervision.history.Line.way_out
-    supervision.observation.busy_beside_a_start supervision.query_filters.Filters.desired
-    supervision.query_filters.Filters.names supervision.query_filters.Filters.phases
-    supervision.query_filters.Filters.search supervision.query_filters.Filters.verdicts
+    supervision.observation.busy_beside_a_start
     tables.lag.TableLine.expires tables.sources.TableReading.unknown
     triggers.advice.preflight_doubts triggers.advice.trigger_note
     triggers.slow_batches.why_slow

@@ -10,7 +10,7 @@ from queries.api.base import ApiView
 from queries.api.derived import Body, shows
 from queries.api.methods import answers
 from queries.api.paging import word
-from queries.domain.definitions.labels import searched_labels
+from queries.domain.definitions.selection import parse_filters
 from queries.domain.lineage.datasets import DatasetKind, KnownFrom
 from queries.domain.lineage.graph import Graph
 from queries.selectors.definitions import definitions
@@ -136,13 +136,9 @@ class LineageView(ApiView):
     )
     def get(self) -> GraphLines:
         """Return what queries read and write; filters keep the direct neighbours of matches."""
-        labels = searched_labels(self.request.query_params.getlist("label"))
-        graph, _ = selected(
-            lineage(),
-            search=self.asked("search"),
-            application=self.asked("application"),
-            labels=labels,
-        )
+        sent = {name: self.asked(name) for name in ("search", "application")}
+        labels = self.request.query_params.getlist("label")
+        graph, _ = selected(lineage(), parse_filters({**sent, "label": labels}))
         return GraphLines(*_lines(graph))
 
 

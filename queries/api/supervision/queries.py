@@ -17,7 +17,7 @@ from queries.api.errors import invalid
 from queries.api.methods import Sent, accepts, answers, creates, lists
 from queries.api.paging import Key, page, word
 from queries.api.supervision.history_bodies import FailureBody, ProgressRowBody, RunBody
-from queries.domain.definitions.labels import searched_labels
+from queries.domain.definitions.selection import parse_filters
 from queries.domain.states import Desired, Phase, StopMode, Verdict
 from queries.domain.validation.params import from_text
 from queries.models.definitions import Query, QueryRevision
@@ -32,7 +32,6 @@ from queries.selectors.manifests.states import normal_query
 from queries.selectors.newest import param_defaults
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.supervision import runs
-from queries.selectors.supervision.query_filters import Filters
 from queries.services.definitions import catalog, repeated_creates
 from queries.services.supervision import operations
 
@@ -62,20 +61,19 @@ class QueriesView(ApiView):
     )
     def get(self) -> Response:
         """List queries, sorted by name."""
-        filters = Filters(
-            phases=self.asked_word("phase", Phase),
-            verdicts=self.asked_word("health", Verdict),
-            desired="".join(self.asked_word("desired", Desired)[-1:]),
-            application=self.asked("application"),
-            pool=self.asked("pool"),
-            team=self.asked("team"),
-            search=self.asked("search"),
-            labels=searched_labels(self.request.query_params.getlist("label")),
+        selection = parse_filters(
+            {name: self.asked(name) for name in ("application", "pool", "team", "search")}
+            | {
+                "phase": self.asked_word("phase", Phase),
+                "health": self.asked_word("health", Verdict),
+                "desired": self.asked_word("desired", Desired)[-1:],
+                "label": self.request.query_params.getlist("label"),
+            }
         )
 
         def fetch(after: Key | None, count: int) -> list[QueryLine]:
             start = str(after[0]) if after else ""
-            return query_lines(filters, now=self.now, after=start, limit=count, bars=0)
+            return query_lines(selection, now=self.now, after=start, limit=count, bars=0)
 
         return page(self.request, fetch, lambda line: [line.query.name], QueryBody)
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from headgate_ground.masking import is_reference
 from queries.domain.alerts.channel_settings import ChannelSettings
-from queries.domain.alerts.kinds import IncidentKind, Severity
+from queries.domain.alerts.matching import Selector
 from queries.domain.definitions.labels import parse_labels
 from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import MOST_THRESHOLDS, StrictForm, Threshold
@@ -23,17 +23,6 @@ from queries.domain.validation.thresholds import threshold_problems
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
-
-
-class SelectorForm(StrictForm):
-    """Which incidents match; empty fields match everything."""
-
-    labels: dict[str, str] = Field(default_factory=dict)
-    kinds: list[IncidentKind] = Field(default_factory=list)
-    severities: list[Severity] = Field(default_factory=list)
-    applications: list[str] = Field(default_factory=list)
-    stopped: bool = True
-    stopped_within_hours: Annotated[int, Field(ge=1, le=8760)] | None = None
 
 
 class QuietHoursForm(StrictForm):
@@ -53,7 +42,7 @@ class RuleForm(StrictForm):
     name: str
     enabled: bool = True
     position: Annotated[int, Field(ge=0, le=10_000)] = 0
-    selector: SelectorForm = Field(default_factory=SelectorForm)
+    selector: Selector = Field(default_factory=Selector)
     channels: list[str]
     quiet_hours: QuietHoursForm | None = None
     escalate_after_minutes: Annotated[int, Field(ge=1, le=10_080)] | None = None
@@ -67,7 +56,7 @@ class MaintenanceForm(StrictForm):
     """A window in which problems do not open incidents."""
 
     name: str
-    selector: SelectorForm = Field(default_factory=SelectorForm)
+    selector: Selector = Field(default_factory=Selector)
     starts_at: datetime
     ends_at: datetime
 
@@ -163,7 +152,7 @@ def _name(name: str) -> list[Problem]:
     return [Problem("name", name[:200], "is not a valid name.", way_out)]
 
 
-def _selector(form: SelectorForm) -> list[Problem]:
+def _selector(form: Selector) -> list[Problem]:
     try:
         parse_labels(form.labels)
     except Invalid as error:

@@ -1,36 +1,40 @@
-"""Match incidents against the selector of a rule or a maintenance window."""
+"""The selector of a rule or a maintenance window: which incidents it matches."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field
 
 from queries.domain.alerts.kinds import IncidentKind, Severity
+from queries.domain.definitions.selection import Selection, Term, matches, terms
+from queries.domain.definitions.spec import StrictForm
 
 #: One day, so that users who are not on call see it in time.
 STOPPED_WITHIN = timedelta(hours=24)
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """Conditions on an incident; empty fields match everything.
+class Selector(StrictForm):
+    """Which incidents match; empty fields match everything."""
 
-    The incident must have all of these labels with these values, and its kind, severity and
-    application must each be one of those listed.
-    """
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    kinds: Collection[str] = ()
-    severities: Collection[str] = ()
-    applications: Collection[str] = ()  # names
+    labels: dict[str, str] = Field(default_factory=dict)
+    kinds: list[IncidentKind] = Field(default_factory=list)
+    severities: list[Severity] = Field(default_factory=list)
+    applications: list[str] = Field(default_factory=list)
     stopped: bool = True  # include stopped queries whose unread records will soon be deleted
     #: Hours before that deletion; None: `STOPPED_WITHIN`.
-    stopped_within_hours: int | None = None
+    stopped_within_hours: Annotated[int, Field(ge=1, le=8760)] | None = None
 
     @property
     def stopped_within(self) -> timedelta:
         """Return how long before its unread records are deleted a stopped query starts to match."""
         hours = self.stopped_within_hours
         return STOPPED_WITHIN if hours is None else timedelta(hours=hours)
+
+    @property
+    def about_queries(self) -> Selection:
+        """Return its conditions on a query: labels and applications."""
+        return terms(self.labels, application=self.applications)
 
     def matches(
         self,
@@ -41,10 +45,8 @@ class Selector:
         labels: Mapping[str, str],
     ) -> bool:
         """Return whether an incident matches; `application` is "" if it has none."""
-        return (
-            all(labels.get(name) == value for name, value in self.labels.items())
-            and (not self.kinds or kind in self.kinds)
-            and (self.stopped or kind is not IncidentKind.AT_RISK_STOPPED)
-            and (not self.severities or severity in self.severities)
-            and (not self.applications or application in self.applications)
-        )
+        selection = (*self.about_queries, *terms(kind=self.kinds, severity=self.severities))
+        if not self.stopped:
+            selection = (*selection, Term("kind", (IncidentKind.AT_RISK_STOPPED,), is_not=True))
+        fields = {"kind": kind, "severity": severity, "application": application}
+        return matches(selection, fields, labels)

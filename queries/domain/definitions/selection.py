@@ -1,17 +1,20 @@
-"""Select queries with a text such as `team=data,phase!=STOPPED`.
+"""Select queries, or incidents about them: one description for all who select.
 
-Terms are separated by commas, and all of them must be true; `a|b` means one of several values. A
-word that is not in `FIELDS` is a label of the query or of its application.
+A selection is a tuple of terms, all of which must be true. Its written forms are the filters of
+lists and of the lineage (`parse_filters`), the selectors of bulk requests (`parse_selector`), and
+the stored selectors of rules and maintenance windows (`queries.domain.alerts.matching`). The
+database applies one in `queries.selectors.supervision.query_filters`; `matches` does so in memory.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from queries.domain.definitions.labels import searched_labels
 from queries.domain.errors import Invalid, Problem
 from queries.domain.states import Desired, Phase, Verdict
 
-#: What a term may refer to besides labels, with the possible values if they are known.
+#: What a term of a bulk request may refer to besides labels, with the values if they are known.
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "name": (),
     "application": (),
@@ -23,6 +26,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 MOST_TERMS = 16
 _TERM = re.compile(r"([a-z0-9](?:[a-z0-9._/-]{0,61}[a-z0-9])?)\s*(!?=)\s*([^=!]*)")
+#: Fields of lists by their parameter, where the names differ: a list's team has no label.
+_PARAMETERS = {"q": "search", "team": "owner"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +37,53 @@ class Term:
     name: str
     values: tuple[str, ...]  # "": the label is missing
     is_not: bool = False
+    is_label: bool = False  # a label may have the name of a field
 
 
-def parse_selector(text: str) -> tuple[Term, ...]:
-    """Return a selector's terms; raise `Invalid` for each invalid term, or if there are none."""
+Selection = tuple[Term, ...]
+
+
+def terms(
+    labels: Mapping[str, str | None] | None = None, **fields: str | Iterable[str]
+) -> Selection:
+    """Return the conditions on these fields and labels; an empty field has none.
+
+    A field is one of its values; a label's value "" means that it is missing, None any value.
+    """
+    several = {
+        name: (value,) if isinstance(value, str) else tuple(value) for name, value in fields.items()
+    }
+    return (
+        *(Term(name, values) for name, values in several.items() if any(values)),
+        *(
+            Term(name, (value or "",), is_not=value is None, is_label=True)
+            for name, value in (labels or {}).items()
+        ),
+    )
+
+
+def parse_filters(sent: Mapping[str, str | Sequence[str]]) -> Selection:
+    """Return the selection in the parameters of a list's address; each may have several values.
+
+    The parameter `label` has labels as `searched_labels` reads them, separated by spaces in a text.
+    """
+    given = {
+        name: value.replace("\x00", "") if isinstance(value, str) else value
+        for name, value in sent.items()
+    }
+    labels = given.pop("label", ())
+    texts = labels.split() if isinstance(labels, str) else labels
+    fields = {_PARAMETERS.get(name, name): value for name, value in given.items()}
+    return terms(searched_labels(texts), **fields)
+
+
+def parse_selector(text: str) -> Selection:
+    """Return the terms of a text such as `team=data,phase!=STOPPED`.
+
+    Terms are separated by commas; `a|b` means one of several values. A word that is not in `FIELDS`
+    is a label of the query or of its application. Raises `Invalid` for each invalid term, or if
+    there are none.
+    """
     problems: list[Problem] = []
     terms = []
     for part in text.split(","):
@@ -53,10 +101,19 @@ def parse_selector(text: str) -> tuple[Term, ...]:
             for one in values
             if known and one not in known
         ]
-        terms.append(Term(name, values, found[2] == "!="))
+        terms.append(Term(name, values, found[2] == "!=", name not in FIELDS))
     if len(terms) > MOST_TERMS:
         way_out = f"Use at most {MOST_TERMS} conditions."
         problems.append(Problem("selector", str(len(terms)), "are too many conditions.", way_out))
     if problems:
         raise Invalid(problems)
     return tuple(terms)
+
+
+def matches(selection: Selection, fields: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Return whether all terms are true; `fields` has every field that the selection may name."""
+    return all(
+        ((labels.get(term.name, "") if term.is_label else fields[term.name]) in term.values)
+        is not term.is_not
+        for term in selection
+    )

@@ -40,7 +40,7 @@ def stopped_within() -> timedelta:
     selectors: list[Selector] = []
     for name, row in _enabled().values_list("name", "selector"):
         with _each.by_itself(f"the selector of rule {name}"):
-            selectors.append(Selector(**row))
+            selectors.append(Selector.model_validate(row))
     named = [
         one.stopped_within
         for one in selectors
@@ -62,7 +62,7 @@ def _enabled() -> QuerySet[AlertRule]:
 def _rule(row: AlertRule, usable: frozenset[int]) -> Rule:
     return Rule(
         name=row.name,
-        selector=Selector(**row.selector),
+        selector=Selector.model_validate(row.selector),
         channels=_of(row.channels.all(), usable),
         quiet=quiet_hours(row.quiet_hours),
         escalate_after=_minutes(row.escalate_after_minutes),

@@ -14,7 +14,7 @@ from typing import Any
 
 from listeners.loops.troubles import each
 from listeners.models import Latest, Rollup
-from queries.domain.alerts.kinds import IncidentKind, IncidentState, Severity
+from queries.domain.alerts.kinds import IncidentKind, IncidentState
 from queries.domain.alerts.matching import Selector
 from queries.domain.alerts.thresholds import (
     MINUTE,
@@ -27,6 +27,7 @@ from queries.domain.alerts.thresholds import (
     replay,
 )
 from queries.domain.alerts.troubles import of_query
+from queries.domain.definitions.selection import Selection, matches
 from queries.domain.definitions.spec import Threshold
 from queries.domain.states import Desired
 from queries.models.alerts import AlertRule, FigureSample, Incident
@@ -126,18 +127,8 @@ def preview(query: Query, threshold: Threshold, *, now: datetime) -> Replay:
 class _Rule:
     pk: int
     name: str
-    selector: Selector
+    selection: Selection
     thresholds: tuple[Threshold, ...]
-
-    def matches(self, query: Query) -> bool:
-        return Selector(
-            labels=self.selector.labels, applications=self.selector.applications
-        ).matches(
-            kind=IncidentKind.THRESHOLD,
-            severity=Severity.WARNING,
-            application=query.application.name,
-            labels={**query.application.labels, **query.labels},
-        )
 
 
 def _rules() -> list[_Rule]:
@@ -145,7 +136,8 @@ def _rules() -> list[_Rule]:
     for row in AlertRule.objects.filter(enabled=True).exclude(thresholds=[]):
         with _each.by_itself(f"the thresholds of rule {row.name}"):
             limits = tuple(Threshold.model_validate(raw) for raw in row.thresholds)
-            found.append(_Rule(row.pk, row.name, Selector(**row.selector), limits))
+            selection = Selector.model_validate(row.selector).about_queries
+            found.append(_Rule(row.pk, row.name, selection, limits))
     return found
 
 
@@ -169,8 +161,10 @@ def _held_by(query: Query, rules: Iterable[_Rule]) -> list[Held]:
         with _each.by_itself(f"threshold {index} of {query.name}"):
             held.append(Held(query.pk, Threshold.model_validate(raw)))
     own = {one.threshold.figure for one in held}
+    fields = {"application": query.application.name}
+    labels = {**query.application.labels, **query.labels}
     for rule in rules:
-        if rule.matches(query):
+        if matches(rule.selection, fields, labels):
             held += [
                 Held(query.pk, one, rule.name, rule.pk)
                 for one in rule.thresholds

@@ -11,6 +11,7 @@ from django.db.models.functions import Coalesce
 
 from listeners import selectors as heard
 from listeners.loops.troubles import each
+from queries.domain.definitions.selection import terms
 from queries.domain.kafka.lag import Unit
 from queries.domain.metrics.samples import QueryFigures
 from queries.domain.states import JUDGED_PHASES, STOPPED_PHASES, Desired
@@ -19,9 +20,8 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
 from queries.selectors.kafka.lag import lag_lines
-from queries.selectors.labels import labelled
 from queries.selectors.newest import newest_drivers
-from queries.selectors.supervision.query_filters import LABELS
+from queries.selectors.supervision.query_filters import matching
 
 _each = each("metrics", logging.getLogger(__name__))
 
@@ -36,7 +36,7 @@ def query_figures(*, now: datetime) -> Iterator[QueryFigures]:
     """
     active = Q(desired=Desired.RUNNING) | ~Q(phase__in=sorted(STOPPED_PHASES))
     rows = Query.objects.filter(active, archived_at=None).select_related("application")
-    found = labelled(rows, settings.METRICS_SELECTOR, *LABELS).order_by("name")
+    found = matching(rows, terms(settings.METRICS_SELECTOR)).order_by("name")
     shown = list(found)
     for first in range(0, len(shown), AT_ONCE):
         yield from _figures(shown[first : first + AT_ONCE], now)

@@ -43,10 +43,10 @@ def watch_incidents(*, now: datetime) -> int:
 
 
 def _outside_maintenance(seen: Iterable[Trouble], now: datetime) -> Iterable[Trouble]:
-    windows = [
-        Selector(**window.selector)
-        for window in Maintenance.objects.filter(starts_at__lte=now, ends_at__gt=now)
-    ]
+    windows = []
+    for window in Maintenance.objects.filter(starts_at__lte=now, ends_at__gt=now):
+        with _each.by_itself(f"maintenance window {window.name}"):
+            windows.append(Selector.model_validate(window.selector))
     for trouble in seen:
         application = trouble.application.name if trouble.application else ""
         if not any(

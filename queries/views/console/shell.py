@@ -13,11 +13,12 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
+from queries.domain.definitions.selection import terms
 from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, reach_of, role_of
 from queries.selectors.access.insisting import reaches
 from queries.selectors.alerts.incidents import open_incidents
 from queries.selectors.console.badges import open_failure_groups
-from queries.selectors.supervision.query_filters import Filters, queries
+from queries.selectors.supervision.query_filters import queries
 from queries.views.console.banner import banner
 from queries.views.console.guard import needs
 
@@ -154,7 +155,7 @@ def is_script(request: HttpRequest) -> bool:
 def search(request: HttpRequest) -> HttpResponse:
     """Go to the query with exactly this name, otherwise to the list of similar ones."""
     text = request.GET.get("q", "").strip()
-    if text and queries(Filters(names=(text,)), now=timezone.now()).exists():
+    if text and queries(terms(name=text), now=timezone.now()).exists():
         return redirect("query", name=text)
     asked = f"?{urlencode({'q': text})}" if text else ""
     return redirect(reverse("queries") + asked)

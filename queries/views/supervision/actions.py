@@ -17,6 +17,7 @@ from django.urls import path, reverse
 from django.utils import timezone
 
 from queries.domain.counts import counted
+from queries.domain.definitions.selection import terms
 from queries.domain.errors import HeadgateError, Invalid
 from queries.domain.states import PLAIN_VERBS, Verb
 from queries.domain.validation.params import (
@@ -35,7 +36,7 @@ from queries.selectors.definitions import definitions
 from queries.selectors.newest import param_defaults
 from queries.selectors.query_lines import QueryLine, lines_of, query_line
 from queries.selectors.state_changes import params_change, sentences, unaccepted_change
-from queries.selectors.supervision.query_filters import Filters, queries
+from queries.selectors.supervision.query_filters import queries
 from queries.selectors.supervision.query_groups import RANK
 from queries.services.procedures.bulk_operations import begin_many
 from queries.services.supervision import operations
@@ -171,12 +172,12 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
     """Preview an action on several queries; on POST, begin one operation on all of them."""
     asked = request.POST if request.method == "POST" else request.GET
     names, now = asked.getlist("name"), timezone.now()
-    filters = Filters(names=tuple(names))
+    selection = terms(name=names)
     if asked.get("matching"):  # everything that matches the list's filters, on all pages
-        filters = filters_of(asked)
+        selection = filters_of(asked)
     elif not names:
         return _nothing_selected(request)
-    chosen = queries(filters, now=now).order_by(RANK, "name")
+    chosen = queries(selection, now=now).order_by(RANK, "name")
     verb = Verb(asked["verb"]) if asked.get("verb") in PLAIN_VERBS else Verb.START
     if request.method == "POST":
         return _begin(request, verb, list(chosen[:BULK_AT_MOST]))

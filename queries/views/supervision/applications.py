@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from headgate_ground.masking import mask
 from listeners import selectors as heard
-from queries.domain.definitions.labels import searched_labels
 from queries.domain.definitions.pools import advice, cores_of
+from queries.domain.definitions.selection import parse_filters
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import NotAllowed
 from queries.domain.states import verbs_of
@@ -67,7 +67,7 @@ def application_list(request: HttpRequest) -> HttpResponseBase:
     names = ("q", "label", "team")
     search, label, team = (request.GET.get(name, "").strip() for name in names)
     now = timezone.now()
-    rows = labelled(applications(), searched_labels(label.split()), "labels")
+    rows = labelled(applications(), parse_filters({"label": label}), "labels")
     if search:
         rows = rows.filter(name__icontains=search)
     if team:

@@ -13,7 +13,7 @@ from queries.roles import VIEW
 from queries.selectors.failures.failures import failure_groups
 from queries.selectors.query_lines import lines_of
 from queries.selectors.supervision.history import audit
-from queries.selectors.supervision.query_filters import Filters, queries
+from queries.selectors.supervision.query_filters import queries
 from queries.selectors.supervision.query_groups import GROUPS, RANK, counts, input_rate, kinds
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
 from queries.views.console.guard import needs
@@ -39,7 +39,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def _context(now: datetime) -> dict[str, Any]:
-    rows = queries(Filters(), now=now)
+    rows = queries(now=now)
     counted = counts(rows)
     troubled = rows.filter(GROUPS["attention"]).order_by(RANK, "name")[:ATTENTION_AT_MOST]
     return {

@@ -20,7 +20,7 @@ from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
 
-from queries.domain.definitions.labels import searched_labels
+from queries.domain.definitions.selection import Selection, parse_filters
 from queries.domain.errors import Invalid
 from queries.domain.states import Verdict
 from queries.models.definitions import Query
@@ -31,7 +31,7 @@ from queries.selectors.console.badges import names_in_drivers, names_of
 from queries.selectors.labels import label, label_names
 from queries.selectors.query_lines import lines_of
 from queries.selectors.supervision.applications import applications
-from queries.selectors.supervision.query_filters import LABELS, Filters, queries
+from queries.selectors.supervision.query_filters import LABELS, queries
 from queries.selectors.supervision.query_groups import RANK, counts
 from queries.services.console.saved_views import forget_view, save_view
 from queries.views.console.errors import refused
@@ -65,17 +65,9 @@ GROUPS = {
 NAMES = ("q", "application", "team", "health", "phase", "label", "group", "by")
 
 
-def filters_of(given: QueryDict) -> Filters:
-    """Return the filters in a URL of the list; an unknown state matches nothing."""
-    return Filters(
-        search=given.get("q", "").strip(),
-        application=given.get("application", "").strip(),
-        team=given.get("team", "").replace("\x00", "").strip(),
-        verdicts=tuple(filter(None, [given.get("health", "")])),
-        phases=tuple(filter(None, [given.get("phase", "")])),
-        labels=searched_labels(given.get("label", "").split()),
-        group=given.get("group", ""),
-    )
+def filters_of(given: QueryDict) -> Selection:
+    """Return the selection in a URL of the list; an unknown state matches nothing."""
+    return parse_filters({name: given.get(name, "").strip() for name in NAMES if name != "by"})
 
 
 @needs(VIEW)
@@ -83,7 +75,7 @@ def queries_page(request: HttpRequest) -> HttpResponse:
     """List the queries that are not deleted; every filter is in the URL."""
     now = timezone.now()
     asked = {name: request.GET.get(name, "").strip() for name in NAMES}
-    counted = counts(queries(Filters(), now=now))
+    counted = counts(queries(now=now))
     found = _ordered(queries(filters_of(request.GET), now=now), asked["by"])
     # Sorting thousands of complete rows takes longer than sorting their IDs.
     paginator = Paginator(found.values_list("pk", flat=True), ROWS)
@@ -174,7 +166,7 @@ def drop_view(request: HttpRequest, view_id: int) -> HttpResponse:
 @fragments("queries", hears=("query", "driver", "application"))
 def draw_rows(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the visible rows of the changed queries, and the counts above the list."""
-    every = queries(Filters(), now=now)
+    every = queries(now=now)
     rows = every.filter(pk__in=numbers(key))
     named = _names(changes)
     if named is not None:

@@ -14,7 +14,7 @@ from queries.domain.states import Desired, Phase, RunOutcome, Verdict
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
-from queries.selectors.supervision.query_filters import Filters, queries
+from queries.selectors.supervision.query_filters import queries
 from queries.selectors.supervision.query_groups import counts, input_rate, kinds
 from queries.services.system.health import forget
 from queries.views.console.paging import ROWS
@@ -249,7 +249,7 @@ def test_a_query_counts_once_on_the_overview_by_its_verdict_or_its_phase(db: Non
     Query.objects.filter(pk=rows[0].pk).update(verdict="")
     Query.objects.filter(pk=rows[1].pk).update(phase=Phase.FAILED)  # noted before it failed
     assert kinds() == {"LAGGING": 2, "RUNNING": 1, "FAILED": 1}
-    assert counts(queries(Filters(), now=timezone.now())) == {
+    assert counts(queries(now=timezone.now())) == {
         "all": 4,
         "attention": 3,
         "risk": 0,
