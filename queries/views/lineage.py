@@ -13,8 +13,7 @@ from queries.domain.lineage.graph import Graph
 from queries.domain.lineage.picture import picture_of
 from queries.roles import VIEW
 from queries.selectors.lineage.downstream import incomplete
-from queries.selectors.lineage.graph import lineage
-from queries.selectors.lineage.selecting import selected
+from queries.selectors.lineage.graph import lineage, selected
 from queries.selectors.supervision.applications import applications
 from queries.views.console.guard import needs
 from queries.views.supervision.query_list import OFFERED_AT_MOST

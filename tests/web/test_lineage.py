@@ -67,7 +67,7 @@ def test_the_picture_links_queries_and_the_table_says_the_same(vera: Client, sta
     assert "daily reads /data/late path – definition" in rows
 
 
-@pytest.mark.sql("queries.selectors.lineage.selecting.selected")
+@pytest.mark.sql("queries.selectors.supervision.query_filters.matching")
 def test_filters_keep_what_matches_and_its_neighbours(vera: Client, stage: Stage) -> None:
     flow(stage)
     Query.objects.filter(name="late").update(labels={"team": "data"})

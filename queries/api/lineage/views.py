@@ -14,8 +14,7 @@ from queries.domain.definitions.selection import parse_filters
 from queries.domain.lineage.datasets import DatasetKind, KnownFrom
 from queries.domain.lineage.graph import Graph
 from queries.selectors.definitions import definitions
-from queries.selectors.lineage.graph import lineage
-from queries.selectors.lineage.selecting import selected
+from queries.selectors.lineage.graph import lineage, selected
 
 #: Edges in one response.
 MOST_EDGES = 5_000

@@ -10,12 +10,14 @@ from django.db.models import OuterRef, Q, Subquery
 from listeners import selectors as heard
 from listeners.loops.troubles import each
 from queries.brokers.options import matches, parses
+from queries.domain.definitions.selection import Selection
 from queries.domain.lineage.datasets import DatasetKind, Report, Uses, uses_of
 from queries.domain.lineage.graph import Graph, graph_of
 from queries.domain.states import RunOutcome
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
+from queries.selectors.supervision.query_filters import matching
 
 _each = each("lineage", logging.getLogger(__name__))
 
@@ -58,6 +60,18 @@ def lineage(planned: Planned | None = None) -> Graph:
         reads = reads or known.get(_text(spec))
         found[name] = _uses(name, spec, confs.get(application, {}), report, reads)
     return graph_of(found, matches)
+
+
+def selected(graph: Graph, selection: Selection) -> tuple[Graph, frozenset[str]]:
+    """Return the part of a graph with the matching queries and their direct neighbours.
+
+    Also return the names of the matching queries; without terms, the whole graph and no names.
+    """
+    if not selection:
+        return graph, frozenset()
+    rows = matching(Query.objects.filter(archived_at=None), selection)
+    names = frozenset(rows.values_list("name", flat=True))
+    return graph.of(graph.near(names)), names
 
 
 def _uses(

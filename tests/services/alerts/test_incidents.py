@@ -413,6 +413,17 @@ def test_in_a_maintenance_window_nothing_that_it_names_opens(alerts: Alerts) -> 
     assert [one.kind for one in alerts.watch(3600)] == [IncidentKind.STALLED]
 
 
+def test_a_window_that_cannot_be_read_hides_nothing_and_stops_nothing(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.set("delays", verdict="STALLED", verdict_since=alerts.now)
+    times = {"starts_at": alerts.now, "ends_at": alerts.now + timedelta(hours=1)}
+    about = {"created_at": alerts.now, "created_by": "ada"}
+    Maintenance.objects.create(name="broken", selector={"no": "field"}, **times, **about)
+    alerts.watch()
+    assert [one.kind for one in alerts.watch(60)] == [IncidentKind.STALLED]
+
+
 def test_what_flaps_is_one_incident_and_what_returns_within_a_day_is_opened_again(
     alerts: Alerts,
 ) -> None:
