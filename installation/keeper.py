@@ -20,12 +20,12 @@ from typing import IO, Any, NoReturn
 from django.conf import settings
 
 from controlplane.home import Home, Trouble
+from headgate_ground import identities
 from headgate_ground.files import use_forgiving_output
 from headgate_server import places
 from installation.machine import claims, kafka, programs, s3, trials
 from installation.machine.java import Java
 from installation.machine.lock_watch import LOOK_EVERY_S, LockWatch
-from queries.launchers.process import identities
 
 TRIAL_LOOK_MS = 30_000  # a stopped trial server's absence is not an event to wait for
 SUPERVISOR_AGAIN_S = (1.0, 30.0)  # delay before restarting a supervisor that exited: min, max

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import IO
 
 from controlplane.home import Home, Trouble, read_line
-from queries.launchers.process import identities
-from queries.launchers.process.identities import Process, read_identity
+from headgate_ground import identities
+from headgate_ground.identities import Process, read_identity
 
 
 def claim(home: Home, *, address: str) -> IO[str]:

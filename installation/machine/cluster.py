@@ -17,9 +17,9 @@ from pathlib import Path
 from django.conf import settings
 
 from controlplane.home import Home, Trouble, write_private
+from headgate_ground import identities
 from headgate_server import places
 from installation.machine import claims, java, program, programs
-from queries.launchers.process import identities
 
 HOST = "127.0.0.1"
 #: 7077 and 8080 are Spark's own ports. 8080 is often taken, and 18080 belongs to Spark's history

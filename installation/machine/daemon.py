@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from controlplane.home import Trouble, read_line, write_private
 from controlplane.ports import free_ports, port_is_free
+from headgate_ground import identities
 from headgate_ground.files import read_tail
 from installation.machine import claims, program
-from queries.launchers.process import identities
 
 A = TypeVar("A")
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from queries.launchers.process import identities
-from queries.launchers.process.write_lock import Holder, write_lock_holder
+from controlplane.write_lock import Holder, write_lock_holder
+from headgate_ground import identities
 
 #: How often to look: a write takes milliseconds, so whoever holds the lock each time is stuck.
 LOOK_EVERY_S = 5.0

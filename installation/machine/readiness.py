@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from controlplane.home import Home, Trouble
 from controlplane.tls import own_certificate
+from headgate_ground import identities
 from installation.machine import claims, programs
-from queries.launchers.process import identities
 
 STANDSTILL_S = 120  # seconds without progress
 AT_MOST_S = 1800

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from queries.launchers.process import identities as processes
+from headgate_ground import identities as processes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 240  # generous: machines that run tests are small and shared

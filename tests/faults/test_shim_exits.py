@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from headgate_ground import spool
+from headgate_ground import identities, spool
 from headgate_ground.wire import FIELD, Event, Heartbeat, Kind
 from queries.domain.protocol import (
     EXIT,
@@ -28,7 +28,6 @@ from queries.domain.protocol import (
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness
 from queries.driver_folder import DriverFolder, current_file
-from queries.launchers.process import identities
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.pieces import redis_server
 from tests.spark.driver_under_test import DriverUnderTest, holder, rate_query, wait_for

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate_ground import identities
 from headgate_ground.files import read_file
 from headgate_server import places
 from queries.domain.protocol import (
@@ -27,7 +28,7 @@ from queries.domain.protocol import (
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness
 from queries.driver_folder import DriverFolder, current_file
-from queries.launchers.process import environment, epoch_claims, identities
+from queries.launchers.process import environment, epoch_claims
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.launchers.test_contract import HANGS, Processes, _spec
 from tests.spark.driver_under_test import wait_for

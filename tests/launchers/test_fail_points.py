@@ -13,12 +13,13 @@ from typing import TypeVar
 import pytest
 
 from controlplane import fail_points
+from headgate_ground import identities
 from headgate_ground.files import is_locked
 from queries.domain.protocol import Assignment, DriverSpec
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.driver_folder import read_current
-from queries.launchers.process import identities, sighting
+from queries.launchers.process import sighting
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.killed import killed_at
 from tests.launchers.test_contract import HANGS

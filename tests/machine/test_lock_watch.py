@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from controlplane.write_lock import write_lock_holder
+from headgate_ground import identities
 from installation.machine.lock_watch import IDLE_FOR_S, STOPPED_FOR_S, LockWatch
-from queries.launchers.process import identities
-from queries.launchers.process.write_lock import write_lock_holder
 from queries.services.system import sqlite_writes
 from queries.services.system.sqlite_writes import Writes
 

@@ -17,7 +17,7 @@ import redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from queries.launchers.process import identities as processes
+from headgate_ground import identities as processes
 from tests import pieces
 from tests.faults.system import PROGRAMS, Programs
 

@@ -22,12 +22,12 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from controlplane.home import Home, Trouble, read_line, write_private
+from headgate_ground import identities
 from headgate_ground.masking import MASK
 from headgate_server import places
 from installation.machine import claims, drivers, java, kafka, preparation, programs, valkey
 from installation.management.commands import stop
 from queries.jvm.compiled import jar_name
-from queries.launchers.process import identities
 
 _FAKE_JAVA = """#!/bin/sh
 echo "Property settings:" >&2

@@ -16,12 +16,12 @@ import psutil
 from confluent_kafka.cimpl import NewTopic
 
 from controlplane.home import Trouble
+from controlplane.write_lock import write_lock_holder
 from examples.flights import s3_definitions
+from headgate_ground import identities
 from installation.machine import s3
 from queries.domain.protocol import IDENT, Current
 from queries.driver_folder import read_current
-from queries.launchers.process import identities
-from queries.launchers.process.write_lock import write_lock_holder
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.faults.system import System

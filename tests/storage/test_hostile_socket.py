@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from headgate_ground import identities
 from headgate_ground.untrusted import connected
 from queries.domain.protocol import STORAGE_SOCKET, Ident
 from queries.driver_folder import DriverFolder
-from queries.launchers.process import identities, storage_socket
+from queries.launchers.process import storage_socket
 from queries.storage import hadoop
 from queries.storage.hadoop import HadoopStorage, StorageFailed
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from django.conf import settings
 
 from controlplane import fail_points
-from headgate_ground import spool
+from headgate_ground import identities, spool
 from headgate_ground.files import (
     NotPlain,
     exclusive,
@@ -63,7 +63,6 @@ from queries.launchers.process import (
     epoch_claims,
     exit_calls,
     exits,
-    identities,
     sighting,
     storage_socket,
 )

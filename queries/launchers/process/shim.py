@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controlplane import fail_points
+from headgate_ground import identities
 from headgate_ground.files import replace_file, take_lock
 from headgate_ground.tolerant.values import whole
 from headgate_ground.untrusted import remove_tree
@@ -40,7 +41,6 @@ from queries.launchers.process import (
     exit_calls,
     exit_report,
     exits,
-    identities,
     spawning,
 )
 from queries.launchers.process.exits import OutOfMemory

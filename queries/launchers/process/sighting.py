@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from headgate_ground import identities
 from headgate_ground.files import is_locked, lock_holder, read_bytes, read_file
 from queries.domain.checkpoints.lock_files import lock_file
 from queries.domain.protocol import (
@@ -22,7 +23,7 @@ from queries.domain.protocol import (
 )
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.driver_folder import DriverFolder
-from queries.launchers.process import environment, epoch_claims, identities
+from queries.launchers.process import environment, epoch_claims
 
 FormT = TypeVar("FormT", bound=Form)
 

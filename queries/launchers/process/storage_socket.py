@@ -13,11 +13,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from headgate_ground import untrusted
+from headgate_ground import identities, untrusted
 from headgate_ground.files import NotPlain
 from queries.domain.protocol import STORAGE_SOCKET, USED, Ident
 from queries.driver_folder import DriverFolder
-from queries.launchers.process import identities
 
 #: Seconds for a connection to the JVM, which the kernel makes without its help.
 ANSWERS_WITHIN_S = 5.0

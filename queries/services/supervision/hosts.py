@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db.models import Case, F, When
 from django.db.models.functions import Now
 
+from headgate_ground import identities
 from queries.domain.hosts import (
     LATE_AFTER,
     SIGN_EVERY_S,
@@ -25,7 +26,6 @@ from queries.domain.hosts import (
 )
 from queries.domain.states import KINDS_IN_PLACE, OPEN_DRIVER_STATES
 from queries.launchers.configured import launcher
-from queries.launchers.process import identities
 from queries.models.drivers import Driver
 from queries.models.hosts import Host
 from queries.models.lock_waits import again_if_busy

@@ -10,9 +10,9 @@ from django.db import DatabaseError
 
 from controlplane.ports import port_is_free
 from controlplane.tls import own_certificate
+from headgate_ground.identities import read_identity
 from queries.domain.definitions.locations import local_path
 from queries.domain.system import OF_DATA, Part, first_line, ok, problem
-from queries.launchers.process.identities import read_identity
 from queries.selectors.disks import low_disks
 
 DATA_ROOTS = "data roots"

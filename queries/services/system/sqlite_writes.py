@@ -9,7 +9,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection
 
-from queries.launchers.process.write_lock import Holder, write_lock_holder
+from controlplane.write_lock import Holder, write_lock_holder
 
 #: Seconds that the check waits for the lock; a write takes milliseconds.
 WAITS_S = 1.0

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from controlplane.home import Trouble
+from headgate_ground import identities
 from installation.machine import kafka
-from queries.launchers.process import identities
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from headgate_ground import identities
 from headgate_ground.tolerant.values import whole
 from queries.domain.protocol import Killer
-from queries.launchers.process import identities
 from queries.launchers.process.pipe_lines import PipeLines
 from queries.launchers.process.walls import limits
 from queries.launchers.process.walls.mounts import Mounts

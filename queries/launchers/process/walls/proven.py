@@ -19,11 +19,12 @@ from pathlib import Path
 
 from django.conf import settings
 
+from headgate_ground import identities
 from headgate_ground.files import open_plain, read_file, read_tail, replace_file
 from queries.domain.protocol import DRIVER_LOG, TMP, Killer
 from queries.domain.walls import Choice, Mode, choose
 from queries.driver_folder import DriverFolder
-from queries.launchers.process import environment, identities
+from queries.launchers.process import environment
 from queries.launchers.process.walls import bubblewrap, limits, mounts
 from queries.launchers.process.walls.trial import PASSED, Late, Missing, attempt, ground
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from headgate_ground import identities
 from headgate_ground.untrusted import make_folder, remove_tree
 from queries.domain.protocol import TMP, DriverSpec
 from queries.driver_folder import DriverFolder
-from queries.launchers.process import identities
 
 PASSED = "within walls"
 GIVEN = "given"  # the data root, next to what is hidden

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from queries.launchers.process import identities
+from headgate_ground import identities
 
 _WRITE_LOCK = 120
 #: "1: POSIX  ADVISORY  WRITE 22682 fe:00:9978345 120 120"; a waiting process has "->" in its line.
