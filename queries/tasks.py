@@ -18,7 +18,6 @@ from controlplane.celery import app, leaving, stopping
 from listeners.loops.timers import Timers
 from queries.domain.states import MANY_VERBS, Verb
 from queries.launchers.configured import launcher
-from queries.launchers.process.class_archives import beside
 from queries.models.drivers import Driver
 from queries.services.checkpoints import clone, file_sinks, remote, reset, rewind, snapshot
 from queries.services.definitions.sql_check import Answering
@@ -104,8 +103,9 @@ def _worker_begins(**_: Any) -> None:
     threading.Thread(target=_supervise, name="supervision", daemon=True).start()
     threading.Thread(target=lambda: launcher().walls(), name="walls", daemon=True).start()
     threading.Thread(target=Answering(leaving).run, name="spark-parser", daemon=True).start()
-    if settings.CLASS_ARCHIVES:
-        archiver = Archiver(beside(settings.DRIVERS_DIR), leaving.wait)
+    archives = launcher().class_archives() if settings.CLASS_ARCHIVES else None
+    if archives is not None:
+        archiver = Archiver(archives, leaving.wait)
         threading.Thread(target=archiver.run, name="class-archives", daemon=True).start()
 
 

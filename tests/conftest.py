@@ -32,7 +32,7 @@ from queries import host_pressure
 from queries.domain.pressure import Pressure
 from queries.jvm import compiled
 from queries.jvm.compiled import NotCompiled, our_jar
-from queries.launchers.process.walls.proven import FILE as ISOLATION
+from queries.launchers.recorded_walls import FILE as ISOLATION
 from queries.models.access.teams import Grant
 from tests import (
     conftest_areas,

@@ -7,8 +7,10 @@ launcher.
 """
 
 import socket
-from collections.abc import Callable, Iterable, Mapping
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
@@ -144,6 +146,43 @@ class Launcher(Protocol):
 
     def prune(self, application: str, *, keep: int) -> None:
         """Remove the files of ended drivers and probes, except the newest `keep` of each."""
+
+    def start_tool(
+        self, argv: Sequence[str], *, reads: Sequence[Path] = (), hidden: Iterable[Path] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start a program of ours that reads an author's text, isolated as drivers are.
+
+        Its input, output and errors are pipes. `reads` are folders that it may read in addition to
+        Python and Java; `hidden` are folders that it may not. Raises `LaunchRefused` and `OSError`.
+        """
+
+    def class_archives(self) -> "ClassArchives | None":
+        """Return the archives of Spark's classes; None if drivers here bring their own."""
+
+
+class ClassArchives(Protocol):
+    """Archives with which JVMs start faster; `spark` is a PySpark folder, or "" for our own."""
+
+    folder: Path
+
+    def path(self, spark: str) -> Path:
+        """Return the archive for a Spark, which may not exist. Raises `NotMade`."""
+
+    def is_whole(self, path: Path) -> bool:
+        """Return whether an archive exists with the size that it was made with."""
+
+    def make(self, target: Path, spark: str, leaving: Callable[[float], bool]) -> None:
+        """Make an archive; return once it exists.
+
+        `leaving` waits for so many seconds, and returns whether to give up. Raises `NotMade`.
+        """
+
+    def prune(self, wanted: Iterable[Path], *, before: float) -> None:
+        """Remove archives that are not wanted and were last used before a time."""
+
+
+class NotMade(Exception):
+    """There is no class archive; the message is a sentence that says why."""
 
 
 class LaunchRefused(Exception):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 from queries.domain.checkpoints.lock_files import lock_file
 from queries.domain.protocol import (
@@ -321,6 +321,13 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
                 if not drivers[epoch].jvm_lives:
                     del drivers[epoch]
             self.prune_probes(application, keep)
+
+    def start_tool(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: nothing here is a process."""
+        raise LaunchRefused("no program is started here.")
+
+    def class_archives(self) -> None:
+        """Return that there are none."""
 
     # --- what a test says happens -----------------------------------------------------
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from queries.launchers.base import NotMade
 from queries.launchers.process import class_archives
-from queries.launchers.process.class_archives import NotMade, archive, existing, make, prune
+from queries.launchers.process.class_archives import archive, existing, make, prune
 
 #: Prints what a Java prints about itself.
 JAVA = """#!/bin/sh

@@ -21,6 +21,7 @@ from pathlib import Path
 from headgate_ground.tolerant.values import whole
 from headgate_server import places
 from queries.jvm.compiled import SPARK_JARS
+from queries.launchers.base import NotMade
 from queries.launchers.process import environment
 
 #: Folder of the archives, next to the drivers' folder.
@@ -44,8 +45,27 @@ MADE_WITHIN_S = 3600
 _ENDS_WITHIN_S = 10
 
 
-class NotMade(Exception):
-    """There is no archive; the message is a sentence that says why."""
+class HostArchives:
+    """The archives of one host's folder, for drivers that get this process's environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, spark: str) -> Path:
+        """Return the archive for a Spark, which may not exist. Raises `NotMade`."""
+        return archive(self.folder, environment.passed(os.environ, ()), spark)
+
+    def is_whole(self, path: Path) -> bool:
+        """Return whether an archive exists with the size that it was made with."""
+        return is_whole(path)
+
+    def make(self, target: Path, spark: str, leaving: Callable[[float], bool]) -> None:
+        """Make an archive in a process of low priority; see `make`."""
+        make(target, environment.passed(os.environ, ()), spark, leaving)
+
+    def prune(self, wanted: Iterable[Path], *, before: float) -> None:
+        """Remove archives that are not wanted; see `prune`."""
+        prune(self.folder, wanted, before=before)
 
 
 def beside(drivers: Path) -> Path:

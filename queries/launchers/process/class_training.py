@@ -41,8 +41,9 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.driver_folder import DriverFolder
+from queries.launchers.base import NotMade
 from queries.launchers.process import environment
-from queries.launchers.process.class_archives import MADE_WITHIN_S, SIZE, NotMade
+from queries.launchers.process.class_archives import MADE_WITHIN_S, SIZE
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LOOK_S = 0.2

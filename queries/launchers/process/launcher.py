@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,7 @@ from queries.launchers.process import (
     storage_socket,
 )
 from queries.launchers.process import code_copies as code
-from queries.launchers.process.walls import proven
+from queries.launchers.process.walls import proven, tools
 from queries.launchers.process.walls.raising import Raising
 
 #: Seconds for the shim to lock its directory. It needs about 0.2 s, and a hundred times as long on
@@ -399,6 +399,16 @@ class LocalProcessLauncher:
             for epoch in sorted(_epochs(parent), reverse=True)[max(1, keep) :]:
                 if not _is_held(parent / str(epoch)):
                     remove_tree(parent / str(epoch))
+
+    def start_tool(
+        self, argv: Sequence[str], *, reads: Sequence[Path] = (), hidden: Iterable[Path] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start a program of ours that reads an author's text, isolated as drivers are."""
+        return tools.start(argv, reads=reads, hidden=hidden)
+
+    def class_archives(self) -> class_archives.HostArchives:
+        """Return the archives of Spark's classes next to the drivers' folder."""
+        return class_archives.HostArchives(class_archives.beside(self._drivers))
 
     # --- helpers ----------------------------------------------------------------------
 

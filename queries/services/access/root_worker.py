@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 
 from queries.domain.errors import Conflict
 from queries.domain.walls import Mode
+from queries.launchers.recorded_walls import recorded_walls
 from queries.models.access.teams import Team
 from queries.roles import Role, highest_role
 
@@ -49,9 +50,7 @@ def risk() -> str:
 
     The worker "runs as root", and so do its drivers, or "does not isolate its drivers".
     """
-    from queries.launchers.process.walls.proven import known
-
-    choice = None if settings.ROOT_WORKER else known()
+    choice = None if settings.ROOT_WORKER else recorded_walls()
     if choice is None:
         return ""
     if choice.root:

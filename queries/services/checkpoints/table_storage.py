@@ -10,7 +10,7 @@ from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.definitions.locations import local_path
 from queries.domain.tables.places import TablePlace
 from queries.launchers.base import Launcher, LaunchRefused
-from queries.launchers.process.walls import tools
+from queries.launchers.configured import launcher as configured
 from queries.models.applications import Application
 from queries.services.checkpoints.storage_jvms import storage_of
 from queries.services.local_roots import data_roots, follow
@@ -52,7 +52,7 @@ def open_checkpoints() -> CheckpointProcess:
     Raises `ToolFailed`.
     """
     try:
-        process = tools.start(
+        process = configured().start_tool(
             [sys.executable, "-P", "-m", "queries.storage.checkpoint_actions"],
             hidden=[settings.HEADGATE_HOME, settings.SECRETS_DIR],
         )

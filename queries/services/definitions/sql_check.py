@@ -39,7 +39,7 @@ from queries.domain.hosts import SILENT_AFTER
 from queries.domain.sparks import OURS, Spark, command
 from queries.domain.validation.skipped import Check, Skip
 from queries.launchers.base import LaunchRefused
-from queries.launchers.process.walls import tools
+from queries.launchers.configured import launcher
 from queries.selectors.definitions.sparks import installed_sparks, jars_of
 from queries.services.system import parser_life
 from queries.spark_parser.parser import NoParser
@@ -213,7 +213,7 @@ def start_parser(spark: Spark) -> ParserProcess:
         raise NoParser(f"Spark {spark} is not installed on {settings.HEADGATE_HOST}. {way_out}")
     jars = jars_of(spark)
     try:
-        process = tools.start(
+        process = launcher().start_tool(
             [sys.executable, "-P", "-m", "queries.spark_parser.serve", str(jars)],
             reads=[jars],
             hidden=[settings.HEADGATE_HOME, settings.SECRETS_DIR],

@@ -17,8 +17,7 @@ from django.db import close_old_connections
 from headgate_ground.files import KEEP_FREE, free_bytes
 from queries.domain.sparks import OURS, SPARKS, Spark
 from queries.domain.states import DriverState
-from queries.launchers.process import class_archives, environment
-from queries.launchers.process.class_archives import NotMade
+from queries.launchers.base import ClassArchives, NotMade
 from queries.models.drivers import Driver
 from queries.selectors.definitions.spark_users import is_set_up, spark_users
 from queries.selectors.definitions.sparks import folder_of, installed_sparks
@@ -44,9 +43,9 @@ NOT_QUIET = (
 class Archiver:
     """Makes this host's missing archives."""
 
-    def __init__(self, folder: Path, leaving: Callable[[float], bool]) -> None:
+    def __init__(self, archives: ClassArchives, leaving: Callable[[float], bool]) -> None:
         """`leaving` waits for so many seconds, and returns whether the worker stops."""
-        self._folder = folder
+        self._archives = archives
         self._leaving = leaving
         self._failed: set[Path] = set()  # not tried again by this process
         self._told: set[str] = set()
@@ -68,8 +67,8 @@ class Archiver:
         `now` is the time in seconds since the epoch.
         """
         wanted = dict(self._wanted())
-        class_archives.prune(self._folder, wanted, before=now - settings.CODE_DAYS * 24 * 3600)
-        made = class_archives.is_whole
+        self._archives.prune(wanted, before=now - settings.CODE_DAYS * 24 * 3600)
+        made = self._archives.is_whole
         missing = [path for path in wanted if path not in self._failed and not made(path)]
         self._quiet = self._quiet + 1 if missing and is_quiet() else 0
         if not missing:
@@ -77,14 +76,14 @@ class Archiver:
             return None
         target = missing[0]
         spark = wanted[target]
-        why_not = _no_room(self._folder.parent)
+        why_not = _no_room(self._archives.folder.parent)
         if self._quiet < QUIET_LOOKS or why_not:
             self._say_that_it_waits(spark, why_not or NOT_QUIET, now)
             return None
         self._quiet, self._waits_since = 0, None
         began = time.monotonic()
         try:
-            class_archives.make(target, _environ(), _folder(spark), self._leaving)
+            self._archives.make(target, _folder(spark), self._leaving)
         except NotMade as error:
             self._failed.add(target)
             self._say(spark, error)
@@ -99,8 +98,7 @@ class Archiver:
         here = installed_sparks() & {OURS, *named}
         for spark in (one for one in reversed(SPARKS) if one in here):  # ours is the newest
             try:
-                path = class_archives.archive(self._folder, _environ(), _folder(spark))
-                yield path, spark
+                yield self._archives.path(_folder(spark)), spark
             except NotMade as error:
                 self._say(spark, error)
 
@@ -131,10 +129,6 @@ def is_quiet() -> bool:
     """Return whether no driver of this host is starting, and a processor has been free."""
     starting = Driver.objects.filter(host=settings.HEADGATE_HOST, state=DriverState.STARTING)
     return os.getloadavg()[0] < (os.cpu_count() or 1) and not starting.exists()
-
-
-def _environ() -> dict[str, str]:
-    return environment.passed(os.environ, ())
 
 
 def _folder(spark: Spark) -> str:

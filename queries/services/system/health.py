@@ -29,6 +29,7 @@ from queries.domain.system import (
     problem,
     unknown,
 )
+from queries.launchers.recorded_walls import recorded_walls
 from queries.selectors.disks import home_disk
 from queries.services.access import root_worker
 from queries.services.access.proxies import PROXIES, proxies_part
@@ -236,9 +237,7 @@ def _root_worker() -> Part:
 
 
 def _walls() -> Part:
-    from queries.launchers.process.walls.proven import known
-
-    choice = known()
+    choice = recorded_walls()
     if choice is None:
         return ok("walls", "The isolation of drivers is tested when the worker starts.")
     return (problem if choice.refused else ok)("walls", choice.told)

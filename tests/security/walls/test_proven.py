@@ -21,6 +21,7 @@ from queries.launchers.base import LaunchRefused
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import bubblewrap, mounts, proven
 from queries.launchers.process.walls.trial import Late, Missing
+from queries.launchers.recorded_walls import recorded_walls
 from tests.launchers.test_contract import _spec
 
 LACKS = "bubblewrap is not installed; it is in the bubblewrap package."
@@ -144,7 +145,7 @@ def test_a_host_that_is_busy_or_full_is_not_one_without_walls(
     try:
         choice = proven.walls()
         assert (choice.late, choice.refused) == (late, late or asked == "bubblewrap")
-        assert proven.known() == choice
+        assert recorded_walls() == choice
         if choice.refused:
             with pytest.raises(LaunchRefused) as refused:
                 launcher.launch(_spec(1), Assignment(1, 1), "")

@@ -13,7 +13,7 @@ from django.utils import timezone
 from queries.domain.access.single_sign_on import Arrival
 from queries.domain.errors import Conflict
 from queries.domain.walls import Mode
-from queries.launchers.process.walls import proven
+from queries.launchers import recorded_walls
 from queries.models.access.group_roles import GroupRole
 from queries.models.access.teams import Grant, Team
 from queries.roles import Role, highest_role
@@ -27,7 +27,7 @@ BY: dict[str, Any] = {"actor": "ada", "now": timezone.now()}
 
 def _worker(home: Path, *, root: bool, mode: Mode = Mode.BUBBLEWRAP) -> None:
     said = {"mode": mode, "asked": "auto", "lacks": "", "root": root, "holds": ""}
-    (home / proven.FILE).write_text(json.dumps(said))
+    (home / recorded_walls.FILE).write_text(json.dumps(said))
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_otherwise_nothing_is_refused(home: Path, settings: Any, way: str, why: 
     elif why == "unisolated":
         _worker(home, root=False, mode=Mode.NEITHER)
     elif why == "no worker yet":
-        (home / proven.FILE).unlink()
+        (home / recorded_walls.FILE).unlink()
     WAYS[way]()
 
 

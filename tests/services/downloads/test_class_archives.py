@@ -10,7 +10,8 @@ import pytest
 
 from headgate_ground import files
 from queries.domain.states import DriverState
-from queries.launchers.process.class_archives import NotMade
+from queries.launchers.base import NotMade
+from queries.launchers.process.class_archives import HostArchives
 from queries.models.drivers import Driver
 from queries.services.downloads import class_archives
 from queries.services.downloads.class_archives import Archiver
@@ -26,7 +27,7 @@ class Making:
     """What makes archives, in place of a training."""
 
     def __init__(self, folder: Path) -> None:
-        self.archiver = Archiver(folder / "classes", lambda _: False)
+        self.archiver = Archiver(HostArchives(folder / "classes"), lambda _: False)
         self.made: list[tuple[str, str]] = []  # name, folder of Spark
         self.refused = ""
 

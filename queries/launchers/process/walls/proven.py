@@ -1,36 +1,35 @@
 """Test drivers' isolation before it is used: an isolated process tries what an author might try.
 
-The result of `walls()` is valid for the worker's whole lifetime. It is written to `walls.json` in
-HEADGATE_HOME, for the pages and for `make run`.
+The result of `walls()` is valid for the worker's whole lifetime, and is recorded for the pages
+(`queries.launchers.recorded_walls`).
 """
 
 import contextlib
 import errno
-import json
 import logging
 import os
 import shutil
 import subprocess
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from django.conf import settings
 
 from headgate_ground import identities
-from headgate_ground.files import open_plain, read_file, read_tail, replace_file
+from headgate_ground.files import open_plain, read_tail
 from queries.domain.protocol import DRIVER_LOG, TMP, Killer
 from queries.domain.walls import Choice, Mode, choose
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import environment
 from queries.launchers.process.walls import bubblewrap, limits, mounts
 from queries.launchers.process.walls.trial import PASSED, Late, Missing, attempt, ground
+from queries.launchers.recorded_walls import record_walls
 
 logger = logging.getLogger(__name__)
 
-FILE = "walls.json"
 #: The trial takes a second; if it is late, the host is overloaded, which does not mean that it has
 #: no walls.
 PROVEN_WITHIN_S = 300
@@ -87,18 +86,8 @@ def _walls() -> Choice:
     found = replace(found, root=os.geteuid() == 0, holds=holds)
     logger.log(logging.ERROR if found.refused else logging.INFO, "%s", found.told)
     with contextlib.suppress(OSError):  # a full disk costs only a line on a page
-        replace_file(settings.HEADGATE_HOME / FILE, json.dumps(asdict(found)))
+        record_walls(found)
     return found
-
-
-def known() -> Choice | None:
-    """Return the isolation recorded by this host's worker; None if there has been no worker yet."""
-    try:
-        text = read_file(settings.HEADGATE_HOME / FILE)
-        held = json.loads(text) if text else None
-        return Choice(**{**held, "mode": Mode(held["mode"])}) if held else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
 
 
 def prove(asked: str, drivers: Path) -> Choice:
