@@ -160,7 +160,11 @@ def problem_of(error: HeadgateError) -> dict[str, Any]:
         )
         body = _problem(code, error.code, title, told, _SEE)
         body["problems"] = [
-            {name: value for name, value in asdict(problem).items() if value is not None}
+            {
+                name: value
+                for name, value in asdict(problem).items()
+                if value is not None and name != "connector"
+            }
             | {"way_out": problem.way_out or _CORRECT}
             for problem in error.problems
         ]

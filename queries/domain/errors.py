@@ -30,6 +30,7 @@ class Problem:
     way_out: str = ""
     line: int | None = None  # where in a text of several lines, from 1; None: not known
     column: int | None = None
+    connector: str = ""  # the one whose absence from the application is the problem; not in REST
 
     def sentence(self) -> str:
         """Return the problem as one line of text."""

@@ -48,8 +48,22 @@ from urllib.parse import unquote, urlsplit
 
 PROTOCOL = 1
 
-#: How a run's warning begins if a second driver is not kept out of its checkpoint.
-NOT_FENCED = "not fenced: "
+
+class WarningCode(StrEnum):
+    """A run's warnings that decisions look for: each code begins the text that is stored."""
+
+    NOT_FENCED = "not fenced: "  # a second driver is not kept out of the run's checkpoint
+    BATCHES_UNKNOWN = "Missing batches are unknown, because "
+
+    def text(self, why: str) -> str:
+        """Return the warning with its reason, as it is stored and shown."""
+        return f"{self.value}{why}"
+
+    def find_in(self, warnings: Any) -> str:
+        """Return the warning with this code; "" if there is none, or the column holds no list."""
+        texts = map(str, warnings) if isinstance(warnings, list) else ()
+        return next((text for text in texts if text.startswith(self.value)), "")
+
 
 CONTROL = "control"
 OWN = "own"
@@ -301,7 +315,7 @@ class RunStatus:
     failed_offsets: dict[str, Any] = field(default_factory=dict)  # {"start": …, "end": …} a source
     last_progress: dict[str, Any] | None = None
     topic_ids: dict[str, str] = field(default_factory=dict)  # Kafka's, as seen by the driver
-    warnings: tuple[str, ...] = ()  # `NOT_FENCED` and others
+    warnings: tuple[str, ...] = ()  # some have a `WarningCode`
     error: RunError | None = None
     hangs: Hangs = Hangs.NOTHING  # including for an ended run, whose remaining part holds the lock
 

@@ -219,7 +219,7 @@ public final class StorageServer {
                     try {
                         FileStatus status = system.getFileStatus(path);
                         if (status.getLen() > most) {
-                            throw new IOException(path + " has more than " + most + " bytes");
+                            throw new TooLarge(path + " has more than " + most + " bytes");
                         }
                         byte[] content = content(system, status);
                         return new Object[] {name, content, status.getModificationTime()};
@@ -418,6 +418,13 @@ public final class StorageServer {
         return ((JsonNode) list.get(place)).asText();
     }
 
+    /** A file has more bytes than are read at once. */
+    private static final class TooLarge extends IOException {
+        TooLarge(String message) {
+            super(message);
+        }
+    }
+
     private static String kind(Throwable error) {
         for (Throwable each = error; each != null; each = each.getCause()) {
             if (each instanceof AccessControlException
@@ -426,6 +433,9 @@ public final class StorageServer {
             }
             if (each instanceof FileNotFoundException) {
                 return "missing";
+            }
+            if (each instanceof TooLarge) {
+                return "too_large";
             }
         }
         return "failed";

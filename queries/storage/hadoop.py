@@ -30,6 +30,7 @@ MOST_ANSWER = 64 * 1024 * 1024
 #: Bytes that are read in one call; an answer has four thirds of that.
 MOST_OF_PART = 16 * 1024 * 1024
 _WORDS = {"denied": "the storage refused access", "missing": "it does not exist"}
+_TOO_LARGE = "too_large"  # as in queries/jvm/StorageServer.java
 
 
 #: Takes a part of a file: its name, the offset, the bytes, and the file's time.
@@ -41,6 +42,10 @@ _PART = 1024 * 1024  # bytes received at once
 
 class StorageFailed(Exception):
     """The storage refused or failed; the message is a sentence with the storage's own words."""
+
+
+class TooLarge(StorageFailed):
+    """A file, or a set of files, is larger than what is read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +241,8 @@ class HadoopStorage:
             said = str(answer.get("message", ""))[:500]
             told = _WORDS.get(str(kind))
             failed = f"{what}: {told} ({said})." if told else f"{what}: {said}."
-            raise StorageFailed(f"{failed}{self._without}")
+            kind_of_error = TooLarge if kind == _TOO_LARGE else StorageFailed
+            raise kind_of_error(f"{failed}{self._without}")
         return answer
 
     def _exchange(self, line: bytes, limit_s: float) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 from headgate_ground.files import NotPlain, open_plain
 from headgate_ground.tolerant.values import at_s
 from queries.domain.definitions.locations import local_path
-from queries.storage.hadoop import Content, Entry, Listing, StorageFailed, inside
+from queries.storage.hadoop import Content, Entry, Listing, StorageFailed, TooLarge, inside
 
 
 class LocalFiles:
@@ -47,7 +47,7 @@ class LocalFiles:
             except (NotPlain, OSError) as error:
                 raise StorageFailed(f"{place}/{name}: {error.strerror}.") from error
             if len(data) > most:
-                raise StorageFailed(f"{place}/{name} has more than {most} bytes.")
+                raise TooLarge(f"{place}/{name} has more than {most} bytes.")
             found[name] = Content(data, modified_at)
         return found
 

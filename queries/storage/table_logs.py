@@ -45,7 +45,7 @@ from queries.domain.tables.iceberg_metadata import (
     read_metadata,
 )
 from queries.storage.checkpoint_process import CheckpointProcess
-from queries.storage.hadoop import Content, Listing, StorageFailed
+from queries.storage.hadoop import Content, Listing, StorageFailed, TooLarge
 
 #: Maximum size, in bytes, of a commit or a checksum (enough for several thousand files), and of an
 #: Iceberg table's metadata (enough for about twenty thousand snapshots).
@@ -58,7 +58,6 @@ COMMITS_PER_READ = 10
 #: a longer backlog is read by the next passes.
 COMMITS_PER_PASS, MOST_FILES = 500, 200_000
 MOST_NAMES = 200_000
-_TOO_LARGE = "has more than"
 #: Seconds until a checkpoint that could not be read is tried again.
 _AGAIN_S = 600.0
 
@@ -183,8 +182,10 @@ def _goes_on(files: Files, place: str, known: DeltaLog) -> bool:
     name = commit_name(known.newest)
     try:
         found = files.read(place, [name, LAST_CHECKPOINT], most=MOST_OF_COMMIT)
-    except StorageFailed as error:  # one that is too large has not been read before, either
-        return _TOO_LARGE in str(error) and known.newest not in known.written
+    except TooLarge:  # it has not been read before, either
+        return known.newest not in known.written
+    except StorageFailed:
+        return False
     hint, known.hint = known.hint, found.get(LAST_CHECKPOINT)
     if name not in found:
         return known.newest == known.bare and known.hint == hint
@@ -249,7 +250,7 @@ def _commits(
             return {k: v for one, _ in parts for k, v in one.items()}, {
                 k: v for _, one in parts for k, v in one.items()
             }
-        if _TOO_LARGE not in str(error):
+        if not isinstance(error, TooLarge):
             raise
         return {versions[0]: Commit(versions[0], whole=False)}, {}
     commits = {names[name]: read_commit(names[name], one.data) for name, one in found.items()}
@@ -269,10 +270,8 @@ def _read_states(files: Files, place: str, log: DeltaLog, snapshots: Collection[
     log.states = {one: state for one, state in log.states.items() if one in kept}
     try:
         found = files.read(place, names, most=MOST_OF_COMMIT)
-    except StorageFailed as error:
-        if _TOO_LARGE in str(error):
-            return  # what it says stays unknown
-        raise
+    except TooLarge:
+        return  # what it says stays unknown
     for name, content in found.items():
         log.states[names[name]] = read_checksum(names[name], content.data)
 
@@ -366,9 +365,7 @@ def _checkpoint(
         raise _Unknown(log.unread[checkpoint][0])
     try:
         return _unpacked(files, place, checkpoint, unpack)
-    except (StorageFailed, ToolFailed) as error:
-        if isinstance(error, StorageFailed) and _TOO_LARGE not in str(error):
-            raise
+    except (TooLarge, ToolFailed) as error:
         why = f"its checkpoint of version {checkpoint.version:,} cannot be read: {error}"
         log.unread[checkpoint] = why, time.monotonic()
         raise _Unknown(why) from error
@@ -381,13 +378,13 @@ def _unpacked(files: Files, place: str, checkpoint: Checkpoint, unpack: Unpack) 
         while names:
             name = names.pop(0)
             if len(parts) == MOST_PARTS:
-                raise StorageFailed(f"it {_TOO_LARGE} {MOST_PARTS} files.")
+                raise TooLarge(f"it has more than {MOST_PARTS} files.")
             found = files.read(place, [name], most=MOST_OF_CHECKPOINT).get(name)
             if found is None:
                 raise ToolFailed(f"{name} does not exist.")
             size += len(found.data)
             if size > MOST_OF_CHECKPOINTS:
-                raise StorageFailed(f"it {_TOO_LARGE} {MOST_OF_CHECKPOINTS:,} bytes.")
+                raise TooLarge(f"it has more than {MOST_OF_CHECKPOINTS:,} bytes.")
             if name.endswith(".json"):
                 part = read_commit(checkpoint.version, found.data)
             else:
@@ -416,7 +413,7 @@ def _versions(names: Iterable[str]) -> list[int]:
 def _names(files: Files, place: str) -> list[str]:
     listing = files.list(place, most=MOST_NAMES)
     if listing.more:
-        raise StorageFailed(f"{place} {_TOO_LARGE} {MOST_NAMES:,} names.")
+        raise TooLarge(f"{place} has more than {MOST_NAMES:,} names.")
     return [entry.name for entry in listing.entries]
 
 
@@ -439,7 +436,7 @@ def _metadata(files: Files, place: str, version: int) -> IcebergMetadata | None:
             data = zlib.decompressobj(31).decompress(data, MOST_OF_METADATA + 1)
         if len(data) > MOST_OF_METADATA:
             limit = f"{MOST_OF_METADATA} bytes, unpacked"
-            raise StorageFailed(f"{place}/{name} {_TOO_LARGE} {limit}.")
+            raise TooLarge(f"{place}/{name} has more than {limit}.")
     table = read_metadata(data)
     if table is None:
         raise NoTable(f"{place}/{name} cannot be read as a table's metadata.")

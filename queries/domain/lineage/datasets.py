@@ -163,9 +163,9 @@ def _of_code(spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | 
     unwritten = ""
     sources = _list(report.sources) if report is not None else []
     for source in sources:
-        found, why = _described(source, conf, report)
+        found, why = _described(source, conf, report, "Reads")
         reads += found
-        unread += [f"Reads: {why}"] if why else []
+        unread += [why] if why else []
     if not sources:
         unread.append("Reads: unknown until Spark reports a batch.")
     if spec.get("sink"):
@@ -174,8 +174,7 @@ def _of_code(spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | 
     elif report is None or not report.sink:
         unwritten = "Writes: unknown until Spark reports a batch."
     else:
-        writes, why = _described(_mapping(report.sink), conf, report)
-        unwritten = why if why.startswith("Writes") else f"Writes: {why}" if why else ""
+        writes, unwritten = _described(_mapping(report.sink), conf, report, "Writes")
     said = (unwritten,) if unwritten else ()
     return Uses(tuple(reads), tuple(writes), tuple(dict.fromkeys(unread)), said)
 
@@ -323,9 +322,12 @@ def _path_use(text: str, *, recursive: bool = False) -> Use | None:
 
 
 def _described(
-    part: Mapping[str, Any], conf: Mapping[str, str], report: Report | None
+    part: Mapping[str, Any], conf: Mapping[str, str], report: Report | None, does: str
 ) -> tuple[list[Use], str]:
-    """Return the datasets of a source or sink in a progress event, and why one is unknown."""
+    """Return the datasets of a source or sink in a progress event, and why one is unknown.
+
+    `does` begins that sentence: "Reads" or "Writes".
+    """
     text = part.get("description")
     text = text if isinstance(text, str) else ""
     found: list[Use] = []
@@ -340,7 +342,7 @@ def _described(
         found = [_in_format(ICEBERG, {"table": text}, conf)]
     at = report.at if report is not None else None
     seen = [replace(one, known_from=KnownFrom.SPARK, as_of=at) for one in found]
-    return seen, "" if found else _not_named(text)
+    return seen, "" if found else _not_named(text, does)
 
 
 def _is_table(text: str, conf: Mapping[str, str]) -> bool:
@@ -362,18 +364,18 @@ def _topics(part: Mapping[str, Any], text: str) -> list[str]:
     return sorted(offsets)
 
 
-def _not_named(text: str) -> str:
+def _not_named(text: str, does: str) -> str:
     """Return why a description names no dataset; "" if there is no dataset."""
     if _NO_DATA_DESCRIBED.search(text):
         return ""
     if "ForeachBatch" in text:
-        return "Writes by foreachBatch: unknown."
+        return f"{does} by foreachBatch: unknown."
     if "ForeachWriter" in text or "ForeachTable" in text:
-        return "Writes by foreach: unknown."
+        return f"{does} by foreach: unknown."
     if "KafkaTable" in text:
-        return "unknown; Spark does not report the topics of a Kafka sink."
+        return f"{does}: unknown; Spark does not report the topics of a Kafka sink."
     shown = mask_text(_HASH.sub("", text)[:_SHOWN])
-    return f"unknown; Spark reports {f'only {shown}' if shown else 'no description'}."
+    return f"{does}: unknown; Spark reports {f'only {shown}' if shown else 'no description'}."
 
 
 def _reported_topics(report: Report, found: Uses) -> Iterable[Use]:

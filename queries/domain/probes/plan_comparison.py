@@ -7,17 +7,32 @@ state without an error, and the results are wrong until the last old group is go
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from queries.domain.probes.plan_shapes import Shape, Shapes
 
 SILENT = "Spark will not object, but the existing state was computed by the old definition."
 
 
+class Property(StrEnum):
+    """What state depends on, in the words of pages."""
+
+    OUTPUT_MODE = "output mode"
+    OPERATORS = "stateful operators"
+    KEY = "grouping key"
+    WINDOW = "window"
+    AGGREGATE = "aggregate"
+    WATERMARK = "watermark"
+    FILTER = "filter"
+    JOIN = "join"
+    OTHER = "operator"
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One property that state depends on, before and now."""
 
-    what: str  # "grouping key"
+    what: str  # a `Property`, or a configuration key
     old: str  # "" if there was none
     new: str  # "" if it is gone
 
@@ -39,10 +54,10 @@ def compare(old: Shapes, new: Shapes) -> tuple[Difference, ...]:
         return ()
     found: list[Difference] = []
     if old.output_mode != new.output_mode:
-        found.append(Difference("output mode", old.output_mode, new.output_mode))
+        found.append(Difference(Property.OUTPUT_MODE, old.output_mode, new.output_mode))
     before, after = [each.kind for each in old.operators], [each.kind for each in new.operators]
     if before != after:
-        found.append(Difference("stateful operators", _listed(before), _listed(after)))
+        found.append(Difference(Property.OPERATORS, _listed(before), _listed(after)))
         return tuple(found)
     for one, other in zip(old.operators, new.operators, strict=True):
         found += _operator(one, other)
@@ -82,24 +97,24 @@ def pinned(wanted: Mapping[str, str], held: Mapping[str, str]) -> tuple[Differen
 
 def _operator(old: Shape, new: Shape) -> list[Difference]:
     return [
-        *_by_place("grouping key", old.keys, new.keys),
-        *_by_place("window", old.windows, new.windows),
-        *_by_place("aggregate", old.aggregates, new.aggregates),
-        *_as_sets("watermark", old.watermarks, new.watermarks),
-        *_as_sets("filter", old.filters, new.filters),
-        *_by_place("join", old.joins, new.joins),
-        *_by_place("operator", old.other, new.other),
+        *_by_place(Property.KEY, old.keys, new.keys),
+        *_by_place(Property.WINDOW, old.windows, new.windows),
+        *_by_place(Property.AGGREGATE, old.aggregates, new.aggregates),
+        *_as_sets(Property.WATERMARK, old.watermarks, new.watermarks),
+        *_as_sets(Property.FILTER, old.filters, new.filters),
+        *_by_place(Property.JOIN, old.joins, new.joins),
+        *_by_place(Property.OTHER, old.other, new.other),
     ]
 
 
-def _by_place(what: str, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
+def _by_place(what: Property, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
     """Compare properties that Spark identifies by position, because state has no names for them."""
     if len(old) == len(new):
         return [Difference(what, a, b) for a, b in zip(old, new, strict=True) if a != b]
     return _as_sets(what, old, new)
 
 
-def _as_sets(what: str, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
+def _as_sets(what: Property, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
     gone = [each for each in old if each not in new]
     come = [each for each in new if each not in old]
     if len(gone) == len(come):

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.probes.plan_comparison import Difference, compare, in_words
+from queries.domain.probes.plan_comparison import Difference, Property, compare, in_words
 from queries.domain.probes.plan_shapes import Shape, Shapes
 from queries.domain.probes.plan_texts import of_text
 
 #: Differences that change the form of the state: Spark rejects them if one side has none.
-_FORM = frozenset({"grouping key", "window", "aggregate", "stateful operators"})
+_FORM = frozenset({Property.KEY, Property.WINDOW, Property.AGGREGATE, Property.OPERATORS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _said(found: list[Difference]) -> tuple[str, ...]:
 
 def _changes_form(one: Difference) -> bool:
     counted = one.what in _FORM and not (one.old and one.new)
-    return counted or one.what == "stateful operators"
+    return counted or one.what == Property.OPERATORS
 
 
 def shapes_of(kept: dict[str, Any] | None) -> Shapes | None:

@@ -33,9 +33,6 @@ SINKS = FILES | UNLISTED_SINKS
 #: Formats missing from Spark's own package -> the connector that provides them.
 CONNECTORS = {"kafka": "kafka", "avro": "avro", **{name: name for name in tables.SPARKS}}
 
-#: How a problem begins whose remedy is a connector.
-NEEDS = "needs the"
-
 _VIEW_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{LONGEST_VIEW - 1}}}")
 #: Formats with a fixed schema: Spark rejects any other.
 _OWN_SCHEMA = frozenset({"rate", "rate-micro-batch", "socket", "kafka", "text"})
@@ -74,6 +71,13 @@ class Offer:
         """Return the options that the format's connector declares."""
         found = (one.options.get(name, ()) for one in self.declared.values())
         return next(filter(None, found), ())
+
+
+def no_connector(field: str, value: str, connector: str) -> Problem:
+    """Return the problem that an application lacks a connector which this value needs."""
+    message = f"needs the {connector} connector, which the application does not have."
+    way_out = f'Add "{connector}" to the application\'s connectors.'
+    return Problem(field, value[:200], message, way_out, connector=connector)
 
 
 def source_problems(spec: SqlQuery, *, offer: Offer) -> list[Problem]:
@@ -278,9 +282,7 @@ def _format(field: str, name: str, kind: str, offer: Offer) -> list[Problem]:
         return [Problem(f"{field}.format", name, message, f"Choose {', '.join(sorted(allowed))}.")]
     connector = offer.connector_of(name, kind)
     if connector and connector not in offer.connectors:
-        message = f"{NEEDS} {connector} connector, which the application does not have."
-        way_out = f'Add "{connector}" to the application\'s connectors.'
-        return [Problem(f"{field}.format", name, message, way_out)]
+        return [no_connector(f"{field}.format", name, connector)]
     return []
 
 

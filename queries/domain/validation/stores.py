@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from queries.domain.definitions.data_roots import unnamed_places
 from queries.domain.definitions.locations import on_yarn
 from queries.domain.errors import Problem
-from queries.domain.validation.formats import NEEDS
+from queries.domain.validation.formats import no_connector
 
 #: URL scheme -> connector with its file system (Hadoop: hadoop-aws, hadoop-azure, hadoop-gcp).
 _CONNECTORS = {
@@ -50,12 +50,7 @@ def store_problems(
     if given - recipes:
         return []
     return [
-        Problem(
-            field,
-            place[:200],
-            f"{NEEDS} {connector} connector, which the application does not have.",
-            f'Add "{connector}" to the application\'s connectors.',
-        )
+        no_connector(field, place, connector)
         for field, place in places
         if (connector := connector_of(place)) and connector not in given
     ]

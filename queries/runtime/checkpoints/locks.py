@@ -38,7 +38,7 @@ from headgate_ground.files import (
     take_lock,
 )
 from queries.domain.checkpoints.lock_files import lock_file, owner_file
-from queries.domain.protocol import NOT_FENCED
+from queries.domain.protocol import WarningCode
 from queries.runtime.checkpoints.fence import Fence
 from queries.runtime.checkpoints.logs import remote
 from queries.runtime.checkpoints.owners import Find, Owners
@@ -315,8 +315,8 @@ class Locks:
         assert self._fence is not None, "`take` refuses the checkpoint without it"
         held.watch = self._fence.watch(held.location, owned.number)
         if because := owned.not_fenced:
-            held.warning = (
-                f"{NOT_FENCED}a second driver is not kept out of {held.location}, because {because}"
+            held.warning = WarningCode.NOT_FENCED.text(
+                f"a second driver is not kept out of {held.location}, because {because}"
             )
 
     def _missing(self) -> str:

@@ -174,20 +174,21 @@ def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
     if good.pk == failed.pk:
         return []
     before, after = good.application_revision, failed.application_revision
-    columns = (
+    code = (
         ("code from", origin(before.spec), origin(after.spec)),
         ("code", good.code_sha256[:12], failed.code_sha256[:12]),
+    )
+    # A driver that died before its session was up never reported these.
+    reported = (
         ("Spark version", good.spark_version, failed.spark_version),
         ("Java version", good.java_version, failed.java_version),
         ("host", good.host, failed.host),
         ("pools", _pools(good), _pools(failed)),
     )
-    # A driver that died before its session was up never reported its versions.
-    return _revision_changes("application revision", before, after) + [
-        Change(what, was, now)
-        for what, was, now in columns
-        if was != now and (now or what.startswith("code"))
-    ]
+    changes = _revision_changes("application revision", before, after)
+    changes += [Change(what, was, now) for what, was, now in code if was != now]
+    changes += [Change(what, was, now) for what, was, now in reported if now and was != now]
+    return changes
 
 
 def _pools(driver: Driver) -> str:

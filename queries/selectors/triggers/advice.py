@@ -11,7 +11,7 @@ from queries.domain import async_calls
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.kafka.lag import kafka_offsets
-from queries.domain.protocol import NOT_FENCED
+from queries.domain.protocol import WarningCode
 from queries.domain.triggers.advice import Advice, BatchSeen, advise
 from queries.domain.triggers.cores import cores_of, outgrown
 from queries.domain.triggers.limits import doubts
@@ -71,7 +71,7 @@ def _files(line: QueryLine, run: Run) -> LogFiles | None:
     return LogFiles(
         on_s3=line.checkpoint.startswith(("s3a:", "s3:")),
         manager=str(chosen[-1]) if chosen else "",
-        fenced=not any(str(one).startswith(NOT_FENCED) for one in run.warnings),
+        fenced=not WarningCode.NOT_FENCED.find_in(run.warnings),
     )
 
 

@@ -22,6 +22,7 @@ from listeners.models import Gap
 from queries.checkpoints.logs import Logs, NotLocal
 from queries.domain.checkpoints.foreign_batches import AFTER_ITS_END
 from queries.domain.checkpoints.logs import Offsets, begun_at
+from queries.domain.protocol import WarningCode
 from queries.models.drivers import Run
 from queries.selectors.checkpoint_logs import known_logs
 
@@ -35,7 +36,6 @@ _RUNS_AT_ONCE = 200  # waiting ones included
 #: How long an ended run waits for logs that cover its end. The next run's driver writes them; lost
 #: batches are not looked up for longer either (`recovered.ASKED_FOR`).
 _WAITS_FOR = recovered.ASKED_FOR
-_NOT_KNOWN = "Missing batches are unknown, because "
 
 
 def count_unreported(*, now: datetime) -> int:
@@ -81,8 +81,9 @@ def _compare(run: Run, now: datetime) -> int:
     except NotLocal as error:
         unknown = str(error)
     compared = None if unknown and now - over < _WAITS_FOR else now
-    warnings = [one for one in run.warnings if not one.startswith(_NOT_KNOWN)]
-    warnings += [f"{_NOT_KNOWN}{unknown}"] if unknown else []
+    before = WarningCode.BATCHES_UNKNOWN.find_in(run.warnings)
+    warnings = [text for text in run.warnings if text != before]
+    warnings += [WarningCode.BATCHES_UNKNOWN.text(unknown)] if unknown else []
     Run.objects.filter(pk=run.pk).update(commits_compared_at=compared, warnings=warnings)
     if warnings != run.warnings:
         changed(f"query:{run.query_id}")

@@ -4,6 +4,7 @@ Applies the pure rules to facts that only the database and this host know: taken
 in use, pools, connectors and modules.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -420,7 +421,7 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
 def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Problem]:
     """Return why a query, with its stored definition, could not run in its changed application.
 
-    Problems that the query already has are omitted. The fields are those of the application.
+    Values that are refused already are omitted. The fields are those of the application.
     """
     query, form = before.query, parsed_or_none(raw)
     assert query is not None, "a query that is stored"
@@ -428,7 +429,7 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
     if form is None:
         return stranded
     counts = known_partitions(query.pk, raw)
-    known = {(one.field, one.message) for one in _faults(form, before, counts)}
+    known = Counter((one.field, one.value) for one in _faults(form, before, counts))
     blamed = {"pool": "scheduler_mode", "trigger.kind": "master"}
     blamed |= {f"conf.{key}": f"conf.{key}" for key in (SOURCE_NAMES, SINK_NAMES)}
     if not set(before.pools) <= set(after.pools):
@@ -441,7 +442,9 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
     )
     if before.application.spark != after.application.spark:
         blamed["trigger.kind"] = other = "spark"
-    known |= {(one.field, one.message) for one in checkpoint_store(query, before.application)}
+    known.update((one.field, one.value) for one in checkpoint_store(query, before.application))
+    faults = [*_faults(form, after, counts), *checkpoint_store(query, after.application)]
+    counted = Counter((one.field, one.value) for one in faults)
     return stranded + [
         Problem(
             blamed.get(one.field, other),
@@ -449,8 +452,8 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
             f"would break query {query.name}: its {one.field} {one.message}",
             f"Change query {query.name} first.",
         )
-        for one in (*_faults(form, after, counts), *checkpoint_store(query, after.application))
-        if (one.field, one.message) not in known
+        for one in faults
+        if counted[one.field, one.value] > known[one.field, one.value]
     ]
 
 

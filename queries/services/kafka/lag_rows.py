@@ -33,6 +33,9 @@ from queries.services.kafka.loss_corrections import tell_at_risk
 from queries.services.kafka.loss_ledger import write_gaps
 
 Brokers = tuple[tuple[str, str], ...]
+#: A deadline is an estimate: one that has moved by less than this is not written again.
+_SAME_TIME = timedelta(minutes=1)
+
 Known = Mapping[At, SourceLag]
 
 
@@ -328,9 +331,17 @@ def risk_columns(
     of_tables = table_risk(tables, running=running, within=within, now=now)
     known = [one for one in (of_topics, of_tables) if one is not None]
     found = min(known, key=lambda one: one.at, default=None)
-    if found is not None and found.sentence == query.risk:
-        return {"risk": query.risk, "risk_at": query.risk_at}
-    return {"risk": found.sentence if found else "", "risk_at": found.at if found else None}
+    if found is None:
+        return {"risk": "", "risk_at": None}
+    return {"risk": found.sentence, "risk_at": _steady(found.at, query.risk_at, now)}
+
+
+def _steady(at: datetime, stored: datetime | None, now: datetime) -> datetime:
+    """Return the stored time of a loss if it is about the same: since when, if it has occurred."""
+    if stored is None:
+        return at
+    occurred = at <= now and stored <= now
+    return stored if occurred or abs(at - stored) < _SAME_TIME else at
 
 
 def store_risk(query: Query, wanted: dict[str, Any]) -> bool:

@@ -73,6 +73,7 @@ _DELTA: dict[str, DeltaLog] = {}
 _ICEBERG: dict[str, IcebergMetadata] = {}
 _BEGAN: dict[int, float] = {}  # when it last began to read a query's tables
 _TRIED: dict[str, datetime] = {}  # when it last began to read a table on a storage
+_WAITING: set[str] = set()  # tables whose storage could not be reached yet
 
 
 def look_at_tables(
@@ -134,6 +135,7 @@ def _look(
                 fresh[row.source] = row
             continue
         _TRIED[place.location] = now
+        _WAITING.discard(place.location)
         try:
             files = storage_of_table(
                 place, reading.query.application, launcher=launcher, now=now, roots=roots
@@ -142,6 +144,7 @@ def _look(
         except NoStorage as error:
             starting = True
             _TRIED.pop(place.location, None)  # another thread may have
+            _WAITING.add(place.location)
             fresh[place.name[:255]] = _old(reading, place, row, f"{error}…", now)
         except (Unknown, NoTable, StorageFailed) as error:
             fresh[place.name[:255]] = _old(reading, place, row, str(error)[:500], now)
@@ -166,7 +169,7 @@ def _is_due(location: str, row: SourceLag | None, now: datetime) -> bool:
     tried = _TRIED.get(location)
     if tried is not None and now - tried < REMOTE_AGAIN:
         return False
-    return row is None or now - row.seen_at >= REMOTE_EVERY or row.error.endswith("…")
+    return row is None or location in _WAITING or now - row.seen_at >= REMOTE_EVERY
 
 
 def _lag(reading: TableReading, place: TablePlace, files: Files) -> TableLag:

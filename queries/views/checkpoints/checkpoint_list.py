@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import Q
@@ -12,7 +11,7 @@ from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
-from queries.domain.protocol import NOT_FENCED
+from queries.domain.protocol import WarningCode
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
@@ -75,15 +74,9 @@ def _row(checkpoint: Checkpoint, runs: int) -> CheckpointRow:
         checkpoint=checkpoint,
         newest=newest,
         holder=newest if newest and not newest.outcome else None,
-        not_fenced=_not_fenced(newest.warnings) if newest else "",
+        not_fenced=WarningCode.NOT_FENCED.find_in(newest.warnings) if newest else "",
         runs=runs,
     )
-
-
-def _not_fenced(warnings: Any) -> str:
-    """Return the warning about the fence; "" if there is none, or the column holds no list."""
-    told = (str(one) for one in warnings) if isinstance(warnings, list) else ()
-    return next((one for one in told if one.startswith(NOT_FENCED)), "")
 
 
 @fragments("checkpoints", hears=("query", "driver"))

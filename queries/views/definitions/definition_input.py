@@ -12,8 +12,6 @@ from django.http import HttpRequest, QueryDict
 
 from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
-from queries.domain.validation.formats import CONNECTORS, NEEDS
-from queries.domain.validation.stores import connector_of
 from queries.selectors.definitions.definitions import QueryDefinition
 from queries.views.console.numbers import whole
 from queries.views.definitions.query_bundle import Bundle, blank, of_body, posted
@@ -66,14 +64,7 @@ class DefinitionInput:
     def show(self, problems: Iterable[Problem]) -> None:
         """Show each problem next to the field that it concerns."""
         problems = list(problems)
-        self.needed = sorted(
-            {
-                CONNECTORS[one.value] if one.field.endswith(".format") else connector_of(one.value)
-                for one in problems
-                if one.message.startswith(NEEDS)
-                and (one.value in CONNECTORS or connector_of(one.value))
-            }
-        )
+        self.needed = sorted({one.connector for one in problems if one.connector})
         self.failing = next((one for one in problems if one.line is not None), None)
         if self.tab == JSON:
             self.problems += problems

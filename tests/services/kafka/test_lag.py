@@ -252,6 +252,20 @@ def test_a_topic_of_its_code_that_was_created_again_puts_a_query_at_risk(
     assert Query.objects.get(pk=run.query_id).risk_at == NOW  # since when
 
 
+def test_a_loss_that_grows_keeps_the_time_at_which_it_began(
+    make: MakeQuery, brokers: Brokers
+) -> None:
+    query = make("delays")
+    sentences = []
+    for earliest, age_s in ((120, 0), (130, 300)):
+        brokers.said["one:9092"] = said({0: (earliest, 150), 1: (0, 100)}, written=NOW)
+        look_at_sources(now=NOW + timedelta(seconds=age_s), readers=brokers)
+        query.refresh_from_db()
+        sentences.append(query.risk)
+        assert query.risk_at == NOW
+    assert sentences[0] != sentences[1]
+
+
 def test_a_query_whose_definition_cannot_be_read_leaves_out_itself_alone(
     make: MakeQuery, brokers: Brokers
 ) -> None:

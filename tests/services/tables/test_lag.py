@@ -48,6 +48,7 @@ Make = Callable[..., Query]
 def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_BEGAN", "_DELTA", "_ICEBERG", "_TRIED"):
         monkeypatch.setattr(lag, name, {})
+    monkeypatch.setattr(lag, "_WAITING", set())
 
 
 @pytest.fixture

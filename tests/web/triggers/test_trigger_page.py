@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from listeners.models import Latest, Progress, SlowBatch
-from queries.domain.protocol import NOT_FENCED
+from queries.domain.protocol import WarningCode
 from queries.domain.triggers.log_cost import FILE_MANAGER
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Checkpoint, Query
@@ -108,7 +108,11 @@ def test_it_shows_the_cost_the_curve_and_the_checkpoint_tax(
     [
         ({}, [], "With an interval of 2 seconds it would be 5%"),
         ({FILE_MANAGER: ABORTABLE}, [], f"{FILE_MANAGER} is {ABORTABLE}."),
-        ({}, [f"{NOT_FENCED}its classes are missing"], "Spark's file manager may write them."),
+        (
+            {},
+            [WarningCode.NOT_FENCED.text("its classes are missing")],
+            "Spark's file manager may write them.",
+        ),
     ],
 )
 def test_log_entries_on_a_storage_that_cost_much_are_told_with_what_would_help(
