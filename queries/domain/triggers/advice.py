@@ -4,6 +4,8 @@
 not change anything, and never suggests a definition that would be rejected.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -62,6 +64,12 @@ class Suggestion:
     costs: str
     spec: dict[str, Any]  # the complete changed definition in its JSON form
     doubts: tuple[str, ...] = ()  # what only a preflight can answer
+
+    @property
+    def choice(self) -> str:
+        """Return what a form sends back: the key, and a digest of the change that it showed."""
+        change = json.dumps(self.spec, sort_keys=True).encode()
+        return f"{self.key}-{hashlib.sha256(change).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, slots=True)

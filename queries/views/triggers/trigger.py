@@ -72,11 +72,11 @@ def dump(request: HttpRequest, name: str) -> HttpResponseBase:
     return redirect("query-trigger", name)
 
 
-def suggestion(found: QueryAdvice | None, title: str) -> Suggestion:
-    """Return the suggestion with this title; raise `Conflict` if it is no longer offered."""
+def suggestion(found: QueryAdvice | None, choice: str) -> Suggestion:
+    """Return the suggestion that a form chose; raise `Conflict` if it is no longer offered."""
     offered = found.advice.suggestions if found else ()
     for each in offered:
-        if each.title == title:
+        if each.choice == choice:
             return each
     raise Conflict(
         "The advice has changed because of newer batches.",

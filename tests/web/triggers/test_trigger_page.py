@@ -1,5 +1,6 @@
 """The trigger of a query on its page: cost, curve, suggestions, limits, outgrown cores."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -167,12 +168,18 @@ def change(client: Client, person: User, **fields: Any) -> Any:
     return client.post("/queries/delays/trigger/change/", fields, follow=True)
 
 
+def offered(client: Client, person: User, key: str) -> str:
+    """Return what the form of a suggestion sends."""
+    html = see(client, person).html
+    [choice] = re.findall(rf'name="suggestion" value="({key}-[0-9a-f]{{12}})"', html)
+    return str(choice)
+
+
 def test_one_click_makes_the_revision_and_says_when_it_takes_effect(
     client: Client, author: User, stage: Stage, delays: Query
 ) -> None:
     measured(stage, "delays")
-    title = "A shorter interval: 500 milliseconds"
-    answer = change(client, author, suggestion=title, revision="1")
+    answer = change(client, author, suggestion=offered(client, author, "interval"), revision="1")
     assert "Revision 2 was saved" in answer.content.decode()
     assert "next restart" in answer.content.decode()
     newest = delays.revisions.order_by("-number")[0]
@@ -185,11 +192,11 @@ def test_a_change_from_an_old_page_is_refused(
     client: Client, author: User, stage: Stage, delays: Query
 ) -> None:
     measured(stage, "delays")
-    title = "A shorter interval: 500 milliseconds"
-    change(client, author, suggestion=title, revision="1")
-    stale = change(client, author, suggestion="Async progress tracking", revision="1")
+    change(client, author, suggestion=offered(client, author, "interval"), revision="1")
+    other = offered(client, author, "async_progress")
+    stale = change(client, author, suggestion=other, revision="1")
     assert "revision 2 is the newest" in stale.content.decode()
-    gone = change(client, author, suggestion="A longer interval: 9 hours", revision="2")
+    gone = change(client, author, suggestion="interval-of-9-hours", revision="2")
     assert "The advice has changed because of newer batches" in gone.content.decode()
     assert delays.revisions.count() == 2
 
