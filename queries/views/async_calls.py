@@ -9,8 +9,8 @@ from django.template.loader import render_to_string
 from django.urls import path
 
 from queries.domain.async_calls import FAILING, Advice, Bound, Operator
-from queries.models.definitions import Query
 from queries.roles import VIEW
+from queries.selectors import visible
 from queries.selectors.triggers.advice import async_operators
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
@@ -29,7 +29,7 @@ def async_tab(request: HttpRequest, name: str) -> HttpResponse:
 @fragments("async", hears=("query",), own_key_only=("query",))
 def draw_async(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw one query's operators."""
-    query = Query.objects.filter(pk=whole(key) or 0, archived_at=None).first()
+    query = visible.queries().filter(pk=whole(key) or 0, archived_at=None).first()
     found = async_operators(query.pk) if query else []
     if found:
         shown = [_shown(*each) for each in found]

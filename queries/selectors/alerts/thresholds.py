@@ -32,6 +32,7 @@ from queries.domain.definitions.spec import Threshold
 from queries.domain.states import Desired
 from queries.models.alerts import AlertRule, FigureSample, Incident
 from queries.models.definitions import Query
+from queries.selectors import visible
 
 _each = each("thresholds", logging.getLogger(__name__))
 
@@ -143,7 +144,7 @@ def _rules() -> list[_Rule]:
 
 def _all_held() -> tuple[list[Held], dict[int, Query]]:
     rules = _rules()
-    rows = Query.objects.filter(archived_at=None, desired=Desired.RUNNING)
+    rows = visible.queries().filter(archived_at=None, desired=Desired.RUNNING)
     if not rules:
         rows = rows.filter(thresholds__isnull=False)
     queries = {row.pk: row for row in rows.select_related("application").order_by()}

@@ -9,14 +9,12 @@ from django.db.models import Max
 from listeners.models import Heartbeat, Latest
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.states import DriverKind, DriverState, GroupStatus, RunOutcome
-from queries.models.definitions import Query
-from queries.models.drivers import Driver, Run
-from queries.models.failures import FailureGroup
+from queries.selectors import visible
 
 
 def outcomes(run_ids: Iterable[int]) -> dict[int, str]:
     """Return the outcome of each of these runs; "" for an open run."""
-    return dict(Run.objects.filter(pk__in=set(run_ids)).values_list("pk", "outcome"))
+    return dict(visible.runs().filter(pk__in=set(run_ids)).values_list("pk", "outcome"))
 
 
 def newest_event_at() -> datetime | None:
@@ -38,16 +36,18 @@ class SilentDriver:
 
 def silent_drivers(*, now: datetime) -> list[SilentDriver]:
     """Return the live drivers from which nothing has been ingested for `SILENT_AFTER`."""
-    drivers = Driver.objects.filter(kind=DriverKind.SERVICE, state=DriverState.LIVE)
+    drivers = visible.drivers().filter(kind=DriverKind.SERVICE, state=DriverState.LIVE)
     rows = {row.pk: row for row in drivers.only("pk", "created_at", "application_id")}
     beats = Heartbeat.objects.filter(driver__in=list(rows)).values_list("driver", "received_at")
     heard = dict(beats)
     since = {pk: heard.get(pk, row.created_at) for pk, row in rows.items()}
     silent = {pk: at for pk, at in since.items() if now - at > SILENT_AFTER}
     runs: dict[int, list[tuple[int, int]]] = {pk: [] for pk in silent}
-    for driver, run, query in Run.objects.filter(
-        driver__in=list(silent), outcome=RunOutcome.OPEN
-    ).values_list("driver", "pk", "query"):
+    for driver, run, query in (
+        visible.runs()
+        .filter(driver__in=list(silent), outcome=RunOutcome.OPEN)
+        .values_list("driver", "pk", "query")
+    ):
         runs[driver].append((run, query))
     return [
         SilentDriver(
@@ -62,13 +62,13 @@ def silent_drivers(*, now: datetime) -> list[SilentDriver]:
 
 def names_of(query_ids: Iterable[int]) -> dict[int, str]:
     """Return the names of queries that have not been deleted, by primary key."""
-    rows = Query.objects.filter(pk__in=set(query_ids), archived_at__isnull=True)
+    rows = visible.queries().filter(pk__in=set(query_ids), archived_at__isnull=True)
     return dict(rows.values_list("pk", "name"))
 
 
 def names_in_drivers(driver_ids: Iterable[int]) -> list[str]:
     """Return the names of existing queries with an open run in one of these drivers."""
-    rows = Run.objects.filter(
+    rows = visible.runs().filter(
         driver__in=set(driver_ids), outcome="", query__archived_at__isnull=True
     )
     return list(rows.values_list("query__name", flat=True))
@@ -76,4 +76,4 @@ def names_in_drivers(driver_ids: Iterable[int]) -> list[str]:
 
 def open_failure_groups() -> int:
     """Return the number of open failure groups."""
-    return FailureGroup.objects.filter(status=GroupStatus.OPEN).count()
+    return visible.failure_groups().filter(status=GroupStatus.OPEN).count()

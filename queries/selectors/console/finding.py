@@ -15,6 +15,7 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
+from queries.selectors import visible
 
 #: Rows shown per kind; to find others, type more.
 MOST = 6
@@ -37,8 +38,8 @@ def find(text: str) -> Found:
     if not text:
         return Found([], [], [], [], [], [])
     return Found(
-        queries=list(named(Query.objects.select_related("application"), text)[:MOST]),
-        applications=list(named(Application.objects.filter(own=False), text)[:MOST]),
+        queries=list(named(visible.queries().select_related("application"), text)[:MOST]),
+        applications=list(named(visible.applications().filter(own=False), text)[:MOST]),
         groups=list(_groups(text)[:MOST]),
         incidents=list(_incidents(text)[:MOST]),
         runs=_runs(text),
@@ -58,7 +59,7 @@ def named(rows: "QuerySet[Query] | QuerySet[Application]", text: str) -> "QueryS
 
 def _groups(text: str) -> QuerySet[FailureGroup]:
     """Return failure groups with every word of the text in error class or title, open first."""
-    rows = FailureGroup.objects.select_related("query", "application")
+    rows = visible.failure_groups().select_related("query", "application")
     for word in text.split()[:8]:
         rows = rows.filter(Q(title__icontains=word) | Q(query__name__icontains=word))
     closed = Case(When(status=GroupStatus.OPEN, then=Value(0)), default=Value(1))
@@ -76,9 +77,9 @@ def _runs(text: str) -> list[Run]:
     """Return the run with this number ("41", "run 41"), or with this Spark run id."""
     number = whole(text.lower().removeprefix("run").strip())
     if number is not None:
-        rows = Run.objects.filter(pk=number)
+        rows = visible.runs().filter(pk=number)
     elif len(text) >= 8 and set(text.lower()) <= set("0123456789abcdef-"):
-        rows = Run.objects.filter(spark_run_id__istartswith=text)
+        rows = visible.runs().filter(spark_run_id__istartswith=text)
     else:
         return []
     return list(rows.select_related("query")[:MOST])

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
+from queries.selectors import visible
 from queries.selectors.first_or_missing import found
 from queries.selectors.supervision import applications
 
@@ -84,7 +85,7 @@ def application_definition(name: str) -> ApplicationDefinition:
 
 def shared_application_names() -> list[str]:
     """Return the names of applications that were not created for a single query."""
-    rows = Application.objects.filter(archived_at__isnull=True, own=False)
+    rows = visible.applications().filter(archived_at__isnull=True, own=False)
     return list(rows.order_by("name").values_list("name", flat=True))
 
 
@@ -96,7 +97,7 @@ def pool_names() -> list[tuple[str, str]]:
 
 def query(name: str) -> Query:
     """Return an existing query; raise `Missing` if no query has that name."""
-    rows = Query.objects.select_related("application", "target_revision")
+    rows = visible.queries().select_related("application", "target_revision")
     return found(
         rows.filter(name=name, archived_at__isnull=True),
         f'Query "{name}" does not exist.',

@@ -10,6 +10,7 @@ from queries.domain.supervision.culprits import is_in_a_row
 from queries.models.applications import Application
 from queries.models.drivers import Driver
 from queries.models.failures import Failure
+from queries.selectors import visible
 
 #: How many of an application's newest driver deaths are examined.
 DEATHS_JUDGED = 10
@@ -19,9 +20,11 @@ def standby_after(failure: Failure) -> Driver | None:
     """Return the standby that took over after a driver's death; None if a new driver started."""
     if failure.run_id is not None:
         return None
-    later = Driver.objects.filter(
-        application=failure.driver.application_id, kind=DriverKind.SERVICE
-    ).exclude(pk=failure.driver_id)
+    later = (
+        visible.drivers()
+        .filter(application=failure.driver.application_id, kind=DriverKind.SERVICE)
+        .exclude(pk=failure.driver_id)
+    )
     began = later.annotate(began=Coalesce("took_over_at", "created_at"))
     newer = began.filter(began__gte=failure.at).order_by("began", "pk").first()
     return newer if newer and newer.took_over_at is not None else None
@@ -32,7 +35,7 @@ def deaths_in_a_row(application: Application, *, most: int, until: int | None = 
 
     `until` is the epoch of the last one to count; None for the newest.
     """
-    died = Exists(Failure.objects.filter(driver=OuterRef("pk"), run=None))
+    died = Exists(visible.failures().filter(driver=OuterRef("pk"), run=None))
     rows = application.drivers.filter(died, kind=DriverKind.SERVICE)
     if until is not None:
         rows = rows.filter(epoch__lte=until)

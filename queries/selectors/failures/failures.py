@@ -5,19 +5,24 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
+from queries.selectors import visible
 from queries.selectors.first_or_missing import found
 
 
 def failures() -> QuerySet[Failure]:
     """Return all failures, newest first, with run, query, driver, application and group."""
-    return Failure.objects.select_related(
-        "run", "run__query", "run__revision", "driver", "driver__application", "group"
-    ).order_by("-at", "-pk")
+    return (
+        visible.failures()
+        .select_related(
+            "run", "run__query", "run__revision", "driver", "driver__application", "group"
+        )
+        .order_by("-at", "-pk")
+    )
 
 
 def failures_of(query: Query) -> QuerySet[Failure]:
     """Return a query's failures, including driver deaths that ended one of its runs."""
-    ended_a_run = Run.objects.filter(
+    ended_a_run = visible.runs().filter(
         query=query, driver=OuterRef("driver"), ended_at__gte=OuterRef("at")
     )
     return failures().filter(Q(run__query=query) | Q(run__isnull=True) & Exists(ended_a_run))
@@ -36,13 +41,17 @@ def failure_groups(
 
     A query's groups include those of driver deaths that ended one of its runs.
     """
-    rows = FailureGroup.objects.select_related("query", "application").order_by("-last_seen", "-pk")
+    rows = (
+        visible.failure_groups()
+        .select_related("query", "application")
+        .order_by("-last_seen", "-pk")
+    )
     if status:
         rows = rows.filter(status=status)
     if application:
         rows = rows.filter(application__name=application)
     if query:
-        deaths = Failure.objects.filter(
+        deaths = visible.failures().filter(
             group=OuterRef("pk"),
             run=None,
             driver__runs__query__name=query,

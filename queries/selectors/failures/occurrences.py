@@ -7,8 +7,8 @@ from django.db.models import Q
 
 from queries.domain.failures.crash_loops import WINDOW, CrashLoop, crash_loop
 from queries.domain.states import Desired, GroupStatus
-from queries.models.definitions import Query
 from queries.models.failures import Failure, FailureGroup
+from queries.selectors import visible
 
 BUCKETS = 24
 BUCKET = timedelta(hours=1)
@@ -19,7 +19,7 @@ def occurrences(group_ids: Iterable[int], *, now: datetime) -> dict[int, list[in
     ids = list(group_ids)
     counts = {pk: [0] * BUCKETS for pk in ids}
     since = now - BUCKETS * BUCKET
-    rows = Failure.objects.filter(group__in=ids, at__gt=since, at__lte=now)
+    rows = visible.failures().filter(group__in=ids, at__gt=since, at__lte=now)
     for group, at in rows.values_list("group", "at"):
         counts[group][min(int((at - since) / BUCKET), BUCKETS - 1)] += 1
     return counts
@@ -27,7 +27,7 @@ def occurrences(group_ids: Iterable[int], *, now: datetime) -> dict[int, list[in
 
 def group_counts() -> dict[str, int]:
     """Return the numbers of groups that are open, regressed, and resolved."""
-    rows = FailureGroup.objects.all()
+    rows = visible.failure_groups()
     opened = rows.filter(status=GroupStatus.OPEN)
     return {
         "open": opened.count(),
@@ -52,18 +52,19 @@ def crash_loops(*, now: datetime, query_ids: Iterable[int] | None = None) -> dic
     A driver's death counts for every query of its application. A query that should not run does not
     have a crash loop. If there are no recent failures, this takes one database query.
     """
-    lately = Failure.objects.filter(at__gt=now - WINDOW, at__lte=now)
+    lately = visible.failures().filter(at__gt=now - WINDOW, at__lte=now)
     suspects = set(lately.values_list("driver__application_id", flat=True))
     if not suspects:
         return {}
-    queries = Query.objects.filter(
+    queries = visible.queries().filter(
         application__in=suspects, archived_at=None, desired=Desired.RUNNING
     )
     if query_ids is not None:
         queries = queries.filter(pk__in=list(query_ids))
     homes = dict(queries.values_list("pk", "application_id"))
     rows = (
-        Failure.objects.filter(at__gt=now - _LOOKED_BACK, at__lte=now)
+        visible.failures()
+        .filter(at__gt=now - _LOOKED_BACK, at__lte=now)
         .filter(Q(run__query__in=homes) | Q(run=None, driver__application__in=homes.values()))
         .order_by("-at")
         .values_list("run__query_id", "driver__application_id", "at")[:_LOOKED_AT]

@@ -18,6 +18,7 @@ from queries.models.definitions import QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
+from queries.selectors import visible
 from queries.selectors.checkpoint_logs import why_not_known
 from queries.selectors.failures.driver_deaths import deaths_in_a_row
 from queries.selectors.failures.failures import failures
@@ -111,13 +112,13 @@ def death_of(failure: Failure) -> Death | None:
     home = failure.driver.application
     if failure.run_id is not None or home.queries.filter(archived_at=None).count() < 2:
         return None
-    ended = Run.objects.filter(driver=failure.driver_id, ended_at__gte=failure.at)
+    ended = visible.runs().filter(driver=failure.driver_id, ended_at__gte=failure.at)
     runs = list(
         ended.select_related("query", "driver", "revision", "checkpoint").order_by("query__name")
     )
     epoch = failure.driver.epoch
     deaths = deaths_in_a_row(home, most=failure.attempt, until=epoch)
-    named = Failure.objects.filter(driver=failure.driver_id, error_type=KILLS_DRIVER)
+    named = visible.failures().filter(driver=failure.driver_id, error_type=KILLS_DRIVER)
     return Death(
         candidates=[
             Candidate(
@@ -138,7 +139,8 @@ def death_of(failure: Failure) -> Death | None:
 def _last_good_run(run: Run) -> Run | None:
     """Return the newest earlier run that committed, preferably one that did not fail later."""
     earlier = (
-        Run.objects.select_related("driver__application_revision", "revision", "checkpoint")
+        visible.runs()
+        .select_related("driver__application_revision", "revision", "checkpoint")
         .filter(query=run.query_id, epoch__lt=run.epoch, first_commit_at__isnull=False)
         .order_by("-epoch")
     )
@@ -147,13 +149,13 @@ def _last_good_run(run: Run) -> Run | None:
 
 def _last_good_driver(driver: Driver) -> Driver | None:
     """Return the newest earlier driver of the application in which a run committed a batch."""
-    earlier = Driver.objects.filter(application=driver.application_id, epoch__lt=driver.epoch)
+    earlier = visible.drivers().filter(application=driver.application_id, epoch__lt=driver.epoch)
     good = earlier.filter(runs__first_commit_at__isnull=False)
     return good.select_related("application_revision").order_by("-epoch").first()
 
 
 def _committed_in(driver: Driver) -> bool:
-    return Run.objects.filter(driver=driver, first_commit_at__isnull=False).exists()
+    return visible.runs().filter(driver=driver, first_commit_at__isnull=False).exists()
 
 
 def _run_changes(good: Run, failed: Run) -> list[Change]:

@@ -17,6 +17,7 @@ from queries.domain.states import RunOutcome
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
+from queries.selectors import visible
 from queries.selectors.supervision.query_filters import matching
 
 _each = each("lineage", logging.getLogger(__name__))
@@ -38,8 +39,9 @@ def lineage(planned: Planned | None = None) -> Graph:
     take precedence. Spark's report counts for code, and for patterns of topics. A query whose
     definition or report cannot be read is unknown, and is logged.
     """
+    rows = visible.queries() if planned is None else Query.objects.all()  # planned: a decision
     planned = planned or Planned({})
-    rows = Query.objects.filter(archived_at=None)
+    rows = rows.filter(archived_at=None)
     names = {
         pk: (name, application)
         for pk, name, application in rows.values_list("pk", "name", "application__name")
@@ -69,7 +71,7 @@ def selected(graph: Graph, selection: Selection) -> tuple[Graph, frozenset[str]]
     """
     if not selection:
         return graph, frozenset()
-    rows = matching(Query.objects.filter(archived_at=None), selection)
+    rows = matching(visible.queries().filter(archived_at=None), selection)
     names = frozenset(rows.values_list("name", flat=True))
     return graph.of(graph.near(names)), names
 

@@ -22,6 +22,7 @@ from queries.models.alerts import AlertRule
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.manifests.managed import Managed
+from queries.selectors import visible
 from queries.selectors.manifests import states
 from queries.selectors.manifests.present import key_of
 from queries.selectors.newest import current_checkpoints, newest_revisions
@@ -39,10 +40,10 @@ def export(*, application: str = "", query: str = "", owner: str = "") -> list[F
     application, so they are omitted if an application or a query is given.
     """
     owned = _paths(owner)
-    applications = Application.objects.filter(archived_at=None)
+    applications = visible.applications().filter(archived_at=None)
     applications = applications.select_related("script", "managed")
     # A query started by a script is exported only with its script.
-    queries = Query.objects.filter(archived_at=None, identity="")
+    queries = visible.queries().filter(archived_at=None, identity="")
     queries = queries.select_related("application", "managed")
     rules = AlertRule.objects.prefetch_related("channels", "escalate_to").order_by("name")
     if application:

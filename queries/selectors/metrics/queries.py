@@ -17,8 +17,7 @@ from queries.domain.metrics.samples import QueryFigures
 from queries.domain.states import JUDGED_PHASES, STOPPED_PHASES, Desired
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
-from queries.models.drivers import Run
-from queries.models.failures import FailureGroup
+from queries.selectors import visible
 from queries.selectors.kafka.lag import lag_lines
 from queries.selectors.newest import newest_drivers
 from queries.selectors.supervision.query_filters import matching
@@ -35,7 +34,7 @@ def query_figures(*, now: datetime) -> Iterator[QueryFigures]:
     HEADGATE_METRICS_SELECTOR filters the queries by label.
     """
     active = Q(desired=Desired.RUNNING) | ~Q(phase__in=sorted(STOPPED_PHASES))
-    rows = Query.objects.filter(active, archived_at=None).select_related("application")
+    rows = visible.queries().filter(active, archived_at=None).select_related("application")
     found = matching(rows, terms(settings.METRICS_SELECTOR)).order_by("name")
     shown = list(found)
     for first in range(0, len(shown), AT_ONCE):
@@ -45,8 +44,8 @@ def query_figures(*, now: datetime) -> Iterator[QueryFigures]:
 def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
     ids = [query.pk for query in queries]
     latest, lags = heard.latest(ids), lag_lines(ids, now=now)
-    starts = _counts(Run.objects.filter(query__in=ids), Count("pk"))
-    failures = _counts(FailureGroup.objects.filter(query__in=ids), Sum("count"))
+    starts = _counts(visible.runs().filter(query__in=ids), Count("pk"))
+    failures = _counts(visible.failure_groups().filter(query__in=ids), Sum("count"))
     lost = _lost(ids)
     drivers = newest_drivers(ids)
     dropped = heard.dropped(ids, drivers=drivers)

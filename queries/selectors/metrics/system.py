@@ -19,9 +19,8 @@ from queries.domain.metrics.samples import Sample
 from queries.domain.states import OPEN_DRIVER_STATES
 from queries.domain.system import State
 from queries.models.alerts import Channel, Delivery, Incident
-from queries.models.definitions import Query
-from queries.models.drivers import Driver
 from queries.models.hosts import Host
+from queries.selectors import visible
 from queries.selectors.metrics import queues
 
 if TYPE_CHECKING:
@@ -64,8 +63,8 @@ def _of_redis() -> Iterator[Sample]:
 
 
 def _of_the_database(now: datetime) -> Iterator[Sample]:
-    living = Query.objects.filter(archived_at=None)
-    open_drivers = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES))
+    living = visible.queries().filter(archived_at=None)
+    open_drivers = visible.drivers().filter(state__in=sorted(OPEN_DRIVER_STATES))
     lasting = Incident.objects.filter(state=IncidentState.OPEN)
     yield from _counted(catalogue.QUERIES, living, "phase")
     yield from _counted(catalogue.DRIVERS, open_drivers, "state")

@@ -19,8 +19,8 @@ from queries.domain.schedules.states import PlannedState
 from queries.domain.schedules.wording import when_words
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
-from queries.models.drivers import Run
 from queries.models.schedules.planned import PlannedRun, ScheduleState
+from queries.selectors import visible
 from queries.selectors.newest import newest_revisions
 from queries.selectors.schedules.planned import is_overdue, schedule_of
 from queries.selectors.supervision.drift import newest_application_revisions
@@ -220,7 +220,7 @@ def _rows_read(planned: Iterable[PlannedRun]) -> dict[int, int]:
     asked = Q()
     for query, held in spans.items():
         asked |= Q(query=query, generation__gte=min(low for low, _, _ in held))
-    runs = Run.objects.filter(asked)
+    runs = visible.runs().filter(asked)
     owners: dict[int, int] = {}
     for run, query, generation in runs.values_list("pk", "query", "generation"):
         for low, high, pk in spans[query]:

@@ -11,6 +11,7 @@ from queries.domain.states import KINDS_IN_PLACE, OPEN_DRIVER_STATES, DriverKind
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool, Script
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
+from queries.selectors import visible
 from queries.selectors.first_or_missing import found
 from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
@@ -42,7 +43,7 @@ class ApplicationDetail:
 
 def applications() -> QuerySet[Application]:
     """Return existing applications by name."""
-    living = Application.objects.filter(archived_at__isnull=True)
+    living = visible.applications().filter(archived_at__isnull=True)
     return living.select_related("team", "script").order_by("name")
 
 
@@ -71,8 +72,8 @@ def application_details(rows: list[Application]) -> list[ApplicationDetail]:
     standbys = {row.application_id: row for row in _open_standbys().filter(application__in=ids)}
     telemetry = heard.telemetry([driver.pk for driver in drivers.values()])
     held: dict[int, list[Query]] = {pk: [] for pk in ids}
-    for query in Query.objects.filter(application__in=ids, archived_at__isnull=True).order_by(
-        "name"
+    for query in (
+        visible.queries().filter(application__in=ids, archived_at__isnull=True).order_by("name")
     ):
         held[query.application_id].append(query)
     revisions = newest_revisions([query.pk for queries in held.values() for query in queries])
@@ -104,8 +105,10 @@ def application_details(rows: list[Application]) -> list[ApplicationDetail]:
 
 def drivers_of(row: Application) -> QuerySet[Driver]:
     """Return an application's drivers and standbys, newest first."""
-    return Driver.objects.filter(application=row, kind__in=KINDS_IN_PLACE).select_related(
-        "application_revision"
+    return (
+        visible.drivers()
+        .filter(application=row, kind__in=KINDS_IN_PLACE)
+        .select_related("application_revision")
     )
 
 
@@ -120,14 +123,16 @@ def driver_of(row: Application, epoch: int) -> Driver:
 
 def open_drivers() -> QuerySet[Driver]:
     """Return the live service drivers."""
-    return Driver.objects.filter(
-        kind=DriverKind.SERVICE, state__in=OPEN_DRIVER_STATES
-    ).select_related("application", "application_revision")
+    return (
+        visible.drivers()
+        .filter(kind=DriverKind.SERVICE, state__in=OPEN_DRIVER_STATES)
+        .select_related("application", "application_revision")
+    )
 
 
 def _open_standbys() -> QuerySet[Driver]:
     """Return the open standbys, oldest first."""
-    rows = Driver.objects.filter(kind=DriverKind.STANDBY, state__in=OPEN_DRIVER_STATES)
+    rows = visible.drivers().filter(kind=DriverKind.STANDBY, state__in=OPEN_DRIVER_STATES)
     return rows.select_related("application", "application_revision").order_by("epoch")
 
 

@@ -10,9 +10,8 @@ from queries.domain.reasons import phrase, why
 from queries.domain.states import PLAIN_VERBS, TROUBLED_PHASES, RunOutcome
 from queries.models.alerts import Incident
 from queries.models.definitions import Query
-from queries.models.drivers import Run
-from queries.models.failures import Failure
 from queries.models.history import Operation, Transition
+from queries.selectors import visible
 
 #: Most marks drawn per kind, so that a chart stays readable. The newest are kept.
 MOST = 50
@@ -55,16 +54,16 @@ def marks(query: Query, *, since: datetime, until: datetime) -> list[Mark]:
 
 def _marks(query: Query, since: datetime, until: datetime) -> Iterator[Mark]:
     of = {"query": query}
-    runs = Run.objects.filter(**of, created_at__gte=since, created_at__lt=until)
+    runs = visible.runs().filter(**of, created_at__gte=since, created_at__lt=until)
     for run in runs.order_by("-epoch")[:MOST]:
         by = f" by {run.actor}" if run.actor else ""
         text = f"Run {run.pk}: {phrase(run.cause)}{by}"
         yield Mark(run.created_at, MarkKind.RUN, text, str(run.pk))
-    died = Run.objects.filter(**of, outcome=RunOutcome.DRIVER_ENDED)
+    died = visible.runs().filter(**of, outcome=RunOutcome.DRIVER_ENDED)
     for run in died.filter(ended_at__gte=since, ended_at__lt=until).order_by("-epoch")[:MOST]:
         assert run.ended_at is not None, "only such are asked for"
         yield Mark(run.ended_at, MarkKind.DEATH, f"Run {run.pk}: its driver died", str(run.pk))
-    failed = Failure.objects.filter(run__query=query, at__gte=since, at__lt=until)
+    failed = visible.failures().filter(run__query=query, at__gte=since, at__lt=until)
     for failure in failed.select_related("group").order_by("-at")[:MOST]:
         yield Mark(failure.at, MarkKind.FAILURE, failure.group.title, str(failure.pk))
     revisions = query.revisions.filter(created_at__gte=since, created_at__lt=until)

@@ -16,8 +16,8 @@ from queries.domain.states import (
 )
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.drivers import Run
 from queries.models.history import Operation, Transition
+from queries.selectors import visible
 from queries.selectors.first_or_missing import found
 
 
@@ -40,7 +40,7 @@ def completion(operation: Operation) -> Completion | None:
     query = operation.query
     if query is None or operation.verb not in (Verb.START, Verb.RESTART):
         return None
-    runs = Run.objects.filter(query=query, generation=operation.generation)
+    runs = visible.runs().filter(query=query, generation=operation.generation)
     if runs.filter(outcome=RunOutcome.COMPLETED).exists():
         return Completion.COMPLETED
     if query.generation != operation.generation:
@@ -68,8 +68,8 @@ def lines_of(operation: Operation) -> list[Line]:
     """Return the outcome of each object: failures first, then those in progress."""
     held: list[dict[str, Any]] = operation.result.get("queries", [])
     ids = {of: [one["id"] for one in held if bool(one.get("of")) is of] for of in (False, True)}
-    queries = Query.objects.in_bulk(ids[False])
-    applications = Application.objects.in_bulk(ids[True])
+    queries = visible.queries().in_bulk(ids[False])
+    applications = visible.applications().in_bulk(ids[True])
     lines = [
         Line(
             name=one["name"],

@@ -9,7 +9,7 @@ from django.db.models.functions import Coalesce
 from queries.domain.definitions.selection import Selection
 from queries.domain.states import JUDGED_PHASES, RunOutcome
 from queries.models.definitions import Query, QueryRevision
-from queries.models.drivers import Run
+from queries.selectors import visible
 from queries.selectors.labels import label, labelled
 from queries.selectors.supervision.query_groups import GROUPS, ranked
 
@@ -23,7 +23,7 @@ _COLUMNS = {"application": "application__name", "owner": "application__team__nam
 
 def queries(selection: Selection = (), *, now: datetime) -> QuerySet[Query]:
     """Return the existing queries that match, with rank and application, by name."""
-    rows = Query.objects.filter(archived_at__isnull=True)
+    rows = visible.queries().filter(archived_at__isnull=True)
     rows = ranked(rows.select_related("application__team", "target_revision"), now=now)
     return matching(rows, selection).order_by("name")
 
@@ -33,7 +33,7 @@ def selected(selection: Selection) -> QuerySet[Query]:
 
     Queries started by a script are excluded: they are not started or stopped individually.
     """
-    rows = Query.objects.filter(archived_at__isnull=True, identity="")
+    rows = visible.queries().filter(archived_at__isnull=True, identity="")
     return matching(rows.select_related("application__team"), selection).order_by("name")
 
 
@@ -72,7 +72,7 @@ def matching(rows: QuerySet[Query], selection: Selection) -> QuerySet[Query]:
 
 def _pool() -> Coalesce:
     """Return the pool of the running revision, or else of the newest one."""
-    running = Run.objects.filter(query=OuterRef("pk"), outcome=RunOutcome.OPEN)
+    running = visible.runs().filter(query=OuterRef("pk"), outcome=RunOutcome.OPEN)
     newest = QueryRevision.objects.filter(query=OuterRef("pk")).order_by("-number")
     return Coalesce(
         Subquery(running.values(at=KeyTextTransform("pool", "revision__spec"))[:1]),

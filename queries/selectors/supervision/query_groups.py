@@ -16,6 +16,7 @@ from listeners import selectors as heard
 from queries.domain.states import JUDGED_PHASES, QUIET_VERDICTS, STOPPED_PHASES, Phase
 from queries.models.definitions import Checkpoint, Query
 from queries.models.query_rank import Rank
+from queries.selectors import visible
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.newest import newest_runs
 
@@ -61,7 +62,7 @@ def counts(rows: QuerySet[Query]) -> dict[str, int]:
 
 def kinds() -> dict[str, int]:
     """Return the number of existing queries by verdict, or else by phase, in one query."""
-    rows = Query.objects.filter(archived_at=None).order_by().values_list("phase", "verdict")
+    rows = visible.queries().filter(archived_at=None).order_by().values_list("phase", "verdict")
     found: Counter[str] = Counter()
     for phase, verdict, count in rows.annotate(Count("pk")):
         found[verdict if verdict and phase in JUDGED_PHASES else phase] += count
@@ -70,7 +71,7 @@ def kinds() -> dict[str, int]:
 
 def input_rate() -> float:
     """Return the total input rate of running queries, in rows per second, by their last batches."""
-    rows = Query.objects.filter(archived_at=None, phase=Phase.RUNNING)
+    rows = visible.queries().filter(archived_at=None, phase=Phase.RUNNING)
     reading = rows.exclude(verdict__in=sorted(QUIET_VERDICTS)).order_by()
     return heard.input_rate(reading.values("pk"))
 

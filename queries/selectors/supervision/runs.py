@@ -15,6 +15,7 @@ from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Operation, Transition
+from queries.selectors import visible
 from queries.selectors.failures.failures import failures_of_run
 from queries.selectors.first_or_missing import found
 
@@ -46,13 +47,17 @@ class EdgeBatch:
 
 def runs() -> QuerySet[Run]:
     """Return all runs, newest first, with query, driver, application, revision, checkpoint."""
-    return Run.objects.select_related(
-        "query",
-        "driver__application",
-        "driver__application_revision",
-        "revision",
-        "checkpoint",
-    ).order_by("-epoch")
+    return (
+        visible.runs()
+        .select_related(
+            "query",
+            "driver__application",
+            "driver__application_revision",
+            "revision",
+            "checkpoint",
+        )
+        .order_by("-epoch")
+    )
 
 
 def runs_of(query: Query) -> QuerySet[Run]:
@@ -62,14 +67,16 @@ def runs_of(query: Query) -> QuerySet[Run]:
 
 def drivers_of_query(query: Query, *, most: int = 20) -> list[Driver]:
     """Return the drivers of a query's runs, newest first."""
-    hosts = Run.objects.filter(query=query).order_by().values("driver")
-    rows = Driver.objects.filter(pk__in=hosts).select_related("application", "application_revision")
+    hosts = visible.runs().filter(query=query).order_by().values("driver")
+    rows = (
+        visible.drivers().filter(pk__in=hosts).select_related("application", "application_revision")
+    )
     return list(rows.order_by("-epoch")[:most])
 
 
 def first_attempt(operation: Operation) -> Run | None:
     """Return the first run that a start or restart led to; None if there is none."""
-    rows = Run.objects.filter(query=operation.query_id, generation=operation.generation)
+    rows = visible.runs().filter(query=operation.query_id, generation=operation.generation)
     return rows.order_by("epoch").first()
 
 
@@ -77,7 +84,7 @@ def run_with_neighbours(*, run_id: int) -> RunDetail:
     """Return a run by its number; raise `Missing` if there is none."""
     rows = runs().select_related("driver__application_revision").filter(pk=run_id)
     run = found(rows, f"Run {run_id} does not exist.")
-    others = Run.objects.filter(query=run.query_id)
+    others = visible.runs().filter(query=run.query_id)
     return RunDetail(
         run=run,
         previous=others.filter(epoch__lt=run.epoch).order_by("-epoch").first(),
@@ -105,7 +112,7 @@ def outcomes_by_day(query: Query, *, now: datetime) -> dict[date, Counter[str]]:
     """
     since = now.astimezone(UTC).date() - timedelta(days=CALENDAR_DAYS - 1)
     first = datetime.combine(since, time(), UTC)
-    rows = Run.objects.filter(query=query, created_at__gte=first)
+    rows = visible.runs().filter(query=query, created_at__gte=first)
     counts = rows.annotate(day=TruncDate("created_at", tzinfo=UTC)).values("day", "outcome")
     found: dict[date, Counter[str]] = {}
     for one in counts.annotate(runs=Count("pk")).order_by():

@@ -18,6 +18,7 @@ from queries.domain.triggers.limits import doubts
 from queries.domain.triggers.log_cost import FILE_MANAGER, LogFiles
 from queries.models.definitions import Query
 from queries.models.drivers import Run
+from queries.selectors import visible
 from queries.selectors.kafka.sources import kafka_sources
 from queries.selectors.query_lines import QueryLine
 from queries.selectors.triggers.cores import (
@@ -86,7 +87,7 @@ def preflight_doubts(query: Query, raw: Mapping[str, Any]) -> list[str]:
 def measured_batches(query_id: int, run: Run) -> list[BatchSeen]:
     """Return the newest executed batches of a run's revision, oldest first."""
     rows = heard.progress_page(query_id, limit=ROWS)
-    known = Run.objects.filter(pk__in={row["run"] for row in rows}, revision=run.revision_id)
+    known = visible.runs().filter(pk__in={row["run"] for row in rows}, revision=run.revision_id)
     wanted = set(known.values_list("pk", flat=True))
     told = [row for row in reversed(rows) if row["run"] in wanted]
     told = [row for row in told if "derived" not in row["progress"]]

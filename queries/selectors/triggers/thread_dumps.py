@@ -7,7 +7,7 @@ from headgate_ground.wire import Kind
 from listeners.models import Event
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Query
-from queries.models.drivers import Run
+from queries.selectors import visible
 
 #: How far back a page looks for the newest dump.
 SHOWN = timedelta(days=1)
@@ -29,7 +29,7 @@ def thread_dumps(query: Query, *, now: datetime) -> Dumps:
     """Return the newest thread dump of the last day, and whether another one is requested."""
     rows = Event.objects.filter(query=query.pk, kind=Kind.THREAD_DUMP, at__gt=now - SHOWN)
     newest = rows.order_by("-at").first()
-    run = Run.objects.filter(query=query, outcome=RunOutcome.OPEN).first()
+    run = visible.runs().filter(query=query, outcome=RunOutcome.OPEN).first()
     asked = run.dump_asked_at if run is not None else None
     # The driver's clock may be behind, so its answer also repeats the request's time.
     if (asked is not None and newest is not None) and (

@@ -9,8 +9,7 @@ from listeners.models import TaskTime
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.triggers.waiting import Starved, TaskShare, starved
 from queries.models.applications import Application
-from queries.models.definitions import Query
-from queries.models.drivers import Run
+from queries.selectors import visible
 from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.applications import ApplicationDetail
 
@@ -41,10 +40,11 @@ def task_shares(application: Application, *, since: datetime, until: datetime) -
 
     The range is accurate to `listeners.latest.TASK_TIME_S` seconds.
     """
-    living = Query.objects.filter(application=application, archived_at=None)
+    living = visible.queries().filter(application=application, archived_at=None)
     names = dict(living.values_list("pk", "name"))
     runs = list(
-        Run.objects.filter(query__in=names, created_at__lt=until)
+        visible.runs()
+        .filter(query__in=names, created_at__lt=until)
         .filter(Q(ended_at=None) | Q(ended_at__gte=since))
         .order_by("-pk")
         .values_list("pk", "query", "created_at", "ended_at")[:_MOST_RUNS]

@@ -9,8 +9,8 @@ from django.shortcuts import render
 from django.urls import path, reverse
 
 from queries.domain.states import PLAIN_VERBS, verbs_of
-from queries.models.definitions import Query
 from queries.roles import DEFINE, OPERATE, VIEW, may
+from queries.selectors import visible
 from queries.selectors.console.finding import Found, find, named
 from queries.views.console.guard import needs
 from queries.views.console.shell import navigation
@@ -106,7 +106,7 @@ def _acts(user: User | AnonymousUser, verb: str, about: str) -> Iterator[Hit]:
     """
     if not about:
         return
-    rows = named(Query.objects.select_related("application"), about)[: ACTED_ON if verb else 1]
+    rows = named(visible.queries().select_related("application"), about)[: ACTED_ON if verb else 1]
     exact = [row for row in rows if verb or row.name.lower().startswith(about.lower())]
     for query in exact:
         can = verbs_of(query.desired, query.phase, query.phase_reason)

@@ -19,6 +19,7 @@ from queries.domain.kafka.retention import span
 from queries.domain.states import LossKind, Verb
 from queries.models.definitions import Query
 from queries.roles import OPERATE, VIEW
+from queries.selectors import visible
 from queries.selectors.checkpoints import uncounted_batches
 from queries.selectors.kafka.lag import TopicLag, lag_of, records_in
 from queries.selectors.kafka.loss_ledger import loss, loss_totals, losses
@@ -104,7 +105,7 @@ def span_of_ms(ms: int) -> str:
 @fragments("lag", hears=("lag", "query"), own_key_only=("lag", "query"))
 def draw_lag(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw a query's sources, and its losses by kind."""
-    query = Query.objects.filter(pk=whole(key) or 0, archived_at=None).first()
+    query = visible.queries().filter(pk=whole(key) or 0, archived_at=None).first()
     if query is None:
         return
     context = lag_context(query, now)

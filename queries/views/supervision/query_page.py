@@ -22,8 +22,8 @@ from listeners import selectors as heard
 from queries.domain import async_calls
 from queries.domain.definitions.spec import ENDING_TRIGGERS
 from queries.domain.states import FAILED_PHASES, GroupStatus, Verb
-from queries.models.drivers import Run
 from queries.roles import VIEW
+from queries.selectors import visible
 from queries.selectors.console.badges import names_of, outcomes
 from queries.selectors.definitions.definitions import revisions_of
 from queries.selectors.failures.failures import failure_groups, failures_of
@@ -67,7 +67,7 @@ def live_tab(request: HttpRequest, name: str) -> HttpResponse:
         context["asked"] = urlencode({"since": since.isoformat(), "until": until.isoformat()})
     context["ranges"] = list(RANGES)
     failure = context["failure"]
-    if failure is not None and not Run.objects.filter(
+    if failure is not None and not visible.runs().filter(
         query=context["query"], first_commit_at__isnull=False
     ):
         context |= {"never_committed": True, "offers": offers(request, failure, None)}

@@ -13,6 +13,7 @@ from queries.domain.states import Desired, Verb
 from queries.domain.triggers.async_progress import tracking
 from queries.models.definitions import Query
 from queries.roles import DEFINE
+from queries.selectors import visible
 from queries.selectors.query_lines import QueryLine, query_line
 from queries.selectors.triggers.replay_exposure import exposure
 from queries.services.triggers.async_off import BATCHES, turn_off
@@ -37,7 +38,7 @@ def exposure_context(query: Query, now: datetime) -> dict[str, Any]:
 @fragments("exposure", hears=("query",), own_key_only=("query",))
 def draw_exposure(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw what one query would repeat after a crash now."""
-    query = Query.objects.filter(pk=whole(key) or 0, archived_at=None).first()
+    query = visible.queries().filter(pk=whole(key) or 0, archived_at=None).first()
     if query is None:
         return
     context = exposure_context(query, now)
