@@ -24,7 +24,8 @@ from queries.domain.definitions.spec import (
     Table,
     Trigger,
 )
-from queries.domain.validation.iceberg_names import ICEBERG, TABLE, table_of
+from queries.domain.tables.places import ICEBERG
+from queries.domain.validation.iceberg_names import TABLE, table_of
 from queries.runtime.code.stream_writers import Callbacks, Said, note_what_is_said, said_to
 from queries.runtime.data_roots import (
     OutsideRoots,

@@ -12,8 +12,8 @@ from typing import Any
 
 from queries.domain.definitions.data_roots import PATHS, DataRoots, option_places
 from queries.domain.protocol import DriverSpec
+from queries.domain.tables.places import ICEBERG
 from queries.domain.validation.iceberg_names import (
-    ICEBERG,
     NotATable,
     conf_keys,
     folder_of,

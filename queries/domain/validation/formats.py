@@ -23,9 +23,10 @@ from queries.domain.kafka.options import (
     source_option_problems,
 )
 from queries.domain.sparks import OURS, Spark
+from queries.domain.tables.places import ICEBERG
 from queries.domain.triggers.kinds import interval_problem
 from queries.domain.validation import ddl, known_options, tables
-from queries.domain.validation.iceberg_names import ICEBERG, table_of
+from queries.domain.validation.iceberg_names import table_of
 
 SOURCES = FILES | {"rate", "rate-micro-batch", "socket", "kafka"}
 TABLES = FILES

@@ -13,8 +13,6 @@ Then table lake.flights.delays is in the folder /data/lake/flights/delays (Icebe
 import re
 from collections.abc import Mapping, Sequence
 
-#: The format's name in definitions.
-ICEBERG = "iceberg"
 #: The option that names a table in a definition.
 TABLE = "table"
 CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"

@@ -16,9 +16,9 @@ from headgate_ground.masking import is_reference
 from queries.domain.errors import Problem
 from queries.domain.kafka.options import CLOSE
 from queries.domain.sparks import Spark
+from queries.domain.tables.places import DELTA, ICEBERG
 from queries.domain.validation.iceberg_names import (
     CATALOG,
-    ICEBERG,
     TABLE,
     NotATable,
     names_of,
@@ -28,7 +28,7 @@ from queries.domain.validation.iceberg_names import (
 
 #: Format -> the versions of Spark for which it has a release, newest first.
 SPARKS: Mapping[str, tuple[Spark, ...]] = MappingProxyType(
-    {"delta": ("4.2", "4.1"), "iceberg": ("4.1",)}
+    {DELTA: ("4.2", "4.1"), ICEBERG: ("4.1",)}
 )
 #: The output modes of their sinks (Spark asks the sink: DELTA_UNSUPPORTED_OUTPUT_MODE,
 #: STREAMING_OUTPUT_MODE.UNSUPPORTED_DATASOURCE).
@@ -59,7 +59,7 @@ _FLAGS = {
 }
 _KNOWN: Mapping[tuple[str, str], Mapping[str, int]] = MappingProxyType(
     {
-        ("delta", "sources"): {
+        (DELTA, "sources"): {
             "path": _ANY,
             **_DELTA_LIMITS,
             **_FLAGS,
@@ -67,8 +67,8 @@ _KNOWN: Mapping[tuple[str, str], Mapping[str, int]] = MappingProxyType(
             "startingTimestamp": _TIME,
             "excludeRegex": _ANY,
         },
-        ("delta", "tables"): {"path": _ANY, "versionAsOf": _NUMBER, "timestampAsOf": _TIME},
-        ("delta", "sinks"): {
+        (DELTA, "tables"): {"path": _ANY, "versionAsOf": _NUMBER, "timestampAsOf": _TIME},
+        (DELTA, "sinks"): {
             "path": _ANY,
             "mergeSchema": _FLAG,
             "overwriteSchema": _FLAG,
@@ -77,7 +77,7 @@ _KNOWN: Mapping[tuple[str, str], Mapping[str, int]] = MappingProxyType(
             "compression": _ANY,
             "userMetadata": _ANY,
         },
-        ("iceberg", "sources"): {
+        (ICEBERG, "sources"): {
             TABLE: _ANY,
             "stream-from-timestamp": _MILLIS,
             "streaming-max-files-per-micro-batch": _COUNT,
@@ -95,7 +95,7 @@ _KNOWN: Mapping[tuple[str, str], Mapping[str, int]] = MappingProxyType(
             "batch-size": _COUNT,
             "branch": _ANY,
         },
-        ("iceberg", "tables"): {
+        (ICEBERG, "tables"): {
             TABLE: _ANY,
             "versionAsOf": _ANY,
             "timestampAsOf": _TIME,
@@ -106,7 +106,7 @@ _KNOWN: Mapping[tuple[str, str], Mapping[str, int]] = MappingProxyType(
             "vectorization-enabled": _FLAG,
             "batch-size": _COUNT,
         },
-        ("iceberg", "sinks"): {
+        (ICEBERG, "sinks"): {
             TABLE: _ANY,
             "fanout-enabled": _FLAG,
             "target-file-size-bytes": _COUNT,
