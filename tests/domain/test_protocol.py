@@ -142,7 +142,6 @@ def test_a_driver_within_walls_sees_the_checkpoints_that_it_was_started_with() -
     assert not walled.sees("file:///c/other")
     assert not walled.sees("file:///c/_apple/two")
     assert not walled.sees("/c/other")
-    assert replace(walled, account="hg-1").sees("/c/other")  # it is given that while it runs
 
 
 def test_a_driver_of_the_last_release_can_read_an_assignment_that_uses_nothing_new() -> None:

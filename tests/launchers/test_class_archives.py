@@ -155,7 +155,7 @@ def test_a_training_that_fails_says_why_and_leaves_nothing(host: Host) -> None:
     with pytest.raises(NotMade):
         make(target, {**host.environ, "PATH": os.environ["PATH"]}, "", threading.Event().wait)
     assert [path.name for path in host.archives.iterdir()] == [".making.lock"]
-    assert stat.S_IMODE(host.archives.stat().st_mode) == 0o755
+    assert stat.S_IMODE(host.archives.stat().st_mode) == 0o700
 
 
 def test_a_worker_that_stops_ends_the_training(host: Host) -> None:
