@@ -10,7 +10,7 @@ from queries.domain.lineage.order import order_of
 from queries.domain.manifests.forms import Kind
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.selectors.lineage.graph import Planned, lineage
-from queries.services.manifests.items import SetItem
+from queries.services.definitions.items import SetItem
 from queries.services.manifests.planning import Plan
 
 #: Names in one reason.

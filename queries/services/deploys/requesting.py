@@ -25,11 +25,11 @@ from queries.selectors.manifests import states
 from queries.selectors.newest import newest_revisions
 from queries.services.access.audit_trail import record_act
 from queries.services.access.rate_limits import record_deploy
+from queries.services.definitions.items import SetItem
 from queries.services.deploys import sets
 from queries.services.deploys.ordering import wave_order
 from queries.services.deploys.requester import asker_of_request, touched
 from queries.services.manifests.applying import refuse_state_changes
-from queries.services.manifests.items import SetItem
 from queries.services.manifests.planning import Plan, plan
 
 

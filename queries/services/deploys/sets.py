@@ -14,10 +14,10 @@ from queries.domain.manifests.sets import ApplySet
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import DeployChange
+from queries.services.definitions.items import SetItem
 from queries.services.deploys.requester import user_of
 from queries.services.deploys.steps import DeployStep, note
 from queries.services.manifests.applying import apply
-from queries.services.manifests.items import SetItem
 from queries.services.manifests.planning import Plan, plan
 
 

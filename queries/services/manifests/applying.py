@@ -32,8 +32,8 @@ from queries.selectors.manifests.present import changed_since
 from queries.services.alerts.setup import delete_rule, save_rule
 from queries.services.definitions.catalog import one_at_a_time
 from queries.services.definitions.definition_rows import DefinitionRows, checked_columns, pool_text
+from queries.services.definitions.items import SetItem
 from queries.services.manifests import ownership
-from queries.services.manifests.items import SetItem
 from queries.services.manifests.planning import Plan, plan
 from queries.services.procedures.bulk_operations import begin_many
 from queries.services.supervision.application_operations import archive_application

@@ -12,7 +12,7 @@ from queries.domain.manifests.sets import ApplySet
 from queries.models.manifests.managed import Managed
 from queries.selectors.manifests.present import key_of
 from queries.services.access.audit_trail import record_act
-from queries.services.manifests.items import SetItem
+from queries.services.definitions.items import SetItem
 from queries.services.prepared_rows import Prepared
 
 #: The column for each kind of object.

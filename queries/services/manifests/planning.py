@@ -26,8 +26,13 @@ from queries.selectors.access.insisting import insist, who_can_help
 from queries.selectors.manifests import states
 from queries.selectors.manifests.present import Present, look_up
 from queries.services.code.git_refs import resolved
-from queries.services.manifests import applications, queries
-from queries.services.manifests.items import SetItem, below_spec
+from queries.services.definitions.application_plans import plan_applications
+from queries.services.definitions.items import SetItem, below_spec
+from queries.services.definitions.query_plans import (
+    look_for_orphans,
+    plan_queries,
+    refuse_unchecked,
+)
 from queries.services.manifests.pruning import Leaving, leaving
 
 
@@ -74,15 +79,19 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
     if asked.prune:
         found.leaving = leaving(asked, present, {(one.kind, one.name) for one in items})
     _insist(user, of_kind, found.leaving)
-    hosts = applications.plan_applications(of_kind[Kind.APPLICATION], present, user=user)
+    hosts = plan_applications(of_kind[Kind.APPLICATION], present, user=user)
     for one in found.leaving:
         if one.kind is Kind.APPLICATION:
             hosts.pop(one.name, None)  # no query of the set can belong to it
-    queries.plan_queries(of_kind[Kind.QUERY], present, hosts, user=user)
+    plan_queries(of_kind[Kind.QUERY], present, hosts, user=user)
     if asked.require_checked:
-        queries.refuse_unchecked(of_kind[Kind.QUERY], present)
-    queries.look_for_orphans(
-        of_kind[Kind.APPLICATION], of_kind[Kind.QUERY], present, hosts, found.leaving
+        refuse_unchecked(of_kind[Kind.QUERY], present)
+    look_for_orphans(
+        of_kind[Kind.APPLICATION],
+        of_kind[Kind.QUERY],
+        present,
+        hosts,
+        leaving={one.query.pk for one in found.leaving if one.query is not None},
     )
     _plan_rules(of_kind[Kind.ALERT_RULE])
     return found

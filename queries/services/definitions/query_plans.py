@@ -26,6 +26,7 @@ from queries.selectors.newest import newest_revisions
 from queries.selectors.state_changes import change_of
 from queries.selectors.triggers.cores import cores_beside, known_partitions, parsed_or_none
 from queries.services import local_roots
+from queries.services.definitions.application_plans import Host, Teams
 from queries.services.definitions.code_rights import insist_query_form
 from queries.services.definitions.definition_rows import checked_columns
 from queries.services.definitions.drafts import (
@@ -39,11 +40,9 @@ from queries.services.definitions.drafts import (
     judge,
     no_location,
 )
+from queries.services.definitions.items import SetItem, below_metadata, below_spec
 from queries.services.definitions.sql_check import ask_spark_of_many
 from queries.services.kafka import partitions
-from queries.services.manifests.applications import Host, Teams
-from queries.services.manifests.items import SetItem, below_metadata, below_spec
-from queries.services.manifests.pruning import Leaving
 
 #: Maximum time for querying Spark's parser and the brokers, in seconds, whatever the size of the
 #: set. What is not answered by then is validated without them, as if they did not respond.
@@ -231,13 +230,14 @@ def look_for_orphans(
     queries: list[SetItem],
     present: Present,
     hosts: Mapping[str, Host],
-    going: Iterable[Leaving],
+    *,
+    leaving: set[int],
 ) -> None:
     """Record existing queries that could not run with the set's version of their application.
 
-    Queries that the set itself changes have already been validated in their new application.
+    Queries that the set itself changes have already been validated in their new application;
+    `leaving` are the ids of those that it deletes.
     """
-    leaving = {one.query.pk for one in going if one.query is not None}
     validated = {item.query.pk for item in queries if item.query is not None and item.spec_differs}
     beside = Beside(queries)
     for item in items:

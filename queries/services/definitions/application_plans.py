@@ -17,7 +17,7 @@ from queries.selectors.manifests import states
 from queries.selectors.manifests.present import Present
 from queries.services.definitions.code_rights import insist_application_form
 from queries.services.definitions.drafts import application_form
-from queries.services.manifests.items import SetItem, below_spec
+from queries.services.definitions.items import SetItem, below_spec
 
 
 @dataclass(frozen=True, slots=True)
